@@ -5,17 +5,20 @@ wait behind a scheduling gate until then. Fewer pods lower the count of the slic
 Source: Kueue's KEP 77, "Elastic jobs via workload slices".
 """
 
+from collections.abc import Iterable, Mapping
+
+from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import compose, names
 from controller.jobframework.actions import Action, CreateWorkload, UngatePods
 from controller.jobframework.context import Context
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.steps import delete, event, finish, update
-from controller.objects.meta import epoch_s, is_true
+from controller.objects.meta import is_true
 
 
 def slices(context: Context, live: list[SeenWorkload]) -> tuple[SeenWorkload | None, list[Action]]:
     """The slice that a running job runs by, and what is to change about its slices. None where it has none."""
-    ordered = sorted(live, key=lambda workload: (epoch_s(workload.typed.metadata.creation_timestamp), workload.name))
+    ordered = in_order(live)
     admitted = [workload for workload in ordered if is_true(workload.typed.status.conditions, "Admitted")]
     if not admitted:
         return None, []
@@ -29,12 +32,51 @@ def slices(context: Context, live: list[SeenWorkload]) -> tuple[SeenWorkload | N
     return base, actions + _sized(context, base, waiting)
 
 
+def in_order(live: Iterable[SeenWorkload]) -> list[SeenWorkload]:
+    """Slices from the oldest on; of those of one second the one that replaces another comes after it."""
+    known = {workload.typed.key: workload for workload in live}
+
+    def depth(workload: SeenWorkload) -> int:
+        found, current = 0, workload
+        while found < len(known):
+            before = known.get(WorkloadKey(current.typed.metadata.annotations.get(names.REPLACEMENT_FOR, "")))
+            if before is None or before.age_key[0] != workload.age_key[0]:
+                break
+            found, current = found + 1, before
+        return found
+
+    return sorted(known.values(), key=lambda workload: (workload.age_key[0], depth(workload), workload.name))
+
+
+def latest_active(live: Iterable[SeenWorkload]) -> SeenWorkload | None:
+    """The newest slice that holds quota and is not being evicted."""
+    holding = [each for each in in_order(live) if each.is_live and each.is_reserved and each.eviction is None]
+    return holding[-1] if holding else None
+
+
+def may_run(slice_: SeenWorkload) -> bool:
+    """Whether pods may run by it."""
+    return slice_.is_live and slice_.is_admitted and slice_.eviction is None
+
+
+def granted(slices_: Iterable[SeenWorkload]) -> dict[str, int]:
+    """Pods by pod set that may be without the gate; empty while none may."""
+    slice_ = latest_active(filter(may_run, slices_))
+    return {} if slice_ is None else compose.counts_of(slice_.typed.spec.pod_sets)
+
+
+def scaled_down(old: Mapping[str, int], new: Mapping[str, int]) -> bool:
+    """Whether a pod set has fewer pods, and none of them more. A pod set that one of them lacks says nothing."""
+    both = [(old[name], new[name]) for name in old if name in new]
+    return any(after < before for before, after in both) and all(after <= before for before, after in both)
+
+
 def _sized(context: Context, base: SeenWorkload, waiting: list[SeenWorkload]) -> list[Action]:
     asked = context.kind.counts(context.job)
     have = compose.counts_of(base.typed.spec.pod_sets)
     if asked.keys() != have.keys():
         return []  # no change of size: the job is another one, which its kind does not allow while it runs
-    if any(asked[name] > have[name] for name in asked):
+    if asked != have and not scaled_down(have, asked):
         return _grown(context, base, waiting, asked)
     actions: list[Action] = [delete(workload) for workload in waiting]
     if asked != have:
@@ -60,9 +102,10 @@ def _grown(context: Context, base: SeenWorkload, waiting: list[SeenWorkload], as
 
 def ungated(context: Context, workload: SeenWorkload) -> list[Action]:
     """As many pods as were admitted may be scheduled."""
-    if not context.seen.gated_pods:
+    counts = granted([workload])
+    if not context.seen.gated_pods or not counts:
         return []
-    return [UngatePods(gate=names.ELASTIC_JOB, counts=compose.counts_of(workload.typed.spec.pod_sets))]
+    return [UngatePods(gate=names.ELASTIC_JOB, counts=counts)]
 
 
 def _listed(counts: dict[str, int]) -> str:

@@ -20,7 +20,14 @@ def _job_decides_on_activation(given: Mapping[str, Any]) -> bool:
     return "jobActive" in given
 
 
+def _failing_lists(given: Mapping[str, Any]) -> bool:
+    """A list of a job's Workloads, of which an API knows none: whether it fails does not stand in the input."""
+    args = given.get("args") or {}
+    return "jobObjectGVK" in args and "jobPodSets" not in args and not (args.get("clnt") or {}).get("clientObjects")
+
+
 JOB_RULES: tuple[Rule, ...] = (
+    Rule("Workloads are known by a watch, and there is no list of them that could fail", _failing_lists),
     Rule(
         "classes are known by a watch: one that it does not show is missing, and told in an Event, also where the pods "
         "name it",

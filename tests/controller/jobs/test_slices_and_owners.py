@@ -7,8 +7,10 @@ import pytest
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.actions import Action, CreateWorkload, EmitEvent, Refuse, StopJob, UngatePods
+from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
+from controller.jobs.elastic import in_order
 from controller.objects.meta import OwnerReference
 from tests.support.controller.jobmodel import UID, World, cluster_objects, job
 
@@ -228,3 +230,13 @@ def test_owners_without_end_are_followed_so_far_and_no_further() -> None:
     assert isinstance(stop, StopJob)
     assert isinstance(refusal, Refuse)
     assert refusal.reason == "JobNestingTooDeep"
+
+
+def test_of_slices_of_one_second_the_one_that_replaces_another_is_the_newer() -> None:
+    def slice_(name: str, replaces: str = "") -> SeenWorkload:
+        notes = {names.REPLACEMENT_FOR: f"default/{replaces}"} if replaces else {}
+        meta = {"name": name, "namespace": "default", "annotations": notes, "creationTimestamp": "2026-01-01T00:00:00Z"}
+        return SeenWorkload.of({"metadata": meta, "spec": {"podSets": []}})
+
+    listed = [slice_("a", "b"), slice_("b", "c"), slice_("c")]
+    assert [one.name for one in in_order(listed)] == ["c", "b", "a"]

@@ -1,0 +1,81 @@
+"""Runners of the suites about elastic jobs: which slice runs, and which of its pods lose their gate."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controller.engine.model.config import EngineConfig
+from controller.engine.state.intake import replaced_slice
+from controller.jobframework import names
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.raw import Json
+from controller.jobs.actions_shell import pods_to_ungate
+from controller.jobs.elastic import granted, in_order, latest_active, may_run, scaled_down
+from controller.objects.decode import decode
+from controller.objects.workload import Workload
+from tests.conformance.kueuejobs.world import api_objects
+from tests.conformance.replay import Case, Difference, first_difference, runner
+
+
+def _seen(listed: Sequence[Json] | None) -> list[SeenWorkload]:
+    return [SeenWorkload.of(raw) for raw in listed or ()]
+
+
+def _is_slice(workload: SeenWorkload) -> bool:
+    return workload.typed.metadata.annotations.get(names.ELASTIC_JOB) == "true"
+
+
+@runner("jobs-elasticjobs-TestShouldUngate")
+def runs(case: Case) -> Difference | None:
+    (workload,) = _seen([case.input["workload"]])
+    return first_difference(case.expect["want"], _is_slice(workload) and may_run(workload))
+
+
+@runner("jobs-elasticjobs-TestReconcile")
+def ungated(case: Case) -> Difference | None:
+    """The pods that have lost their gate after one step."""
+    there = {raw["metadata"]["name"]: raw for raw in case.input["pods"] or ()}
+    there |= {raw["metadata"]["name"]: raw for raw in api_objects(case) if raw["kind"] == "Pod"}
+    counts = granted([one for one in _seen(case.input["workloads"]) if _is_slice(one)])
+    free = {pod["metadata"]["name"] for pod in pods_to_ungate(list(there.values()), names.ELASTIC_JOB, counts)}
+    gates = {
+        name: [gate for gate in _gates(raw) if name not in free or gate != names.ELASTIC_JOB]
+        for name, raw in there.items()
+    }
+    wanted = {raw["metadata"]["name"]: _gates(raw) for raw in case.expect["wantPods"] or ()}
+    return first_difference(wanted, gates)
+
+
+def _gates(pod: Mapping[str, Any]) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
+
+
+@runner("jobs-workloadslicing-TestFindLatestActiveWorkload")
+def latest(case: Case) -> Difference | None:
+    found = latest_active(_seen(case.input["workloads"]))
+    return first_difference(case.expect["want"] or "", "" if found is None else found.name)
+
+
+@runner("jobs-workloadslicing-TestFindNotFinishedWorkloads")
+def unfinished(case: Case) -> Difference | None:
+    args = case.input["args"]
+    uid = args["jobObject"]["metadata"]["uid"]
+    mine = [
+        one
+        for one in _seen(args["clnt"].get("clientObjects"))
+        if not one.is_finished and any(owner.uid == uid for owner in one.typed.metadata.owner_references)
+    ]
+    error = bool(case.expect.get("wantErr"))
+    wanted = [one["metadata"]["name"] for one in case.expect.get("want") or ()]
+    return first_difference(error, False, "error") or first_difference(wanted, [one.name for one in in_order(mine)])
+
+
+@runner("jobs-workloadslicing-TestPreemptibleSliceKey")
+def replaced(case: Case) -> Difference | None:
+    workload = decode(case.input["args"]["wl"], Workload)
+    return first_difference(case.expect["want"], replaced_slice(workload, EngineConfig(gates=case.gates)))
+
+
+@runner("jobs-workloadslicing-TestScaledDown")
+def smaller(case: Case) -> Difference | None:
+    args = case.input["args"]
+    return first_difference(case.expect["want"], scaled_down(args["oldCounts"] or {}, args["newCounts"] or {}))

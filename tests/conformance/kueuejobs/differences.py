@@ -177,7 +177,7 @@ def _places_the_same(given: Mapping[str, Any]) -> bool:
 
 
 def _failing_reads(given: Mapping[str, Any]) -> bool:
-    return bool(given.get("interceptGet"))
+    return bool(given.get("interceptGet")) or "list" in (given.get("clientFuncs") or {})
 
 
 def _placed_pod_comes(given: Mapping[str, Any]) -> bool:
@@ -263,7 +263,7 @@ RULES: tuple[Rule, ...] = (
         "node that is not ready does: no workload is tried again for them",
         _places_the_same,
     ),
-    Rule("nodes are known by a watch, and there is no read of one that could fail", _failing_reads),
+    Rule("nodes and Workloads are known by watches: there is no read of one that could fail", _failing_reads),
     Rule("a pod that has a place takes no room besides it: its events change nothing", _placed_pod_comes),
     Rule(
         "a pod has its place from the moment that it is given one: the others need not wait until a watch shows it",

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from controller.objects.meta import Struct
 from inventory.api.jobkind import PodSetFields, SpecFields, StatusTest
+from inventory.api.names import GROUP
 
 T = TypeVar("T")
 _ALL: Final = "[*]"
@@ -104,7 +105,7 @@ STATUS_RULES: Final[tuple[Rule[StatusTest], ...]] = (
     ),
 )
 
-_TAKEN: Final = ("kueue.x-k8s.io", "tessera.dev")
+_TAKEN: Final = ("kueue.x-k8s.io", GROUP)
 
 
 def _apart(given: SpecFields) -> bool:

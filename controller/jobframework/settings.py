@@ -20,12 +20,15 @@ def is_never_spare(_pod: Json) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """The keys of the configuration of the same names; ``wait_for_pods_ready``: the condition PodsReady is kept."""
+    """The keys of the configuration of the same names; ``wait_for_pods_ready``: the condition PodsReady is kept;
+    ``keeps_minimum``: what serves may have a minimum of replicas.
+    """
 
     manage_jobs_without_queue_name: bool = False
     managed_jobs_namespace_selector: LabelSelector = field(default_factory=LabelSelector)
     label_keys_to_copy: tuple[str, ...] = ()
     wait_for_pods_ready: bool = True
+    keeps_minimum: bool = False
     gates: FeatureGates = field(default_factory=FeatureGates)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
-from controller.config.settings import ControllerConfig
+from controller.config.settings import ControllerConfig, Policy
 from controller.jobframework.deviceplan import DevicePlan, no_plan
 from controller.jobframework.kind import ObjectKind
 from controller.jobframework.raw import Json
@@ -22,6 +22,7 @@ def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
         managed_jobs_namespace_selector=config.namespace_selector(own_namespace),
         label_keys_to_copy=config.integrations.label_keys_to_copy,
         wait_for_pods_ready=config.engine.wait_for_pods_ready is not None,
+        keeps_minimum=config.policy is Policy.TESSERA,
         gates=config.engine.gates,
     )
 

@@ -14,6 +14,7 @@ from controller.jobframework.raw import Json, PriorityClassMissingError, annotat
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import PodSpec
 from controller.servingkinds.kind import ServingGroup, ServingKind
+from inventory.api.names import ABOVE_MIN_REPLICAS
 
 
 def workload_body(
@@ -25,6 +26,8 @@ def workload_body(
         names.JOB_OWNER_NAME: text(owner, "metadata", "name"),
     }
     index = {} if group.index is None else {names.COMPONENT_INDEX: str(group.index)}
+    if is_above_minimum(owner, group, settings):
+        index[ABOVE_MIN_REPLICAS] = "true"
     metadata: Json = {
         "name": workload_name(kind, owner, group.name, settings),
         "namespace": text(owner, "metadata", "namespace"),
@@ -35,6 +38,14 @@ def workload_body(
     }
     sets = pod_sets(group, settings)
     return compose.document(metadata, sets, _priority(owner, sets, settings, cluster), owner)
+
+
+def is_above_minimum(owner: Json, group: ServingGroup, settings: JobSettings) -> bool:
+    """Whether the group is one of those that give way first. Groups of the lowest numbers are the minimum: scaled down,
+    an object gives up the others. Raises JobError.
+    """
+    minimum = marks.min_replicas(owner) if settings.keeps_minimum else None
+    return minimum is not None and group.index is not None and group.index >= minimum
 
 
 def group_index(workload: Json) -> int | None:
@@ -78,7 +89,9 @@ def shape(spec: PodSpec) -> PodSpec:
     return msgspec.structs.replace(spec, containers=plain[0], init_containers=plain[1], restart_policy="")
 
 
-def metadata_patch(kind: ServingKind, owner: Json, workload: SeenWorkload, settings: JobSettings) -> Json:
+def metadata_patch(
+    kind: ServingKind, owner: Json, group: ServingGroup, workload: SeenWorkload, settings: JobSettings
+) -> Json:
     """Merge patch of ``metadata``; empty where nothing is missing."""
     meta = workload.typed.metadata
     patch: dict[str, Any] = {}
@@ -93,6 +106,9 @@ def metadata_patch(kind: ServingKind, owner: Json, workload: SeenWorkload, setti
     changed: dict[str, str | None] = {key: value for key, value in wanted.items() if meta.annotations.get(key) != value}
     if settings.gates.on("AdmissionGatedBy") and gated_by in meta.annotations and gated_by not in wanted:
         changed[gated_by] = None
+    above = is_above_minimum(owner, group, settings)
+    if above != (meta.annotations.get(ABOVE_MIN_REPLICAS) == "true"):
+        changed[ABOVE_MIN_REPLICAS] = "true" if above else None
     if changed:
         patch["annotations"] = {**patch.get("annotations", {}), **changed}
     copied = {key: value for key, value in _copied(owner, settings).items() if meta.labels.get(key) != value}

@@ -134,7 +134,7 @@ class _Reconciliation:
             spec["queueName"] = queue_name(self.owner)
         if not compose.asks_for(group, workload):
             spec["podSets"] = [each.as_json() for each in compose.pod_sets(group, self.settings)]
-        metadata = compose.metadata_patch(self.seen.kind, self.owner, workload, self.settings)
+        metadata = compose.metadata_patch(self.seen.kind, self.owner, group, workload, self.settings)
         if not spec and not metadata:
             return []
         actions: list[PodAction] = [update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})})]

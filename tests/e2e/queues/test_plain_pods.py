@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
+from controller.jobframework.topologyrequest import REQUIRED
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
@@ -22,6 +24,7 @@ from hack.cluster.waiting import until as wait_until
 from tests.support.e2e.lab import EXAMPLES, ROOT
 from tests.support.e2e.podlab import (
     GPU,
+    HOST,
     MANAGED,
     PLACED,
     QUEUE,
@@ -38,7 +41,15 @@ from tests.support.e2e.podlab import (
     refused,
     rendered,
 )
-from tests.support.e2e.queuelab import NAMESPACE, admission, as_controller, is_true, until
+from tests.support.e2e.queuelab import CONFIG, NAMESPACE, admission, as_controller, is_true, until
+from tests.support.e2e.servingsets import (
+    charged,
+    install_leader_worker_sets,
+    leader_worker_set,
+    played,
+    running,
+    stateful_set,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -346,6 +357,153 @@ async def _research(scene: PodLab, gpus: int) -> None:
 
 def _apply(cluster: Cluster, file: Path) -> None:
     cluster.kubectl("apply", "-f", str(file))
+
+
+@pytest.fixture
+def lws(cluster: Cluster) -> None:
+    install_leader_worker_sets(cluster, Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds")
+
+
+SETS = "integrations: {frameworks: [batch/job, pod, statefulset, leaderworkerset.x-k8s.io/leaderworkerset]}\n"
+PREEMPTS: dict[str, Any] = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+URGENT = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "WorkloadPriorityClass",
+    "metadata": {"name": "urgent"},
+    "value": 1000,
+}
+
+
+async def agreed(scene: PodLab, gpus: int, what: str) -> None:
+    """Until as many GPUs are charged, and the pods that can run have just these."""
+    found: list[Any] = []
+
+    async def look() -> None:
+        found[:] = [await charged(scene.client), await running(scene.client)]
+
+    def same() -> bool:
+        return bool(found) and +found[0] == +found[1] and found[0].total() == gpus
+
+    try:
+        await scene.until(same, what, timeout_s=60.0, meanwhile=look)
+    except AssertionError as error:
+        raise AssertionError(f"charged {found[0]}, running {found[1]}: {error}") from None
+
+
+def images(scene: PodLab, *names: str) -> set[str]:
+    return {scene.pod(name)["spec"]["containers"][0]["image"] for name in names if scene.pod(name)}
+
+
+def urgent(name: str, queue: str, gpus: int) -> dict[str, Any]:
+    return pod_body(name, queue=queue, gpus=gpus, labels={"kueue.x-k8s.io/priority-class": "urgent"})
+
+
+def workloads_of(scene: PodLab, kind: str) -> dict[str, str]:
+    """Names and uids."""
+    found = scene.queues.watcher.workloads.values()
+    return {
+        one["metadata"]["name"]: one["metadata"]["uid"] for one in found if one["metadata"]["name"].startswith(kind)
+    }
+
+
+async def test_a_stateful_set_runs_as_a_whole_through_rollout_preemption_and_scaling(
+    cluster: Cluster, tmp_path: Path, account: tuple[str, ...]
+) -> None:
+    def patched(patch: dict[str, Any]) -> None:
+        cluster.kubectl("patch", "statefulset", "model", "-n", TEAM, "--type=merge", "-p", json.dumps(patch))
+
+    names = ("model-0", "model-1", "model-2")
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(URGENT))
+    async with pod_lab(cluster) as scene:
+        (tmp_path / "controller.yaml").write_text(CONFIG + SETS)
+        await scene.queue("sets", 3, **PREEMPTS)
+        with scene.queues.controllers(tmp_path, "one", flags=account) as (controller,):
+            await scene.create(pod_body("front", queue="sets"))
+            await agreed(scene, 1, "a pod is there first")
+            cluster.kubectl("create", "-f", "-", input=json.dumps(stateful_set("model", 3, "sets")))
+            await scene.until(lambda: bool(workloads_of(scene, "statefulset-")), "the set is queued")
+            await scene.until(lambda: is_held(scene.pod("model-0")), "its first pod waits")
+            controller.kill()
+            await scene.delete("front")
+            controller.start()
+            await scene.until(lambda: scene.runs(*names), "the set runs")
+            await agreed(scene, 3, "as many as it is charged with")
+            before = workloads_of(scene, "statefulset-")
+            await scene.create(pod_body("next", queue="sets"))
+            container = stateful_set("model", 3, "sets")["spec"]["template"]["spec"]["containers"][0]
+            patched({"spec": {"template": {"spec": {"containers": [{**container, "image": "two"}]}}}})
+            await scene.until(lambda: images(scene, *names) == {"two"} and scene.runs(*names), "it has rolled out")
+            assert workloads_of(scene, "statefulset-") == before, "in the same Workload"
+            assert is_held(scene.pod("next")), "nobody else got its quota meanwhile"
+            await agreed(scene, 3, "as many as before")
+            await scene.delete("next")
+            await scene.create(urgent("urgent", "sets", 1))
+            await scene.until(lambda: scene.runs("urgent"), "something urgent takes its quota")
+            await agreed(scene, 1, "no pod of the set is left running")
+            await scene.until(lambda: is_held(scene.pod("model-0")), "it waits again")
+            await scene.delete("urgent")
+            await scene.until(lambda: scene.runs(*names), "it runs again")
+            assert workloads_of(scene, "statefulset-") == before
+            patched({"spec": {"replicas": 0}})
+            await agreed(scene, 0, "scaled to nothing")
+            (name,) = before
+            await scene.until(lambda: scene.condition(name, "QuotaReserved") == "False/OnHold", "it is on hold")
+            controller.kill()
+            patched({"spec": {"replicas": 2}})
+            controller.start()
+            await scene.until(lambda: scene.runs("model-0", "model-1"), "two of it run")
+            await agreed(scene, 2, "scaled up again")
+            cluster.kubectl("delete", "statefulset", "model", "-n", TEAM, "--wait=false")
+            await scene.clean()
+
+
+@pytest.mark.usefixtures("lws")
+async def test_groups_of_a_leader_worker_set_come_and_go_as_the_quota_allows(
+    cluster: Cluster, tmp_path: Path, account: tuple[str, ...]
+) -> None:
+    def patched(patch: dict[str, Any]) -> None:
+        cluster.kubectl("patch", "leaderworkerset", "llm", "-n", TEAM, "--type=merge", "-p", json.dumps(patch))
+
+    def members(index: int) -> list[str]:
+        return [f"llm-{index}", f"llm-{index}-1", f"llm-{index}-2"]
+
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(URGENT))
+    async with pod_lab(cluster) as scene, played(cluster):
+        (tmp_path / "controller.yaml").write_text(CONFIG + SETS)
+        await scene.queue("groups", 6, placed=True, **PREEMPTS)
+        body = leader_worker_set("llm", 2, 3, "groups", {REQUIRED: HOST, PODSET_GROUP: "replica"})
+        with scene.queues.controllers(tmp_path, "one", flags=account) as (controller,):
+            cluster.kubectl("create", "-f", "-", input=json.dumps(body))
+            both = [*members(0), *members(1)]
+            await scene.until(lambda: scene.runs(*both), "both groups run")
+            await agreed(scene, 6, "as many as they are charged with")
+            for index in (0, 1):
+                assert len({node(scene.pod(name)) for name in members(index)}) == 1, "a group is on one node"
+            before = workloads_of(scene, "leaderworkerset-")
+            patched({"spec": {"replicas": 3}})
+            await scene.until(lambda: len(workloads_of(scene, "leaderworkerset-")) == 3, "a third is queued")
+            await scene.until(lambda: is_held(scene.pod("llm-2")), "its leader waits")
+            made = body["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+            made["spec"]["containers"][0]["image"] = "two"
+            patched({"spec": {"leaderWorkerTemplate": {"leaderTemplate": made, "workerTemplate": made}, "replicas": 2}})
+            controller.kill()
+            controller.start()
+            rolled = lambda: images(scene, *both) == {"two"} and scene.runs(*both)  # noqa: E731
+            await scene.until(rolled, "both have rolled out")
+            await agreed(scene, 6, "as many as before")
+            await scene.until(lambda: workloads_of(scene, "leaderworkerset-") == before, "in the same Workloads")
+            await scene.create(urgent("urgent", "groups", 2))
+            await scene.until(lambda: scene.runs("urgent"), "something urgent takes a group's quota")
+            await agreed(scene, 5, "the other group runs on")
+            await scene.delete("urgent")
+            await scene.until(lambda: scene.runs(*both), "both run again")
+            patched({"spec": {"replicas": 1}})
+            await agreed(scene, 3, "one group is left")
+            await scene.until(lambda: len(workloads_of(scene, "leaderworkerset-")) == 1, "and one Workload")
+            assert scene.runs(*members(0))
+            cluster.kubectl("delete", "leaderworkerset", "llm", "-n", TEAM, "--wait=false")
+            await scene.clean()
+        cluster.kubectl("delete", "resourceflavors.kueue.x-k8s.io", "placed", "--wait=false")
 
 
 async def test_an_uninstall_leaves_no_finalizer(cluster: Cluster, tmp_path: Path, account: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from controller.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig
+from controller.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig, Policy
 from controller.conversion import GROUP, HUB, OLD, ConversionError, convert
 from controller.engine.conditions.status import moment
 from controller.jobframework.kind import ObjectKind
@@ -29,6 +29,7 @@ from controller.objects.queues import (
 )
 from controller.simulation.crddefaults import with_defaults
 from controller.simulation.documents import Document, Json
+from controller.simulation.groups import KINDS_OF_GROUPS, groups
 from controller.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
 from controller.simulation.replicas import KIND as DEPLOYMENT
 from controller.simulation.replicas import is_spare, replicas
@@ -146,7 +147,8 @@ def _stored(document: Document) -> Document:
 def _arrives(document: Document, kinds: JobKindsRead) -> bool:
     if document.kind == "Workload" and document.version.startswith(f"{GROUP}/"):
         return True
-    return (document.version, document.kind) in kinds or (document.version, document.kind) in (POD, DEPLOYMENT)
+    what = (document.version, document.kind)
+    return what in kinds or what in KINDS_OF_GROUPS or what in (POD, DEPLOYMENT)
 
 
 def _object(document: Document, kinds: JobKindsRead, warnings: list[str]) -> Iterator[KubernetesObject]:
@@ -263,6 +265,7 @@ def _submissions(
     labels = {loaded.metadata.name: loaded.metadata.labels for loaded in objects if isinstance(loaded, Namespace)}
     queues = _default_queues(objects)
     jobs = [replica for job in jobs for replica in replicas(job, queues)]
+    jobs = [group for job in jobs for group in groups(job, queues)]
     owned = {
         (job.data["metadata"]["namespace"], job.data["metadata"]["name"])
         for job in jobs
@@ -313,6 +316,7 @@ def _settings(config: ControllerConfig) -> JobSettings:
         manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
         managed_jobs_namespace_selector=config.namespace_selector(_CONTROLLER_NAMESPACE),
         label_keys_to_copy=config.integrations.label_keys_to_copy,
+        keeps_minimum=config.policy is Policy.TESSERA,
         gates=config.engine.gates,
     )
 
@@ -347,4 +351,4 @@ def _cluster(objects: Iterable[KubernetesObject], facts: Facts) -> ClusterObject
 
 
 def _names(kinds: JobKindsRead) -> str:
-    return ", ".join(f"{kind} of {version}" for version, kind in (*kinds, DEPLOYMENT, POD))
+    return ", ".join(f"{kind} of {version}" for version, kind in (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD))

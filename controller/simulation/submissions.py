@@ -26,6 +26,8 @@ from controller.objects.workload import Workload
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
 from controller.simulation.documents import Document
+from controller.simulation.groups import KINDS_OF_GROUPS
+from controller.simulation.groups import workload_body as serving_workload
 from inventory.api.names import ARRIVAL, RUNTIME
 from yamlfile.parsers import Unfit, go_duration
 
@@ -181,6 +183,9 @@ class Composer:
         jobs = [self._as_new(document, f"{order:08d}") for document in every]
         if not all(is_managed(job, namespace_labels, self._settings) for job in jobs):
             return None
+        serving = KINDS_OF_GROUPS.get((given["apiVersion"], given["kind"]))
+        if serving is not None:
+            return serving_workload(serving, jobs[0], self._settings, self._cluster)
         kind = self.kinds.get((given["apiVersion"], given["kind"]))
         if kind is None:
             return workload_of(jobs, self._pod_groups, self._settings, self._cluster)

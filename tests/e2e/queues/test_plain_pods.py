@@ -390,6 +390,11 @@ async def agreed(scene: PodLab, gpus: int, what: str) -> None:
         raise AssertionError(f"charged {found[0]}, running {found[1]}: {error}") from None
 
 
+def waits(scene: PodLab, name: str) -> bool:
+    """It is there, and behind its gate."""
+    return bool(scene.pod(name)) and is_held(scene.pod(name))
+
+
 def images(scene: PodLab, *names: str) -> set[str]:
     return {scene.pod(name)["spec"]["containers"][0]["image"] for name in names if scene.pod(name)}
 
@@ -422,7 +427,7 @@ async def test_a_stateful_set_runs_as_a_whole_through_rollout_preemption_and_sca
             await agreed(scene, 1, "a pod is there first")
             cluster.kubectl("create", "-f", "-", input=json.dumps(stateful_set("model", 3, "sets")))
             await scene.until(lambda: bool(workloads_of(scene, "statefulset-")), "the set is queued")
-            await scene.until(lambda: is_held(scene.pod("model-0")), "its first pod waits")
+            await scene.until(lambda: waits(scene, "model-0"), "its first pod waits")
             controller.kill()
             await scene.delete("front")
             controller.start()
@@ -440,7 +445,7 @@ async def test_a_stateful_set_runs_as_a_whole_through_rollout_preemption_and_sca
             await scene.create(urgent("urgent", "sets", 1))
             await scene.until(lambda: scene.runs("urgent"), "something urgent takes its quota")
             await agreed(scene, 1, "no pod of the set is left running")
-            await scene.until(lambda: is_held(scene.pod("model-0")), "it waits again")
+            await scene.until(lambda: waits(scene, "model-0"), "it waits again")
             await scene.delete("urgent")
             await scene.until(lambda: scene.runs(*names), "it runs again")
             assert workloads_of(scene, "statefulset-") == before
@@ -482,7 +487,7 @@ async def test_groups_of_a_leader_worker_set_come_and_go_as_the_quota_allows(
             before = workloads_of(scene, "leaderworkerset-")
             patched({"spec": {"replicas": 3}})
             await scene.until(lambda: len(workloads_of(scene, "leaderworkerset-")) == 3, "a third is queued")
-            await scene.until(lambda: is_held(scene.pod("llm-2")), "its leader waits")
+            await scene.until(lambda: waits(scene, "llm-2"), "its leader waits")
             made = body["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
             made["spec"]["containers"][0]["image"] = "two"
             patched({"spec": {"leaderWorkerTemplate": {"leaderTemplate": made, "workerTemplate": made}, "replicas": 2}})

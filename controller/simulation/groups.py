@@ -1,0 +1,57 @@
+"""StatefulSets and LeaderWorkerSets of the manifests as the groups of pods that they have: a document for each.
+
+A LeaderWorkerSet's are called ``<name>-<index>``, a StatefulSet's as the set.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from controller.jobframework.names import QUEUE_NAME
+from controller.jobframework.raw import JobError, Json, labels
+from controller.jobframework.settings import ClusterObjects, JobSettings
+from controller.serving import compose
+from controller.servingkinds.kind import ServingKind
+from controller.servingkinds.table import SERVING_KINDS
+from controller.simulation.documents import Document
+
+KINDS_OF_GROUPS: Final = {(kind.api_version, kind.kind): kind for kind in SERVING_KINDS}
+"""By ``apiVersion`` and ``kind`` of their objects."""
+DEFAULT_QUEUE: Final = "default"
+_GROUP: Final = "$group"
+"""Where a group's document says which one it is: its object's own name, and the group's."""
+
+
+def groups(document: Document, default_queues: Collection[str]) -> list[Document]:
+    """One document for each group of a serving object; any other document as it is. Raises InputError."""
+    kind = KINDS_OF_GROUPS.get((document.version, document.kind))
+    if kind is None:
+        return [document]
+    owner = document.data
+    meta = owner["metadata"]
+    try:
+        if not labels(owner).get(QUEUE_NAME) and meta["namespace"] in default_queues:
+            owner = {**owner, "metadata": {**meta, "labels": {**labels(owner), QUEUE_NAME: DEFAULT_QUEUE}}}
+        found = kind.groups(_running(owner))
+    except JobError as error:
+        raise document.error(f"{document.kind} {meta['name']}: {error}") from None
+    bodies = [
+        {**owner, "metadata": {**owner["metadata"], "name": group.name}, _GROUP: [meta["name"], group.name]}
+        for group in found
+    ]
+    return [Document(document.file, document.number, body, document.path) for body in bodies]
+
+
+def workload_body(kind: ServingKind, given: Json, settings: JobSettings, cluster: ClusterObjects) -> Json:
+    """The Workload of a group's document. Raises JobError."""
+    name, wanted = given[_GROUP]
+    owner = _running({**given, "metadata": {**given["metadata"], "name": name}})
+    group = next(group for group in kind.groups(owner) if group.name == wanted)
+    body = compose.workload_body(kind, owner, group, settings, cluster)
+    body["metadata"]["name"] = wanted
+    del body["metadata"]["finalizers"]
+    return body
+
+
+def _running(owner: Json) -> Json:
+    """The object as it was written: what a rollout made of it elsewhere has no part in a run."""
+    return {key: value for key, value in owner.items() if key != "status"}

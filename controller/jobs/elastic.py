@@ -54,6 +54,24 @@ def latest_active(live: Iterable[SeenWorkload]) -> SeenWorkload | None:
     return holding[-1] if holding else None
 
 
+def surviving(live: Iterable[SeenWorkload]) -> tuple[SeenWorkload | None, SeenWorkload | None]:
+    """The slice that holds the quota, and the one to go on with: the newest that is to replace it, else itself.
+
+    Where none holds quota it is the newest of all. A slice that is being evicted is neither.
+    """
+    active = [slice_ for slice_ in in_order(live) if slice_.is_live and slice_.eviction is None]
+    holder = latest_active(active)
+    if holder is None:
+        return None, active[-1] if active else None
+    key = holder.typed.key
+    waiting = [
+        slice_
+        for slice_ in active
+        if not slice_.is_reserved and slice_.typed.metadata.annotations.get(names.REPLACEMENT_FOR) == key
+    ]
+    return holder, waiting[-1] if waiting else holder
+
+
 def may_run(slice_: SeenWorkload) -> bool:
     """Whether pods may run by it."""
     return slice_.is_live and slice_.is_admitted and slice_.eviction is None
@@ -92,8 +110,9 @@ def _grown(context: Context, base: SeenWorkload, waiting: list[SeenWorkload], as
             return []  # what marks its slices has not been seen to change
         created = f"Created workload {body['metadata']['name']} for {_listed(asked)}, to replace {base.name}"
         return [CreateWorkload(body=body), event("CreatedWorkload", created)]
-    slice_ = waiting[-1]
-    actions: list[Action] = [delete(workload) for workload in waiting[:-1]]
+    _, found = surviving([base, *waiting])
+    slice_ = waiting[-1] if found is None or found is base else found
+    actions: list[Action] = [delete(workload) for workload in waiting if workload is not slice_]
     if compose.counts_of(slice_.typed.spec.pod_sets) != asked and not slice_.is_reserved:
         actions.append(update(slice_, {"spec": compose.with_counts(slice_, asked)}))
         actions.append(event("UpdatedWorkload", f"Updated workload {slice_.name} to {_listed(asked)}"))

@@ -9,7 +9,7 @@ from controller.jobframework import names
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
 from controller.jobs.actions_shell import pods_to_ungate
-from controller.jobs.elastic import granted, in_order, latest_active, may_run, scaled_down
+from controller.jobs.elastic import granted, in_order, latest_active, may_run, scaled_down, surviving
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
 from tests.conformance.kueuejobs.world import api_objects
@@ -79,3 +79,16 @@ def replaced(case: Case) -> Difference | None:
 def smaller(case: Case) -> Difference | None:
     args = case.input["args"]
     return first_difference(case.expect["want"], scaled_down(args["oldCounts"] or {}, args["newCounts"] or {}))
+
+
+@runner("jobs-workloadslicing-TestNormalizeActiveSlices")
+def survivors(case: Case) -> Difference | None:
+    """The slice that goes on, and the one that holds the quota meanwhile where that is another."""
+    holder, survivor = surviving(_seen(case.input["workloads"]))
+    wanted = case.expect["want"]
+    kept = holder if holder is not None and holder is not survivor else None
+    return (
+        first_difference(bool(wanted.get("error")), False, "error")
+        or first_difference(wanted.get("survivor"), survivor and survivor.name, "survivor")
+        or first_difference(wanted.get("keptAdmitted"), kept and kept.name, "kept")
+    )

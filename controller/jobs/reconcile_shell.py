@@ -111,9 +111,9 @@ class JobController:
                 self._queue.put(reader)
         match observed.change:
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if kind is not None:
-                self._hear_job(JobKey(kind.framework, *key), entry.object)
+                self._hear_job(JobKey(kind.framework, *key), entry.object.json)
             case Removed(key=key, old=entry) if kind is not None:
-                self._hear_job(JobKey(kind.framework, *key), entry.object, gone=True)
+                self._hear_job(JobKey(kind.framework, *key), entry.object.json, gone=True)
             case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 self._enqueue_all()
             case Changed(key=key, old=old, new=new) if observed.resource == NAMESPACES:
@@ -155,7 +155,7 @@ class JobController:
         match change:
             case Added(new=entry):
                 self._enqueue_parts(entry.uid)
-            case Changed(old=old, new=new) if queue_name(old.object) != queue_name(new.object):
+            case Changed(old=old, new=new) if queue_name(old.object.json) != queue_name(new.object.json):
                 self._enqueue_parts(new.uid)
 
     def _enqueue_parts(self, uid: str) -> None:
@@ -227,7 +227,7 @@ class JobController:
         if entry is None:
             self._actions.forget(kind, at)
             return
-        job: Json = entry.object
+        job: Json = entry.object.json
         seen = await self._observed(kind, job, uid)
         for action in reconcile(seen, self._settings, self._cluster):
             await self._actions.carry_out(kind, job, action)

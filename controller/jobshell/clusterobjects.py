@@ -54,13 +54,13 @@ def cluster_objects(
         if resource is None:
             return None
         entry = feeds[resource].get(ObjectKey(namespace, reference.name))
-        return entry.object if entry is not None and entry.uid == reference.uid else None
+        return entry.object.json if entry is not None and entry.uid == reference.uid else None
 
     reads = read_kinds(kinds)
 
     def look(kind: ObjectKind, namespace: str, name: str) -> Json | None:
         entry = feeds[reads[kind]].get(ObjectKey(namespace, name))
-        return None if entry is None else entry.object
+        return None if entry is None else entry.object.json
 
     flavors, classes, pods = value(FLAVORS), value(WORKLOAD_CLASSES), value(POD_CLASSES)
     return ClusterObjects(

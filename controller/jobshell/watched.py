@@ -1,5 +1,6 @@
 """Jobs and their Workloads as the watches hold them: both as JSON, because their templates must come back whole."""
 
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -88,9 +89,29 @@ def _plural(kind: str) -> str:
     return f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
 
 
-def read_owner(raw: bytes) -> Json:
+class KeptJob(msgspec.Struct, frozen=True):
+    """A job, or an object that jobs are read with, packed between two looks at it: a tenth of the memory."""
+
+    packed: bytes
+
+    @classmethod
+    def of(cls, given: Json) -> "KeptJob":
+        return cls(zlib.compress(msgspec.json.encode(given), 1))
+
+    @property
+    def json(self) -> Json:
+        """Made anew each time."""
+        found: Json = msgspec.json.decode(zlib.decompress(self.packed))
+        return found
+
+
+def keep_job(raw: bytes) -> KeptJob:
+    return KeptJob.of(read_job(raw))
+
+
+def keep_owner(raw: bytes) -> KeptJob:
     """Of an object that may own jobs its metadata, which says whether it is queued and what owns it in turn."""
-    return {"metadata": read_job(raw).get("metadata", {})}
+    return KeptJob.of({"metadata": read_job(raw).get("metadata", {})})
 
 
 def read_job(raw: bytes) -> Json:

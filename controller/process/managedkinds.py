@@ -14,7 +14,7 @@ from controller.config.settings import ControllerConfig
 from controller.jobframework.kind import JobKind
 from controller.jobkinds.declared.accepting import verdicts
 from controller.jobkinds.declared.kind import DeclaredKind
-from controller.jobshell.watched import KNOWN_KINDS, JobKinds, job_kinds, owned_kinds, read_job, read_owner, resource_of
+from controller.jobshell.watched import KNOWN_KINDS, JobKinds, job_kinds, keep_job, keep_owner, owned_kinds, resource_of
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import DECLARATIONS
 from kube.clock import Clock, sleep
@@ -107,9 +107,9 @@ class ManagedKinds:
 
     async def _follow(self, wanted: Mapping[Resource, DeclaredKind]) -> None:
         for resource in wanted:
-            await self._add(resource, read_job)
+            await self._add(resource, keep_job)
         for resource in owned_kinds(wanted.values()):
-            await self._add(resource, read_owner)
+            await self._add(resource, keep_owner)
         await self._feeds.synced()
 
     async def _add(self, resource: Resource, decode: Any) -> None:

@@ -15,7 +15,15 @@ from controller.config.settings import MANAGED_FRAMEWORKS, ControllerConfig
 from controller.core import Core
 from controller.engine.model.resources import ClusterQueueName
 from controller.explain import Explanations
-from controller.jobshell.watched import external_kinds, job_kinds, read_job, read_kinds, read_owner, serving_kinds
+from controller.jobshell.watched import (
+    external_kinds,
+    job_kinds,
+    keep_job,
+    keep_owner,
+    read_job,
+    read_kinds,
+    serving_kinds,
+)
 from controller.metrics.exposition import Acting, Exposition, exposition
 from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
@@ -171,8 +179,9 @@ class Process:
             readers[WORKLOADS] = self._raws.read
             kinds = job_kinds(self._config.integrations.frameworks)
             externals = external_kinds(self._config.integrations.external_frameworks)
-            readers |= dict.fromkeys(externals, read_owner)
-            readers |= dict.fromkeys((*read_kinds(kinds).values(), *kinds, DECLARATIONS), read_job)
+            readers |= dict.fromkeys(externals, keep_owner)
+            readers |= dict.fromkeys((*read_kinds(kinds).values(), *kinds), keep_job)
+            readers[DECLARATIONS] = read_job
             if self._config.integrations.queue_pods:
                 readers[QUEUED_PODS] = read_pod
             if grouped := serving_kinds(self._config.integrations.frameworks):

@@ -3,6 +3,7 @@
 Of Workloads the JSON itself is kept beside the typed copy.
 """
 
+import zlib
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
@@ -159,7 +160,7 @@ class _Parts(msgspec.Struct):
 
 
 class RawWorkloads:
-    """A reader for the watch of Workloads that keeps their JSON; ``of`` gives the newest metadata and spec.
+    """A reader for the watch of Workloads that keeps their JSON, packed; ``of`` gives the newest metadata and spec.
 
     Jobs are restored from it, so it must lose no field that the typed copy lacks. Only ``read`` adds, for followers
     too; the leader's ``forget`` removes what is deleted.
@@ -171,12 +172,13 @@ class RawWorkloads:
 
     def read(self, raw: bytes) -> Workload:
         workload = self._read(raw)
-        self._raw[WorkloadKey(workload.key)] = msgspec.json.encode(msgspec.json.decode(raw, type=_Parts))
+        text = msgspec.json.encode(msgspec.json.decode(raw, type=_Parts))
+        self._raw[WorkloadKey(workload.key)] = zlib.compress(text, 1)
         return workload
 
     def of(self, key: WorkloadKey) -> Json | None:
         raw = self._raw.get(key)
-        return None if raw is None else msgspec.json.decode(raw)
+        return None if raw is None else msgspec.json.decode(zlib.decompress(raw))
 
     def forget(self, key: WorkloadKey) -> None:
         self._raw.pop(key, None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hack.bench.decisions import departures, engine, fragmentation, preemption, topology
 from hack.bench.node import agent, label, metrics, migplan, preferred, soak
-from hack.bench.throughput import drain, drainmodel, writes
+from hack.bench.throughput import drain, drainjobs, drainmodel, runningjobs, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
@@ -18,6 +18,8 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "writes": writes.main,
     "drain": drain.main,
     "drain-topology": lambda words: drain.main(["--topology", *words]),
+    "drain-jobs": drainjobs.main,
+    "running-jobs": runningjobs.main,
     "drain-model": drainmodel.main,
     "preemption": preemption.main,
     "engine": engine.main,

@@ -10,27 +10,36 @@ counted in the API server's audit log, by user agent; the generator's own are kn
 import argparse
 import asyncio
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import psutil
 
 from hack.bench.throughput import drainload
 from hack.bench.throughput.drainshape import COHORTS, PUBLISHED, Class, Shape, nodes, setting, shape
-from hack.cluster import Cluster, Spec, waiting
+from hack.bench.throughput.measuring import (
+    CORES,
+    ROOT,
+    audited,
+    cpu_s,
+    established,
+    machine_cpu_s,
+    peak_mib,
+    started,
+    writes_in,
+)
+from hack.cluster import Cluster, waiting
 from kube.client import Client
 from kube.config import from_kubeconfig
 
-ROOT = Path(__file__).parents[3]
 CRDS = ROOT / "charts" / "tessera" / "crds"
 KUEUE_POLICY = ROOT / "hack" / "bench" / "kueue-policy.yaml"
 COMMANDS = {
@@ -67,16 +76,12 @@ TARGET = {
     "controller, writes a workload": "3",
     "evictions": "30",
 }
-POLICY = """\
-apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- {level: None, verbs: [get, list, watch]}
-- {level: Metadata}
-"""
+_UNWATCHED: dict[str, Any] = {
+    "without": ("node-lifecycle-controller",),
+    "flags": {"disable-admission-plugins": "TaintNodesByCondition"},
+}
+"""The leases of the bench's nodes are not renewed and the taint of a new node stays on: the nodes stay as made."""
 START_S = 60.0
-CORES = psutil.cpu_count() or 1
 QUIET = 0.1
 """Share of the machine that others may use before wall times are no results."""
 
@@ -134,135 +139,51 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
 
 
 async def _measure(name: str, load: Shape, options: argparse.Namespace) -> Run:
-    with tempfile.TemporaryDirectory(prefix="tessera-drain-") as folder, _cluster(name, Path(folder), load) as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="tessera-drain-") as folder,
+        audited(f"drain-{name}", Path(folder), **(_UNWATCHED if load.topology else {})) as cluster,
+    ):
         prepare(cluster, load, options.crds)
         servers = [psutil.Process(cluster.state.processes[program].pid) for program in ("apiserver", "etcd")]
         config = from_kubeconfig(cluster.kubeconfig)
-        with _controller(name, cluster) as controller:
+        command = [*COMMANDS[name], "--only", "core", "--kubeconfig", str(cluster.kubeconfig)]
+        with started(name, command, cluster.log(f"controller-{name}")) as controller:
             agent = Client(config, user_agent=drainload.AGENT, timeout_s=30.0, connections=drainload.CONNECTIONS)
             async with agent as client:
                 # Through the whole way once, so that the start of the controller is not in the drain.
                 first = await drainload.Load(client).run(_warm_up(load), START_S)
-                before_s, own_s, machine_s = sum(map(_cpu_s, servers)), _cpu_s(controller), _machine_cpu_s()
+                before_s, own_s, machine_s = sum(map(cpu_s, servers)), cpu_s(controller), machine_cpu_s()
                 result = await drainload.Load(client).run(load, options.limit)
-                server_cpu_s = sum(map(_cpu_s, servers)) - before_s
-                others_cpu_s = _machine_cpu_s() - machine_s - server_cpu_s - (_cpu_s(controller) - own_s) - result.cpu_s
-            cpu_s, peak_mib = _cpu_s(controller), _peak_mib(controller)
-        writes = _writes(Path(folder) / "audit.log", expected=first.writes + result.writes)
-        return Run(result, writes, cpu_s, peak_mib, server_cpu_s, max(0.0, others_cpu_s))
-
-
-@contextmanager
-def _cluster(name: str, folder: Path, load: Shape) -> Iterator[Cluster]:
-    policy = folder / "policy.yaml"
-    policy.write_text(POLICY)
-    flags: dict[str, object] = {
-        "audit-policy-file": policy,
-        "audit-log-path": folder / "audit.log",
-        "audit-log-mode": "batch",
-        "audit-log-batch-max-wait": "1s",
-        "audit-log-batch-buffer-size": 100_000,
-    }
-    unwatched: tuple[str, ...] = ()
-    if load.topology:
-        # The leases of the bench's nodes are not renewed and the taint of a new node stays on: the nodes stay as made.
-        unwatched = ("--controllers=*,-node-lifecycle-controller",)
-        flags["disable-admission-plugins"] = "TaintNodesByCondition"
-    spec = Spec(
-        nodes=(),
-        apiserver_args=tuple(f"--{key}={value}" for key, value in flags.items()),
-        controller_manager_args=unwatched,
-    )
-    with Cluster.up(f"drain-{name}", spec) as cluster:
-        yield cluster
+                server_cpu_s = sum(map(cpu_s, servers)) - before_s
+                others_cpu_s = machine_cpu_s() - machine_s - server_cpu_s - (cpu_s(controller) - own_s) - result.cpu_s
+            used_s, peak = cpu_s(controller), peak_mib(controller)
+        writes = writes_in(Path(folder) / "audit.log", drainload.AGENT, expected=first.writes + result.writes)
+        return Run(result, writes, used_s, peak, server_cpu_s, max(0.0, others_cpu_s))
 
 
 def prepare(cluster: Cluster, load: Shape, crds: Path) -> None:
-    files = [file for file in sorted(crds.glob("*.yaml")) if "kueue.x-k8s.io" in file.read_text()]
-    if not files:
-        raise SystemExit(f"drain: {crds}: no CRD of kueue.x-k8s.io there; name their folder with --crds")
-    cluster.kubectl("apply", "--server-side", *(word for file in files for word in ("-f", str(file))))
-    waiting.until(lambda: _established(cluster), "the CRDs to be established", timeout_s=60.0, every_s=0.3)
+    apply_crds(cluster, crds)
     if load.topology:
         cluster.kubectl("create", "-f", "-", input="\n---\n".join(map(json.dumps, nodes())))
-    items = list(setting(load))
-    cluster.kubectl("apply", "--server-side", "-f", "-", input="\n---\n".join(map(json.dumps, items)))
+    apply_all(cluster, setting(load))
 
 
-def _established(cluster: Cluster) -> bool:
-    """`kubectl wait` will not do: it fails on a CRD that has no conditions yet."""
-    found = json.loads(cluster.kubectl("get", "crd", "-o", "json"))["items"]
-    holds = [
-        any(
-            condition["type"] == "Established" and condition["status"] == "True"
-            for condition in (crd.get("status") or {}).get("conditions") or ()
-        )
-        for crd in found
-    ]
-    return bool(holds) and all(holds)
+def apply_crds(cluster: Cluster, *paths: Path) -> None:
+    """Files, or folders with those of kueue.x-k8s.io among them."""
+    found = [file for path in paths for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
+    files = [file for file in found if file in paths or "kueue.x-k8s.io" in file.read_text()]
+    if not files or not all(file.is_file() for file in files):
+        raise SystemExit(f"drain: {', '.join(map(str, paths))}: no CRDs there; name their folder with --crds")
+    cluster.kubectl("apply", "--server-side", *(word for file in files for word in ("-f", str(file))))
+    waiting.until(lambda: established(cluster), "the CRDs to be established", timeout_s=60.0, every_s=0.3)
+
+
+def apply_all(cluster: Cluster, bodies: Iterable[dict[str, Any]]) -> None:
+    cluster.kubectl("apply", "--server-side", "-f", "-", input="\n---\n".join(map(json.dumps, bodies)))
 
 
 def _warm_up(load: Shape) -> Shape:
     return Shape(load.queues[:1], (Class("warm-up", 1, 1, 0.0, 1000, 0.0, 1),), load.topology)
-
-
-@contextmanager
-def _controller(name: str, cluster: Cluster) -> Iterator[psutil.Process]:
-    """The controller's process until the block ends. Its log goes with the cluster's."""
-    log = cluster.log(f"controller-{name}")
-    command = [*COMMANDS[name], "--only", "core", "--kubeconfig", str(cluster.kubeconfig)]
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=ROOT)
-    try:
-        yield psutil.Process(process.pid)
-    except BaseException:
-        print(f"drain: the end of the {name} controller's log:\n{log.read_text()[-3000:]}", file=sys.stderr)
-        raise
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system + times.children_user + times.children_system)
-
-
-def _machine_cpu_s() -> float:
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
-
-
-def _peak_mib(process: psutil.Process) -> float:
-    """The kernel's own high-water mark: ``ru_maxrss`` would count the parent from before the exec."""
-    text = Path(f"/proc/{process.pid}/status").read_text()
-    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM:")) / 1024
-
-
-def _writes(log: Path, *, expected: int) -> Counter[str]:
-    """The controller's writes. The log is complete when the generator's are all in it."""
-    found: dict[str, Counter[str]] = {}
-
-    def complete() -> bool:
-        found.clear()
-        for line in log.read_text().splitlines():
-            entry = json.loads(line)
-            agent = entry.get("userAgent", "").split("/")[0].split(" ")[0]
-            where = entry.get("objectRef", {})
-            what = "/".join(filter(None, (where.get("resource"), where.get("subresource"))))
-            found.setdefault(agent, Counter())[what] += 1
-        return found.get(drainload.AGENT, Counter()).total() >= expected
-
-    waiting.until(complete, f"{expected} writes of the generator in the audit log", timeout_s=30.0, every_s=0.5)
-    if (seen := found[drainload.AGENT].total()) != expected:
-        raise RuntimeError(f"the audit log has {seen} writes of the generator, who made {expected}")
-    # Beside ours there are the control plane's own parts and kubectl.
-    ours = (agent for agent in found if agent != drainload.AGENT and not agent.startswith("kube"))
-    return sum((found[agent] for agent in ours), Counter())
 
 
 def _show(load: Shape, runs: dict[str, Run], *, compare: bool) -> None:

@@ -11,21 +11,23 @@ import asyncio
 import random
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from hack.bench.throughput.drainshape import API, COHORTS, PUBLISHED, QUEUES, Arrival, Class, Shape, workload
-from kube.client import Client
+from kube.client import Client, Decode
 from kube.clock import Backoff, Clock, SystemClock
 from kube.reading.reflector import Added, CachedObject, Change, Changed, ObjectKey, Reflector, Undecodable
 from kube.resources import Resource
 from kube.writing.writer import Tuning, Writer
 from kube.writing.writes import Conflicted, Outcome, Verb, Write, Written
 
+T = TypeVar("T")
 WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload", namespaced=True)
 AGENT = "drain-generator"
 ARRIVALS = COHORTS * QUEUES * len(PUBLISHED)
@@ -131,16 +133,24 @@ class Load:
         self._ends = Writer(client, clock=clock, random=random.random, tuning=tuning, observer=self.tally)
         self._stories: dict[ObjectKey, Story] = {}
         self._left = 0
+        self._mirrors = self._watched(client)
+
+    def _watched(self, client: Client) -> tuple[Reflector[Any], ...]:
+        """What tells of starts and ends."""
         decode = msgspec.json.Decoder(_Workload).decode
+        return (self._mirror(client, WORKLOADS, lambda raw: decode(raw).status, self._hear),)
+
+    def _mirror(
+        self, client: Client, resource: Resource, decode: Decode[T], hear: Callable[[Change[T]], None]
+    ) -> Reflector[T]:
         backoff = Backoff(random=random.random)
-        self._mirror: Reflector[Status] = Reflector(
-            client, WORKLOADS, lambda raw: decode(raw).status, self._hear, clock=clock, backoff=backoff
-        )
+        return Reflector(client, resource, decode, hear, clock=self._clock, backoff=backoff)
 
     async def run(self, shape: Shape, limit_s: float) -> Result:
         async with self._creates, self._ends:
-            following = asyncio.create_task(self._mirror.run())
-            await self._mirror.wait_synced()
+            following = [asyncio.create_task(mirror.run()) for mirror in self._mirrors]
+            for mirror in self._mirrors:
+                await mirror.wait_synced()
             self._left = shape.workloads
             cpu_s, start_s = time.process_time(), self._clock.monotonic()
             late_s = 0.0
@@ -161,7 +171,8 @@ class Load:
                     f"{self._left} of {shape.workloads} workloads not ended in {limit_s:.0f} s"
                 ) from None
             wall_s, cpu_s = self._clock.monotonic() - start_s, time.process_time() - cpu_s
-            following.cancel()
+            for task in following:
+                task.cancel()
         if self.tally.refusals:
             raise RuntimeError(f"{len(self.tally.refusals)} writes were refused, e.g. {self.tally.refusals[0]}")
         stories = self._stories.values()
@@ -186,15 +197,20 @@ class Load:
     async def _arrive(self, arrival: Arrival) -> None:
         story = Story(arrival.kind, self._clock.monotonic())
         self._stories[ObjectKey(arrival.queue, arrival.name)] = story
+        resource, body = self._born(arrival)
         write = Write(
             verb=Verb.CREATE,
-            resource=WORKLOADS,
+            resource=resource,
             namespace=arrival.queue,
             name=arrival.name,
-            body=workload(arrival),
+            body=body,
             kind=_Nothing,
         )
         (await self._creates.submit(write)).add_done_callback(lambda _: self._created(story))
+
+    def _born(self, arrival: Arrival) -> tuple[Resource, dict[str, Any]]:
+        """What a user creates."""
+        return WORKLOADS, workload(arrival)
 
     def _created(self, story: Story) -> None:
         story.created_s = self._clock.monotonic()
@@ -216,21 +232,31 @@ class Load:
             return
         if status.holds("Evicted") and status.admission is not None:
             if story.ending is not None:
-                story.ending.cancel()
-                story.ending = None
-                story.evictions += 1
-                story.lost_s += self._clock.monotonic() - story.started_s
+                self._stopped(story)
             self._free(key, new)
         elif status.holds("Admitted") and story.ending is None:
-            now_s = self._clock.monotonic()
-            story.admitted_s = now_s if story.admitted_s is None else story.admitted_s
-            story.started_s = now_s
-            loop = asyncio.get_running_loop()
-            story.ending = loop.call_later(story.kind.runtime_s, self._end, key, story)
+            self._started(story, lambda: self._end(key))
 
-    def _end(self, key: ObjectKey, story: Story) -> None:
+    def _started(self, story: Story, end: Callable[[], None]) -> None:
+        now_s = self._clock.monotonic()
+        story.admitted_s = now_s if story.admitted_s is None else story.admitted_s
+        story.started_s = now_s
+
+        def over() -> None:
+            story.ended = True
+            end()
+
+        story.ending = asyncio.get_running_loop().call_later(story.kind.runtime_s, over)
+
+    def _stopped(self, story: Story) -> None:
+        assert story.ending is not None, "it ran"
+        story.ending.cancel()
+        story.ending = None
+        story.evictions += 1
+        story.lost_s += self._clock.monotonic() - story.started_s
+
+    def _end(self, key: ObjectKey) -> None:
         """The job is done: what a job controller would say of it, in a field owner's name of its own."""
-        story.ended = True
         now = _now()
         done = Condition("Finished", "True", "Succeeded", "Job finished successfully", now)
         body = {
@@ -239,7 +265,7 @@ class Load:
             "metadata": {"name": key.name, "namespace": key.namespace},
             "status": {"conditions": [done]},
         }
-        self._put(Verb.APPLY, key, body)
+        self._put(Verb.APPLY, WORKLOADS, key, body)
 
     def _free(self, key: ObjectKey, entry: CachedObject[Status]) -> None:
         """The job has stopped: its reservation goes. On condition that nothing has changed meanwhile."""
@@ -253,14 +279,14 @@ class Load:
             "metadata": {"resourceVersion": entry.resource_version},
             "status": {"admission": None, "conditions": conditions},
         }
-        self._put(Verb.MERGE_PATCH, key, body, slot="free")
+        self._put(Verb.MERGE_PATCH, WORKLOADS, key, body, slot="free")
 
     def _put(
-        self, verb: Verb, key: ObjectKey, body: Any, slot: str | None = None
+        self, verb: Verb, resource: Resource, key: ObjectKey, body: Any, slot: str | None = None
     ) -> "asyncio.Future[Outcome[_Nothing]]":
         write = Write(
             verb=verb,
-            resource=WORKLOADS,
+            resource=resource,
             namespace=key.namespace,
             name=key.name,
             subresource="status",

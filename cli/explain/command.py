@@ -14,6 +14,7 @@ from cli.offline import Offline
 from cli.queue.command import MANAGER, AnswerSource, namespaced, printed, source
 from controller.engine.model.resources import ResourceName
 from controller.engine.quota.queueusage import quantity_of
+from controller.jobframework import names
 from controller.jobframework.kind import JobKind, api_version
 from controller.jobkinds.declared.accepting import verdicts
 from controller.jobkinds.table import JOB_KINDS
@@ -43,7 +44,8 @@ def _workload_name(_: click.Context, __: click.Parameter, value: str) -> str:
 def explain(where: Where, name: str, namespace: str | None, output: str) -> None:
     """Why WORKLOAD waits: what it needs, what is free, who holds it, what would admit it, and its story so far.
 
-    WORKLOAD is a Workload or a job: NAME or NAMESPACE/NAME. Of a Deployment it is a replica that waits.
+    WORKLOAD is a Workload or a job: NAME or NAMESPACE/NAME. Of a Deployment it is a replica that waits, of a
+    LeaderWorkerSet a group.
 
     \b
     Examples:
@@ -117,6 +119,8 @@ async def _workload(client: Client, namespace: str, name: str) -> Json:
         pass
     there = await namespaced(client, WORKLOADS, namespace)
     owned = [workload for workload in there if _owner(workload) == name]
+    if groups := [workload for workload in there if name in _group_names(workload)]:
+        return min(groups, key=_least_said)
     if not owned and (replicas := [workload for workload in there if _is_replica(workload, name)]):
         return min(replicas, key=_least_said)
     if owned:
@@ -160,6 +164,15 @@ def _owner(workload: Json) -> str | None:
     return next((str(owner["name"]) for owner in owners if owner.get("controller")), None)
 
 
+def _group_names(workload: Json) -> tuple[str, ...]:
+    """Of the Workload of a group of pods the names of its object and of the group; nothing of another."""
+    notes = workload["metadata"].get("annotations") or {}
+    if _owner(workload) is not None or names.JOB_OWNER_NAME not in notes:
+        return ()
+    name, index = notes[names.JOB_OWNER_NAME], notes.get(names.COMPONENT_INDEX)
+    return (name,) if index is None else (name, f"{name}-{index}")
+
+
 def _is_replica(workload: Json, deployment: str) -> bool:
     """Whether it is that of a pod of the Deployment: it is named after it, a template's hash, and five letters."""
     owner, _, _ = (_owner(workload) or "").rpartition("-")
@@ -168,7 +181,7 @@ def _is_replica(workload: Json, deployment: str) -> bool:
 
 
 def _least_said(workload: Json) -> tuple[bool, bool, str]:
-    """Of a Deployment's replicas one that waits, the oldest of them; else one that runs; one that is over last."""
+    """Of several replicas or groups one that waits, the oldest of them; else one that runs; one that is over last."""
     conditions = workload.get("status", {}).get("conditions") or []
     true = {each["type"] for each in conditions if each["status"] == "True"}
     return "Finished" in true, "QuotaReserved" in true, str(workload["metadata"].get("creationTimestamp", ""))
@@ -221,14 +234,11 @@ async def _beside(asked: AnswerSource) -> Offline | None:
 
 
 def _owner_of(workload: Workload) -> str | None:
-    return next(
-        (
-            f"{owner_reference.kind} {owner_reference.name}"
-            for owner_reference in workload.metadata.owner_references
-            if owner_reference.controller
-        ),
-        None,
-    )
+    """What controls it; of a group of pods what it was made of."""
+    meta = workload.metadata
+    made_of = meta.annotations.get(names.JOB_OWNER_NAME)
+    owners = [owner for owner in meta.owner_references if owner.controller or owner.name == made_of]
+    return f"{owners[0].kind} {owners[0].name}" if owners else None
 
 
 def _row(local: Offline | None, queue: str, wanted: Json, given: Json) -> Json:

@@ -16,6 +16,7 @@ from cli.cluster import run
 from cli.explain.command import _row
 from cli.main import tessera
 from controller.config.settings import ControllerConfig
+from controller.jobframework import names
 from controller.jobkinds.jobset import JobSet
 from controller.jobshell.watched import resource_of
 from controller.watching.kinds import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
@@ -163,6 +164,24 @@ async def test_a_deployment_stands_for_a_replica_that_waits(shell: Shell) -> Non
         await eventually(lambda: scene.condition("pod-llama-5d9c-bbbbb-2", "QuotaReserved").startswith("False"))
         found = await shell.json("explain", "team/llama")
         assert (found["workload"], found["state"]) == ("team/pod-llama-5d9c-bbbbb-2", "Pending")
+
+
+async def test_a_leader_worker_set_stands_for_a_group_that_waits_and_each_group_for_itself(shell: Shell) -> None:
+    scene = shell.scene
+    scene.queue(cpus=1)
+    of_jobs_alone = config(f"{CONFIG}integrations: {{frameworks: [batch/job]}}\n")
+    owner = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "llm", "uid": "u"}
+    async with scene.controller(of_jobs_alone, core_only=False):
+        for index, name in enumerate(("first", "second")):
+            scene.workload(name, 1)
+            notes = {names.JOB_OWNER_NAME: "llm", names.COMPONENT_INDEX: str(index)}
+            metadata = {"ownerReferences": [owner], "annotations": notes}
+            scene.server.merge(WORKLOADS, name, {"metadata": metadata}, namespace="team")
+        await scene.until_admitted("first")
+        await eventually(lambda: scene.condition("second", "QuotaReserved").startswith("False"))
+        found = await shell.json("explain", "team/llm")
+        assert (found["workload"], found["job"], found["state"]) == ("team/second", "LeaderWorkerSet llm", "Pending")
+        assert (await shell.json("explain", "team/llm-0"))["workload"] == "team/first"
 
 
 async def test_without_a_controller_the_answer_is_computed_and_says_so(shell: Shell) -> None:

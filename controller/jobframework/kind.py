@@ -5,10 +5,12 @@ JobError means that the job is not what its kind allows, in one sentence for its
 runs already (stop above all) does not raise it for annotations that went bad since.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework.podsets import JobPodSet, PodSetInfo, SeenWorkload
 from controller.jobframework.raw import Json, integer, mapping, text
 from controller.objects.meta import Struct
@@ -42,6 +44,36 @@ class Refusal(Struct, frozen=True, kw_only=True):
     type: Literal["Invalid", "Forbidden", "Required", "NotSupported", "Duplicate", "TooLong", "TooMany"]
     field: str
     sentence: str
+
+
+class Review(Struct, frozen=True, kw_only=True):
+    """A job that is created, or changed from ``before``, as rules look at it.
+
+    ``was_suspended``, ``is_suspended``: before and after. ``has_default_queue``: its namespace has a LocalQueue
+    ``default``.
+    """
+
+    new: Json
+    before: Json | None = None
+    gates: FeatureGates = FeatureGates()
+    was_suspended: bool = True
+    is_suspended: bool = True
+    has_default_queue: bool = False
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """One rule about jobs, told twice: for this process, and for the API server, whose policies are printed from it.
+
+    ``says``: expressions of CEL by the names of the policy's variables. Each is the sentence of what is refused, with
+    its field before it, and empty where nothing is. A rule without any is asked by the controller alone.
+    """
+
+    refused: Callable[[Review], Iterable[Refusal]]
+    says: Mapping[str, str] = MappingProxyType({})
+
+
+def refused(rules: Iterable[Rule], review: Review) -> tuple[Refusal, ...]:
+    return tuple(refusal for rule in rules for refusal in rule.refused(review))
 
 
 class ObjectKind(Struct, frozen=True, kw_only=True):
@@ -117,12 +149,14 @@ class JobKind(Protocol):
         """Whether it must not start now although it may: its workload waits without quota."""
         ...
 
-    def validate(self, job: Json) -> tuple[Refusal, ...]:
-        """The kind's own rules about a job that is queued and created; what all kinds share is in ``rules``."""
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The kind's own rules about jobs that are queued; what all kinds share is in ``jobrules``."""
         ...
 
-    def validate_update(self, old: Json, new: Json) -> tuple[Refusal, ...]:
-        """The kind's own rules about a change. Those of ``validate`` are for the new job as well."""
+    @property
+    def pod_sets_in_cel(self) -> str:
+        """Its pod sets as ``jobrules.topology.pod_set`` has them; empty where they follow from other objects."""
         ...
 
     def defaulted(self, job: Json) -> Json:
@@ -205,6 +239,14 @@ class KindDefaults:
     managed_by_path: tuple[str, ...] = ()
     own_controller: str = ""
 
+    @cached_property
+    def pod_sets_in_cel(self) -> str:
+        return ""
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        return ()
+
     def references(self, _job: Json) -> tuple[Reference, ...]:
         return ()
 
@@ -213,12 +255,6 @@ class KindDefaults:
 
     def is_on_hold(self, _job: Json) -> bool:
         return False
-
-    def validate(self, _job: Json) -> tuple[Refusal, ...]:
-        return ()
-
-    def validate_update(self, _old: Json, _new: Json) -> tuple[Refusal, ...]:
-        return ()
 
     def defaulted(self, job: Json) -> Json:
         return job

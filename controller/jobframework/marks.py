@@ -18,7 +18,7 @@ from controller.objects.meta import OwnerReference
 from inventory.api.names import ABOVE_MIN_REPLICAS, FULL_PARALLELISM, MIN_REPLICAS
 
 _MAX_INT32 = 2**31 - 1
-_MAX_DIGITS = 9
+MAX_DIGITS = 9
 _NOT_PASSED_ON = (ABOVE_MIN_REPLICAS, FULL_PARALLELISM)
 
 
@@ -71,7 +71,7 @@ def min_replicas(job: Json) -> int | None:
     if found is None:
         return None
     where = f"metadata.annotations[{MIN_REPLICAS}]"
-    if not (found.isascii() and found.isdecimal() and len(found) <= _MAX_DIGITS):
+    if not (found.isascii() and found.isdecimal() and len(found) <= MAX_DIGITS):
         raise JobError(f"{where}: expected a number of replicas of at least 0, found {shown(found)}")
     return int(found)
 

@@ -9,9 +9,10 @@ the component declares, or by those that follow from its kind.
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Final
 
-from controller.jobframework.kind import Outcome, Refusal
+from controller.jobframework.kind import Outcome, Refusal, Review, Rule
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import (
     JobError,
@@ -100,19 +101,22 @@ class AppWrapper(TemplatedKind):
     def says_suspended(self, job: Json) -> bool:
         return text(job, "status", "phase") in ("", "Suspended")
 
-    def validate(self, job: Json) -> tuple[Refusal, ...]:
-        return tuple(self._refusals(job))
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """Without CEL: what a component holds is read as its own kind reads it."""
+        return (Rule(refused=_without_pods),)
 
-    def _refusals(self, job: Json) -> Iterator[Refusal]:
-        for index, component in enumerate(_components(job)):
-            template = mapping(component, "template")
-            version, kind = text(template, "apiVersion"), text(template, "kind")
-            if version.rpartition("/")[0] in _WITH_PODS and not _pod_sets(job, index):
-                yield Refusal(
-                    type="Required",
-                    field=f"spec.components[{index}].podSets",
-                    sentence=f"where the pods of {kind} are does not follow from its kind: expected their paths",
-                )
+
+def _without_pods(review: Review) -> Iterator[Refusal]:
+    for index, component in enumerate(_components(review.new)):
+        template = mapping(component, "template")
+        version, kind = text(template, "apiVersion"), text(template, "kind")
+        if version.rpartition("/")[0] in _WITH_PODS and not _pod_sets(review.new, index):
+            yield Refusal(
+                type="Required",
+                field=f"spec.components[{index}].podSets",
+                sentence=f"where the pods of {kind} are does not follow from its kind: expected their paths",
+            )
 
 
 def _components(job: Json) -> list[Json]:

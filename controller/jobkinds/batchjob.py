@@ -8,10 +8,11 @@ What may be changed on a Job, by the API server's validation (pkg/registry/batch
 - ``completions`` change only on an Indexed Job, together with ``parallelism`` and to the same number.
 """
 
+from functools import cached_property
 from typing import Final
 
 from controller.jobframework import names
-from controller.jobframework.kind import Ending, KindDefaults, Outcome, Patch
+from controller.jobframework.kind import Ending, KindDefaults, Outcome, Patch, Review, refused
 from controller.jobframework.marks import is_elastic
 from controller.jobframework.podsets import (
     JobPodSet,
@@ -34,12 +35,12 @@ from controller.jobframework.raw import (
     mapping,
     parallel_pods,
     parsed_flag,
-    parsed_integer,
     sequence,
     strings,
     text,
 )
 from controller.jobframework.topologyrequest import check_groups, ranked, topology_request
+from controller.jobrules.batchjob import EQUAL_COMPLETIONS, MINIMUM, POD_SETS
 from inventory.api.names import FULL_PARALLELISM
 
 MAIN: Final = "main"
@@ -67,13 +68,15 @@ class BatchJob(KindDefaults):
     managed_by_path = ("spec", "managedBy")
     own_controller = "kubernetes.io/job-controller"
 
+    @cached_property
+    def pod_sets_in_cel(self) -> str:
+        return POD_SETS
+
     def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
         count, template = _full_count(job), _bare_template(job)
         check_requests(template, _TEMPLATE)
         minimum = _min_parallelism(job)
         elastic = is_elastic(job)
-        if elastic and minimum is not None:
-            raise JobError(f"metadata.annotations[{names.MIN_PARALLELISM}]: an elastic job has no minimum of its own")
         request = topology_request(
             strings(template, "metadata", "annotations"),
             path=f"{_TEMPLATE}.metadata.annotations",
@@ -238,41 +241,22 @@ def _restored_counts(job: Json, workload: SeenWorkload) -> Json:
 def _equal_completions(job: Json) -> bool:
     """Of a job that was found in order when it was queued."""
     try:
-        return _wants_equal_completions(job)
+        found = annotations(job).get(names.COMPLETIONS_EQUAL_PARALLELISM, "false")
+        return parsed_flag(found, "")
     except JobError:
         return False
 
 
-def _wants_equal_completions(job: Json) -> bool:
-    found = annotations(job).get(names.COMPLETIONS_EQUAL_PARALLELISM)
-    where = f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM}]"
-    return found is not None and parsed_flag(found, where)
-
-
 def _min_parallelism(job: Json) -> int | None:
     """Raises JobError where the annotations of partial admission and the Job do not go together."""
-    if _wants_equal_completions(job):
-        where = f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM}]"
-        parallelism = integer(job, "spec", "parallelism", default=1)
-        completions = integer(job, "spec", "completions", default=-1)
-        if text(job, "spec", "completionMode") != "Indexed":
-            raise JobError(f"{where}: spec.completionMode must be Indexed, or completions cannot be changed")
-        if completions != parallelism:
-            raise JobError(
-                f"{where}: spec.completions must equal spec.parallelism ({parallelism}), found {completions}"
-            )
+    spec = {**mapping(job, "spec"), **_unreduced(job)}
+    # A minimum that fewer completions leave nothing above is none: the Job runs with all its pods.
+    endless = {key: value for key, value in spec.items() if key != "completions"}
+    for rule, asked in ((EQUAL_COMPLETIONS, spec), (MINIMUM, endless)):
+        for refusal in refused((rule,), Review(new={**job, "spec": asked})):
+            raise JobError(f"{refusal.field}: {refusal.sentence}")
     found = annotations(job).get(names.MIN_PARALLELISM)
-    if found is None:
-        return None
-    where = f"metadata.annotations[{names.MIN_PARALLELISM}]"
-    minimum = parsed_integer(found, where)
-    parallelism = _unreduced(job).get("parallelism", integer(job, "spec", "parallelism", default=1))
-    if parallelism <= 1:
-        raise JobError(f"{where}: spec.parallelism is {parallelism}, expected at least 2")
-    if not 1 <= minimum < parallelism:
-        raise JobError(f"{where}: expected 1 to {parallelism - 1} (below spec.parallelism), found {minimum}")
-    # With fewer completions than that nothing is left to give up.
-    return minimum if minimum < _full_count(job) else None
+    return None if found is None or int(found) >= _full_count(job) else int(found)
 
 
 def _bare_template(job: Json) -> Json:

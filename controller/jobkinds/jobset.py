@@ -7,16 +7,28 @@ Facts (kubernetes-sigs/jobset, pkg/webhooks and pkg/controllers):
 - ``dependsOn`` and the startup policy InOrder create Jobs one after the other: their quota is held from the beginning.
 """
 
+from functools import cached_property
 from typing import Final
 
 from controller.jobframework.kind import Outcome
 from controller.jobframework.raw import JobError, Json, integer, mapping, parallel_pods, sequence, text
 from controller.jobframework.templated import Path, Slot, TemplatedKind, dotted, ended, selector
+from controller.jobrules import cel
+from controller.jobrules.topology import parallel_pods_in_cel, pod_set
 
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
 
 _RESTART_FOR_EVER: Final = "RestartJobSetAndIgnoreMaxRestarts"
+
+
+_JOBS: Final = f"{cel.field('object', 'spec', 'replicatedJobs')}.orValue([])"
+_POD_SET: Final = pod_set(
+    name=f"{_JOBS}[i].name.lowerAscii()",
+    path="'spec.replicatedJobs[' + string(i) + '].template.spec.template.metadata.annotations'",
+    count=f"{_JOBS}[i].?replicas.orValue(1) * {parallel_pods_in_cel(f'{_JOBS}[i].?template.?spec')}",
+    annotations=cel.field(f"{_JOBS}[i]", "template", "spec", "template", "metadata", "annotations"),
+)
 
 
 class JobSet(TemplatedKind):
@@ -29,6 +41,10 @@ class JobSet(TemplatedKind):
     plural = "jobsets"
     managed_by_path = ("spec", "managedBy")
     own_controller = "jobset.sigs.k8s.io/jobset-controller"
+
+    @cached_property
+    def pod_sets_in_cel(self) -> str:
+        return f"{cel.places(_JOBS)}.map(i, {_POD_SET})"
 
     def slots(self, job: Json) -> tuple[Slot, ...]:
         return job_slots(mapping(job, "spec"), ("spec",))

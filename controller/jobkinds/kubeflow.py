@@ -8,11 +8,14 @@ Facts (kubeflow/training-operator, release 1.9, pkg/controller.v1/common):
 - A replica's ``restartPolicy`` wins over its template's. Restarts within the job keep its quota.
 """
 
+from functools import cached_property
 from typing import Final
 
 from controller.jobframework.kind import Outcome
 from controller.jobframework.raw import Json, has_condition, integer, mapping
 from controller.jobframework.templated import Slot, TemplatedKind, ended, selector
+from controller.jobrules import cel
+from controller.jobrules.topology import pod_set
 
 REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 
@@ -31,6 +34,20 @@ class ReplicaKind(TemplatedKind):
     replicas: str
     types: tuple[str, ...]
     operator: str
+
+    @cached_property
+    def pod_sets_in_cel(self) -> str:
+        written = cel.field("object", "spec", self.replicas)
+        found = []
+        for type_ in self.types:
+            each = pod_set(
+                name=cel.quoted(type_.lower()),
+                path=cel.quoted(f"spec.{self.replicas}[{type_}].template.metadata.annotations"),
+                count=f"{written}.?{type_}.?replicas.orValue(1)",
+                annotations=cel.field(f"{written}.?{type_}", "template", "metadata", "annotations"),
+            )
+            found.append(f"({written}.?{type_}.hasValue() ? [{each}] : [])")
+        return " + ".join(found)
 
     def slots(self, job: Json) -> tuple[Slot, ...]:
         written = mapping(job, "spec", self.replicas)

@@ -5,21 +5,28 @@ RayService the counts are then those of the cluster it runs, as soon as there is
 """
 
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
 from controller.jobframework import names
-from controller.jobframework.kind import ObjectKind, Reference, Refusal, fact
+from controller.jobframework.kind import ObjectKind, Reference, Refusal, Review, Rule, fact
 from controller.jobframework.marks import is_elastic
 from controller.jobframework.raw import JobError, Json, has_condition, integer, mapping, sequence, shown, text
 from controller.jobframework.templated import MAX_POD_SETS, Path, Slot, TemplatedKind, dotted
 from controller.jobkinds.raypods import autoscales, head_pod, keeps_state_in_redis, worker_pod, worker_pods
+from controller.jobrules import cel
+from controller.jobrules.topology import pod_set
 
 HEAD: Final = "head"
 RAY_CLUSTERS: Final = ObjectKind(group="ray.io", version="v1", kind="RayCluster", plural="rayclusters")
 CLUSTER_GENERATION: Final = "kueue.x-k8s.io/raycluster-generation"
 MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 
+_HEAD_ANNOTATIONS: Final = ("headGroupSpec", "template", "metadata", "annotations")
+_ELASTIC_ONLY: Final = f"a queued job is autoscaled only as an elastic one: expected annotation {names.ELASTIC_JOB}"
+_NOT_ELSEWHERE: Final = "a job that another cluster runs (MultiKueue) is not autoscaled: expected false, found true"
+_HEAD_TAKEN: Final = f"found {HEAD!r}, which is the name of the head's pod set: expected another"
+_NOT_RESIZED: Final = "only an elastic job is resized while it runs"
 _CLEANUP_FINALIZER: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
 
 
@@ -85,7 +92,7 @@ class RayKind(TemplatedKind):
         """Pods by worker group of the RayCluster that it runs, where Ray's autoscaler decides about them."""
         cluster, first = self.cluster(job), self.references(job)[:1]
         live = fact(job, first[0]) if first and autoscales(cluster) and is_elastic(job) else None
-        return {} if live is None else live_counts(counts_of(cluster), live, where=self._field("workerGroupSpecs"))
+        return {} if live is None else live_counts(counts_of(cluster), live, where=self.field("workerGroupSpecs"))
 
     def pod_selector(self, job: Json) -> str:
         """Pods carry the name of the RayCluster that they are of."""
@@ -113,55 +120,137 @@ class RayKind(TemplatedKind):
 
     # -- what is refused ---------------------------------------------------------------------------------------------
 
-    def validate(self, job: Json) -> tuple[Refusal, ...]:
-        return tuple(self._refusals(job, self.cluster(job)))
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        return (
+            Rule(refused=self._autoscaling, says={"autoscaling": self._autoscaling_says()}),
+            Rule(refused=self._groups, says={"groups": self._groups_says(), "groupNames": self._group_names_says()}),
+            Rule(refused=self._resized, says={"resized": self._resized_says()}),
+        )
 
-    def _refusals(self, job: Json, cluster: Json) -> Iterator[Refusal]:
-        autoscaling, groups = self._field("enableInTreeAutoscaling"), sequence(cluster, "workerGroupSpecs")
-        if autoscales(cluster) and not is_elastic(job):
-            yield Refusal(
-                type="Invalid",
-                field=autoscaling,
-                sentence=f"a queued job is autoscaled only as an elastic one: expected annotation {names.ELASTIC_JOB}",
-            )
-        elif autoscales(cluster) and text(job, *self.managed_by_path) == MULTIKUEUE:
-            yield Refusal(
-                type="Forbidden",
-                field=autoscaling,
-                sentence="a job that another cluster runs (MultiKueue) is not autoscaled: expected false, found true",
-            )
-        most = MAX_POD_SETS - 1 - self.other_pod_sets(job)
+    def _autoscaling(self, review: Review) -> Iterator[Refusal]:
+        field = self.field("enableInTreeAutoscaling")
+        if not autoscales(self.cluster(review.new)):
+            return
+        if not is_elastic(review.new):
+            yield Refusal(type="Invalid", field=field, sentence=_ELASTIC_ONLY)
+        elif text(review.new, *self.managed_by_path) == MULTIKUEUE:
+            yield Refusal(type="Forbidden", field=field, sentence=_NOT_ELSEWHERE)
+
+    def _autoscaling_says(self) -> str:
+        field = self.field("enableInTreeAutoscaling")
+        elsewhere = f"{cel.field('object', *self.managed_by_path)}.orValue('') == {cel.quoted(MULTIKUEUE)}"
+        return cel.when(
+            f"!{self.in_cel('enableInTreeAutoscaling', default='false')}", "''",
+            cel.when(
+                "!variables.elastic", cel.says(field, _ELASTIC_ONLY),
+                cel.when(elsewhere, cel.says(field, _NOT_ELSEWHERE)),
+            ),
+        )  # fmt: skip
+
+    def _groups(self, review: Review) -> Iterator[Refusal]:
+        groups = sequence(self.cluster(review.new), "workerGroupSpecs")
+        most = MAX_POD_SETS - 1 - self.other_pod_sets(review.new)
         if len(groups) > most:
             yield Refusal(
                 type="TooMany",
-                field=self._field("workerGroupSpecs"),
+                field=self.field("workerGroupSpecs"),
                 sentence=f"expected at most {most} worker groups beside the other pod sets, found {len(groups)}",
             )
         for index, group in enumerate(groups):
             if text(group, "groupName").lower() == HEAD:
                 yield Refusal(
                     type="Forbidden",
-                    field=self._field("workerGroupSpecs", index, "groupName"),
-                    sentence=f"found {HEAD!r}, which is the name of the head's pod set: expected another",
+                    field=self.field("workerGroupSpecs", index, "groupName"),
+                    sentence=_HEAD_TAKEN,
                 )
 
-    def validate_update(self, old: Json, new: Json) -> tuple[Refusal, ...]:
+    def _groups_says(self) -> str:
+        count = f"size({self.in_cel('workerGroupSpecs', default='[]')})"
+        most = f"({MAX_POD_SETS - 1} - {self.other_pod_sets_in_cel})"
+        sentence = cel.text(
+            cel.quoted(f"{self.field('workerGroupSpecs')}: expected at most "),
+            f"string({most})",
+            "' worker groups beside the other pod sets, found '",
+            f"string({count})",
+        )
+        return cel.when(f"{count} > {most}", sentence)
+
+    def _group_names_says(self) -> str:
+        groups = self.in_cel("workerGroupSpecs", default="[]")
+        named = f"{groups}[i].?groupName.orValue('').lowerAscii() == {cel.quoted(HEAD)}"
+        path = cel.quoted(self.field("workerGroupSpecs"))
+        sentence = cel.text(path, "'['", "string(i)", cel.quoted(f"].groupName: {_HEAD_TAKEN}"))
+        return cel.first(f"{cel.places(groups)}.map(i, {cel.when(named, sentence)})")
+
+    def _resized(self, review: Review) -> Iterator[Refusal]:
         """KubeRay follows a change of the counts at once: only the pods of an elastic job wait for their quota."""
-        if is_elastic(new) or self.is_suspended(old) or self.is_suspended(new):
-            return ()
+        old, new = review.before, review.new
+        if old is None or is_elastic(new) or self.is_suspended(old) or self.is_suspended(new):
+            return
         had, has = counts_of(self.cluster(old)), counts_of(self.cluster(new))
-        if had == has:
-            return ()
-        sentence = f"only an elastic job is resized while it runs: expected {_listed(had)}, found {_listed(has)}"
-        return (Refusal(type="Forbidden", field=self._field("workerGroupSpecs"), sentence=sentence),)
+        if had != has:
+            sentence = f"{_NOT_RESIZED}: expected {_listed(had)}, found {_listed(has)}"
+            yield Refusal(type="Forbidden", field=self.field("workerGroupSpecs"), sentence=sentence)
+
+    def _resized_says(self) -> str:
+        groups = [self.in_cel("workerGroupSpecs", at=at, default="[]") for at in ("oldObject", "object")]
+        had, has = (f"{each}.map(g, {_PODS_OF_GROUP})" for each in groups)
+        listed = "(size({0}) == 0 ? 'no workers' : {0}.join(', '))".format
+        sentence = cel.text(
+            cel.quoted(f"{self.field('workerGroupSpecs')}: {_NOT_RESIZED}: expected "), listed(had), "', found '",
+            listed(has),
+        )  # fmt: skip
+        differ = f"!({had}.all(c, c in {has}) && {has}.all(c, c in {had}))"
+        running = "variables.updated && !variables.elastic && !variables.wasSuspended && !variables.suspended"
+        return cel.when(running, cel.when(differ, sentence))
+
+    @cached_property
+    def pod_sets_in_cel(self) -> str:
+        groups = self.in_cel("workerGroupSpecs", default="[]")
+        head = pod_set(
+            name=cel.quoted(HEAD),
+            path=cel.quoted(self.field("headGroupSpec", "template", "metadata", "annotations")),
+            count="1",
+            annotations=cel.field("object", *self.cluster_path, *_HEAD_ANNOTATIONS),
+        )
+        workers = pod_set(
+            name=f"{groups}[i].?groupName.orValue('').lowerAscii()",
+            path=cel.text(
+                cel.quoted(f"{self.field('workerGroupSpecs')}["), "string(i)", "'].template.metadata.annotations'"
+            ),
+            count=_worker_pods(f"{groups}[i]"),
+            annotations=cel.field(f"{groups}[i]", "template", "metadata", "annotations"),
+        )
+        return f"[{head}] + {cel.places(groups)}.map(i, {workers})"
+
+    other_pod_sets_in_cel: str = "0"
 
     def other_pod_sets(self, _job: Json) -> int:
         """Pod sets besides the cluster's."""
         return 0
 
-    def _field(self, *path: str | int) -> str:
+    def field(self, *path: str | int) -> str:
         whole: Path = (*self.cluster_path, *path)
         return dotted(whole)
+
+    def in_cel(self, *path: str, default: str, at: str = "object") -> str:
+        """A value of the cluster."""
+        return f"{cel.field(at, *self.cluster_path, *path)}.orValue({default})"
+
+
+def _worker_pods(group: str) -> str:
+    """``raypods.worker_pods`` in CEL."""
+    replicas, least, most, hosts = (
+        f"{group}.?{key}.orValue({default})"
+        for key, default in (("replicas", 1), ("minReplicas", 0), ("maxReplicas", 2**31 - 1), ("numOfHosts", 1))
+    )
+    asked = f"({least} > {replicas} ? {least} : {replicas})"
+    bounded = f"({most} < {asked} ? {most} : {asked})"
+    return f"({group}.?suspend.orValue(false) ? 0 : {bounded} * ({hosts} < 1 ? 1 : {hosts}))"
+
+
+_PODS_OF_GROUP: Final = f"string({_worker_pods('g')}) + ' pods in ' + g.?groupName.orValue('').lowerAscii()"
 
 
 def is_without_pods(cluster: Json) -> bool:

@@ -1,17 +1,21 @@
 """``ray.io/v1`` RayCluster: a pod set ``head``, and one for each worker group. It runs until it is deleted."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Final
 
 from controller.jobframework import names
-from controller.jobframework.kind import Outcome, Refusal
+from controller.jobframework.kind import Outcome, Refusal, Review, Rule
 from controller.jobframework.marks import is_elastic
 from controller.jobframework.raw import Json, has_condition, sequence, text
 from controller.jobframework.templated import located, replaced
 from controller.jobkinds.ray import RayKind, is_without_pods
+from controller.jobrules import cel
 
 _GATES: Final = ("spec", "schedulingGates")
 _GATE: Final = {"name": names.ELASTIC_JOB}
+_BELOW: Final = ".template.spec.schedulingGates"
+_EXPECTED_GATE: Final = f"an elastic job's pods wait for their quota: expected the gate {names.ELASTIC_JOB}"
 
 
 class RayCluster(RayKind):
@@ -42,16 +46,26 @@ class RayCluster(RayKind):
                 job = replaced(job, (*slot.path, *_GATES), [*gates, _GATE])
         return job
 
-    def _refusals(self, job: Json, cluster: Json) -> Iterator[Refusal]:
-        yield from super()._refusals(job, cluster)
-        if not is_elastic(job):
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        return (*super().rules, Rule(refused=self._ungated, says={"ungated": self._ungated_says()}))
+
+    def _ungated(self, review: Review) -> Iterator[Refusal]:
+        if not is_elastic(review.new):
             return
+        cluster = self.cluster(review.new)
         workers = range(len(sequence(cluster, "workerGroupSpecs")))
         for path in (*(("workerGroupSpecs", index) for index in workers), ("headGroupSpec",)):
             where = (*path, "template", *_GATES)
             if _GATE not in (located(cluster, where) or []):
-                yield Refusal(
-                    type="Invalid",
-                    field=self._field(*where),
-                    sentence=f"an elastic job's pods wait for their quota: expected the gate {names.ELASTIC_JOB}",
-                )
+                yield Refusal(type="Invalid", field=self.field(*where), sentence=_EXPECTED_GATE)
+
+    def _ungated_says(self) -> str:
+        groups, sentence = self.in_cel("workerGroupSpecs", default="[]"), cel.quoted(f"{_BELOW}: {_EXPECTED_GATE}")
+        held = "{}.?template.?spec.?schedulingGates.orValue([]).exists(g, g.name == {})".format
+        gate = cel.quoted(names.ELASTIC_JOB)
+        worker = cel.text(cel.quoted(f"{self.field('workerGroupSpecs')}["), "string(i)", "']'", sentence)
+        found = cel.first(f"{cel.places(groups)}.map(i, !{held(f'{groups}[i]', gate)} ? {worker} : '')")
+        head = cel.text(cel.quoted(self.field("headGroupSpec")), sentence)
+        of_head = f"!{held(cel.field('object', *self.cluster_path, 'headGroupSpec'), gate)}"
+        return cel.when("variables.elastic", cel.any_of(found, cel.when(of_head, head)))

@@ -7,21 +7,32 @@ A retry (``spec.backoffLimit``) makes a new cluster when the old one is gone, un
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Final
 
 from controller.jobframework import names
-from controller.jobframework.kind import Outcome, Refusal
+from controller.jobframework.kind import Outcome, Refusal, Review, Rule
 from controller.jobframework.marks import queue_name
 from controller.jobframework.podsets import template_patch
 from controller.jobframework.raw import Json, at, flag, mapping, sequence, text
-from controller.jobframework.templated import Slot, located, replaced
+from controller.jobframework.templated import Slot, dotted, located, replaced
 from controller.jobkinds.ray import RayKind
 from controller.jobkinds.raypods import submitter_container, submitter_pod
+from controller.jobrules import cel
+from controller.jobrules.topology import pod_set
 
 SUBMITTER: Final = "submitter"
 
 _SUBMITTER_PATH: Final = ("spec", "submitterPodTemplate")
 _ENDED: Final = ("Complete", "Failed")
+_SELECTOR, _CLUSTER, _SHUTDOWN = "spec.clusterSelector", "spec.rayClusterSpec", "spec.shutdownAfterJobFinishes"
+_NO_SELECTOR: Final = "a queued job runs on a cluster of its own: expected no clusterSelector"
+_OWN_CLUSTER: Final = "a queued job runs on a cluster of its own: expected its specification, found none"
+_GIVES_BACK: Final = "a queued job gives its pods back when it has finished: expected true, found false"
+_SELECTS: Final = f"size({cel.field('object', 'spec', 'clusterSelector')}.orValue({{}})) > 0"
+_NO_CLUSTER: Final = f"!{cel.field('object', 'spec', 'rayClusterSpec')}.hasValue()"
+_STAYS: Final = f"!{cel.field('object', 'spec', 'shutdownAfterJobFinishes')}.orValue(false)"
+_SUBMITS: Final = f"{cel.field('object', 'spec', 'submissionMode')}.orValue('') == 'K8sJobMode'"
 _WITHOUT_PODS: Final = ("", "Suspended")
 _INVALID: Final = "ValidationFailed"
 
@@ -94,26 +105,41 @@ class RayJob(RayKind):
     def is_on_hold(self, job: Json) -> bool:
         return _status(job) == _INVALID
 
-    def _refusals(self, job: Json, cluster: Json) -> Iterator[Refusal]:
-        if mapping(job, "spec", "clusterSelector"):
-            yield Refusal(
-                type="Invalid",
-                field="spec.clusterSelector",
-                sentence="a queued job runs on a cluster of its own: expected no clusterSelector",
-            )
-        if at(job, *self.cluster_path) is None:
-            yield Refusal(
-                type="Required",
-                field=self._field(),
-                sentence="a queued job runs on a cluster of its own: expected its specification, found none",
-            )
-        if not flag(job, "spec", "shutdownAfterJobFinishes"):
-            yield Refusal(
-                type="Invalid",
-                field="spec.shutdownAfterJobFinishes",
-                sentence="a queued job gives its pods back when it has finished: expected true, found false",
-            )
-        yield from super()._refusals(job, cluster)
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        own = (
+            Rule(refused=_selects, says={"selector": cel.when(_SELECTS, cel.says(_SELECTOR, _NO_SELECTOR))}),
+            Rule(refused=_without_cluster, says={"cluster": cel.when(_NO_CLUSTER, cel.says(_CLUSTER, _OWN_CLUSTER))}),
+            Rule(refused=_stays, says={"shutdown": cel.when(_STAYS, cel.says(_SHUTDOWN, _GIVES_BACK))}),
+        )
+        return (*own, *super().rules)
+
+    other_pod_sets_in_cel = f"({_SUBMITS} ? 1 : 0)"
+
+    @cached_property
+    def pod_sets_in_cel(self) -> str:
+        submitter = pod_set(
+            name=cel.quoted(SUBMITTER),
+            path=cel.quoted(f"{dotted(_SUBMITTER_PATH)}.metadata.annotations"),
+            count="1",
+            annotations=cel.field("object", *_SUBMITTER_PATH, "metadata", "annotations"),
+        )
+        return f"{super().pod_sets_in_cel} + ({_SUBMITS} ? [{submitter}] : [])"
+
+
+def _selects(review: Review) -> Iterator[Refusal]:
+    if mapping(review.new, "spec", "clusterSelector"):
+        yield Refusal(type="Invalid", field=_SELECTOR, sentence=_NO_SELECTOR)
+
+
+def _without_cluster(review: Review) -> Iterator[Refusal]:
+    if at(review.new, "spec", "rayClusterSpec") is None:
+        yield Refusal(type="Required", field=_CLUSTER, sentence=_OWN_CLUSTER)
+
+
+def _stays(review: Review) -> Iterator[Refusal]:
+    if not flag(review.new, "spec", "shutdownAfterJobFinishes"):
+        yield Refusal(type="Invalid", field=_SHUTDOWN, sentence=_GIVES_BACK)
 
 
 def _ungated(template: Json) -> Json:

@@ -7,14 +7,30 @@ An upgrade would run a second cluster beside the first, which is not charged: th
 change while it runs, but for the counts, unless ``spec.upgradeStrategy`` is None (then KubeRay upgrades nothing).
 """
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final
 
-from controller.jobframework.kind import Outcome, Refusal
+from controller.jobframework.kind import Outcome, Refusal, Review, Rule
 from controller.jobframework.raw import Json, flag, has_condition, sequence, text
 from controller.jobkinds.ray import RayKind, is_without_pods
+from controller.jobrules import cel
 
 # KubeRay starts no new cluster for these.
 _COUNTS: Final = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
+
+
+_SECOND_CLUSTER: Final = (
+    "a change while it runs starts a second cluster that is not charged: expected it unchanged but for the "
+    "counts, or spec.upgradeStrategy.type 'None', or the service suspended"
+)
+
+
+def _same_but_for(old: str, new: str, keys: tuple[str, ...]) -> str:
+    """In CEL: whether two maps differ in these keys at most."""
+    listed = f"[{', '.join(map(cel.quoted, keys))}]"
+    kept = f"{new}.all(k, k in {listed} || (k in {old} && {old}[k] == {new}[k]))"
+    return f"({kept} && {old}.all(k, k in {listed} || k in {new}))"
 
 
 class RayService(RayKind):
@@ -43,17 +59,27 @@ class RayService(RayKind):
     def says_suspended(self, job: Json) -> bool:
         return all(is_without_pods(cluster) for cluster in self.live_clusters(job))
 
-    def validate_update(self, old: Json, new: Json) -> tuple[Refusal, ...]:
-        resized = super().validate_update(old, new)
-        running = not self.is_suspended(old) and not self.is_suspended(new)
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        return (*super().rules, Rule(refused=self._upgraded, says={"upgraded": self._upgraded_says()}))
+
+    def _upgraded(self, review: Review) -> Iterator[Refusal]:
+        old, new = review.before, review.new
+        if old is None or self.is_suspended(old) or self.is_suspended(new):
+            return
         upgrades = text(new, "spec", "upgradeStrategy", "type") != "None"
-        if not (running and upgrades) or self._of_one_cluster(old) == self._of_one_cluster(new):
-            return resized
-        sentence = (
-            "a change while it runs starts a second cluster that is not charged: expected it unchanged but for the "
-            "counts, or spec.upgradeStrategy.type 'None', or the service suspended"
-        )
-        return (*resized, Refusal(type="Forbidden", field=self._field(), sentence=sentence))
+        if upgrades and self._of_one_cluster(old) != self._of_one_cluster(new):
+            yield Refusal(type="Forbidden", field=self.field(), sentence=_SECOND_CLUSTER)
+
+    def _upgraded_says(self) -> str:
+        old, new = (f"{cel.field(at, *self.cluster_path)}.orValue({{}})" for at in ("oldObject", "object"))
+        before, after = (f"{each}.?workerGroupSpecs.orValue([])" for each in (old, new))
+        kept = _same_but_for(f"{before}[i]", f"{after}[i]", _COUNTS)
+        groups = f"size({before}) == size({after}) && {cel.places(after)}.all(i, {kept})"
+        same = f"{_same_but_for(old, new, ('workerGroupSpecs',))} && {groups}"
+        upgrades = f"{cel.field('object', 'spec', 'upgradeStrategy', 'type')}.orValue('') != 'None'"
+        running = f"variables.updated && !variables.wasSuspended && !variables.suspended && {upgrades}"
+        return cel.when(running, cel.when(f"!({same})", cel.says(self.field(), _SECOND_CLUSTER)))
 
     def _of_one_cluster(self, job: Json) -> Json:
         """What a new cluster is started for when it changes."""

@@ -5,14 +5,17 @@ role, and the gates into the role's template. ``spec.nodeSelector`` excludes tho
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final
 
-from controller.jobframework.kind import Outcome, Refusal
+from controller.jobframework.kind import Outcome, Refusal, Review, Rule
 from controller.jobframework.marks import is_elastic
 from controller.jobframework.podsets import SeenWorkload, template_patch
 from controller.jobframework.raw import Json, at, flag, integer, mapping, sequence, strings, text
 from controller.jobframework.templated import Slot, TemplatedKind, replaced, selector
 from controller.jobkinds.sparkpods import ROLES, least_template, pod
+from controller.jobrules import cel
+from controller.jobrules.topology import pod_set
 
 _DRIVER, _EXECUTOR = ROLES
 _INSTANCES: Final = ("spec", "executor", "instances")
@@ -20,6 +23,16 @@ _DEFAULT_INSTANCES: Final = 1
 _DYNAMIC: Final = "spark.dynamicAllocation.enabled"
 _WITHOUT_PODS: Final = ("", "SUSPENDED", "COMPLETED", "FAILED", "SUBMISSION_FAILED")
 _READY: Final = ("RUNNING", "COMPLETED")
+_MODE, _RESTART, _ALLOCATED = "spec.mode", "spec.restartPolicy.type", "spec.dynamicAllocation.enabled"
+_CONFIGURED: Final = f"spec.sparkConf[{_DYNAMIC}]"
+_IN_THE_CLUSTER: Final = "a queued application runs its driver in the cluster: expected 'cluster'"
+_KEEPS_EXECUTORS: Final = "a queued application keeps the number of its executors: expected false, found true"
+_COMES_TO_AN_END: Final = "a queued application comes to an end: expected 'Never' or 'OnFailure', found 'Always'"
+_ALWAYS: Final = f"{cel.field('object', 'spec', 'restartPolicy', 'type')}.orValue('') == 'Always'"
+_SPARK_CONF: Final = f"{cel.field('object', 'spec', 'sparkConf')}.orValue({{}})"
+_WRITTEN: Final = cel.key(_SPARK_CONF, "spark.executor.instances")
+_COUNTED: Final = f"{_WRITTEN}.matches('^[0-9]{{1,9}}$') ? int({_WRITTEN}) : {_DEFAULT_INSTANCES}"
+_EXECUTORS: Final = f"{cel.field('object', *_INSTANCES)}.orValue({_COUNTED})"
 
 
 class SparkApplication(TemplatedKind):
@@ -86,16 +99,36 @@ class SparkApplication(TemplatedKind):
         """The operator writes each state under the resourceVersion that it saw: none is older than the suspension."""
         return True
 
-    def validate(self, job: Json) -> tuple[Refusal, ...]:
-        return tuple(_refusals(job))
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """A change is looked at without CEL: requests follow from amounts of memory as Java writes them."""
+        return (
+            Rule(refused=_client, says={"mode": _client_says()}),
+            Rule(refused=_dynamic, says=_dynamic_says()),
+            Rule(refused=_endless, says={"restart": cel.when(_ALWAYS, cel.says(_RESTART, _COMES_TO_AN_END))}),
+            Rule(refused=self._changed),
+        )
 
-    def validate_update(self, old: Json, new: Json) -> tuple[Refusal, ...]:
+    def _changed(self, review: Review) -> Iterator[Refusal]:
         """The operator submits a running application anew when its specification changes, at once."""
-        if self.is_suspended(old) or self.is_suspended(new):
-            return ()
-        changed = [role for role in ROLES if _charged(old, role) != _charged(new, role)]
+        old, new = review.before, review.new
+        if old is None or self.is_suspended(old) or self.is_suspended(new):
+            return
         sentence = "a change while it runs starts pods that are not charged: expected none, or spec.suspend true"
-        return tuple(Refusal(type="Forbidden", field=f"spec.{role}", sentence=sentence) for role in changed)
+        for role in ROLES:
+            if _charged(old, role) != _charged(new, role):
+                yield Refusal(type="Forbidden", field=f"spec.{role}", sentence=sentence)
+
+    @cached_property
+    def pod_sets_in_cel(self) -> str:
+        """Templates of roles lie below annotations of theirs."""
+        found = []
+        for role, count in zip(ROLES, ("1", _EXECUTORS), strict=True):
+            of_role = cel.field("object", "spec", role)
+            own, base = f"{of_role}.?annotations", cel.field(of_role, "template", "metadata", "annotations")
+            path = cel.quoted(f"spec.{role}.annotations")
+            found.append(pod_set(name=cel.quoted(role), path=path, count=count, annotations=f"{own}.or({base})"))
+        return f"[{', '.join(found)}]"
 
 
 def _charged(job: Json, role: str) -> Any:
@@ -103,20 +136,41 @@ def _charged(job: Json, role: str) -> Any:
     return sequence(spec, "containers"), sequence(spec, "initContainers"), role == _EXECUTOR and _executors(job)
 
 
-def _refusals(job: Json) -> Iterator[Refusal]:
-    if text(job, "spec", "mode") != "cluster":
-        sentence = f"a queued application runs its driver in the cluster: expected 'cluster', found {_mode(job)!r}"
-        yield Refusal(type="Invalid", field="spec.mode", sentence=sentence)
+def _client(review: Review) -> Iterator[Refusal]:
+    mode = text(review.new, "spec", "mode")
+    if mode != "cluster":
+        yield Refusal(type="Invalid", field=_MODE, sentence=f"{_IN_THE_CLUSTER}, found {mode!r}")
+
+
+def _client_says() -> str:
+    mode = f"{cel.field('object', 'spec', 'mode')}.orValue('')"
+    return cel.when(
+        f"{mode} != 'cluster'", cel.text(cel.quoted(f"{_MODE}: {_IN_THE_CLUSTER}, found "), cel.shown(mode))
+    )
+
+
+def _dynamic(review: Review) -> Iterator[Refusal]:
+    job = review.new
     for where, on in (
-        ("spec.dynamicAllocation.enabled", flag(job, "spec", "dynamicAllocation", "enabled")),
-        (f"spec.sparkConf[{_DYNAMIC}]", strings(job, "spec", "sparkConf").get(_DYNAMIC, "").lower() == "true"),
+        (_ALLOCATED, flag(job, "spec", "dynamicAllocation", "enabled")),
+        (_CONFIGURED, strings(job, "spec", "sparkConf").get(_DYNAMIC, "").lower() == "true"),
     ):
         if on and not is_elastic(job):
-            sentence = "a queued application keeps the number of its executors: expected false, found true"
-            yield Refusal(type="Invalid", field=where, sentence=sentence)
-    if text(job, "spec", "restartPolicy", "type") == "Always":
-        sentence = "a queued application comes to an end: expected 'Never' or 'OnFailure', found 'Always'"
-        yield Refusal(type="Invalid", field="spec.restartPolicy.type", sentence=sentence)
+            yield Refusal(type="Invalid", field=where, sentence=_KEEPS_EXECUTORS)
+
+
+def _dynamic_says() -> dict[str, str]:
+    on = f"{cel.field('object', 'spec', 'dynamicAllocation', 'enabled')}.orValue(false)"
+    configured = f"{cel.key(_SPARK_CONF, _DYNAMIC)}.lowerAscii() == 'true'"
+    return {
+        "dynamic": cel.when(f"!variables.elastic && {on}", cel.says(_ALLOCATED, _KEEPS_EXECUTORS)),
+        "dynamicConf": cel.when(f"!variables.elastic && {configured}", cel.says(_CONFIGURED, _KEEPS_EXECUTORS)),
+    }
+
+
+def _endless(review: Review) -> Iterator[Refusal]:
+    if text(review.new, "spec", "restartPolicy", "type") == "Always":
+        yield Refusal(type="Invalid", field=_RESTART, sentence=_COMES_TO_AN_END)
 
 
 def _role(now: Json, wanted: Json, name: str) -> Json:
@@ -141,10 +195,6 @@ def _executors(job: Json) -> int:
         return integer(job, *_INSTANCES, default=0)
     written = strings(job, "spec", "sparkConf").get("spark.executor.instances", "")
     return int(written) if written.isascii() and written.isdecimal() else _DEFAULT_INSTANCES
-
-
-def _mode(job: Json) -> str:
-    return text(job, "spec", "mode")
 
 
 def _state(job: Json) -> str:

@@ -9,13 +9,16 @@ Facts (kubeflow/trainer, pkg/runtime and its plugin jobset):
 - ``spec.podSpecOverrides`` was what ``runtimePatches`` are, in the trainer's first releases.
 """
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final
 
-from controller.jobframework.kind import ObjectKind, Outcome, Reference, Refusal, fact
+from controller.jobframework.kind import ObjectKind, Outcome, Reference, Refusal, Review, Rule, fact
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import JobError, Json, flag, integer, mapping, merged, sequence, shown, text
 from controller.jobframework.templated import Slot, TemplatedKind, ended, replaced, selector
 from controller.jobkinds.jobset import all_jobs_ready, any_job_active, job_slots, of_succeeded_jobs
+from controller.jobrules import cel
 
 MANAGER: Final = "kueue.x-k8s.io/manager"
 """The manager of the entry of ``spec.runtimePatches`` that a start writes."""
@@ -32,6 +35,7 @@ _INITIALIZERS: Final = ("dataset-initializer", "model-initializer")
 _NODE, _LAUNCHER = "node", "launcher"
 _JOBS_OF_PATCH: Final = ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
 _POD_TEMPLATE: Final = ("template", "spec", "template")
+_OVERRIDES: Final = "spec.podSpecOverrides"
 _OLD_OVERRIDES: Final = "an older trainer's, which cannot be started with labels and gates: write spec.runtimePatches"
 
 
@@ -92,11 +96,10 @@ class TrainJob(TemplatedKind):
         empty = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {}}}}
         return _patched(job, [*patches, empty])
 
-    def validate(self, job: Json) -> tuple[Refusal, ...]:
-        if not sequence(job, "spec", "podSpecOverrides"):
-            return ()
-        field = "spec.podSpecOverrides"
-        return (Refusal(type="Forbidden", field=field, sentence=_OLD_OVERRIDES),)
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        given = f"size({cel.field('object', 'spec', 'podSpecOverrides')}.orValue([])) > 0"
+        return (Rule(refused=_overridden, says={"overrides": cel.when(given, cel.says(_OVERRIDES, _OLD_OVERRIDES))}),)
 
     def pod_selector(self, job: Json) -> str:
         return selector("jobset.sigs.k8s.io/jobset-name", job)
@@ -117,13 +120,18 @@ class TrainJob(TemplatedKind):
         return of_succeeded_jobs(spec, sequence(job, "status", "jobsStatus"))
 
 
+def _overridden(review: Review) -> Iterator[Refusal]:
+    if sequence(review.new, "spec", "podSpecOverrides"):
+        yield Refusal(type="Forbidden", field=_OVERRIDES, sentence=_OLD_OVERRIDES)
+
+
 def job_set_spec(job: Json, *, own_patch: bool = True) -> Json:
     """The spec of the JobSet, as far as pods are scheduled by it. Raises JobError.
 
     ``own_patch``: with the manager's entry of ``runtimePatches``.
     """
     if sequence(job, "spec", "podSpecOverrides"):
-        raise JobError(f"spec.podSpecOverrides: {_OLD_OVERRIDES}")
+        raise JobError(f"{_OVERRIDES}: {_OLD_OVERRIDES}")
     reference = _runtime_of(job)
     runtime = fact(job, reference)
     if runtime is None:

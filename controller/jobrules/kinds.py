@@ -1,22 +1,35 @@
 """Rules about jobs of kinds that declare where their templates lie: the marks of any job, topology, the kind's own."""
 
+from functools import partial
 from typing import Final
 
 from controller.engine.model.gates import FeatureGates
-from controller.jobframework.kind import Refusal
+from controller.jobframework.kind import Refusal, Review, Rule, refused
 from controller.jobframework.marks import queue_name
 from controller.jobframework.raw import JobError, Json, strings
 from controller.jobframework.templated import TemplatedKind
 from controller.jobframework.topologyrequest import AskingPodSet, topology_refusals
 from controller.jobrules import marks
+from controller.jobrules.topology import says as topology_says
 
 _OLD_QUEUE_COUNTS: Final = "ValidateRayAndSparkJobUpdates"
 
 
+def rules(kind: TemplatedKind) -> tuple[Rule, ...]:
+    """Of jobs that are queued."""
+    return (*common(kind), *kind.rules)
+
+
+def common(kind: TemplatedKind) -> tuple[Rule, ...]:
+    """Of all jobs of the kind."""
+    says = topology_says() if kind.pod_sets_in_cel else {}
+    return (*marks.rules(kind.kind), Rule(refused=partial(_topology, kind=kind), says=says))
+
+
 def created(kind: TemplatedKind, job: Json, gates: FeatureGates, *, manage_all: bool = False) -> list[Refusal]:
     """``manage_all``: jobs without a queue are managed as well."""
-    common = [*marks.created(job, kind.kind, gates), *topology(kind, job, gates)]
-    return [*common, *kind.validate(job)] if manage_all or _is_judged(kind, job) else common
+    judged = manage_all or _is_judged(kind, job)
+    return list(refused(rules(kind) if judged else common(kind), Review(new=job, gates=gates)))
 
 
 def updated(
@@ -31,17 +44,15 @@ def updated(
     judged = manage_all or _is_judged(kind, new)
     if not judged and not (gates.on(_OLD_QUEUE_COUNTS) and queue_name(old)):
         return []
-    common = marks.updated(
-        old,
-        new,
-        kind.kind,
-        gates,
+    review = Review(
+        new=new,
+        before=old,
+        gates=gates,
         was_suspended=kind.is_suspended(old),
         is_suspended=kind.is_suspended(new),
         has_default_queue=has_default_queue,
     )
-    found = [*common, *topology(kind, new, gates)]
-    return [*found, *kind.validate(new), *kind.validate_update(old, new)] if judged else found
+    return list(refused(rules(kind) if judged else common(kind), review))
 
 
 def _is_judged(kind: TemplatedKind, job: Json) -> bool:
@@ -49,8 +60,9 @@ def _is_judged(kind: TemplatedKind, job: Json) -> bool:
     return bool(queue_name(job)) or not kind.only_queued_are_judged
 
 
-def topology(kind: TemplatedKind, job: Json, gates: FeatureGates) -> list[Refusal]:
+def _topology(review: Review, kind: TemplatedKind) -> list[Refusal]:
     """Of all pod sets; nothing of a job whose pod sets cannot be told, which its reconciler refuses."""
+    job = review.new
     try:
         asking = [
             AskingPodSet(
@@ -63,4 +75,4 @@ def topology(kind: TemplatedKind, job: Json, gates: FeatureGates) -> list[Refusa
         ]
     except JobError:
         return []
-    return topology_refusals(asking, gates)
+    return topology_refusals(asking, review.gates)

@@ -4,14 +4,16 @@ A mark may stand in a label or, for some, in an annotation of the same key. Refu
 a mark that an update leaves as it is was accepted before, and is looked at again only where Kueue does so.
 """
 
-import re
+from functools import cache, partial
 from typing import Final
 
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
-from controller.jobframework.kind import Refusal
+from controller.jobframework.kind import Refusal, Review, Rule, refused
 from controller.jobframework.marks import prebuilt_mark
 from controller.jobframework.raw import JobError, Json, annotations, labels, parsed_flag, parsed_integer, shown
+from controller.jobrules import cel, gatedby
+from controller.jobrules.fields import annotation_path, forbidden, invalid, label_path
 
 PREBUILT_KINDS: Final = frozenset(
     {
@@ -33,20 +35,27 @@ PREBUILT_KINDS: Final = frozenset(
 """Kinds whose jobs may name a Workload that was made for them."""
 ELASTIC_KINDS: Final = frozenset({"Job", "RayCluster", "RayJob", "RayService"})
 
-_MAX_GATE_NAME: Final = 63
 _MAX_SECONDS: Final = 2**31 - 1
-_DOMAIN_PATH: Final = re.compile(r"(?P<domain>[^/]+)/(?P<path>[A-Za-z0-9/\-._~%!$&'()*+,;=:]+)", re.ASCII)
+_NOT_REMOVED: Final = "it may be changed, but not removed"
+_NO_CHANGE: Final = "it does not change"
+
+
+@cache
+def rules(kind: str) -> tuple[Rule, ...]:
+    """``kind`` is the job's, as in its JSON."""
+    return (
+        queue_name_rule(),
+        Rule(refused=partial(_queue_change, kind=kind), says={"queueChange": _queue_change_says(kind)}),
+        prebuilt_rule(kind),
+        Rule(refused=partial(_exec_time, kind=kind), says=_exec_time_says(kind)),
+        Rule(refused=partial(_priority_class_change, kind=kind), says={"priorityChange": _priority_says(kind)}),
+        elastic_rule(kind),
+        gatedby.rule(),
+    )
 
 
 def created(job: Json, kind: str, gates: FeatureGates) -> list[Refusal]:
-    """``kind`` is the job's, as in its JSON."""
-    return [
-        *queue_name(job),
-        *prebuilt_workload(job, kind, gates),
-        *max_exec_time(job),
-        *elastic(job, kind, gates),
-        *admission_gates(job, gates),
-    ]
+    return list(refused(rules(kind), Review(new=job, gates=gates)))
 
 
 def updated(
@@ -60,41 +69,106 @@ def updated(
     has_default_queue: bool = False,
 ) -> list[Refusal]:
     """``has_default_queue``: the namespace has a LocalQueue ``default``."""
-    return [
-        *queue_change(old, new, is_suspended=is_suspended, has_default_queue=has_default_queue),
-        *_prebuilt_change(old, new, kind, gates, is_suspended=is_suspended),
-        *_exec_time_change(old, new, both_suspended=was_suspended and is_suspended),
-        *priority_class_change(old, new, is_suspended=is_suspended),
-        *_elastic_change(old, new, kind, gates),
-        *admission_gates_change(old, new, gates),
-    ]
+    review = Review(
+        new=new,
+        before=old,
+        gates=gates,
+        was_suspended=was_suspended,
+        is_suspended=is_suspended,
+        has_default_queue=has_default_queue,
+    )
+    return list(refused(rules(kind), review))
 
 
-def queue_name(job: Json) -> list[Refusal]:
-    found = labels(job).get(names.QUEUE_NAME)
-    if not found or names.is_object_name(found):
+# -- the queue's name
+
+
+def _mark(review: Review, key: str) -> tuple[str | None, str | None]:
+    """The label before and after; before is None for a job that is created."""
+    before = None if review.before is None else labels(review.before).get(key)
+    return before, labels(review.new).get(key)
+
+
+def queue_name_rule(*, if_kept: bool = False) -> Rule:
+    """``if_kept``: a name that a change leaves as it is is looked at as well."""
+    return Rule(refused=partial(_queue_name, if_kept=if_kept), says={"queueName": _queue_name_says(if_kept=if_kept)})
+
+
+def _queue_name(review: Review, *, if_kept: bool) -> list[Refusal]:
+    before, after = _mark(review, names.QUEUE_NAME)
+    if not after or (after == before and not if_kept) or names.is_object_name(after):
         return []
-    return [invalid(label_path(names.QUEUE_NAME), f"expected the name of a LocalQueue, found {shown(found)}")]
+    return [invalid(label_path(names.QUEUE_NAME), f"expected the name of a LocalQueue, found {shown(after)}")]
 
 
-def queue_change(old: Json, new: Json, *, is_suspended: bool, has_default_queue: bool = False) -> list[Refusal]:
+def _queue_name_says(*, if_kept: bool) -> str:
+    queue = "variables.queue"
+    sentence = cel.text(
+        cel.quoted(f"{label_path(names.QUEUE_NAME)}: expected the name of a LocalQueue, found "), cel.shown(queue)
+    )
+    new = f"{queue} != ''" if if_kept else f"{queue} != '' && {queue} != variables.queueBefore"
+    return cel.when(f"{new} && !{cel.is_object_name(queue)}", sentence)
+
+
+def _queue_change(review: Review, kind: str) -> list[Refusal]:
+    if review.before is None:
+        return []
+    return queue_change(
+        review.before,
+        review.new,
+        kind,
+        is_suspended=review.is_suspended,
+        has_default_queue=review.has_default_queue,
+    )
+
+
+def queue_change(
+    old: Json, new: Json, kind: str, *, is_suspended: bool, has_default_queue: bool = False
+) -> list[Refusal]:
     before, after = labels(old).get(names.QUEUE_NAME, ""), labels(new).get(names.QUEUE_NAME, "")
     path = label_path(names.QUEUE_NAME)
     if before and not after and has_default_queue:
         return [invalid(path, "expected a queue: the namespace has a default one, so no job goes without")]
     if before != after and not is_suspended:
-        sentence = f"it may change only while the job is suspended; found {shown(after)}, was {shown(before)}"
+        sentence = f"{_only_suspended(kind)}; found {shown(after)}, was {shown(before)}"
         return [invalid(path, sentence)]
     return []
 
 
-def prebuilt_workload(job: Json, kind: str, gates: FeatureGates) -> list[Refusal]:
-    path, found = prebuilt_name(job, gates)
-    if not found:
+def _queue_change_says(kind: str) -> str:
+    """Whether the namespace has a default queue is not known here."""
+    sentence = cel.text(
+        cel.quoted(f"{label_path(names.QUEUE_NAME)}: {_only_suspended(kind)}; found "),
+        cel.shown("variables.queue"),
+        "', was '",
+        cel.shown("variables.queueBefore"),
+    )
+    return cel.when("variables.updated && !variables.suspended && variables.queue != variables.queueBefore", sentence)
+
+
+def _only_suspended(kind: str) -> str:
+    return f"it may change only while the {kind} is suspended"
+
+
+# -- a Workload made beforehand
+
+
+def prebuilt_rule(kind: str) -> Rule:
+    return Rule(refused=partial(_prebuilt, kind=kind), says=_prebuilt_says(kind))
+
+
+def _prebuilt(review: Review, kind: str) -> list[Refusal]:
+    """An elastic job goes from one Workload to the next while it runs."""
+    path, after = prebuilt_name(review.new, review.gates)
+    if review.before is not None and not review.is_suspended and not _is_elastic(review.new, review.gates):
+        _, before = prebuilt_name(review.before, review.gates)
+        if before != after:
+            return [invalid(path, f"{_only_suspended(kind)}; found {shown(after)}")]
+    if not after:
         return []
     if kind not in PREBUILT_KINDS:
         return [invalid(path, f"a {kind} cannot name a workload that was made for it")]
-    return [] if names.is_object_name(found) else [invalid(path, f"expected a Workload's name, found {shown(found)}")]
+    return [] if names.is_object_name(after) else [invalid(path, f"expected a Workload's name, found {shown(after)}")]
 
 
 def prebuilt_name(job: Json, gates: FeatureGates) -> tuple[str, str]:
@@ -104,46 +178,126 @@ def prebuilt_name(job: Json, gates: FeatureGates) -> tuple[str, str]:
     return label_path(names.PREBUILT_WORKLOAD), labels(job).get(names.PREBUILT_WORKLOAD, "")
 
 
-def _prebuilt_change(old: Json, new: Json, kind: str, gates: FeatureGates, *, is_suspended: bool) -> list[Refusal]:
-    """An elastic job goes from one Workload to the next while it runs."""
-    (_, before), (path, after) = prebuilt_name(old, gates), prebuilt_name(new, gates)
-    if before != after and not is_suspended and not _is_elastic(new, gates):
-        return [invalid(path, f"it may change only while the job is suspended; found {shown(after)}")]
-    return prebuilt_workload(new, kind, gates)
+def marked(key: str, when: str = "") -> tuple[str, str]:
+    """In CEL: where a mark of either form stands and what it says; ``when`` is empty or "Before"."""
+    by_annotation = (
+        f"variables.gates.WorkloadIdentifierAnnotations && {cel.key(f'variables.annotations{when}', key)} != ''"
+    )
+    path = f"({by_annotation} ? {cel.quoted(annotation_path(key))} : {cel.quoted(label_path(key))})"
+    annotated, labelled = (cel.key(f"variables.{where}{when}", key) for where in ("annotations", "labels"))
+    return path, f"({by_annotation} ? {annotated} : {labelled})"
 
 
-def max_exec_time(job: Json) -> list[Refusal]:
-    found = labels(job).get(names.MAX_EXEC_TIME)
-    if found is None:
+def _prebuilt_says(kind: str) -> dict[str, str]:
+    path, after = marked(names.PREBUILT_WORKLOAD)
+    _, before = marked(names.PREBUILT_WORKLOAD, "Before")
+    changed = f"{after} != {before}"
+    elastic = "variables.gates.ElasticJobsViaWorkloadSlices && variables.elasticMarked"
+    says = {
+        "prebuiltChange": cel.when(
+            f"variables.updated && !variables.suspended && !({elastic}) && {changed}",
+            cel.text(path, cel.quoted(f": {_only_suspended(kind)}; found "), cel.shown(after)),
+        )
+    }
+    if kind not in PREBUILT_KINDS:
+        sentence = cel.text(path, cel.quoted(f": a {kind} cannot name a workload that was made for it"))
+        return {**says, "prebuilt": cel.when(f"{after} != ''", sentence)}
+    sentence = cel.text(path, cel.quoted(": expected a Workload's name, found "), cel.shown(after))
+    return {**says, "prebuilt": cel.when(f"{after} != '' && !{cel.is_object_name(after)}", sentence)}
+
+
+# -- the longest time that it may run
+
+
+def _exec_time(review: Review, kind: str) -> list[Refusal]:
+    before, after = _mark(review, names.MAX_EXEC_TIME)
+    path = label_path(names.MAX_EXEC_TIME)
+    if review.before is not None and before == after:
         return []
+    if review.before is not None and not (review.was_suspended and review.is_suspended):
+        return [invalid(path, _only_suspended(kind))]
     try:
-        if 1 <= parsed_integer(found, "") <= _MAX_SECONDS:
+        if after is None or 1 <= parsed_integer(after, "") <= _MAX_SECONDS:
             return []
     except JobError:
         pass
-    return [invalid(label_path(names.MAX_EXEC_TIME), f"expected a number of seconds above 0, found {shown(found)}")]
+    return [invalid(path, f"expected a whole number of seconds above 0, found {shown(after)}")]
 
 
-def _exec_time_change(old: Json, new: Json, *, both_suspended: bool) -> list[Refusal]:
-    before, after = labels(old).get(names.MAX_EXEC_TIME), labels(new).get(names.MAX_EXEC_TIME)
-    if before == after or both_suspended:
+def _exec_time_says(kind: str) -> dict[str, str]:
+    path, key = label_path(names.MAX_EXEC_TIME), cel.quoted(names.MAX_EXEC_TIME)
+    found, was = f"variables.labels[?{key}]", f"variables.labelsBefore[?{key}]"
+    value = f"{found}.orValue('')"
+    in_order = f"{cel.is_integer(value)} && int({value}) >= 1 && int({value}) <= {_MAX_SECONDS}"
+    return {
+        "execTimeChange": cel.when(
+            f"variables.updated && {found} != {was} && !(variables.wasSuspended && variables.suspended)",
+            cel.says(path, _only_suspended(kind)),
+        ),
+        "execTime": cel.when(
+            f"{found}.hasValue() && !(variables.updated && {found} == {was}) && !({in_order})",
+            cel.text(cel.quoted(f"{path}: expected a whole number of seconds above 0, found "), cel.shown(value)),
+        ),
+    }
+
+
+# -- its priority
+
+
+def _priority_class_change(review: Review, kind: str) -> list[Refusal]:
+    if review.before is None:
         return []
-    return [invalid(label_path(names.MAX_EXEC_TIME), "it may change only while the job is suspended")]
+    return priority_class_change(review.before, review.new, kind, is_suspended=review.is_suspended)
 
 
-def priority_class_change(old: Json, new: Json, *, is_suspended: bool) -> list[Refusal]:
+def priority_class_change(old: Json, new: Json, kind: str, *, is_suspended: bool) -> list[Refusal]:
     before, after = labels(old).get(names.PRIORITY_CLASS, ""), labels(new).get(names.PRIORITY_CLASS, "")
     path = label_path(names.PRIORITY_CLASS)
     if before and not after:
-        return [invalid(path, "it may be changed, but not removed")]
+        return [invalid(path, _NOT_REMOVED)]
     if after and not before and not is_suspended:
-        return [invalid(path, "it may be added only while the job is suspended")]
+        return [invalid(path, f"it may be added only while the {kind} is suspended")]
     return []
 
 
-def elastic(job: Json, kind: str, gates: FeatureGates) -> list[Refusal]:
-    if kind in ELASTIC_KINDS or not _is_elastic(job, gates):
-        return []
+def _priority_says(kind: str) -> str:
+    path = label_path(names.PRIORITY_CLASS)
+    before, after = (cel.key(f"variables.{where}", names.PRIORITY_CLASS) for where in ("labelsBefore", "labels"))
+    added = cel.when(
+        f"variables.updated && {before} == '' && {after} != '' && !variables.suspended",
+        cel.says(path, f"it may be added only while the {kind} is suspended"),
+    )
+    return cel.when(f"variables.updated && {before} != '' && {after} == ''", cel.says(path, _NOT_REMOVED), added)
+
+
+# -- elastic jobs
+
+
+def elastic_rule(kind: str) -> Rule:
+    """Of jobs that are created, and of those that are changed where the mark itself may not change."""
+    path, off = annotation_path(names.ELASTIC_JOB), "!variables.gates.ElasticJobsViaWorkloadSlices"
+    says = {
+        "elasticChange": cel.when(
+            f"{off}", "''", cel.when(
+                "variables.updated && variables.elasticMarked != variables.elasticBefore",
+                cel.says(path, _NO_CHANGE),
+            ),
+        )
+    }  # fmt: skip
+    if kind not in ELASTIC_KINDS:
+        sentence = cel.says(path, f"a {kind} cannot be an elastic job")
+        says["elasticKind"] = cel.when(off, "''", cel.when("variables.elasticMarked", sentence))
+    return Rule(refused=partial(_elastic, kind=kind), says=says)
+
+
+def _elastic(review: Review, kind: str) -> list[Refusal]:
+    is_elastic = _is_elastic(review.new, review.gates)
+    if review.before is not None and _is_elastic(review.before, review.gates) != is_elastic:
+        return [invalid(annotation_path(names.ELASTIC_JOB), _NO_CHANGE)]
+    return [] if kind in ELASTIC_KINDS or not is_elastic else elastic(kind)
+
+
+def elastic(kind: str) -> list[Refusal]:
     return [forbidden(annotation_path(names.ELASTIC_JOB), f"a {kind} cannot be an elastic job")]
 
 
@@ -153,73 +307,3 @@ def _is_elastic(job: Json, gates: FeatureGates) -> bool:
         return gates.on("ElasticJobsViaWorkloadSlices") and found is not None and parsed_flag(found, "")
     except JobError:
         return False
-
-
-def _elastic_change(old: Json, new: Json, kind: str, gates: FeatureGates) -> list[Refusal]:
-    if not gates.on("ElasticJobsViaWorkloadSlices"):
-        return []
-    if _is_elastic(old, gates) != _is_elastic(new, gates):
-        return [invalid(annotation_path(names.ELASTIC_JOB), "it does not change")]
-    return elastic(new, kind, gates)
-
-
-def admission_gates(job: Json, gates: FeatureGates) -> list[Refusal]:
-    """Names of the controllers that must agree before the job queues, by commas, each as ``example.com/name``."""
-    found = annotations(job).get(names.ADMISSION_GATED_BY, "")
-    if not found or not gates.on("AdmissionGatedBy"):
-        return []
-    path, listed = annotation_path(names.ADMISSION_GATED_BY), gate_names(found)
-    refusals: list[Refusal] = []
-    for index, gate in enumerate(listed):
-        if len(gate) > _MAX_GATE_NAME:
-            refusals.append(_too_long(path, f"a gate has at most {_MAX_GATE_NAME} characters, found {len(gate)}"))
-        elif gate in listed[:index]:
-            refusals.append(invalid(path, f"each gate at most once, found {shown(gate)} again"))
-        elif not _is_domain_path(gate):
-            refusals.append(invalid(path, f"expected gates such as example.com/name, found {shown(gate)}"))
-    return refusals
-
-
-def gate_names(value: str) -> list[str]:
-    return [gate.strip() for gate in value.split(",")]
-
-
-def admission_gates_change(old: Json, new: Json, gates: FeatureGates) -> list[Refusal]:
-    """Gates are only ever taken off."""
-    if not gates.on("AdmissionGatedBy"):
-        return []
-    before, after = (annotations(job).get(names.ADMISSION_GATED_BY, "") for job in (old, new))
-    added = set(gate_names(after)) - set(gate_names(before)) if after else set()
-    if not added:
-        return []
-    path = annotation_path(names.ADMISSION_GATED_BY)
-    return [forbidden(path, f"gates may only be removed once the object is there; found {shown(min(added))}")]
-
-
-def _is_domain_path(gate: str) -> bool:
-    match = _DOMAIN_PATH.fullmatch(gate)
-    return match is not None and names.is_object_name(match["domain"])
-
-
-def label_path(key: str) -> str:
-    return f"metadata.labels[{key}]"
-
-
-def annotation_path(key: str) -> str:
-    return f"metadata.annotations[{key}]"
-
-
-def invalid(field: str, sentence: str) -> Refusal:
-    return Refusal(type="Invalid", field=field, sentence=sentence)
-
-
-def forbidden(field: str, sentence: str) -> Refusal:
-    return Refusal(type="Forbidden", field=field, sentence=sentence)
-
-
-def required(field: str, sentence: str) -> Refusal:
-    return Refusal(type="Required", field=field, sentence=sentence)
-
-
-def _too_long(field: str, sentence: str) -> Refusal:
-    return Refusal(type="TooLong", field=field, sentence=sentence)

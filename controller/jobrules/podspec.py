@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from controller.jobframework.kind import Refusal
 from controller.jobframework.raw import Json, mapping, sequence
-from controller.jobrules.marks import invalid
+from controller.jobrules import cel
+from controller.jobrules.fields import invalid
 
 _FIXED: Final = (
     "nodeSelector",
@@ -21,6 +22,14 @@ _FIXED: Final = (
     "resources",
 )
 _CONTAINER_LISTS: Final = ("initContainers", "containers")
+_EMPTY: Final = {
+    "tolerations": "[]",
+    "runtimeClassName": "''",
+    "priority": "0",
+    "topologySpreadConstraints": "[]",
+    "resourceClaims": "[]",
+}
+"""In CEL; of all others an empty map."""
 _SENTENCE: Final = "it does not change while the workload is queued"
 
 
@@ -28,6 +37,29 @@ def changed(old: Json, new: Json, path: str) -> list[Refusal]:
     """``old`` and ``new`` are pod specs; ``path`` is where they stand."""
     found = [refusal for key in _CONTAINER_LISTS for refusal in _containers(old, new, key, path)]
     return found + [invalid(f"{path}.{key}", _SENTENCE) for key in _FIXED if _differ(old.get(key), new.get(key))]
+
+
+def says(before: str, after: str, path: str) -> str:
+    """The same in CEL: of two pod specifications, which are expressions; the first field that has changed."""
+    found = [_containers_say(before, after, key, path) for key in _CONTAINER_LISTS]
+    for key in _FIXED:
+        was, now = (f"{each}.?{key}.orValue({_EMPTY.get(key, '{}')})" for each in (before, after))
+        found.append(cel.when(f"{was} != {now}", cel.says(f"{path}.{key}", _SENTENCE)))
+    return cel.any_of(*found)
+
+
+def _containers_say(before: str, after: str, key: str, path: str) -> str:
+    was, now = (f"{each}.?{key}.orValue([])" for each in (before, after))
+    parts = (("resources.requests", "?resources.?requests", "{}"), ("ports", "?ports", "[]"))
+    changed = [
+        cel.when(
+            f"{was}[i].{at}.orValue({empty}) != {now}[i].{at}.orValue({empty})",
+            cel.text(cel.quoted(f"{path}.{key}["), "string(i)", cel.quoted(f"].{field}: {_SENTENCE}")),
+        )
+        for field, at, empty in parts
+    ]
+    each = cel.first(f"{cel.places(now)}.map(i, {cel.any_of(*changed)})")
+    return cel.when(f"size({was}) != size({now})", cel.says(f"{path}.{key}", _SENTENCE), each)
 
 
 def _containers(old: Json, new: Json, key: str, path: str) -> list[Refusal]:

@@ -4,100 +4,149 @@ They count as suspended while none of their replicas is ready. Templates that an
 kind's. Sources: Kueue's webhooks in pkg/controller/jobs/{deployment,statefulset,leaderworkerset}.
 """
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
-from controller.jobframework.kind import Refusal
-from controller.jobframework.marks import min_replicas
+from controller.jobframework.kind import Refusal, Review, Rule, refused
 from controller.jobframework.podview import SUSPENDING_PARENT
 from controller.jobframework.raw import (
-    JobError,
     Json,
-    annotations,
     at,
     condition,
     integer,
     labels,
     mapping,
-    shown,
     strings,
 )
 from controller.jobframework.topologyrequest import AskingPodSet, topology_refusals
-from controller.jobrules import marks, podspec
-from controller.jobrules.marks import annotation_path, forbidden, invalid, label_path
-from inventory.api.names import MIN_REPLICAS
+from controller.jobrules import cel, marks, podspec, topology
+from controller.jobrules.fields import forbidden, invalid, label_path
+from controller.jobrules.minimum import MINIMUM, NO_MINIMUM
+from controller.jobrules.topology import pod_set
 
 STATEFULSET_PARENT: Final = "statefulset"
 
 _LWS: Final = ("spec", "leaderWorkerTemplate")
 _MAX_REPLICAS: Final = 1_000_000
 _REPLICAS: Final = "spec.replicas"
+_TEMPLATES: Final = ("leaderTemplate", "workerTemplate")
+_GROUP_SIZE: Final = ".".join((*_LWS, "size"))
+_KEEPS_SIZE: Final = "a queued group keeps its size"
+_NOT_REMOVED: Final = "it may be changed, but not removed"
+_ALL_OR_NONE: Final = "of a queued StatefulSet they change from or to 0"
+
+
+# -- what they have in common
+
+
+def _queue_change(review: Review, kind: str) -> list[Refusal]:
+    if review.before is None:
+        return []
+    before, after = (labels(each).get(names.QUEUE_NAME, "") for each in (review.before, review.new))
+    if before and not after:
+        return [invalid(label_path(names.QUEUE_NAME), _NOT_REMOVED)]
+    return marks.queue_change(review.before, review.new, kind, is_suspended=review.is_suspended)
+
+
+def _queue_rule(kind: str) -> Rule:
+    removed = "variables.updated && variables.queueBefore != '' && variables.queue == ''"
+    change = next(rule.says["queueChange"] for rule in marks.rules(kind) if "queueChange" in rule.says)
+    said = cel.when(removed, cel.says(label_path(names.QUEUE_NAME), _NOT_REMOVED), change)
+    return Rule(refused=partial(_queue_change, kind=kind), says={"queueChange": said})
+
+
+def _of_any_job(kind: str, *, created: bool) -> tuple[Rule, ...]:
+    """``created``: with what is asked of the marks of a job that is created, and of none that is changed."""
+    by_name = {name: rule for rule in marks.rules(kind) for name in rule.says}
+    fixed = [by_name[name] for name in (("prebuilt", "execTime") if created else ())]
+    at_creation = [only_created(rule) for rule in (*fixed, marks.elastic_rule(kind))]
+    return (
+        marks.queue_name_rule(if_kept=True),
+        _queue_rule(kind),
+        *at_creation,
+        by_name["priorityChange"],
+        by_name["gateNames"],
+    )
+
+
+def only_created(rule: Rule) -> Rule:
+    def asked(review: Review) -> Iterable[Refusal]:
+        return rule.refused(review) if review.before is None else ()
+
+    return Rule(refused=asked, says={name: cel.when("!variables.updated", said) for name, said in rule.says.items()})
+
+
+# -- Deployments
+
+
+def deployment_rules() -> tuple[Rule, ...]:
+    """Its pods have the marks of pods: topology is asked of them."""
+    return (*_of_any_job("Deployment", created=False), MINIMUM)
 
 
 def deployment_created(deployment: Json, gates: FeatureGates) -> list[Refusal]:
-    return [
-        *marks.queue_name(deployment),
-        *marks.elastic(deployment, "Deployment", gates),
-        *marks.admission_gates(deployment, gates),
-        *_minimum(deployment),
-    ]
+    return list(refused(deployment_rules(), Review(new=deployment, gates=gates)))
 
 
 def deployment_updated(old: Json, new: Json, gates: FeatureGates) -> list[Refusal]:
-    return [*marks.queue_name(new), *_changed_marks(old, new, gates), *_minimum(new)]
+    return list(refused(deployment_rules(), _changed(old, new, gates)))
 
 
-def _minimum(job: Json) -> list[Refusal]:
-    try:
-        min_replicas(job)
-    except JobError as error:
-        return [invalid(annotation_path(MIN_REPLICAS), str(error).partition(": ")[2])]
-    return []
-
-
-def _no_minimum(sts: Json) -> list[Refusal]:
-    found = annotations(sts).get(MIN_REPLICAS)
-    sentence = f"a StatefulSet has all of its replicas or none; found {shown(found)}, expected no minimum"
-    return [] if found is None else [forbidden(annotation_path(MIN_REPLICAS), sentence)]
-
-
-def _changed_marks(old: Json, new: Json, gates: FeatureGates) -> list[Refusal]:
+def _changed(old: Json, new: Json, gates: FeatureGates) -> Review:
     suspended = integer(old, "status", "readyReplicas", default=0) == 0
-    before, after = (labels(each).get(names.QUEUE_NAME, "") for each in (old, new))
-    if before and not after:
-        found = [invalid(label_path(names.QUEUE_NAME), "it may be changed, but not removed")]
-    else:
-        found = marks.queue_change(old, new, is_suspended=suspended)
-    return [
-        *found,
-        *marks.priority_class_change(old, new, is_suspended=suspended),
-        *marks.admission_gates_change(old, new, gates),
-    ]
+    return Review(new=new, before=old, gates=gates, was_suspended=suspended, is_suspended=suspended)
 
 
 # -- StatefulSets
 
 
+def statefulset_rules() -> tuple[Rule, ...]:
+    said = cel.when("variables.queue != ''", podspec.says(_spec("oldObject"), _spec("object"), "spec.template.spec"))
+    own = (
+        Rule(refused=_statefulset_topology, says=topology.says()),
+        Rule(refused=_template_change, says={"template": cel.when("variables.updated", said)}),
+        Rule(refused=_rescaled, says={"replicas": _rescaled_says()}),
+        NO_MINIMUM,
+    )
+    return tuple(map(_unless_anothers, (*_of_any_job("StatefulSet", created=True), *own)))
+
+
+STATEFULSET_POD_SETS: Final = "[{}]".format(
+    pod_set(
+        cel.quoted("main"),
+        cel.quoted("spec.template.metadata.annotations"),
+        f"{cel.field('object', 'spec', 'replicas')}.orValue(1)",
+        cel.field("object", "spec", "template", "metadata", "annotations"),
+    )
+)
+
+
 def statefulset_created(sts: Json, gates: FeatureGates) -> list[Refusal]:
-    if _is_anothers(sts):
-        return []
-    return [*marks.created(sts, "StatefulSet", gates), *_statefulset_topology(sts, gates), *_no_minimum(sts)]
+    return list(refused(statefulset_rules(), Review(new=sts, gates=gates)))
 
 
 def statefulset_updated(
     old: Json, new: Json, gates: FeatureGates, *, is_owned: bool = False, workload: Json | None = None
 ) -> list[Refusal]:
     """``is_owned``: a job above it is queued in its place. ``workload``: its own, where there is one already."""
-    if _is_anothers(new):
-        return []
-    found = [*marks.queue_name(new), *_changed_marks(old, new, gates), *_statefulset_topology(new, gates)]
-    found += _no_minimum(new)
-    if labels(new).get(names.QUEUE_NAME) and not is_owned:
-        path = ("spec", "template", "spec")
-        found += podspec.changed(mapping(old, *path), mapping(new, *path), ".".join(path))
-        found += _rescaled(old, new, workload)
-    return found
+    found = refused(statefulset_rules(), _changed(old, new, gates))
+    own = [each for each in found if not (is_owned and each.field.startswith(("spec.template.spec", _REPLICAS)))]
+    left = [] if is_owned or any(each.field == _REPLICAS for each in own) else _held_before(old, new, workload)
+    return [*own, *left]
+
+
+def _unless_anothers(rule: Rule) -> Rule:
+    """Of a StatefulSet whose template no other kind has stamped."""
+
+    def asked(review: Review) -> Iterable[Refusal]:
+        return () if _is_anothers(review.new) else rule.refused(review)
+
+    stamp = f"{cel.field('object', 'spec', 'template', 'metadata', 'annotations')}.orValue({{}})"
+    own = f"{stamp}[?{cel.quoted(SUSPENDING_PARENT)}].orValue('{STATEFULSET_PARENT}') == '{STATEFULSET_PARENT}'"
+    return Rule(refused=asked, says={name: cel.when(own, said) for name, said in rule.says.items()})
 
 
 def _is_anothers(sts: Json) -> bool:
@@ -106,62 +155,144 @@ def _is_anothers(sts: Json) -> bool:
     return stamp != STATEFULSET_PARENT
 
 
-def _statefulset_topology(sts: Json, gates: FeatureGates) -> list[Refusal]:
+def _spec(of: str) -> str:
+    return f"{cel.field(of, 'spec', 'template', 'spec')}.orValue({{}})"
+
+
+def _statefulset_topology(review: Review) -> list[Refusal]:
     path = ("spec", "template", "metadata", "annotations")
-    count = integer(sts, "spec", "replicas", default=1)
+    count = integer(review.new, "spec", "replicas", default=1)
     return topology_refusals(
-        [AskingPodSet(name="main", path=".".join(path), count=count, annotations=strings(sts, *path))], gates
+        [AskingPodSet(name="main", path=".".join(path), count=count, annotations=strings(review.new, *path))],
+        review.gates,
     )
 
 
-def _rescaled(old: Json, new: Json, workload: Json | None) -> list[Refusal]:
+def _template_change(review: Review) -> list[Refusal]:
+    path = ("spec", "template", "spec")
+    if review.before is None or not labels(review.new).get(names.QUEUE_NAME):
+        return []
+    return podspec.changed(mapping(review.before, *path), mapping(review.new, *path), ".".join(path))
+
+
+def _scale(review: Review) -> tuple[int, int]:
+    """Replicas before and after; the same where that is nobody's business."""
+    if review.before is None or not labels(review.new).get(names.QUEUE_NAME):
+        return 0, 0
+    before, after = (integer(each, "spec", "replicas", default=1) for each in (review.before, review.new))
+    return before, after
+
+
+def _rescaled(review: Review) -> list[Refusal]:
     """All replicas or none: their number changes to 0 and, once the old pods and their quota are gone, from 0."""
-    before, after = (integer(each, "spec", "replicas", default=1) for each in (old, new))
+    before, after = _scale(review)
     if after in (before, 0):
         return []
     if before > 0:
-        return [invalid(_REPLICAS, f"of a queued StatefulSet they change from or to 0; found {after}, was {before}")]
-    left = integer(new, "status", "replicas", default=0)
-    if left > 0:
-        return [forbidden(_REPLICAS, f"it is still being scaled down: {left} pods are left")]
-    if workload is not None and condition(workload, "QuotaReserved").get("reason") != "OnHold":
-        return [forbidden(_REPLICAS, "its workload of before is still there")]
-    return []
+        return [invalid(_REPLICAS, f"{_ALL_OR_NONE}; found {after}, was {before}")]
+    left = integer(review.new, "status", "replicas", default=0)
+    return [forbidden(_REPLICAS, f"it is still being scaled down: {left} pods are left")] if left > 0 else []
+
+
+def _rescaled_says() -> str:
+    before, after = (f"{cel.field(at, 'spec', 'replicas')}.orValue(1)" for at in ("oldObject", "object"))
+    left = f"{cel.field('object', 'status', 'replicas')}.orValue(0)"
+    changed = cel.text(
+        cel.quoted(f"{_REPLICAS}: {_ALL_OR_NONE}; found "), f"string({after})", "', was '", f"string({before})"
+    )
+    going = cel.text(cel.quoted(f"{_REPLICAS}: it is still being scaled down: "), f"string({left})", "' pods are left'")
+    found = cel.when(f"{before} > 0", changed, cel.when(f"{left} > 0", going))
+    return cel.when(
+        "variables.updated && variables.queue != ''", cel.when(f"{after} != {before} && {after} != 0", found)
+    )
+
+
+def _held_before(old: Json, new: Json, workload: Json | None) -> list[Refusal]:
+    """The quota of before is the controller's to know."""
+    before, after = _scale(Review(new=new, before=old))
+    if _is_anothers(new) or workload is None or after in (before, 0) or before > 0:
+        return []
+    if condition(workload, "QuotaReserved").get("reason") == "OnHold":
+        return []
+    return [forbidden(_REPLICAS, "its workload of before is still there")]
 
 
 # -- LeaderWorkerSets
 
 
+def leaderworkerset_rules() -> tuple[Rule, ...]:
+    return (
+        *_of_any_job("LeaderWorkerSet", created=True),
+        Rule(refused=_sized, says={"groups": _sized_says()}),
+        Rule(refused=_group_topology, says=topology.says()),
+        Rule(refused=_templates_change, says=_templates_say()),
+        Rule(refused=_resized, says={"size": _resized_says()}),
+        MINIMUM,
+    )
+
+
 def leaderworkerset_created(lws: Json, gates: FeatureGates) -> list[Refusal]:
-    return [*marks.created(lws, "LeaderWorkerSet", gates), *_sized(lws), *_group_topology(lws, gates), *_minimum(lws)]
+    return list(refused(leaderworkerset_rules(), Review(new=lws, gates=gates)))
 
 
 def leaderworkerset_updated(old: Json, new: Json, gates: FeatureGates) -> list[Refusal]:
-    found = [*marks.queue_name(new), *_changed_marks(old, new, gates), *_sized(new), *_group_topology(new, gates)]
-    found += _minimum(new)
-    if not labels(new).get(names.QUEUE_NAME):
-        return found
-    for key in ("leaderTemplate", "workerTemplate"):
-        path = (*_LWS, key, "spec")
-        if at(old, *_LWS, key) is not None and at(new, *_LWS, key) is not None:
-            found += podspec.changed(mapping(old, *path), mapping(new, *path), ".".join(path))
-    if gates.on("LWSImmutableGroupSize") and _size(old) != _size(new):
-        found.append(invalid(".".join((*_LWS, "size")), "a queued group keeps its size"))
-    return found
+    return list(refused(leaderworkerset_rules(), _changed(old, new, gates)))
 
 
 def _size(lws: Json) -> int:
     return integer(lws, *_LWS, "size", default=1)
 
 
-def _sized(lws: Json) -> list[Refusal]:
-    replicas = integer(lws, "spec", "replicas", default=1)
+def _sized(review: Review) -> list[Refusal]:
+    replicas = integer(review.new, "spec", "replicas", default=1)
     if 0 <= replicas <= _MAX_REPLICAS:
         return []
     return [invalid(_REPLICAS, f"expected 0 to {_MAX_REPLICAS} groups, found {replicas}")]
 
 
-def _group_topology(lws: Json, gates: FeatureGates) -> list[Refusal]:
+def _sized_says() -> str:
+    replicas = f"{cel.field('object', 'spec', 'replicas')}.orValue(1)"
+    sentence = cel.text(cel.quoted(f"{_REPLICAS}: expected 0 to {_MAX_REPLICAS} groups, found "), f"string({replicas})")
+    return cel.when(f"{replicas} < 0 || {replicas} > {_MAX_REPLICAS}", sentence)
+
+
+def _templates_change(review: Review) -> list[Refusal]:
+    old, new = review.before, review.new
+    if old is None or not labels(new).get(names.QUEUE_NAME):
+        return []
+    found: list[Refusal] = []
+    for key in _TEMPLATES:
+        path = (*_LWS, key, "spec")
+        if at(old, *_LWS, key) is not None and at(new, *_LWS, key) is not None:
+            found += podspec.changed(mapping(old, *path), mapping(new, *path), ".".join(path))
+    return found
+
+
+def _templates_say() -> dict[str, str]:
+    found = {}
+    for key in _TEMPLATES:
+        old, new = (cel.field(of, *_LWS, key) for of in ("oldObject", "object"))
+        both = f"variables.updated && variables.queue != '' && {old}.hasValue() && {new}.hasValue()"
+        before, after = (f"{each}.?spec.orValue({{}})" for each in (old, new))
+        found[key] = cel.when(both, podspec.says(before, after, ".".join((*_LWS, key, "spec"))))
+    return found
+
+
+def _resized(review: Review) -> list[Refusal]:
+    old, new = review.before, review.new
+    if old is None or not labels(new).get(names.QUEUE_NAME) or not review.gates.on("LWSImmutableGroupSize"):
+        return []
+    return [] if _size(old) == _size(new) else [invalid(_GROUP_SIZE, _KEEPS_SIZE)]
+
+
+def _resized_says() -> str:
+    before, after = (f"{cel.field(of, *_LWS, 'size')}.orValue(1)" for of in ("oldObject", "object"))
+    fixed = "variables.updated && variables.queue != '' && variables.gates.LWSImmutableGroupSize"
+    return cel.when(fixed, cel.when(f"{before} != {after}", cel.says(_GROUP_SIZE, _KEEPS_SIZE)))
+
+
+def _group_topology(review: Review) -> list[Refusal]:
+    lws = review.new
     has_leader = at(lws, *_LWS, "leaderTemplate") is not None
     workers = _size(lws) - (1 if has_leader else 0)
     sets = [("leader", "leaderTemplate", 1)] if has_leader else []
@@ -175,5 +306,26 @@ def _group_topology(lws: Json, gates: FeatureGates) -> list[Refusal]:
             )
             for name, key, count in [*sets, ("worker" if has_leader else "main", "workerTemplate", workers)]
         ],
-        gates,
+        review.gates,
     )
+
+
+def _group_pod_sets() -> str:
+    has_leader = f"{cel.field('object', *_LWS, 'leaderTemplate')}.hasValue()"
+    size = f"{cel.field('object', *_LWS, 'size')}.orValue(1)"
+    leader, workers = (
+        pod_set(
+            name,
+            cel.quoted(".".join((*_LWS, key, "metadata", "annotations"))),
+            count,
+            cel.field("object", *_LWS, key, "metadata", "annotations"),
+        )
+        for name, key, count in (
+            (cel.quoted("leader"), "leaderTemplate", "1"),
+            (f"({has_leader} ? 'worker' : 'main')", "workerTemplate", f"{size} - ({has_leader} ? 1 : 0)"),
+        )
+    )
+    return f"({has_leader} ? [{leader}] : []) + [{workers}]"
+
+
+LEADERWORKERSET_POD_SETS: Final = _group_pod_sets()

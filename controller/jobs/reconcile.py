@@ -26,7 +26,7 @@ from controller.jobframework.actions import (
     UpdateWorkload,
 )
 from controller.jobframework.context import Context, controls
-from controller.jobframework.kind import Outcome, completed
+from controller.jobframework.kind import Outcome, Review, completed, refused
 from controller.jobframework.marks import prebuilt_mark, prebuilt_workload
 from controller.jobframework.owners import NestingTooDeepError, is_managed, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, SeenWorkload, StartConflictError, infos
@@ -262,7 +262,7 @@ def _without_workload(context: Context) -> list[Action]:
 
 def _check_rules(context: Context) -> None:
     """Raises JobError with the first rule of its kind that a job breaks which is to be queued."""
-    for refusal in context.kind.validate(context.job):
+    for refusal in refused(context.kind.rules, Review(new=context.job)):
         raise JobError(f"{refusal.field}: {refusal.sentence}")
 
 

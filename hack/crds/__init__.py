@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from controller.simulation.fields import TABLE
-from hack.crds import fields, gpulayout, gpunode, jobkind, jobkinds, kueue
+from hack.crds import fields, gpulayout, gpunode, jobkind, jobkinds, jobrules, kueue
 
 CRDS = Path(__file__).parents[2] / "charts" / "tessera" / "crds"
 
@@ -32,6 +32,7 @@ def rendered() -> dict[Path, str]:
     return {CRDS / f"{crd['metadata']['name']}.yaml": _text(source, crd) for source, crd in made} | {
         TABLE: fields.rendered(),
         jobkinds.TEMPLATE: jobkinds.rendered(),
+        jobrules.TEMPLATE: jobrules.rendered(),
     }
 
 

@@ -20,6 +20,7 @@ from controller.jobrules.serving import deployment_created, statefulset_created
 from controller.servingkinds.kind import StampedKind
 from controller.servingkinds.table import STAMPED_KINDS
 from inventory.api.names import MIN_REPLICAS
+from tests.support.controller.kindrules import broken
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ALL_PAGES = sorted((DOCS / "kinds").glob("*.md"))
@@ -83,7 +84,7 @@ def said(page: str, *changes: tuple[At, Any], rule: bool = False) -> str:
     kind, job = example(page)
     job = changed(job, *changes)
     if rule:
-        (refusal,) = kind.validate(job)
+        (refusal,) = broken(kind, job)
         return f"{refusal.field}: {refusal.sentence}"
     with pytest.raises(JobError) as error:
         kind.pod_sets(completed(kind, job, look))
@@ -92,7 +93,7 @@ def said(page: str, *changes: tuple[At, Any], rule: bool = False) -> str:
 
 def said_of_update(page: str, *changes: tuple[At, Any]) -> str:
     kind, old = example(page)
-    (refusal,) = kind.validate_update(old, changed(old, *changes))
+    (refusal,) = broken(kind, changed(old, *changes), before=old)
     return f"{refusal.field}: {refusal.sentence}"
 
 

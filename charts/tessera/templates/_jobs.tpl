@@ -222,3 +222,23 @@ the `framework` of its kind. As controller/servingkinds/kind.py. */ -}}
 {{- end -}}
 {{ join " && " $parts }}
 {{- end -}}
+
+{{- /* Names of the kinds whose rules are asked: those that are queued, pods, and kinds whose pods wait for them. */ -}}
+{{- define "tessera.ruledFrameworks" -}}
+{{- range concat (include "tessera.queuedKinds" . | fromYamlArray) (include "tessera.queuedServingKinds" . | fromYamlArray) }}
+- {{ .framework }}
+{{- end }}
+{{- if eq (include "tessera.podsQueued" .) "true" }}
+- pod
+{{- end }}
+{{- end -}}
+
+{{- /* CEL: feature gates by name, as the configuration has them; a dict of `gates` (defaults by name) and `root`. */ -}}
+{{- define "tessera.gatesInForce" -}}
+{{- $given := dig "featureGates" dict .root.Values.controller.config -}}
+{{- $found := list -}}
+{{- range $name, $default := .gates -}}
+{{- $found = append $found (printf "'%s': %v" $name (dig $name $default $given)) -}}
+{{- end -}}
+{ {{- join ", " $found -}} }
+{{- end -}}

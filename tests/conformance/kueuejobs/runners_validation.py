@@ -6,6 +6,7 @@ from typing import Any
 from controller.jobframework.kind import Refusal
 from controller.jobframework.topologyrequest import AskingPodSet, refusals, size_refusals
 from controller.jobrules import batchjob, marks, pods, podspec, serving
+from controller.jobrules.fields import forbidden, invalid
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 
@@ -59,7 +60,7 @@ def _marks_updated(
 def _custom(failures: Sequence[Mapping[str, str]] | None) -> list[Refusal]:
     """What the kind's own rules refuse."""
     return [
-        marks.invalid(one["field"], "the kind's own") if one["type"] == "FieldValueInvalid" else marks.forbidden("", "")
+        invalid(one["field"], "the kind's own") if one["type"] == "FieldValueInvalid" else forbidden("", "")
         for one in failures or ()
     ]
 

@@ -9,6 +9,7 @@ from controller.jobframework.kind import Outcome
 from controller.jobframework.raw import JobError, Json
 from controller.jobkinds.appwrapper import AppWrapper
 from tests.support.controller.jobmodel import UID
+from tests.support.controller.kindrules import broken
 from tests.support.controller.kindworld import KindWorld
 from tests.support.controller.rayobjects import cluster, group, template
 
@@ -114,10 +115,10 @@ def test_a_path_that_leads_to_no_template_is_refused(path: str) -> None:
 
 def test_a_kind_with_pods_that_are_not_known_must_declare_them() -> None:
     unknown = wrapped("kubeflow.org/v1", "TFJob", {"tfReplicaSpecs": {"Worker": {"template": template()}}})
-    (refusal,) = KIND.validate(wrapper(JOB, unknown))
+    (refusal,) = broken(KIND, wrapper(JOB, unknown))
     assert (refusal.type, refusal.field) == ("Required", "spec.components[1].podSets")
     declared = {"path": "template.spec.tfReplicaSpecs.Worker.template"}
-    assert not KIND.validate(wrapper(JOB, {**unknown, "podSets": [declared]}))
+    assert not broken(KIND, wrapper(JOB, {**unknown, "podSets": [declared]}))
 
 
 def ran(job: Json, on: bool) -> None:

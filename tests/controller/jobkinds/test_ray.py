@@ -14,6 +14,7 @@ from controller.jobkinds.raycluster import RayCluster
 from controller.jobkinds.rayjob import RayJob
 from controller.jobkinds.rayservice import RayService
 from tests.support.controller.jobmodel import cluster_objects
+from tests.support.controller.kindrules import broken
 from tests.support.controller.kindworld import KindWorld
 from tests.support.controller.rayobjects import ELASTIC, cluster, group, ray_cluster, ray_job, ray_service, template
 
@@ -119,7 +120,7 @@ def test_a_job_is_submitted_by_a_pod_by_a_container_or_by_kuberay() -> None:
 def test_a_job_that_runs_on_another_cluster_is_left_alone_unless_it_is_queued() -> None:
     job = ray_job(clusterSelector={"ray.io/cluster": "c"})
     assert not JOB.is_skipped(job)
-    assert [each.field for each in JOB.validate(job)] == ["spec.clusterSelector"]
+    assert [each.field for each in broken(JOB, job)] == ["spec.clusterSelector"]
     job["metadata"]["labels"] = {}
     assert JOB.is_skipped(job)
 
@@ -291,8 +292,8 @@ def test_pods_of_an_elastic_cluster_are_gated_from_its_creation_on_and_the_submi
         [{"name": names.ELASTIC_JOB}]
     ] * 2
     assert CLUSTER.defaulted(gated) is gated
-    assert not CLUSTER.validate(gated)
-    assert [each.field for each in CLUSTER.validate(job)] == [
+    assert not broken(CLUSTER, gated)
+    assert [each.field for each in broken(CLUSTER, job)] == [
         "spec.workerGroupSpecs[0].template.spec.schedulingGates",
         "spec.headGroupSpec.template.spec.schedulingGates",
     ]
@@ -327,7 +328,7 @@ def test_pods_of_an_elastic_cluster_are_gated_from_its_creation_on_and_the_submi
     ],
 )
 def test_what_cannot_be_queued_is_refused_by_field(kind: JobKind, job: Json, found: list[tuple[str, str]]) -> None:
-    refusals = kind.validate(job)
+    refusals = broken(kind, job)
     assert [(each.type, each.field) for each in refusals] == found
     assert all("expected" in each.sentence for each in refusals)
 
@@ -355,23 +356,23 @@ def changed(job: Json, path: tuple[str, ...], change: Json) -> Json:
 )
 def test_only_an_elastic_or_suspended_job_is_resized(kind: JobKind, job: Json, path: tuple[str, ...]) -> None:
     resize = {"workerGroupSpecs": [group(replicas=3)]}
-    (refusal,) = kind.validate_update(job, changed(job, path, resize))
+    (refusal,) = broken(kind, changed(job, path, resize), before=job)
     assert refusal.field == ".".join((*path, "workerGroupSpecs"))
     assert "expected 2 pods in gpu, found 3 pods in gpu" in refusal.sentence
     elastic = changed(job, ("metadata",), {"annotations": ELASTIC})
-    assert not kind.validate_update(elastic, changed(elastic, path, resize))
+    assert not broken(kind, kind.defaulted(changed(elastic, path, resize)), before=elastic)
     where = ("spec",) if kind is not SERVICE else path
-    assert not kind.validate_update(job, changed(changed(job, path, resize), where, {"suspend": True}))
-    assert not kind.validate_update(job, changed(job, path, {"rayVersion": "3"})) or kind is SERVICE
+    assert not broken(kind, changed(changed(job, path, resize), where, {"suspend": True}), before=job)
+    assert not broken(kind, changed(job, path, {"rayVersion": "3"}), before=job) or kind is SERVICE
 
 
 def test_an_upgrade_of_a_running_service_would_need_a_second_cluster() -> None:
     running = changed(ray_service(), CONFIG, {"suspend": False})
     upgraded = changed(running, CONFIG, {"rayVersion": "3"})
-    (refusal,) = SERVICE.validate_update(running, upgraded)
+    (refusal,) = broken(SERVICE, upgraded, before=running)
     assert (refusal.type, refusal.field) == ("Forbidden", "spec.rayClusterConfig")
-    assert not SERVICE.validate_update(running, changed(upgraded, ("spec",), {"upgradeStrategy": {"type": "None"}}))
-    assert not SERVICE.validate_update(ray_service(), upgraded)
+    assert not broken(SERVICE, changed(upgraded, ("spec",), {"upgradeStrategy": {"type": "None"}}), before=running)
+    assert not broken(SERVICE, upgraded, before=ray_service())
 
 
 def test_a_job_that_breaks_a_rule_of_its_kind_is_not_queued_before_it_is_changed() -> None:

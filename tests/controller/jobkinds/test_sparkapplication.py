@@ -9,6 +9,7 @@ from controller.jobframework import names
 from controller.jobframework.raw import JobError, Json
 from controller.jobkinds.sparkapplication import SparkApplication
 from tests.support.controller.jobmodel import UID
+from tests.support.controller.kindrules import broken
 from tests.support.controller.kindworld import KindWorld
 
 KIND = SparkApplication()
@@ -244,16 +245,16 @@ def test_it_is_ready_when_all_executors_run_or_have_run() -> None:
     ],
 )
 def test_what_cannot_be_queued_is_refused_by_field(job: Json, field: str) -> None:
-    (refusal,) = KIND.validate(job)
+    (refusal,) = broken(KIND, job)
     assert (refusal.type, refusal.field) == ("Invalid", field)
 
 
 def test_a_running_application_does_not_change_its_pods() -> None:
     running = application(suspend=False)
-    assert not KIND.validate(application())
+    assert not broken(KIND, application())
     grown = copy.deepcopy(running)
     grown["spec"]["executor"]["instances"] = 3
     grown["spec"]["driver"]["cores"] = 2
-    assert [each.field for each in KIND.validate_update(running, grown)] == ["spec.driver", "spec.executor"]
-    assert not KIND.validate_update(application(), grown)
-    assert not KIND.validate_update(running, {**running, "metadata": {}})
+    assert [each.field for each in broken(KIND, grown, before=running)] == ["spec.driver", "spec.executor"]
+    assert not broken(KIND, grown, before=application())
+    assert not broken(KIND, {**running, "metadata": {}}, before=running)

@@ -156,7 +156,7 @@ class Webhook:
 def cluster() -> Iterator[Cluster]:
     with Cluster.up("webhooks", SPEC) as cluster:
         prepared(cluster)
-        text = rendered("job-suspend-policy", "job-policy", "webhook", suspendBy="policy")
+        text = rendered("job-suspend-policy", "job-policy", "job-rules-policy", "webhook", suspendBy="policy")
         cluster.kubectl("apply", "--server-side", "-f", "-", input=text)
         effective(cluster, by_policy=True)
         yield cluster
@@ -307,7 +307,7 @@ RUNNING = [
     ({PRIORITY: None}, "not removed"),
     ({SECONDS: "20"}, "may change only while the Job is suspended"),
     ({SECONDS: None}, "may change only while the Job is suspended"),
-    ({PREBUILT: "other"}, "does not change"),
+    ({PREBUILT: "other"}, "may change only while the Job is suspended"),
     ({"app": "y"}, ""),
 ]
 WAITING = [
@@ -320,7 +320,7 @@ WAITING = [
     ({SECONDS: "0"}, "a whole number of seconds"),
     ({SECONDS: "soon"}, "a whole number of seconds"),
     ({SECONDS: "9999999999"}, "a whole number of seconds"),
-    ({PREBUILT: None}, "does not change"),
+    ({PREBUILT: None}, ""),
 ]
 
 
@@ -445,7 +445,7 @@ def older(cluster: Cluster) -> Iterator[Cluster]:
     cluster.down()
     with Cluster.up("webhooks", AS_1_35) as older:
         prepared(older)
-        names = ("job-suspend-webhook", "job-policy", "pod-gate-webhook", "pod-policy", "webhook")
+        names = ("job-suspend-webhook", "job-policy", "job-rules-policy", "pod-gate-webhook", "pod-policy", "webhook")
         text = rendered(*names, suspendBy="webhook")
         older.kubectl("apply", "--server-side", "-f", "-", input=text)
         effective(older, by_policy=False)

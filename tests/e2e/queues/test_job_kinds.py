@@ -115,7 +115,7 @@ def install_kinds(cluster: Cluster) -> None:
     cluster.kubectl("patch", *converted, "--type=merge", "-p", patch)
     cluster.kubectl("wait", "--for=condition=Established", *listed, "--timeout=60s")
     cluster.kubectl("create", "namespace", NAMESPACE)
-    parts = ("controller-rbac", "controller-rbac-kinds", "job-suspend-policy", "job-policy")
+    parts = ("controller-rbac", "controller-rbac-kinds", "job-suspend-policy", "job-policy", "job-rules-policy")
     cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered(*parts))
     cluster.kubectl("create", "serviceaccount", "operators", "-n", NAMESPACE)
     account = f"--serviceaccount={NAMESPACE}:operators"

@@ -1,0 +1,39 @@
+"""The chart's CEL without an API server: Google's own runtime of the language, as Kubernetes' is made by it in Go."""
+
+from functools import cache
+from typing import Any, Final
+
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_optional, ext_strings
+
+from controller.engine.model.gates import DEFAULTS, FeatureGates
+from controller.jobframework.raw import Json
+from controller.jobkinds.policies import Ruled
+
+_ROOTS: Final = ("object", "oldObject", "variables")
+_ENVIRONMENT: Final = cel.NewEnv(
+    variables=dict.fromkeys(_ROOTS, cel.Type.DYN),
+    extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
+)
+
+
+@cache
+def _compiled(expression: str) -> Any:
+    return _ENVIRONMENT.compile(expression)
+
+
+def evaluated(expression: str, given: dict[str, Any]) -> Any:
+    """AssertionError where the expression fails: a policy would refuse the request with that."""
+    found = _compiled(expression).eval(data=given)
+    assert found.type() != cel.Type.ERROR, f"{expression}: {found.value()}"
+    return found.plain_value()
+
+
+def said(ruled: Ruled, job: Json, before: Json | None = None, gates: FeatureGates | None = None) -> str:
+    """The first sentence of a kind's policy about a job; empty where it is let in."""
+    known = gates or FeatureGates()
+    variables: dict[str, Any] = {"gates": {name: known.on(name) for name in DEFAULTS}}
+    given = {"object": job, "oldObject": before, "variables": variables}
+    for name, expression in ruled.variables.items():
+        variables[name] = evaluated(expression, given)
+    return next((found for each in ruled.says.values() if (found := str(evaluated(each, given)))), "")

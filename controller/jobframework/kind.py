@@ -163,6 +163,11 @@ class JobKind(Protocol):
         """``job`` with what the kind's queueing needs in it from its creation on; itself where that is nothing."""
         ...
 
+    @property
+    def defaults_in_cel(self) -> str:
+        """The patches of ``defaulted`` as a list in CEL; empty where there never is one."""
+        ...
+
     def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
         """The job's pod sets, its templates as they are now. Raises JobError for a request that is not allowed."""
         ...
@@ -241,6 +246,10 @@ class KindDefaults:
 
     @cached_property
     def pod_sets_in_cel(self) -> str:
+        return ""
+
+    @cached_property
+    def defaults_in_cel(self) -> str:
         return ""
 
     @cached_property

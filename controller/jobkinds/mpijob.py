@@ -7,6 +7,7 @@ Facts (kubeflow/mpi-operator, pkg/controller, pkg/apis/kubeflow/v2beta1):
   other.
 """
 
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -15,6 +16,7 @@ from controller.jobframework.raw import Json, flag, mapping, strings
 from controller.jobframework.templated import replaced
 from controller.jobframework.topologyrequest import GROUP_NAME
 from controller.jobkinds.kubeflow import ReplicaKind
+from controller.jobrules import cel
 
 _OLD: Final = "an MPIJob of the training operator is not queued, write it as kubeflow.org/v2beta1 for the MPI operator"
 _REPLICAS: Final = "mpiReplicaSpecs"
@@ -34,6 +36,22 @@ class MPIJob(ReplicaKind):
     replicas = _REPLICAS
     types = ("Launcher", "Worker")
     refused_versions = MappingProxyType({"v1": _OLD})
+
+    @cached_property
+    def defaults_in_cel(self) -> str:
+        specs = cel.field("object", "spec", _REPLICAS)
+        worker = cel.field("object", *_WORKER_TEMPLATE, "metadata")
+        works = f"{cel.field('object', 'spec', 'runLauncherAsWorker')}.orValue(false)"
+        grouped = cel.field("object", *_LAUNCHER_TEMPLATE, "metadata", "annotations")
+        alone = f"!({cel.quoted(GROUP_NAME)} in {grouped}.orValue({{}}))"
+        metadata, offset = (*_WORKER_TEMPLATE, "metadata"), f"{{{cel.quoted(INDEX_OFFSET)}: '1'}}"
+        steps = (*metadata, "annotations")
+        whole = cel.added(cel.quoted(cel.pointer(*metadata)), f"{{'annotations': {offset}}}")
+        first = cel.added(cel.quoted(cel.pointer(*steps)), offset)
+        more = cel.added(cel.quoted(cel.pointer(*steps, INDEX_OFFSET)), "'1'")
+        patch = f"{worker}.?annotations.hasValue() ? {more} : {worker}.hasValue() ? {first} : {whole}"
+        both = f"{specs}.?Launcher.hasValue() && {specs}.?Worker.hasValue()"
+        return f"({works} && {both} && {alone} ? [{patch}] : [])"
 
     def defaulted(self, job: Json) -> Json:
         """Ranks of workers beside a launcher that works itself begin at 1, unless both are placed as one group."""

@@ -19,7 +19,8 @@ from controller.objects.meta import Struct
 class Ruled(Struct, frozen=True, kw_only=True):
     """One kind with its rules. ``suspended`` and ``was_suspended``: in CEL, whether its objects are held back.
 
-    ``pod_sets``: in CEL, as ``jobrules.topology.pod_set`` has them; empty where they follow from other objects.
+    ``defaults``: in CEL, patches of what is created. ``pod_sets``: in CEL, as ``jobrules.topology.pod_set`` has them;
+    empty where they follow from other objects.
     """
 
     framework: str
@@ -31,6 +32,7 @@ class Ruled(Struct, frozen=True, kw_only=True):
     suspended: str
     was_suspended: str
     pod_sets: str = ""
+    defaults: str = ""
 
     @property
     def says(self) -> dict[str, str]:
@@ -68,6 +70,7 @@ def _of_kind(kind: JobKind) -> Ruled:
         suspended=suspended,
         was_suspended=f"variables.updated && {was_suspended}",
         pod_sets=kind.pod_sets_in_cel,
+        defaults=kind.defaults_in_cel,
     )
 
 

@@ -47,6 +47,18 @@ class RayCluster(RayKind):
         return job
 
     @cached_property
+    def defaults_in_cel(self) -> str:
+        groups = self.in_cel("workerGroupSpecs", default="[]")
+        head = cel.field("object", *self.cluster_path, "headGroupSpec")
+        below = cel.pointer("template", "spec", "schedulingGates")
+        worker = cel.text(cel.quoted(cel.pointer("spec", "workerGroupSpecs", "")), "string(i)", cel.quoted(below))
+        ungated = f"{cel.places(groups)}.filter(i, !{_held(f'{groups}[i]')})"
+        workers = f"{ungated}.map(i, {_gated(f'{groups}[i]', worker)})"
+        own = cel.quoted(cel.pointer("spec", "headGroupSpec") + below)
+        of_head = f"({head}.hasValue() && !{_held(head)} ? [{_gated(head, own)}] : [])"
+        return f"(variables.elastic ? {workers} + {of_head} : [])"
+
+    @cached_property
     def rules(self) -> tuple[Rule, ...]:
         return (*super().rules, Rule(refused=self._ungated, says={"ungated": self._ungated_says()}))
 
@@ -62,10 +74,24 @@ class RayCluster(RayKind):
 
     def _ungated_says(self) -> str:
         groups, sentence = self.in_cel("workerGroupSpecs", default="[]"), cel.quoted(f"{_BELOW}: {_EXPECTED_GATE}")
-        held = "{}.?template.?spec.?schedulingGates.orValue([]).exists(g, g.name == {})".format
-        gate = cel.quoted(names.ELASTIC_JOB)
         worker = cel.text(cel.quoted(f"{self.field('workerGroupSpecs')}["), "string(i)", "']'", sentence)
-        found = cel.first(f"{cel.places(groups)}.map(i, !{held(f'{groups}[i]', gate)} ? {worker} : '')")
+        found = cel.first(f"{cel.places(groups)}.map(i, !{_held(f'{groups}[i]')} ? {worker} : '')")
         head = cel.text(cel.quoted(self.field("headGroupSpec")), sentence)
-        of_head = f"!{held(cel.field('object', *self.cluster_path, 'headGroupSpec'), gate)}"
+        of_head = f"!{_held(cel.field('object', *self.cluster_path, 'headGroupSpec'))}"
         return cel.when("variables.elastic", cel.any_of(found, cel.when(of_head, head)))
+
+
+def _gates(group: str) -> str:
+    return f"{group}.?template.?spec.?schedulingGates.orValue([])"
+
+
+def _held(group: str) -> str:
+    """In CEL: whether the pods of a group wait behind the gate."""
+    return f"{_gates(group)}.exists(g, g.name == {cel.quoted(names.ELASTIC_JOB)})"
+
+
+def _gated(group: str, path: str) -> str:
+    """In CEL: the operation that puts them there."""
+    gate = f"{{'name': {cel.quoted(names.ELASTIC_JOB)}}}"
+    more, all_of_them = cel.added(f"{path} + '/-'", gate), cel.added(path, f"[{gate}]")
+    return f"(size({_gates(group)}) > 0 ? {more} : {all_of_them})"

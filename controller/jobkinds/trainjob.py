@@ -97,6 +97,16 @@ class TrainJob(TemplatedKind):
         return _patched(job, [*patches, empty])
 
     @cached_property
+    def defaults_in_cel(self) -> str:
+        patches = cel.field("object", "spec", "runtimePatches")
+        path = cel.pointer("spec", "runtimePatches")
+        own = f"{patches}.orValue([]).exists(p, p.?manager.orValue('') == {cel.quoted(MANAGER)})"
+        empty = "{'template': {'spec': {}}}"
+        entry = f"{{'manager': dyn({cel.quoted(MANAGER)}), 'trainingRuntimeSpec': dyn({empty})}}"
+        more, first = cel.added(cel.quoted(f"{path}/-"), entry), cel.added(cel.quoted(path), f"[{entry}]")
+        return f"({own} ? [] : {patches}.hasValue() ? [{more}] : [{first}])"
+
+    @cached_property
     def rules(self) -> tuple[Rule, ...]:
         given = f"size({cel.field('object', 'spec', 'podSpecOverrides')}.orValue([])) > 0"
         return (Rule(refused=_overridden, says={"overrides": cel.when(given, cel.says(_OVERRIDES, _OLD_OVERRIDES))}),)

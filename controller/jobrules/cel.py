@@ -88,6 +88,16 @@ def is_true(value: str) -> str:
     return f"({value} in {_TRUE})"
 
 
+def added(path: str, value: str) -> str:
+    """An operation of a JSON patch (RFC 6902); both are expressions, steps of the path escaped."""
+    return f"JSONPatch{{op: 'add', path: {path}, value: {value}}}"
+
+
+def pointer(*steps: str) -> str:
+    """A path of a JSON patch."""
+    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
+
+
 def places(items: str) -> str:
     """Indexes of a list."""
     return f"{list(range(MOST_PLACES))}.filter(i, i < size({items}))"

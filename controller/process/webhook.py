@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from controller.config.settings import ControllerConfig
+from controller.jobkinds.table import JOB_KINDS
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES
 from controller.webhooks import jobs, pods, serving
@@ -49,6 +50,7 @@ def webhook_service(
         has_default_queue=has_default_queue,
         manage_without_queue_name=config.manage_jobs_without_queue_name,
         suspend_paths=suspend_paths,
+        defaults={(kind.group, kind.kind): kind.defaulted for kind in JOB_KINDS},
     )
     server = WebhookServer(
         host=config.webhook.host or "0.0.0.0",  # noqa: S104 - the API server comes from another machine

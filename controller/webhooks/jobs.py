@@ -6,9 +6,10 @@ of other jobs.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from controller.conversion.tree import Json, child, text
+from controller.jobframework.raw import JobError
 from controller.webhooks.review import answered, escaped
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
@@ -19,6 +20,9 @@ HasDefaultQueue = Callable[[str], bool]
 
 SuspendPaths = Mapping[tuple[str, str], tuple[str, ...]]
 """The field that holds a job back while it is true, by API group and kind."""
+
+Defaults = Mapping[tuple[str, str], Callable[[Json], Json]]
+"""What its kind makes of a job that is created, by API group and kind: ``JobKind.defaulted``."""
 _PLAIN: Final = ("spec", "suspend")
 
 
@@ -33,6 +37,7 @@ def answer(
     has_default_queue: HasDefaultQueue = no_default_queue,
     manage_without_queue_name: bool = False,
     suspend_paths: SuspendPaths | None = None,
+    defaults: Defaults | None = None,
 ) -> bytes:
     """The review of the same uid: allowed, with the patch that the job needs. A body that is no review is refused.
 
@@ -47,6 +52,7 @@ def answer(
             has_default_queue=lambda: has_default_queue(namespace),
             manage_without_queue_name=manage_without_queue_name,
             suspend_path=(suspend_paths or {}).get((group, kind), _PLAIN),
+            defaulted=(defaults or {}).get((group, kind), _as_it_is),
         )
 
     return answered(body, made)
@@ -58,6 +64,7 @@ def patch(
     has_default_queue: Callable[[], bool],
     manage_without_queue_name: bool,
     suspend_path: tuple[str, ...] = _PLAIN,
+    defaulted: Callable[[Json], Json] | None = None,
 ) -> list[Json]:
     """The JSON patch (RFC 6902) that suspends ``job`` if it has a queue. Raises ConversionError for no job."""
     metadata = child(job, "metadata", ".request.object") or {}
@@ -68,7 +75,31 @@ def patch(
             operations.append(labelled(labels))
         elif not manage_without_queue_name:
             return []
-    return [*operations, *_suspended(job, suspend_path)]
+    return [*operations, *_suspended(job, suspend_path), *_differences(job, _made(job, defaulted or _as_it_is), "")]
+
+
+def _as_it_is(job: Json) -> Json:
+    return job
+
+
+def _made(job: Json, defaulted: Callable[[Json], Json]) -> Json:
+    try:
+        return defaulted(job)
+    except JobError:
+        return job  # the controller says what is wrong with it
+
+
+def _differences(now: Any, wanted: Any, path: str) -> list[Json]:
+    """The operations from one value to another that has nothing less; lists that differ are replaced whole."""
+    if now is wanted or now == wanted:
+        return []
+    if not isinstance(now, dict) or not isinstance(wanted, dict):
+        return [{"op": "add", "path": path, "value": wanted}]
+    return [
+        operation
+        for key, value in wanted.items()
+        for operation in _differences(now.get(key), value, f"{path}/{escaped(key)}")
+    ]
 
 
 def _suspended(job: Json, path: tuple[str, ...]) -> list[Json]:

@@ -28,12 +28,12 @@ def rendered(ruled: tuple[Ruled, ...] = RULED) -> str:
 
 
 def _row(ruled: Ruled, texts: dict[str, str]) -> dict[str, Any]:
-    """``variables`` and ``says``: names and numbers of texts, in their order."""
+    """``variables`` and ``says``: names and numbers of texts, in their order. ``defaults``: one of a text."""
 
     def numbered(expressions: dict[str, str]) -> list[list[str]]:
         return [[name, texts.setdefault(text, f"t{len(texts)}")] for name, text in expressions.items()]
 
-    return {
+    row = {
         "framework": ruled.framework,
         "group": ruled.group,
         "version": ruled.version,
@@ -41,6 +41,7 @@ def _row(ruled: Ruled, texts: dict[str, str]) -> dict[str, Any]:
         "variables": numbered(ruled.variables),
         "says": numbered(ruled.says),
     }
+    return row | ({"defaults": numbered({"": ruled.defaults})[0][1]} if ruled.defaults else {})
 
 
 def _flow(value: Any) -> str:

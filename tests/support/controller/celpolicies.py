@@ -29,6 +29,18 @@ def evaluated(expression: str, given: dict[str, Any]) -> Any:
     return found.plain_value()
 
 
+def patches(ruled: Ruled, job: Json) -> list[dict[str, Any]]:
+    """The operations that a kind's policy makes of a job that is created."""
+    written = ruled.defaults
+    for field in ("op", "path", "value"):
+        written = written.replace(f"JSONPatch{{{field}: ", f"{{'{field}': ").replace(f", {field}: ", f", '{field}': ")
+    given: dict[str, Any] = {"object": job, "oldObject": None, "variables": {}}
+    for name, expression in ruled.variables.items():
+        if name != "podSets":
+            given["variables"][name] = evaluated(expression, given)
+    return list(evaluated(written, given))
+
+
 def said(ruled: Ruled, job: Json, before: Json | None = None, gates: FeatureGates | None = None) -> str:
     """The first sentence of a kind's policy about a job; empty where it is let in."""
     known = gates or FeatureGates()

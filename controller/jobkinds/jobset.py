@@ -68,10 +68,7 @@ class JobSet(TemplatedKind):
 
     def _may_restart(self, job: Json) -> bool:
         """Whether the next failure would run everything again, and with it pods that were given up."""
-        policy = mapping(job, "spec", "failurePolicy")
-        counted = integer(job, "status", "restartsCountTowardsMax", default=0)
-        for_ever = any(text(rule, "action") == _RESTART_FOR_EVER for rule in sequence(policy, "rules"))
-        return for_ever or integer(policy, "maxRestarts", default=0) > counted
+        return may_restart(mapping(job, "spec"), integer(job, "status", "restartsCountTowardsMax", default=0))
 
 
 # A TrainJob becomes a JobSet: what is said here of ``spec``, a JobSet's, holds for it as well.
@@ -112,6 +109,13 @@ def all_jobs_ready(spec: Json, statuses: list[Json]) -> bool:
 
 def any_job_active(statuses: list[Json]) -> bool:
     return any(integer(each, "active", default=0) > 0 for each in statuses)
+
+
+def may_restart(spec: Json, counted: int) -> bool:
+    """``counted``: restarts that there have been."""
+    policy = mapping(spec, "failurePolicy")
+    for_ever = any(text(rule, "action") == _RESTART_FOR_EVER for rule in sequence(policy, "rules"))
+    return for_ever or integer(policy, "maxRestarts", default=0) > counted
 
 
 def of_succeeded_jobs(spec: Json, statuses: list[Json]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from controller.jobframework.kind import ObjectKind, Outcome, Reference, Refusal
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import JobError, Json, flag, integer, mapping, merged, sequence, shown, text
 from controller.jobframework.templated import Slot, TemplatedKind, ended, replaced, selector
-from controller.jobkinds.jobset import all_jobs_ready, any_job_active, job_slots, of_succeeded_jobs
+from controller.jobkinds.jobset import all_jobs_ready, any_job_active, job_slots, may_restart, of_succeeded_jobs
 from controller.jobrules import cel
 
 MANAGER: Final = "kueue.x-k8s.io/manager"
@@ -125,7 +125,7 @@ class TrainJob(TemplatedKind):
 
     def reclaimed(self, job: Json) -> dict[str, int]:
         spec = job_set_spec(job)
-        if integer(spec, "failurePolicy", "maxRestarts", default=0) > 0:
+        if may_restart(spec, 0):
             return {}  # a restart, which the TrainJob's status does not count, would run them again
         return of_succeeded_jobs(spec, sequence(job, "status", "jobsStatus"))
 

@@ -131,9 +131,10 @@ def test_an_old_override_is_refused_at_its_creation() -> None:
     assert refusal.field == "spec.podSpecOverrides"
 
 
-def test_nodes_that_have_succeeded_are_given_up_unless_they_may_run_again() -> None:
+@pytest.mark.parametrize("policy", [{"maxRestarts": 1}, {"rules": [{"action": "RestartJobSetAndIgnoreMaxRestarts"}]}])
+def test_nodes_that_have_succeeded_are_given_up_unless_they_may_run_again(policy: Json) -> None:
     found = runtime(NODE, replicated("first"))
     job = {**train_job(found), "status": {"jobsStatus": [{"name": "first", "succeeded": 1}]}}
     assert KIND.reclaimed(job) == {"first": 1}
-    found["spec"]["template"]["spec"]["failurePolicy"] = {"maxRestarts": 1}
+    found["spec"]["template"]["spec"]["failurePolicy"] = policy
     assert KIND.reclaimed(job) == {}

@@ -13,6 +13,7 @@ from controller.jobframework.topologyrequest import SLICE_CONSTRAINTS, SLICE_SIZ
 from tests.conformance.kueuejobs.inputs import annotations, workloads
 from tests.conformance.kueuejobs.jobdifferences import JOB_RULES
 from tests.conformance.kueuejobs.poddifferences import POD_RULES
+from tests.conformance.kueuejobs.webhookdifferences import WEBHOOK_RULES
 from tests.conformance.replay import Rule
 
 # What stands on our objects besides, and is left out where a case is compared.
@@ -253,6 +254,7 @@ RULES: tuple[Rule, ...] = (
     Rule("a kind that another needs is on with it; Kueue refuses to start", _needs_more),
     *JOB_RULES,
     *POD_RULES,
+    *WEBHOOK_RULES,
     Rule(
         "a pod loses its gate when its group's quota is there, also while a set replaces its revision or is gone; "
         "Kueue lets such pods run uncharged",

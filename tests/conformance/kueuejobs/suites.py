@@ -23,6 +23,7 @@ RUNNER_MODULES: tuple[str, ...] = (
     "runners_small",
     "runners_tas",
     "runners_validation",
+    "runners_webhooks",
     "runners_workload",
 )
 
@@ -40,13 +41,6 @@ NOT_YET: tuple[str, ...] = (
     "jobs-elasticjobs-TestRecordPodSchedulingGateRemovalSeconds",
     "jobs-pod-TestIsPodOwnerManagedByQueue",
     "jobs-pod-TestStop",
-    "jobs-webhooks-TestValidateClusterQueue",
-    "jobs-webhooks-TestValidateClusterQueueUpdate",
-    "jobs-webhooks-TestValidateCohort",
-    "jobs-webhooks-TestValidateFlavorResourceCombinations",
-    "jobs-webhooks-TestValidateResourceFlavor",
-    "jobs-webhooks-TestValidateTotalCoveredResources",
-    "jobs-webhooks-TestValidateTotalFlavors",
     "jobs-webhooks-TestValidateWorkload",
     "jobs-webhooks-TestValidateWorkloadUpdate",
     "jobs-workloadslicing-TestEnsureWorkloadSlices",

@@ -28,6 +28,7 @@ from tests.support.e2e.queueapi import (
     policies,
 )
 from tests.support.e2e.queuecases import CREATED, EXAMPLE_FILES, UPDATED, Case, Update, changed, objects, statuses
+from tests.support.queuerules.policies import policies as read_policies
 
 pytestmark = pytest.mark.e2e
 
@@ -125,6 +126,13 @@ def test_every_rule_that_speaks_is_a_case() -> None:
     spoken = [re.sub(r"\s+", " ", text) for text in texts]
     assert len(spoken) > 40
     assert not [text for text in spoken if not any(matches(part, text) for part in said)]
+
+
+def test_the_reader_of_templates_finds_what_helm_renders() -> None:
+    rendered = [one for one in policies() if one["kind"] == "ValidatingAdmissionPolicy"]
+    assert {one["metadata"]["name"]: one["spec"] for one in rendered} == {
+        one["metadata"]["name"]: one["spec"] for one in read_policies()
+    }
 
 
 def matches(said: str, text: str) -> bool:

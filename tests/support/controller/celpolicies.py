@@ -9,11 +9,13 @@ from cel_expr_python.ext import ext_optional, ext_strings
 from controller.engine.model.gates import DEFAULTS, FeatureGates
 from controller.jobframework.raw import Json
 from controller.jobkinds.policies import Ruled
+from tests.support.controller.celquantities import FUNCTIONS
 
-_ROOTS: Final = ("object", "oldObject", "variables")
+_ROOTS: Final = ("object", "oldObject", "oldSelf", "request", "self", "variables")
 _ENVIRONMENT: Final = cel.NewEnv(
     variables=dict.fromkeys(_ROOTS, cel.Type.DYN),
     extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
+    functions=list(FUNCTIONS),
 )
 
 

@@ -1,0 +1,38 @@
+"""What the chart's CRDs and policies say of each case that a real API server is asked about, without one."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.support.e2e.queuecases import CREATED, UPDATED, Case, Update, changed, objects
+from tests.support.queuerules import requests
+from tests.support.queuerules.schemas import Refusal
+
+Json = dict[str, Any]
+UNKNOWN = "unknown field"
+"""What is said where the asker wants unknown fields refused: no rule of ours."""
+
+
+@cache
+def given(kind: str) -> Json:
+    return objects()[kind]
+
+
+def assert_said(found: list[Refusal], said: str | None) -> None:
+    """A server has other words than jsonschema where a bound is broken, and ours where a rule is."""
+    assert bool(found) == (said is not None), found
+    assert said is None or any(one.of_bounds or said in f"{one.field}: {one.sentence}" for one in found)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CREATED if not (case.said or "").startswith(UNKNOWN)], ids=lambda case: case.name
+)
+def test_what_is_created(case: Case) -> None:
+    assert_said(requests.created(changed(given(case.kind), case.change)), case.said)
+
+
+@pytest.mark.parametrize("case", UPDATED, ids=lambda case: case.name)
+def test_what_is_changed(case: Update) -> None:
+    there = changed(given(case.kind), case.first)
+    assert_said(requests.updated(there, changed(there, case.change)), case.said)

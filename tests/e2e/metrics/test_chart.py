@@ -44,7 +44,10 @@ def rendered(**metrics: Any) -> Objects:
 
 def test_without_asking_there_are_neither_rules_nor_dashboards() -> None:
     found = rendered()
-    assert not [key for key in found if "rules" in key[1] or "dashboard" in key[1] or key[0] == "PrometheusRule"]
+    assert "PrometheusRule" not in {kind for kind, _ in found}
+    maps = [name for kind, name in found if kind == "ConfigMap"]
+    assert maps
+    assert not [name for name in maps if "rules" in name or "dashboard" in name]
 
 
 def test_the_operators_object_and_the_rules_file_are_the_same_rules() -> None:

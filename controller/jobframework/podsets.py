@@ -215,10 +215,11 @@ def _info(
                 _merge(labels, update.labels, f"labels of admission check {check.name}")
                 _merge(annotations, update.annotations, f"annotations of admission check {check.name}")
                 tolerations += [to_json(toleration) for toleration in update.tolerations]
+    count = full if assignment.count is None else assignment.count
     gates = [names.TOPOLOGY_GATE] if assignment.topology_assignment or assignment.delayed_topology_request else []
     return PodSetInfo(
         name=assignment.name,
-        count=full if assignment.count is None else assignment.count,
+        count=min(count, full) if elastic else count,  # a slice may have been lowered since it got its quota
         node_selector=selector,
         labels=labels,
         annotations=annotations,

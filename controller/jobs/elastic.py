@@ -6,6 +6,7 @@ Source: Kueue's KEP 77, "Elastic jobs via workload slices".
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import compose, names
@@ -16,20 +17,98 @@ from controller.jobframework.steps import delete, event, finish, update
 from controller.objects.meta import is_true
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """What becomes of the unfinished slices of a job that has another size now, or still the same.
+
+    ``base``: the one that pods run by, or that holds quota. ``going_on``: the one to ask for the job's size with; None
+    where that takes a new slice. ``resized``: ``going_on`` asks for another size as yet. ``comparable``: the job has
+    the pod sets of its slices; nothing is done otherwise.
+    """
+
+    base: SeenWorkload | None = None
+    going_on: SeenWorkload | None = None
+    resized: bool = False
+    replaced: tuple[SeenWorkload, ...] = ()
+    withdrawn: tuple[SeenWorkload, ...] = ()
+    comparable: bool = True
+
+
+def settle(live: Iterable[SeenWorkload], asked: Mapping[str, int]) -> Settled:
+    """Of these slices and the pods by pod set that the job asks for. Kueue's function is EnsureWorkloadSlices.
+
+    Fewer pods lower the base at once and leave nothing to wait for. More pods are asked for by the slice that is to
+    replace the base, which follows the job while it holds no quota itself. An evicted base is left alone: its pods
+    stop first.
+    """
+    ordered = in_order(live)
+    if not ordered:
+        return Settled()
+    holders = [slice_ for slice_ in ordered if is_true(slice_.typed.status.conditions, "Admitted")]
+    holders = holders or [slice_ for slice_ in ordered if slice_.is_reserved]
+    waiting = [slice_ for slice_ in ordered if slice_ not in holders]
+    if not holders:
+        newest = surviving(waiting)[1] or waiting[-1]
+        return _going_on(None, newest, asked, waiting)
+    base, replaced = holders[-1], tuple(holders[:-1])
+    if base.eviction is not None:
+        return Settled(base=base, going_on=base, replaced=replaced)
+    have = compose.counts_of(base.typed.spec.pod_sets)
+    shrunk = asked == have or scaled_down(have, asked)
+    survivor = base if shrunk or asked.keys() != have.keys() else surviving([base, *waiting])[1]
+    return _going_on(base, survivor or base, asked, waiting, replaced)
+
+
+def _going_on(
+    base: SeenWorkload | None,
+    slice_: SeenWorkload,
+    asked: Mapping[str, int],
+    waiting: Iterable[SeenWorkload],
+    replaced: tuple[SeenWorkload, ...] = (),
+) -> Settled:
+    have = compose.counts_of(slice_.typed.spec.pod_sets)
+    if asked.keys() != have.keys():
+        return Settled(base=base, replaced=replaced, comparable=False)
+    withdrawn = tuple(other for other in waiting if other is not slice_)
+    if slice_.is_reserved and slice_ is base and asked != have and not scaled_down(have, asked):
+        return Settled(base=base, replaced=replaced, withdrawn=withdrawn)
+    # A replacement that holds quota takes over first; then it is the base.
+    resized = asked != have and (slice_ is base or not slice_.is_reserved)
+    return Settled(base=base, going_on=slice_, resized=resized, replaced=replaced, withdrawn=withdrawn)
+
+
 def slices(context: Context, live: list[SeenWorkload]) -> tuple[SeenWorkload | None, list[Action]]:
     """The slice that a running job runs by, and what is to change about its slices. None where it has none."""
-    ordered = in_order(live)
-    admitted = [workload for workload in ordered if is_true(workload.typed.status.conditions, "Admitted")]
-    if not admitted:
+    asked = context.kind.counts(context.job)
+    settled = settle(live, asked)
+    base = settled.base
+    if base is None or not is_true(base.typed.status.conditions, "Admitted"):
         return None, []
-    base = admitted[-1]
     actions: list[Action] = [
-        finish(old, "WorkloadSliceReplaced", f"Replaced by workload {base.name}") for old in admitted[:-1]
+        finish(old, "WorkloadSliceReplaced", f"Replaced by workload {base.name}") for old in settled.replaced
     ]
-    if base.eviction is not None:
-        return base, actions
-    waiting = [workload for workload in ordered if workload not in admitted]
-    return base, actions + _sized(context, base, waiting)
+    actions += [delete(slice_) for slice_ in settled.withdrawn]
+    if settled.going_on is None and settled.comparable and not settled.withdrawn:
+        actions += _created(context, base, asked)
+    elif settled.going_on is not None and settled.resized:
+        actions += resized(settled.going_on, asked)
+    return base, actions
+
+
+def resized(slice_: SeenWorkload, asked: dict[str, int]) -> list[Action]:
+    told = event("UpdatedWorkload", f"Updated workload {slice_.name} to {_listed(asked)}")
+    return [update(slice_, {"spec": compose.with_counts(slice_, asked)}), told]
+
+
+def lowered(context: Context, workload: SeenWorkload) -> list[Action]:
+    """A stopped job asks for fewer pods than its slice holds quota for, and for nothing else: it keeps its quota."""
+    asked = context.kind.counts(context.job)
+    if not workload.is_reserved or not settle([workload], asked).resized:
+        return []
+    smaller = SeenWorkload.of(
+        {**workload.raw, "spec": {**workload.raw["spec"], **compose.with_counts(workload, asked)}}
+    )
+    return resized(workload, asked) if context.fits(smaller) else []
 
 
 def in_order(live: Iterable[SeenWorkload]) -> list[SeenWorkload]:
@@ -89,34 +168,12 @@ def scaled_down(old: Mapping[str, int], new: Mapping[str, int]) -> bool:
     return any(after < before for before, after in both) and all(after <= before for before, after in both)
 
 
-def _sized(context: Context, base: SeenWorkload, waiting: list[SeenWorkload]) -> list[Action]:
-    asked = context.kind.counts(context.job)
-    have = compose.counts_of(base.typed.spec.pod_sets)
-    if asked.keys() != have.keys():
-        return []  # no change of size: the job is another one, which its kind does not allow while it runs
-    if asked != have and not scaled_down(have, asked):
-        return _grown(context, base, waiting, asked)
-    actions: list[Action] = [delete(workload) for workload in waiting]
-    if asked != have:
-        actions.append(update(base, {"spec": compose.with_counts(base, asked)}))
-        actions.append(event("UpdatedWorkload", f"Updated workload {base.name} to {_listed(asked)}"))
-    return actions
-
-
-def _grown(context: Context, base: SeenWorkload, waiting: list[SeenWorkload], asked: dict[str, int]) -> list[Action]:
-    if not waiting:
-        body = compose.workload_body(context.kind, context.job, context.settings, context.cluster, replaces=base)
-        if body["metadata"]["name"] == base.name:
-            return []  # what marks its slices has not been seen to change
-        created = f"Created workload {body['metadata']['name']} for {_listed(asked)}, to replace {base.name}"
-        return [CreateWorkload(body=body), event("CreatedWorkload", created)]
-    _, found = surviving([base, *waiting])
-    slice_ = waiting[-1] if found is None or found is base else found
-    actions: list[Action] = [delete(workload) for workload in waiting if workload is not slice_]
-    if compose.counts_of(slice_.typed.spec.pod_sets) != asked and not slice_.is_reserved:
-        actions.append(update(slice_, {"spec": compose.with_counts(slice_, asked)}))
-        actions.append(event("UpdatedWorkload", f"Updated workload {slice_.name} to {_listed(asked)}"))
-    return actions
+def _created(context: Context, base: SeenWorkload, asked: dict[str, int]) -> list[Action]:
+    body = compose.workload_body(context.kind, context.job, context.settings, context.cluster, replaces=base)
+    if body["metadata"]["name"] == base.name:
+        return []  # what marks its slices has not been seen to change
+    created = f"Created workload {body['metadata']['name']} for {_listed(asked)}, to replace {base.name}"
+    return [CreateWorkload(body=body), event("CreatedWorkload", created)]
 
 
 def ungated(context: Context, workload: SeenWorkload) -> list[Action]:

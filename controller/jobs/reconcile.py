@@ -276,6 +276,9 @@ def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> li
     held = workload.is_reserved
     if held and workload.eviction is not None:  # compared again when it has been requeued
         return _evicted(context, workload, workload.eviction)
+    lowered = elastic.lowered(context, workload) if context.elastic and not prebuilt else []
+    if lowered:
+        return lowered
     untouched = kind.is_suspended(job) and not kind.is_started(job, workload)
     if untouched and not held and not prebuilt:
         _check_rules(context)

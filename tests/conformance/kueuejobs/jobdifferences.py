@@ -26,7 +26,36 @@ def _failing_lists(given: Mapping[str, Any]) -> bool:
     return "jobObjectGVK" in args and "jobPodSets" not in args and not (args.get("clnt") or {}).get("clientObjects")
 
 
+def _slices(given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Those of a job that asks for other pods now."""
+    args = given.get("args") or {}
+    listed = (args.get("clnt") or {}).get("clientObjects") or () if "jobPodSets" in args else ()
+    return [raw for raw in listed if raw["kind"] == "Workload"]
+
+
+def _has(workload: Mapping[str, Any], type_: str) -> bool:
+    listed = (workload.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == type_ and condition["status"] == "True" for condition in listed)
+
+
+def _evicted_slice_with_quota(given: Mapping[str, Any]) -> bool:
+    return any(_has(slice_, "QuotaReserved") and _has(slice_, "Evicted") for slice_ in _slices(given))
+
+
+def _more_slices_than_a_replacement_takes(given: Mapping[str, Any]) -> bool:
+    return sum(not _has(slice_, "Finished") for slice_ in _slices(given)) > 2
+
+
 JOB_RULES: tuple[Rule, ...] = (
+    Rule(
+        "pods still run by a slice that is being evicted: it keeps its quota until they are gone, and no other takes "
+        "its place before",
+        _evicted_slice_with_quota,
+    ),
+    Rule(
+        "of more slices than a job needs the surplus is withdrawn; an error would leave the job as it is for good",
+        _more_slices_than_a_replacement_takes,
+    ),
     Rule("Workloads are known by a watch, and there is no list of them that could fail", _failing_lists),
     Rule(
         "classes are known by a watch: one that it does not show is missing, and told in an Event, also where the pods "

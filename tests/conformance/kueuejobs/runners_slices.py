@@ -5,11 +5,11 @@ from typing import Any
 
 from controller.engine.model.config import EngineConfig
 from controller.engine.state.intake import replaced_slice
-from controller.jobframework import names
+from controller.jobframework import compose, names
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
 from controller.jobs.actions_shell import pods_to_ungate
-from controller.jobs.elastic import granted, in_order, latest_active, may_run, scaled_down, surviving
+from controller.jobs.elastic import Settled, granted, in_order, latest_active, may_run, scaled_down, settle, surviving
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
 from tests.conformance.kueuejobs.world import api_objects
@@ -92,3 +92,37 @@ def survivors(case: Case) -> Difference | None:
         or first_difference(wanted.get("survivor"), survivor and survivor.name, "survivor")
         or first_difference(wanted.get("keptAdmitted"), kept and kept.name, "kept")
     )
+
+
+@runner("jobs-workloadslicing-TestEnsureWorkloadSlices")
+def ensured(case: Case) -> Difference | None:
+    """The slice that asks for the job's size afterwards, its pod sets, and whether slices and job are comparable."""
+    args = case.input["args"]
+    listed = [raw for raw in args["clnt"].get("clientObjects") or () if _belongs(raw, args)]
+    live = [seen for seen in _seen(listed) if not seen.is_finished]
+    asked = {one["name"]: one.get("count", 0) for one in args.get("jobPodSets") or ()}
+    settled = settle(live, asked)
+    wanted = case.expect["want"]
+    return (
+        first_difference(bool(wanted.get("error")), False, "error")
+        or first_difference(wanted["compatible"], settled.comparable, "compatible")
+        or first_difference(_shown(wanted.get("workload")), _shown(_after(settled, asked)), "workload")
+    )
+
+
+def _belongs(raw: Json, args: Mapping[str, Any]) -> bool:
+    """Of the API's objects, the job's Workloads: their owner has its kind and name, as in Kueue's index."""
+    job = (args["jobObjectGVK"]["Kind"], args["jobObject"]["metadata"]["name"])
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return raw["kind"] == "Workload" and any((one["kind"], one["name"]) == job for one in owners)
+
+
+def _after(settled: Settled, asked: dict[str, int]) -> Json | None:
+    slice_ = settled.going_on
+    if slice_ is None or not settled.resized:
+        return None if slice_ is None else slice_.raw
+    return {**slice_.raw, "spec": {**slice_.raw["spec"], **compose.with_counts(slice_, asked)}}
+
+
+def _shown(raw: Json | None) -> Json | None:
+    return None if raw is None else {"name": raw["metadata"]["name"], "podSets": raw["spec"].get("podSets")}

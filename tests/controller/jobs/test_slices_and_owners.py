@@ -6,11 +6,19 @@ import pytest
 
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
-from controller.jobframework.actions import Action, CreateWorkload, EmitEvent, Refuse, StopJob, UngatePods
+from controller.jobframework.actions import (
+    Action,
+    CreateWorkload,
+    DeleteWorkload,
+    EmitEvent,
+    Refuse,
+    StopJob,
+    UngatePods,
+)
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
-from controller.jobs.elastic import in_order
+from controller.jobs.elastic import in_order, settle
 from controller.objects.meta import OwnerReference
 from tests.support.controller.jobmodel import UID, World, cluster_objects, job
 
@@ -92,6 +100,60 @@ def test_each_change_of_size_is_told_once_by_the_slice_that_it_changes() -> None
     resize(world, 2)
     assert world.events[-1] == ("UpdatedWorkload", f"Updated workload {first} to 2 pods in main")
     assert [reason for reason, _ in world.events].count("UpdatedWorkload") == 2
+
+
+def test_a_slice_that_waits_for_another_than_the_one_that_runs_is_withdrawn() -> None:
+    world = elastic()
+    first = world.only
+    resize(world, 5)
+    (second,) = set(world.live()) - {first}
+    world.workloads[second]["metadata"]["annotations"][names.REPLACEMENT_FOR] = "default/gone"
+    assert [type(action) for action in world.next_actions()] == [DeleteWorkload]
+    world.settle()
+    (third,) = set(world.live()) - {first}
+    assert world.workloads[third]["metadata"]["annotations"][names.REPLACEMENT_FOR] == f"default/{first}"
+    assert sizes(world) == [3, 5]
+
+
+def with_quota(count: int) -> World:
+    """An elastic job whose slice holds quota and waits for admission checks."""
+    body = job(parallelism=count, completions=20)
+    body["metadata"]["annotations"] = {names.ELASTIC_JOB: "true"}
+    world = World(body)
+    world.settle()
+    world.admit(world.only)
+    world.condition(world.only, "Admitted", "False", "Pending")
+    world.settle()
+    assert world.suspended()
+    return world
+
+
+def test_a_job_that_asks_for_fewer_pods_before_its_start_keeps_its_quota_and_starts_with_them() -> None:
+    world = with_quota(3)
+    name = world.only
+    resize(world, 2)
+    assert (world.only, sizes(world)) == (name, [2])
+    assert "admission" in world.workloads[name]["status"]
+    world.condition(name, "Admitted", "True", "Admitted")
+    world.settle()
+    assert not world.suspended()
+    assert world.job is not None
+    assert world.job["spec"]["parallelism"] == 2
+
+
+def test_a_job_that_changes_more_than_its_size_before_its_start_is_queued_anew() -> None:
+    world = with_quota(3)
+    world.edit({"spec": {"parallelism": 2, "template": {"spec": {"nodeSelector": {"disk": "hdd"}}}}})
+    world.settle()
+    assert sizes(world) == [2]
+    assert "admission" not in world.workloads[world.only].get("status", {})
+
+
+def test_slices_of_other_pod_sets_than_the_jobs_are_not_compared() -> None:
+    world = elastic()
+    slices = [SeenWorkload.of(raw) for raw in world.workloads.values()]
+    assert not settle(slices, {"other": 3}).comparable
+    assert settle([], {"other": 3}).comparable
 
 
 def test_an_elastic_job_that_is_evicted_is_one_workload_again_of_its_present_size() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.e2e.queuecases import CREATED, UPDATED, Case, Update, changed, objects
+from tests.support.e2e.workloadcases import WORKLOADS_CREATED, WORKLOADS_UPDATED
 from tests.support.queuerules import requests
 from tests.support.queuerules.schemas import Refusal
 
@@ -26,13 +27,15 @@ def assert_said(found: list[Refusal], said: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CREATED if not (case.said or "").startswith(UNKNOWN)], ids=lambda case: case.name
+    "case",
+    [case for case in (*CREATED, *WORKLOADS_CREATED) if not (case.said or "").startswith(UNKNOWN)],
+    ids=lambda case: case.name,
 )
 def test_what_is_created(case: Case) -> None:
     assert_said(requests.created(changed(given(case.kind), case.change)), case.said)
 
 
-@pytest.mark.parametrize("case", UPDATED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*UPDATED, *WORKLOADS_UPDATED], ids=lambda case: case.name)
 def test_what_is_changed(case: Update) -> None:
     there = changed(given(case.kind), case.first)
     assert_said(requests.updated(there, changed(there, case.change)), case.said)

@@ -41,8 +41,6 @@ NOT_YET: tuple[str, ...] = (
     "jobs-elasticjobs-TestRecordPodSchedulingGateRemovalSeconds",
     "jobs-pod-TestIsPodOwnerManagedByQueue",
     "jobs-pod-TestStop",
-    "jobs-webhooks-TestValidateWorkload",
-    "jobs-webhooks-TestValidateWorkloadUpdate",
 )
 """Suites that are in scope and not replayed: what they are about is missing, or not all of their cases pass."""
 

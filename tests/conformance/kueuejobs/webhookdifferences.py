@@ -1,9 +1,18 @@
 """Where the rules about queues and workloads differ from Kueue's webhooks on purpose, see ``differences``."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from tests.conformance.replay import Rule
+
+GATES_OF_RULES: Final = (
+    "AdmissionGatedBy",
+    "PriorityBoost",
+    "TASValidateWorkloadSliceSize",
+    "WorkloadValidateResourcesAreNonNegative",
+    "WorkloadValidationForPodSetMetadata",
+)
+REPLACES: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
 def _spec(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -15,9 +24,17 @@ def _checked_flavors(spec: Mapping[str, Any]) -> Iterator[str]:
         yield from check.get("onFlavors") or ()
 
 
-def _migrates_so_far(given: Mapping[str, Any]) -> bool:
-    policy = _spec(given, "clusterQueue").get("concurrentAdmissionPolicy") or {}
-    return bool((policy.get("migration") or {}).get("constraints"))
+def _gate_of_a_rule_is_off(given: Mapping[str, Any]) -> bool:
+    """A Workload under a gate that keeps one of Kueue's rules about Workloads from being asked."""
+    gates = given.get("featureGates") or {}
+    return ("workload" in given or "after" in given) and any(gates.get(name) is False for name in GATES_OF_RULES)
+
+
+def _slice_of_another_cluster(given: Mapping[str, Any]) -> bool:
+    after = given.get("after") or {}
+    return REPLACES in (after.get("metadata", {}).get("annotations") or {}) and bool(
+        (after.get("status") or {}).get("clusterName")
+    )
 
 
 def _stranger_of_before(given: Mapping[str, Any]) -> bool:
@@ -30,8 +47,11 @@ def _stranger_of_before(given: Mapping[str, Any]) -> bool:
 
 WEBHOOK_RULES: tuple[Rule, ...] = (
     Rule(
-        "concurrent admission is not there: how far a workload may migrate is neither read nor judged",
-        _migrates_so_far,
+        "the API server's rules know no gates of the controller: what is wrong once a gate is on is refused before",
+        _gate_of_a_rule_is_off,
+    ),
+    Rule(
+        "a cluster's name is one of those nominated, also for the next slice of a workload", _slice_of_another_cluster
     ),
     Rule(
         "a flavor that a check named before may stay named whatever else is changed, as a value that a schema no "

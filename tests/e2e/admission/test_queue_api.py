@@ -28,6 +28,7 @@ from tests.support.e2e.queueapi import (
     policies,
 )
 from tests.support.e2e.queuecases import CREATED, EXAMPLE_FILES, UPDATED, Case, Update, changed, objects, statuses
+from tests.support.e2e.workloadcases import WORKLOADS_CREATED, WORKLOADS_UPDATED
 from tests.support.queuerules.policies import policies as read_policies
 
 pytestmark = pytest.mark.e2e
@@ -87,12 +88,12 @@ def assert_said(verdict: Verdict, said: str | None) -> None:
 # The rules, by name.
 
 
-@pytest.mark.parametrize("case", CREATED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CREATED, *WORKLOADS_CREATED], ids=lambda case: case.name)
 def test_what_is_created(api: Api, case: Case) -> None:
     assert_said(api.create(changed(objects()[case.kind], case.change)), case.said)
 
 
-@pytest.mark.parametrize("case", UPDATED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*UPDATED, *WORKLOADS_UPDATED], ids=lambda case: case.name)
 def test_what_is_changed(api: Api, case: Update) -> None:
     given = objects()[case.kind]
     there = made_with(api, case.first, given)
@@ -118,7 +119,8 @@ def test_the_controller_s_statuses_are_its_own_affair(api: Api) -> None:
 
 
 def test_every_rule_that_speaks_is_a_case() -> None:
-    said = {one for one in (*(case.said for case in CREATED), *(case.said for case in UPDATED)) if one}
+    cases: list[Case | Update] = [*CREATED, *WORKLOADS_CREATED, *UPDATED, *WORKLOADS_UPDATED]
+    said = {case.said for case in cases if case.said}
     texts = {one.get("message") or one["messageExpression"] for one in validations(list(policies()))}
     texts |= {
         one["message"] for kind in crdfiles.PLURALS for one in rules(crdfiles.schema(crdfiles.ours(kind), "v1beta2"))

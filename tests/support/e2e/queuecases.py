@@ -90,6 +90,8 @@ _CONCURRENT: Final = {
     "spec.resourceGroups.1": DROP,
     "spec.concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}},
 }
+_LAST: Final = "spec.concurrentAdmissionPolicy.migration.constraints.lastAcceptableFlavorName"
+_STAYS: Final = {"spec.concurrentAdmissionPolicy.migration.mode": "RetainFirstAdmission"}
 _TOLERATIONS: Final = "spec.tolerations.0"
 
 
@@ -219,11 +221,10 @@ _CLUSTER_QUEUES: Final = tuple(
             {"spec.concurrentAdmissionPolicy": {"migration": {"mode": "RetainFirstAdmission"}}},
             "exactly one of",
         ),
-        (
-            "concurrent admission in strict order",
-            {**_CONCURRENT, "spec.queueingStrategy": "StrictFIFO"},
-            "StrictFIFO beside",
-        ),
+        ("concurrent admission in strict order", {**_CONCURRENT, "spec.queueingStrategy": "StrictFIFO"}, "FIFO beside"),
+        ("concurrent admission up to a flavor", {**_CONCURRENT, _LAST: "a100"}, None),
+        ("concurrent admission up to another's", {**_CONCURRENT, _LAST: "x"}, "expected one of the flavors"),
+        ("concurrent admission that stays", {**_CONCURRENT, _LAST: "a100", **_STAYS}, "TryPreferredFlavors only"),
         (
             "concurrent admission over 17 flavors",
             {**_CONCURRENT, "spec.resourceGroups.0": group(["cpu"], numbered("f", 17))},

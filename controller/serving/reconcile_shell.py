@@ -179,10 +179,8 @@ class ServingController:
         found = []
         for pod in sorted(self._pods.get(key, ())):
             # A pod that joins is in neither watch for a moment, or in both: the later view counts.
-            views = [entry for feed in _POD_FEEDS if (entry := self._feeds[feed].get(pod)) is not None]
-            views = [
-                entry for entry in views if not self._actions.written.behind(pod, entry.uid, entry.resource_version)
-            ]
+            entries = (self._feeds[feed].get(pod) for feed in _POD_FEEDS)
+            views = [entry for entry in entries if entry is not None and not self._is_old(pod, entry)]
             if not views:
                 return None
             found.append(views[0].object.seen())

@@ -85,7 +85,7 @@ def takeovers(replicas: Sequence[Replica], is_stuck: Callable[[str], bool]) -> d
 
 
 def _givers(taker: Replica, others: Iterable[Replica]) -> Iterator[Replica]:
-    """Whose quota it may take: of one that leaves, else of one that is missed least."""
+    """The replicas whose quota it may take: one that leaves comes first, then the one that is missed least."""
     found = [other for other in others if other.holds and (other.leaves or other.revision < taker.revision)]
     found.sort(
         key=lambda other: (

@@ -76,12 +76,9 @@ class PodsWorld:
             case UpdateWorkload(name=name, patch=patch):
                 self.workloads[name] = merged(self.workloads[name], _untied(patch))
             case DeleteWorkload(name=name):
-                self._delete_workload(name)
+                world.delete(self.workloads, name)
             case RemoveFinalizer(name=name):
-                metadata = self.workloads[name]["metadata"]
-                metadata["finalizers"] = [one for one in metadata["finalizers"] if one != names.RESOURCE_IN_USE]
-                if metadata.get("deletionTimestamp") and not metadata["finalizers"]:
-                    del self.workloads[name]
+                world.remove_finalizer(self.workloads, name)
             case EmitEvent(type=type_, reason=reason):
                 self.events.append((type_, reason))
             case Refuse(reason=reason):
@@ -104,13 +101,6 @@ class PodsWorld:
         metadata = self.pods[name]["metadata"]
         if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
             del self.pods[name]
-
-    def _delete_workload(self, name: str) -> None:
-        metadata = self.workloads[name]["metadata"]
-        if metadata.get("finalizers"):
-            metadata["deletionTimestamp"] = "2025-01-01T00:00:00Z"
-        else:
-            del self.workloads[name]
 
 
 def _is_of(workload: SeenWorkload, name: str, *, is_group: bool) -> bool:

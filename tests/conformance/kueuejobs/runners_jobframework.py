@@ -26,7 +26,7 @@ from tests.conformance.kueuejobs.runners_kinds import given, kind_of
 from tests.conformance.kueuejobs.runners_podsets import filled, settings_of
 from tests.conformance.kueuejobs.runners_reconcile import workloads_json
 from tests.conformance.kueuejobs.runners_small import classes
-from tests.conformance.kueuejobs.world import STEPS, At, World, api_objects, world
+from tests.conformance.kueuejobs.world import At, api_objects, reaches, world
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 
@@ -62,21 +62,7 @@ def generic_job(case: Case) -> Difference | None:
         )
         return first_difference(one, other, "workloads")
 
-    return _reaches(state, compared)
-
-
-def _reaches(state: World, compared: Any) -> Difference | None:
-    unchanged = compared() is None
-    last: Difference | None = None
-    for _ in range(STEPS):
-        for action in state.next():
-            state.carry_out(action)
-            if not unchanged and compared() is None:
-                return None
-        last = compared()
-        if last is None or unchanged:
-            return last
-    return last
+    return reaches(state, compared)
 
 
 @runner("jobs-jobframework-TestReconcileGenericJobWithCustomWorkloadActivation")

@@ -12,7 +12,7 @@ from tests.conformance.kueuejobs.differences import ADDED_TO_TEMPLATES
 from tests.conformance.kueuejobs.podgroups import PodsWorld, is_behind, pods_world, with_given_uids
 from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.kueuejobs.runners_reconcile import without, workloads_json
-from tests.conformance.kueuejobs.world import STEPS
+from tests.conformance.kueuejobs.world import reaches
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 _KEPT: Final = ("name", "namespace", "uid", "labels", "annotations", "finalizers", "ownerReferences")
@@ -57,17 +57,7 @@ def reconciled(case: Case) -> Difference | None:
     state = pods_world(case)
     if is_behind(case, state.pods):
         return _compared(case, state)
-    unchanged = _compared(case, state) is None
-    last: Difference | None = None
-    for _ in range(STEPS):
-        for action in state.next():
-            state.carry_out(action)
-            if not unchanged and _compared(case, state) is None:
-                return None
-        last = _compared(case, state)
-        if last is None or unchanged:
-            return last
-    return last
+    return reaches(state, lambda: _compared(case, state))
 
 
 @runner("jobs-pod-TestPodSets")

@@ -11,7 +11,7 @@ from controller.jobkinds.batchjob import BatchJob
 from tests.conformance.kueuejobs.differences import ADDED_TO_TEMPLATES, ADDED_TO_WORKLOADS
 from tests.conformance.kueuejobs.runners_kinds import given, kind_of
 from tests.conformance.kueuejobs.runners_podsets import filled
-from tests.conformance.kueuejobs.world import STEPS, World, selector, world
+from tests.conformance.kueuejobs.world import World, reaches, selector, world
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 _KEPT: Final = ("labels", "finalizers", "name", "namespace")
@@ -75,17 +75,7 @@ def reconciled(case: Case, kind: JobKind, job: Json, *, metadata: bool) -> Diffe
     def compared() -> Difference | None:
         return _compared(case, state, wanted_workloads, owners=owners, metadata=metadata, templates=templates)
 
-    unchanged = compared() is None
-    last: Difference | None = None
-    for _ in range(STEPS):
-        for action in state.next():
-            state.carry_out(action)
-            if not unchanged and compared() is None:
-                return None
-        last = compared()
-        if last is None or unchanged:
-            return last
-    return last
+    return reaches(state, compared)
 
 
 def _compared(

@@ -6,10 +6,10 @@ Where nothing is to change, nothing may have changed after the whole first step.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig
@@ -41,8 +41,9 @@ from controller.objects.meta import LabelSelector, LabelSelectorRequirement, Own
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import Workload
 from kube.clock import Clock
-from tests.conformance.replay import Case
+from tests.conformance.replay import Case, Difference
 
+A = TypeVar("A")
 STEPS: Final = 3
 KINDS: Final[tuple[JobKind, ...]] = (*JOB_KINDS, *DECLARED_KINDS)
 _CLASSES: Final = ("PriorityClass", "WorkloadPriorityClass")
@@ -95,12 +96,9 @@ class World:
             case UpdateWorkload(name=name, patch=patch_):
                 self.workloads[name] = merged(self.workloads[name], patch_)
             case DeleteWorkload(name=name):
-                self._delete(name)
+                delete(self.workloads, name)
             case RemoveFinalizer(name=name):
-                metadata = self.workloads[name]["metadata"]
-                metadata["finalizers"] = [one for one in metadata["finalizers"] if one != names.RESOURCE_IN_USE]
-                if metadata.get("deletionTimestamp") and not metadata["finalizers"]:
-                    del self.workloads[name]
+                remove_finalizer(self.workloads, name)
             case EmitEvent(type=type_, reason=reason):
                 self.events.append((type_, reason))
             case Refuse(reason=reason):
@@ -119,12 +117,44 @@ class World:
         actions = WorkloadActions(engine, none, none, none, clock, created=lambda _kind, _age: None)
         return actions._after(workload, action)
 
-    def _delete(self, name: str) -> None:
-        metadata = self.workloads[name]["metadata"]
-        if metadata.get("finalizers"):
-            metadata["deletionTimestamp"] = "2025-01-01T00:00:00Z"
-        else:
-            del self.workloads[name]
+
+def delete(workloads: dict[str, Json], name: str) -> None:
+    """As the API server does: a Workload with finalizers stays until the last one is removed."""
+    metadata = workloads[name]["metadata"]
+    if metadata.get("finalizers"):
+        metadata["deletionTimestamp"] = "2025-01-01T00:00:00Z"
+    else:
+        del workloads[name]
+
+
+def remove_finalizer(workloads: dict[str, Json], name: str) -> None:
+    metadata = workloads[name]["metadata"]
+    metadata["finalizers"] = [one for one in metadata["finalizers"] if one != names.RESOURCE_IN_USE]
+    if metadata.get("deletionTimestamp") and not metadata["finalizers"]:
+        del workloads[name]
+
+
+class Stepping(Protocol[A]):
+    """What our reconcilers are run on."""
+
+    def next(self) -> Iterable[A]: ...
+
+    def carry_out(self, action: A) -> None: ...
+
+
+def reaches(state: Stepping[A], compared: Callable[[], Difference | None]) -> Difference | None:
+    """The difference that all our first steps leave; what nothing is to change is compared after one of them."""
+    unchanged = compared() is None
+    last: Difference | None = None
+    for _ in range(STEPS):
+        for action in state.next():
+            state.carry_out(action)
+            if not unchanged and compared() is None:
+                return None
+        last = compared()
+        if last is None or unchanged:
+            return last
+    return last
 
 
 def world(case: Case, kind: JobKind, job: Json | None, workloads: Sequence[Json], others: Sequence[Json] = ()) -> World:

@@ -174,7 +174,7 @@ class Store:
         self._uids += 1
         fresh = copy.deepcopy(body)
         meta = fresh.setdefault("metadata", {})
-        meta.update(name=key[2], uid=f"uid-{self._uids}")
+        meta.update(name=key[2], uid=f"uid-{self._uids:04}")
         if key[1]:
             meta["namespace"] = key[1]
         return fresh

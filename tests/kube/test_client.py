@@ -44,7 +44,7 @@ def labelled(labels: dict[str, str], *, uid: str | None = None) -> dict[str, Any
 async def test_get_decodes_into_the_callers_struct(client: Client) -> None:
     node = await client.get(NODES, "node-1", Metadata)
     assert node.metadata.labels == {"a": "1"}
-    assert node.metadata.uid == "uid-1"
+    assert node.metadata.uid == "uid-0001"
 
 
 async def test_apply_adds_and_a_later_apply_takes_back_what_it_no_longer_says(client: Client) -> None:

@@ -201,7 +201,7 @@ async def test_the_gpunode_belongs_to_its_node(server: FakeApiServer, publisher:
     await eventually(lambda: publisher.settled)
     body = server.get(GPU_NODES, "node-1")
     (owner,) = body["metadata"]["ownerReferences"]
-    assert owner == {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-1"}
+    assert owner == {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-0001"}
     assert (body["apiVersion"], body["kind"]) == ("tessera.dev/v1alpha1", "GpuNode")
     assert body["status"]["observedAt"] == "2023-11-14T22:13:20Z"
     assert body["metadata"]["managedFields"][0]["manager"] == FIELD_MANAGER

@@ -112,7 +112,7 @@ async def test_everything_there_is_told_before_synced(listener: Listener, mirror
     assert [type(change) for change in listener.told] == [Added, Synced]
     entry = mirror.get(ObjectKey("", "a"))
     assert entry is not None
-    assert (entry.object, entry.uid) == ("1", "uid-1")
+    assert (entry.object, entry.uid) == ("1", "uid-0001")
     assert mirror.synced
 
 

@@ -128,7 +128,7 @@ async def test_what_the_caller_must_decide_is_handed_back(server: FakeApiServer,
 async def test_a_delete_names_the_object_it_means(server: FakeApiServer, writer: Writer) -> None:
     server.create(NODES, "a")
     wrong: Write[Metadata] = Write(verb=Verb.DELETE, resource=NODES, name="a", body="uid-other", kind=Metadata)
-    right: Write[Metadata] = Write(verb=Verb.DELETE, resource=NODES, name="a", body="uid-1", kind=Metadata)
+    right: Write[Metadata] = Write(verb=Verb.DELETE, resource=NODES, name="a", body="uid-0001", kind=Metadata)
     assert isinstance(await writer.put(wrong), Conflicted)
     assert await writer.put(right) == Written(None)
     assert server.list_all(NODES) == []

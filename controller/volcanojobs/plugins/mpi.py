@@ -1,0 +1,29 @@
+"""``mpi``: the master knows its workers, and these take ssh in. Names and keys are those of ``svc`` and ``ssh``."""
+
+from collections.abc import Mapping
+
+from controller.jobframework.raw import Json
+from controller.volcanojobs.plugins.flags import Parsed, Value
+from controller.volcanojobs.plugins.plugin import (
+    JobView,
+    PluginDefaults,
+    PodView,
+    containers,
+    open_port,
+    set_variables,
+    variable,
+)
+
+
+class Mpi(PluginDefaults):
+    name = "mpi"
+    flags: Mapping[str, Value] = {"master": "master", "worker": "worker", "port": 22}
+
+    def write(self, pod: Json, made: PodView, job: JobView, given: Parsed) -> None:
+        workers = job.task(given.text("worker"))
+        if made.task == given.text("master") and workers is not None:
+            for container in containers(pod):
+                set_variables(container, variable("MPI_HOST", ",".join(workers.hosts)))
+        if made.task == given.text("worker"):
+            for container in containers(pod, initial=False):
+                open_port(container, "mpijob-port", given.number("port"))

@@ -1,0 +1,83 @@
+"""The plugins by their names, and what those of a job do together.
+
+Volcano runs a job's plugins in no order. Here the order is that of the table: one that reads what another writes stands
+behind it.
+"""
+
+import copy
+from collections.abc import Iterator
+from typing import Final
+
+from controller.jobframework.raw import JobError, Json, mapping, sequence, shown
+from controller.volcanojobs.plugins.env import Env
+from controller.volcanojobs.plugins.flags import Parsed, parsed
+from controller.volcanojobs.plugins.hcclrank import Hcclrank
+from controller.volcanojobs.plugins.mpi import Mpi
+from controller.volcanojobs.plugins.plugin import Kept, Plugin, PodView, view
+from controller.volcanojobs.plugins.pytorch import Pytorch
+from controller.volcanojobs.plugins.ray import Ray
+from controller.volcanojobs.plugins.ssh import Ssh, keyed
+from controller.volcanojobs.plugins.svc import Svc
+from controller.volcanojobs.plugins.tensorflow import Tensorflow
+
+PLUGINS: Final[tuple[Plugin, ...]] = (
+    Svc(),
+    Ssh(),
+    Env(),
+    Pytorch(),
+    Tensorflow(),
+    Mpi(),
+    Ray(),
+    Hcclrank(),
+)
+NAMES: Final = tuple(plugin.name for plugin in PLUGINS)
+PULLED_IN: Final = {"mpi": ("svc", "ssh"), "tensorflow": ("svc",), "pytorch": ("svc",), "ray": ("svc",)}
+"""Plugins that need others."""
+
+
+def applied(job: Json, task: str, index: int, pod: Json) -> Json:
+    """The pod with what the job's plugins write into it; ``pod`` itself is not touched. Raises JobError."""
+    whole, made, seen = copy.deepcopy(pod), PodView(task=task, index=index), view(job)
+    for plugin, given in _enabled(job):
+        plugin.write(whole, made, seen, given)
+    return whole
+
+
+def objects(job: Json) -> tuple[Kept, ...]:
+    """What the job keeps beside its pods until all of it is killed. Raises JobError."""
+    seen = view(job)
+    return tuple(kept for plugin, given in _enabled(job) for kept in plugin.objects(seen, given))
+
+
+def made(kept: Kept) -> Json:
+    """The object as it is created. A Secret gets its keys now, which takes some hundred milliseconds."""
+    return keyed(kept.body) if kept.body["kind"] == "Secret" else kept.body
+
+
+def controlled(job: Json) -> dict[str, str]:
+    """``status.controlledResources`` once the objects are there."""
+    return {f"plugin-{plugin.name}": plugin.name for plugin, _ in _enabled(job)}
+
+
+def complaints(job: Json) -> tuple[str, ...]:
+    """A sentence for each plugin whose arguments are wrong: it runs with those before the wrong one."""
+    return tuple(f"spec.plugins.{plugin.name}: {given.complaint}" for plugin, given in _enabled(job) if given.complaint)
+
+
+def _enabled(job: Json) -> Iterator[tuple[Plugin, Parsed]]:
+    named = mapping(job, "spec", "plugins")
+    unknown = next((name for name in named if name not in NAMES), None)
+    if unknown is not None:
+        raise JobError(f"spec.plugins: expected one of {', '.join(NAMES)}, found {shown(unknown)}")
+    wanted = {*named, *(pulled for name in named for pulled in PULLED_IN.get(name, ()))}
+    for plugin in PLUGINS:
+        if plugin.name in wanted:
+            yield plugin, parsed(_arguments(job, plugin.name), plugin.flags)
+
+
+def _arguments(job: Json, plugin: str) -> list[str]:
+    arguments = sequence(job, "spec", "plugins", plugin)
+    wrong = next((each for each in arguments if not isinstance(each, str)), None)
+    if wrong is not None:
+        raise JobError(f"spec.plugins.{plugin}: expected a string, found {type(wrong).__name__}")
+    return arguments

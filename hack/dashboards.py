@@ -460,6 +460,19 @@ QUEUES = Dashboard(
             text="Dominant resource share over weight, in thousandths; with fair sharing.",
         ),
         graph(
+            "Kinds of jobs",
+            "none",
+            ('max by (job_kind, state) (tessera_workloads{state!="finished"})', "{{job_kind}} {{state}}"),
+            text="In all queues.",
+            stacked=True,
+        ),
+        graph(
+            "Started an hour",
+            "none",
+            ("sum by (job_kind) (increase(tessera_job_starts_total[1h]))", "{{job_kind}}"),
+            text="Jobs that were told to run, in all queues; one that was preempted counts anew.",
+        ),
+        graph(
             "Time to decide",
             "s",
             (

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
+from controller.objects.kai import KAI_QUEUE, KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.quantity import Quantity, parse_quantity
 from controller.objects.queues import (
@@ -19,6 +20,7 @@ from controller.objects.queues import (
     Topology,
     WorkloadPriorityClass,
 )
+from controller.objects.volcanoqueue import VOLCANO_QUEUE, VolcanoQueue
 from controller.objects.workload import Workload
 from inventory.api.gpunode import KIND, UNSEEN, GpuNodeStatus, repeated
 
@@ -41,6 +43,8 @@ KINDS: Final[dict[tuple[str, str], type[KubernetesObject]]] = {
     **{("v1", type_.__name__): type_ for type_ in (LimitRange, Namespace, Node, Pod)},
     ("scheduling.k8s.io/v1", "PriorityClass"): PriorityClass,
     ("node.k8s.io/v1", "RuntimeClass"): RuntimeClass,
+    (KAI_QUEUE, "Queue"): KaiQueue,
+    (VOLCANO_QUEUE, "Queue"): VolcanoQueue,
 }
 
 # Deeper JSON than this is no Kubernetes object; the bound keeps hostile input from exhausting the stack.

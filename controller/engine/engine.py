@@ -16,6 +16,8 @@ from controller.engine.conditions.decisions import Admitted, Decision, Decisions
 from controller.engine.conditions.stories import Stories
 from controller.engine.cycle.cycle import Cycle
 from controller.engine.cycle.nomination import Nominator
+from controller.engine.mirror.mirror import Mirror
+from controller.engine.mirror.specs import System
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import (
     Amount,
@@ -36,13 +38,16 @@ from controller.engine.quota.usagehistory import UsageRecord
 from controller.engine.state.activity import Inactive
 from controller.engine.state.clusterevents import ClusterEvents
 from controller.engine.state.enginestate import EngineState
-from controller.engine.state.intake import SLICE_REPLACES
+from controller.engine.state.intake import SLICE_REPLACES, local_queue_of
+from controller.engine.state.mirrorevents import MirrorEvents
 from controller.engine.state.workloadevents import WorkloadEvents
 from controller.engine.topology.port import Placement
 from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from controller.objects.decode import GpuNode
+from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
+from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
 
 _Try = tuple[WorkloadKey, tuple[tuple[tuple[ResourceName, int], ...], ...]]
@@ -80,6 +85,7 @@ class Engine:
         self.shares = QuotaShares() if self.state.config.extensions.quota_from_capacity else None
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
+        self._mirrored = MirrorEvents(self.state, self._cluster)
         self._nominator = Nominator(
             self.state.cluster, self.state.assigner, self.state.preemption, self.state.activity.is_open
         )
@@ -89,7 +95,16 @@ class Engine:
         self._tried_at = -1
         self._settled = False
 
+    @property
+    def mirror(self) -> Mirror:
+        """Queues of Volcano and KAI; for reading."""
+        return self._mirrored.mirror
+
     # -- events ------------------------------------------------------------------------------------------------------
+
+    def imply(self, system: System, now_s: float) -> None:
+        """Volcano's or KAI's jobs are served: the queues exist that the system has without objects."""
+        self._mirrored.imply(system, now_s)
 
     def put(self, given: KubernetesObject, now_s: float) -> None:
         """The object is new or has changed. Kinds that decide nothing here are passed over."""
@@ -97,15 +112,23 @@ class Engine:
         match given:
             case Workload():
                 self._workloads.put(given, now_s)
+                if self.mirror:
+                    self._mirrored.reach(local_queue_of(given), now_s)
             case ClusterQueue() | Cohort():
+                if isinstance(given, ClusterQueue):
+                    self._mirrored.name_taken(given.metadata.name, now_s)
                 self._put_quotas(shares.through(given) if shares is not None else given, now_s)
+            case KaiQueue() | VolcanoQueue():
+                self._mirrored.put(given, now_s)
             case LocalQueue():
+                self._mirrored.given(LocalQueueKey(given.key))
                 cluster.set_local_queue(given, now_s)
             case ResourceFlavor():
                 cluster.set_flavor(given)
                 self._retell(shares.flavor(given) if shares is not None else (), now_s)
             case Node():
                 cluster.set_node(given)
+                self._mirrored.node(given, now_s)
                 self._retell(shares.node(given) if shares is not None else (), now_s)
             case Pod() | GpuNode() | Topology() | AdmissionCheck() | Namespace():
                 _SETTERS[type(given)](cluster, given)
@@ -137,6 +160,18 @@ class Engine:
             remove(*what)
         if self.shares is not None:
             self._retell(self.shares.gone(kind, name), now_s)
+        self._dropped_beside_mirror(kind, LocalQueueKey(key), name, now_s)
+
+    def _dropped_beside_mirror(self, kind: type[KubernetesObject], key: LocalQueueKey, name: str, now_s: float) -> None:
+        """What else an object's end means for mirrored queues; after it is gone."""
+        if kind is KaiQueue or kind is VolcanoQueue:
+            self._mirrored.gone(kind, name, now_s)
+        elif kind is Node:
+            self._mirrored.node_gone(name, now_s)
+        elif kind is ClusterQueue:
+            self._mirrored.name_free(name, now_s)
+        elif kind is LocalQueue and self.mirror:
+            self._mirrored.reach(key, now_s)
 
     def rebuild(self, objects: Iterable[KubernetesObject], now_s: float) -> list[tuple[KubernetesObject, Exception]]:
         """Forget every sum and make all of them anew from ``objects``, which are all there are, Workloads last.
@@ -145,7 +180,10 @@ class Engine:
         claims, back-offs of second passes, who evicted whom. Objects that could not be taken in, and why.
         """
         before, refused = self.state, list[tuple[KubernetesObject, Exception]]()
+        systems = self.mirror.implied()
         self._begin(before.config, None)
+        for system in sorted(systems):
+            self.imply(system, now_s)
         for given in objects:
             try:
                 self.put(given, now_s)
@@ -312,6 +350,7 @@ class Engine:
     def validate(self) -> None:
         """Recompute every sum and look for every workload. DriftError, QuotaDriftError or QueueDriftError."""
         self.state.validate()
+        self.mirror.validate()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

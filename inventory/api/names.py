@@ -43,6 +43,10 @@ QUOTA_SHARES: Final = "tessera.dev/quota-shares"
 """Of a ClusterQueue or Cohort: quotas as shares of live capacity."""
 MINIMUM_RUNTIME_BEFORE_PREEMPTION: Final = "tessera.dev/minimum-runtime-before-preemption"
 
+# -- what has no object ------------------------------------------------------------------------------------------------
+ALL_NODES: Final = "all-nodes.tessera.dev"
+"""The one flavor, and its topology, of queues that are mirrored from Volcano's and KAI's Queues."""
+
 # -- annotations of the controller's own objects -----------------------------------------------------------------------
 GPU_FAILURE_ACTIONS: Final = "tessera.dev/gpu-failure-actions"
 """Of a Lease: what the leader did lately about failed GPUs."""

@@ -44,6 +44,10 @@ class Capacity:
         """What the flavor's nodes offer; 0 where there is none."""
         return self._sums.get(fr.flavor, {}).get(fr.resource, 0)
 
+    def of_flavor(self, flavor: FlavorName) -> Mapping[ResourceName, Amount]:
+        """What the flavor's nodes offer, by resource."""
+        return self._sums.get(flavor, {})
+
     def set_node(self, node: Node) -> frozenset[FlavorName]:
         """The flavors whose capacity changed."""
         name = node.metadata.name

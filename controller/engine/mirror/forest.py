@@ -1,0 +1,168 @@
+"""Which Queues of both systems stand, which are refused, and what the engine holds for them.
+
+A leaf is a ClusterQueue, any other Queue a cohort without quota of its own, and each system has one root cohort with
+what the nodes offer: how it is divided, ``controller.engine.fairness`` decides. Cohorts are named with a slash, which
+no object's name has, so that none is a user's. One flavor covers all nodes, and places every pod on one of them.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from controller.engine.mirror.specs import Bounds, MirroredName, QueueSpec, System
+from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.resources import Amount, ResourceName
+from controller.engine.quota.queueusage import quantity_of
+from controller.objects.meta import KubernetesObject, LabelSelector, ObjectMeta
+from controller.objects.queues import (
+    ClusterQueue,
+    ClusterQueueSpec,
+    Cohort,
+    CohortSpec,
+    FlavorQuotas,
+    ResourceFlavor,
+    ResourceFlavorSpec,
+    ResourceGroup,
+    ResourceQuota,
+    Topology,
+    TopologyLevel,
+    TopologySpec,
+)
+from inventory.api.names import ALL_NODES
+
+FLAVOR: Final = ResourceFlavor(metadata=ObjectMeta(name=ALL_NODES), spec=ResourceFlavorSpec(topology_name=ALL_NODES))
+TOPOLOGY: Final = Topology(
+    metadata=ObjectMeta(name=ALL_NODES), spec=TopologySpec(levels=(TopologyLevel(node_label=HOSTNAME_LABEL),))
+)
+
+Told = Mapping[tuple[type[KubernetesObject], str], KubernetesObject]
+"""What the engine is told, by type and name, in the order in which it is."""
+
+
+class Forest(msgspec.Struct, frozen=True):
+    """``queues``: those that stand, by name, and each one's parent stands too. ``problems``: why others do not.
+
+    Both have a system in their keys where two systems may have a Queue of one name.
+    """
+
+    queues: Mapping[MirroredName, QueueSpec]
+    problems: Mapping[tuple[System, MirroredName], str]
+    parents: Collection[MirroredName]
+    """Queues that have others below them take no jobs."""
+
+    def leaves(self, system: System | None = None) -> Iterator[QueueSpec]:
+        for name, spec in self.queues.items():
+            if name not in self.parents and system in (None, spec.system):
+                yield spec
+
+    def path(self, name: MirroredName) -> Iterator[QueueSpec]:
+        """The Queue and those above it, itself first."""
+        while name:
+            yield self.queues[name]
+            name = self.queues[name].parent
+
+
+NO_QUEUES: Final = Forest({}, {}, frozenset())
+
+
+def forest(specs: Iterable[QueueSpec], taken: Collection[str]) -> Forest:
+    """``taken``: names of ClusterQueues. Of two Queues of one name the older stands, one that has an object before one
+    that is implied.
+    """
+    problems: dict[tuple[System, MirroredName], str] = {}
+    standing: dict[MirroredName, QueueSpec] = {}
+    every = sorted(specs, key=lambda spec: (spec.implied, spec.created_s, spec.system, spec.name))
+    for spec in every:
+        other = standing.get(spec.name)
+        if spec.name in taken:
+            problems[spec.system, spec.name] = (
+                f"metadata.name: expected a name of its own, found {spec.name!r}, which a ClusterQueue has"
+            )
+        elif other is not None and other.system is spec.system:
+            continue
+        elif other is not None:
+            problems[spec.system, spec.name] = (
+                f"metadata.name: expected a name of its own, found {spec.name!r}, which a Queue of {other.system} has"
+            )
+        else:
+            standing[spec.name] = spec
+    while (orphans := {name: why for name, spec in standing.items() if (why := _orphan(spec, standing))}) != {}:
+        for name, why in orphans.items():
+            problems[standing.pop(name).system, name] = why
+    parents = {spec.parent for spec in every if spec.parent in standing and standing[spec.parent].system is spec.system}
+    return Forest(dict(sorted(standing.items())), problems, parents)
+
+
+def _orphan(spec: QueueSpec, standing: Mapping[MirroredName, QueueSpec]) -> str:
+    """Why the Queue hangs nowhere; empty where it does not."""
+    field = "spec.parentQueue" if spec.system is System.KAI else "spec.parent"
+    above, seen = spec, {spec.name}
+    while above.parent:
+        parent = standing.get(above.parent)
+        if parent is None or parent.system is not spec.system:
+            return f"{field}: expected a Queue that is there, found {above.parent!r}"
+        if parent.name in seen:
+            return f"{field}: expected a tree, found {spec.parent!r}, which is below the Queue itself"
+        seen.add(parent.name)
+        above = parent
+    return ""
+
+
+def root_cohort(system: System) -> str:
+    return f"nodes/{system}"
+
+
+def cohort_name(spec: QueueSpec) -> str:
+    """Of the cohort that a Queue with others below it is."""
+    return f"{spec.system}/{spec.name}"
+
+
+def told(given: Forest, capacity: Mapping[ResourceName, Amount]) -> Told:
+    """The objects that stand for the Queues in the engine; none without Queues."""
+    if not given.queues:
+        return {}
+    covered = _covered(given.queues.values(), capacity)
+    made: list[KubernetesObject] = [TOPOLOGY, FLAVOR]
+    for system in sorted({spec.system for spec in given.queues.values()}):
+        quotas = _group(covered, capacity)
+        made.append(_cohort(root_cohort(system), "", quotas))
+    for spec in given.queues.values():
+        above = cohort_name(given.queues[spec.parent]) if spec.parent else root_cohort(spec.system)
+        if spec.name in given.parents:
+            made.append(_cohort(cohort_name(spec), above, ()))
+        else:
+            made.append(_cluster_queue(spec, above, _group(covered, {})))
+    return {(type(each), each.metadata.name): each for each in made}
+
+
+def _covered(specs: Iterable[QueueSpec], capacity: Mapping[ResourceName, Amount]) -> tuple[ResourceName, ...]:
+    """What a job may ask for: what some node offers or some Queue names. Pods are counted by nodes, not by queues."""
+    named: set[ResourceName] = set(capacity)
+    for spec in specs:
+        bounds: tuple[Bounds, ...] = (spec.quota, spec.limit, spec.guarantee)
+        named.update(*bounds)
+    return tuple(sorted(named - {ResourceName("pods")}))
+
+
+def _group(covered: tuple[ResourceName, ...], amounts: Mapping[ResourceName, Amount]) -> tuple[ResourceGroup, ...]:
+    quotas = tuple(ResourceQuota(name=name, nominal_quota=quantity_of(name, amounts.get(name, 0))) for name in covered)
+    flavors = (FlavorQuotas(name=ALL_NODES, resources=quotas),)
+    return (ResourceGroup(covered_resources=covered, flavors=flavors),) if covered else ()
+
+
+def _cohort(name: str, parent: str, groups: tuple[ResourceGroup, ...]) -> Cohort:
+    return Cohort(metadata=ObjectMeta(name=name), spec=CohortSpec(parent_name=parent, resource_groups=groups))
+
+
+def _cluster_queue(spec: QueueSpec, cohort: str, groups: tuple[ResourceGroup, ...]) -> ClusterQueue:
+    return ClusterQueue(
+        metadata=ObjectMeta(name=spec.name, uid=spec.uid),
+        spec=ClusterQueueSpec(
+            resource_groups=groups,
+            cohort_name=cohort,
+            queueing_strategy="StrictFIFO" if spec.strict_fifo else "BestEffortFIFO",
+            namespace_selector=LabelSelector(),
+            stop_policy="Hold" if spec.stopped else "None",
+        ),
+    )

@@ -1,0 +1,188 @@
+"""Queues of Volcano and KAI in, and what the engine is to be told because of them out. Nothing is written anywhere.
+
+A tree has what the healthy nodes offer, so a node that comes or goes changes its root cohort. What was told before
+and is unchanged is not told again.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from controller.engine.mirror.forest import FLAVOR, NO_QUEUES, Forest, Told, forest, told
+from controller.engine.mirror.specs import (
+    Bounds,
+    MirroredName,
+    QueueOwner,
+    QueueSpec,
+    QueueSpecError,
+    System,
+    implied_queues,
+    spec_of,
+    system_of,
+)
+from controller.engine.model.resources import Amount, FlavorName, LocalQueueKey, ResourceName
+from controller.engine.quota.capacity import Capacity
+from controller.objects.core import Node
+from controller.objects.meta import KubernetesObject, ObjectMeta
+from controller.objects.queues import LocalQueue, LocalQueueSpec
+from inventory.api.names import ALL_NODES
+
+_Key = tuple[System, MirroredName]
+
+
+class Tell(NamedTuple):
+    """The engine is to take this object in."""
+
+    given: KubernetesObject
+
+
+class Untell(NamedTuple):
+    """The object that was told is gone."""
+
+    kind: type[KubernetesObject]
+    name: str
+
+
+Change = Tell | Untell
+
+
+class MirrorDriftError(AssertionError):
+    """What was told differs from what the Queues say: a bug, never a user's mistake."""
+
+
+class Mirror:
+    """``told`` follows from ``_specs``, ``_taken``, ``_implied`` and the nodes after every method; ``queues`` is for
+    reading.
+
+    Nodes are kept, and counted from the first Queue on: where there is none they cost a reference each.
+    """
+
+    def __init__(self) -> None:
+        self.queues: Forest = NO_QUEUES
+        self._specs: dict[_Key, QueueSpec] = {}
+        self._unreadable: dict[_Key, str] = {}
+        self._implied: set[System] = set()
+        self._taken: set[str] = set()
+        self._nodes: dict[str, Node] = {}
+        self._capacity: Capacity | None = None
+        self._told: Told = {}
+
+    def __bool__(self) -> bool:
+        """Whether any Queue is mirrored."""
+        return bool(self.queues.queues)
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def put(self, queue: QueueOwner) -> list[Change]:
+        """A Queue that cannot be read is refused, and stands no longer where it stood before."""
+        key = _key(type(queue), queue.metadata.name)
+        self._unreadable.pop(key, None)
+        self._specs.pop(key, None)
+        try:
+            self._specs[key] = spec_of(queue)
+        except QueueSpecError as error:
+            self._unreadable[key] = str(error)
+        return self._changes()
+
+    def gone(self, kind: type[QueueOwner], name: str) -> list[Change]:
+        key = _key(kind, name)
+        self._unreadable.pop(key, None)
+        return self._changes() if self._specs.pop(key, None) is not None else []
+
+    def imply(self, system: System) -> list[Change]:
+        """The system is served: it has the Queues that it has without objects."""
+        self._implied.add(system)
+        return self._changes()
+
+    def implied(self) -> frozenset[System]:
+        return frozenset(self._implied)
+
+    def take_name(self, name: str) -> list[Change]:
+        """A ClusterQueue of this name is there: no Queue stands under it."""
+        if name in self._taken:
+            return []
+        self._taken.add(name)
+        return self._changes() if self._is_named(name) else []
+
+    def free_name(self, name: str) -> list[Change]:
+        self._taken.discard(name)
+        return self._changes() if self._is_named(name) else []
+
+    def node(self, node: Node) -> list[Change]:
+        self._nodes[node.metadata.name] = node
+        return self._changes() if self._capacity is not None and self._capacity.set_node(node) else []
+
+    def node_gone(self, name: str) -> list[Change]:
+        self._nodes.pop(name, None)
+        return self._changes() if self._capacity is not None and self._capacity.remove_node(name) else []
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def capacity(self) -> Mapping[ResourceName, Amount]:
+        """What the healthy nodes offer."""
+        return {} if self._capacity is None else self._capacity.of_flavor(FlavorName(ALL_NODES))
+
+    def problem(self, kind: type[QueueOwner], name: str) -> str:
+        """Why the Queue does not stand; empty where it does."""
+        key = _key(kind, name)
+        return self._unreadable.get(key) or self.queues.problems.get(key, "")
+
+    def is_leaf(self, name: str) -> bool:
+        mirrored = MirroredName(name)
+        return mirrored in self.queues.queues and mirrored not in self.queues.parents
+
+    def quota_of(self, name: str) -> Bounds | None:
+        """What a mirrored queue has for its own: KAI's quota, Volcano's ``deserved``. None for any other name."""
+        return self.queues.queues[MirroredName(name)].quota if self.is_leaf(name) else None
+
+    def local_queue(self, key: LocalQueueKey) -> LocalQueue | None:
+        """The LocalQueue by which a namespace reaches the mirrored queue of that name; None where there is none."""
+        namespace, _, name = key.partition("/")
+        if not self.is_leaf(name):
+            return None
+        return LocalQueue(metadata=ObjectMeta(name=name, namespace=namespace), spec=LocalQueueSpec(cluster_queue=name))
+
+    def validate(self) -> None:
+        """MirrorDriftError where what was told is not what the Queues and nodes say."""
+        if dict(self._told) != dict(told(self._forest(), self.capacity)):
+            raise MirrorDriftError("what was told of mirrored queues is not what their objects say")
+        if self._capacity is not None:
+            self._capacity.validate()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _is_named(self, name: str) -> bool:
+        return bool(self._implied) or any(known == name for _, known in self._specs)
+
+    def _forest(self) -> Forest:
+        implied = [
+            spec
+            for system in sorted(self._implied)
+            for spec in implied_queues(system)
+            if (system, spec.name) not in self._specs
+        ]
+        return forest([*self._specs.values(), *implied], self._taken)
+
+    def _changes(self) -> list[Change]:
+        """Objects that are new or have changed, in their order; then those that are gone, the last told first."""
+        self.queues = self._forest()
+        if self._capacity is None and self.queues.queues:
+            self._capacity = Capacity()
+            self._capacity.set_flavor(FLAVOR)
+            for node in self._nodes.values():
+                self._capacity.set_node(node)
+        before, self._told = self._told, told(self.queues, self.capacity)
+        return list(_difference(before, self._told))
+
+
+def _difference(before: Told, after: Told) -> Iterator[Change]:
+    for key, given in after.items():
+        if before.get(key) != given:
+            yield Tell(given)
+    for kind, name in reversed([*before]):
+        if (kind, name) not in after:
+            yield Untell(kind, name)
+
+
+def _key(kind: type[QueueOwner], name: str) -> _Key:
+    return system_of(kind), MirroredName(name)

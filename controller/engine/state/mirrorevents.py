@@ -1,0 +1,109 @@
+"""Queues of Volcano and KAI, taken in: what the mirror makes of them goes into the cluster like any other object.
+
+Their LocalQueues come on demand: a namespace reaches a mirrored queue by its name as soon as a workload of it names
+it. A LocalQueue object of that name in the namespace wins, for it is the namespace's own.
+"""
+
+from collections.abc import Iterable
+
+from controller.engine.mirror.mirror import Change, Mirror, Tell
+from controller.engine.mirror.specs import QueueOwner, System
+from controller.engine.model.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey
+from controller.engine.state.clusterevents import ClusterEvents
+from controller.engine.state.enginestate import EngineState
+from controller.engine.state.intake import local_queue_of
+from controller.objects.core import Node
+from controller.objects.meta import KubernetesObject
+from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor, Topology
+
+
+class MirrorEvents:
+    """``mirror`` is for reading.
+
+    ``_reached``: the LocalQueues that are there for a mirrored queue and have no object; all lead to leaves.
+    """
+
+    def __init__(self, state: EngineState, cluster: ClusterEvents) -> None:
+        self.mirror = Mirror()
+        self._state = state
+        self._cluster = cluster
+        self._reached: set[LocalQueueKey] = set()
+
+    def put(self, queue: QueueOwner, now_s: float) -> None:
+        self._carry_out(self.mirror.put(queue), now_s)
+
+    def gone(self, kind: type[QueueOwner], name: str, now_s: float) -> None:
+        self._carry_out(self.mirror.gone(kind, name), now_s)
+
+    def imply(self, system: System, now_s: float) -> None:
+        """The system has its own Queues from now on, whoever created any."""
+        self._carry_out(self.mirror.imply(system), now_s)
+
+    def node(self, node: Node, now_s: float) -> None:
+        self._carry_out(self.mirror.node(node), now_s)
+
+    def node_gone(self, name: str, now_s: float) -> None:
+        self._carry_out(self.mirror.node_gone(name), now_s)
+
+    def name_taken(self, name: str, now_s: float) -> None:
+        """Before a ClusterQueue of this name is taken in."""
+        self._carry_out(self.mirror.take_name(name), now_s)
+
+    def name_free(self, name: str, now_s: float) -> None:
+        """After it went."""
+        self._carry_out(self.mirror.free_name(name), now_s)
+
+    def reach(self, key: LocalQueueKey, now_s: float) -> None:
+        """A workload names this LocalQueue, or one that was there is gone."""
+        if key in self._state.cluster.local_queues:
+            return
+        made = self.mirror.local_queue(key)
+        if made is not None:
+            self._reached.add(key)
+            self._cluster.set_local_queue(made, now_s)
+
+    def given(self, key: LocalQueueKey) -> None:
+        """The LocalQueue has an object now."""
+        self._reached.discard(key)
+
+    def _carry_out(self, changes: Iterable[Change], now_s: float) -> None:
+        moved = False
+        for change in changes:
+            if isinstance(change, Tell):
+                self._tell(change.given, now_s)
+                moved = moved or isinstance(change.given, ClusterQueue)
+            else:
+                self._untell(change.kind, change.name, now_s)
+                moved = True
+        if moved:
+            self._reach_all(now_s)
+
+    def _tell(self, given: KubernetesObject, now_s: float) -> None:
+        match given:
+            case ClusterQueue():
+                self._cluster.set_cluster_queue(given, now_s)
+            case Cohort():
+                self._cluster.set_cohort(given)
+            case ResourceFlavor():
+                self._cluster.set_flavor(given)
+            case Topology():
+                self._cluster.set_topology(given)
+
+    def _untell(self, kind: type[KubernetesObject], name: str, now_s: float) -> None:
+        if kind is ClusterQueue:
+            self._cluster.remove_cluster_queue(ClusterQueueName(name), now_s)
+        elif kind is Cohort:
+            self._cluster.remove_cohort(CohortName(name))
+        elif kind is ResourceFlavor:
+            self._cluster.remove_flavor(FlavorName(name))
+        elif kind is Topology:
+            self._cluster.remove_topology(name)
+
+    def _reach_all(self, now_s: float) -> None:
+        """Queues have come or gone: LocalQueues follow."""
+        for key in sorted(self._reached):
+            if self.mirror.local_queue(key) is None:
+                self._reached.discard(key)
+                self._cluster.remove_local_queue(key, now_s)
+        for key in {local_queue_of(workload) for workload in self._state.workloads.objects.values()}:
+            self.reach(key, now_s)

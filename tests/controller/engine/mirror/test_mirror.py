@@ -1,0 +1,182 @@
+"""Queues of Volcano and KAI in the engine: their names, their trees, their jobs, and nothing left behind."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.engine.mirror.mirror import Mirror, Tell
+from controller.engine.mirror.specs import System, spec_of
+from controller.objects.core import Node
+from controller.objects.kai import KaiQueue
+from controller.objects.queues import ClusterQueue, LocalQueue
+from controller.objects.volcanoqueue import VolcanoQueue
+from tests.support.engine.foreignqueues import GPU, asks, kai_queue, node, volcano_queue
+from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue
+
+
+def world(*objects: Any) -> World:
+    made = World()
+    made.put(node("n1"), *objects)
+    return made
+
+
+def test_amounts_are_the_engines() -> None:
+    resources = {"cpu": {"quota": 1500, "limit": -1}, "memory": {"quota": 2}, "gpu": {"quota": 0.5}}
+    spec = spec_of(kai_queue("q", resources=resources, reclaimMinRuntime="1h30m"))
+    assert spec.quota == {"cpu": 1500, "memory": 2_000_000, GPU: 0.5}
+    assert spec.limit == {"cpu": math.inf, "memory": 0, GPU: 0}
+    assert (spec.reclaim_min_runtime_s, spec.preempt_min_runtime_s, spec.priority) == (5400, None, 100)
+
+
+def test_a_leaf_is_a_queue_of_its_own_name_and_its_jobs_reach_it_from_any_namespace() -> None:
+    lab = world(kai_queue("dept"), kai_queue("team", "dept"), asks("a", "team", 2))
+    lab.settle()
+    assert lab.running() == {"a"}
+    assert [*lab.engine.state.cluster.queues] == ["team"]
+    assert lab.engine.state.cluster.queues["team"].node.used()[("all-nodes.tessera.dev", GPU)] == 2  # type: ignore[index]
+
+
+def test_jobs_that_came_before_their_queue_wait_for_it() -> None:
+    lab = world(asks("a", "q"))
+    lab.settle()
+    assert lab.running() == set()
+    lab.put(volcano_queue("q"))
+    lab.settle()
+    assert lab.running() == {"a"}
+
+
+def test_capacity_is_that_of_healthy_nodes() -> None:
+    lab = world(volcano_queue("q"), asks("a", "q", 8), asks("b", "q", 8, created_s=1))
+    lab.settle()
+    assert lab.running() == {"a"}
+    lab.put(node("n2", ready=False))
+    lab.settle()
+    assert lab.running() == {"a"}
+    lab.put(node("n2"))
+    lab.settle()
+    assert lab.running() == {"a", "b"}
+    assert lab.engine.mirror.capacity[GPU] == 16  # type: ignore[index]
+
+
+def test_systems_have_their_own_queues_without_objects() -> None:
+    lab = world(asks("a", "default"), asks("b", "default-queue"))
+    lab.settle()
+    assert lab.running() == set()
+    lab.engine.imply(System.VOLCANO, NOW_S)
+    lab.engine.imply(System.KAI, NOW_S)
+    lab.settle()
+    assert lab.running() == {"a", "b"}
+    assert sorted(lab.engine.state.cluster.queues) == ["default", "default-queue"]
+    lab.rebuild()
+    assert sorted(lab.engine.state.cluster.queues) == ["default", "default-queue"]
+
+
+def test_a_closed_queue_takes_no_jobs_and_those_that_run_go_on() -> None:
+    lab = world(volcano_queue("q"), asks("a", "q"))
+    lab.settle()
+    lab.put(volcano_queue("q", state="Closing"), asks("b", "q"))
+    lab.settle()
+    assert lab.running() == {"a"}
+
+
+def test_a_name_that_a_cluster_queue_has_is_refused_until_it_is_free() -> None:
+    lab = world(flavor(), cluster_queue("q"), local_queue("q"), kai_queue("q"))
+    said = "metadata.name: expected a name of its own, found 'q', which a ClusterQueue has"
+    assert lab.engine.mirror.problem(KaiQueue, "q") == said
+    lab.engine.drop(LocalQueue, "ns", "q", NOW_S)
+    lab.engine.drop(ClusterQueue, "", "q", NOW_S)
+    assert lab.engine.mirror.problem(KaiQueue, "q") == ""
+    assert lab.engine.state.cluster.queues["q"].object.spec.cohort_name == "nodes/kai"  # type: ignore[index]
+
+
+def test_a_cluster_queue_takes_its_name_from_a_mirrored_queue() -> None:
+    lab = world(kai_queue("q"), flavor(), cluster_queue("q"))
+    assert lab.engine.state.cluster.queues["q"].object.spec.cohort_name == ""  # type: ignore[index]
+    assert "which a ClusterQueue has" in lab.engine.mirror.problem(KaiQueue, "q")
+
+
+def test_of_two_systems_queues_of_one_name_the_older_stands() -> None:
+    lab = world(volcano_queue("q", born_s=9), kai_queue("q", born_s=3))
+    assert lab.engine.mirror.problem(KaiQueue, "q") == ""
+    assert "which a Queue of kai has" in lab.engine.mirror.problem(VolcanoQueue, "q")
+    lab.engine.drop(KaiQueue, "", "q", NOW_S)
+    assert lab.engine.mirror.problem(VolcanoQueue, "q") == ""
+
+
+@pytest.mark.parametrize(
+    ("queues", "said"),
+    [
+        ([kai_queue("q", "x")], "spec.parentQueue: expected a Queue that is there, found 'x'"),
+        ([kai_queue("q", "p"), kai_queue("p", "q")], "spec.parentQueue: expected a tree, found 'p', which is below"),
+        ([kai_queue("q", "p"), volcano_queue("p")], "spec.parentQueue: expected a Queue that is there, found 'p'"),
+        ([kai_queue("q", reclaimMinRuntime="soon")], "spec.reclaimMinRuntime: expected a duration such as"),
+    ],
+)
+def test_a_queue_that_hangs_nowhere_is_refused(queues: list[KaiQueue], said: str) -> None:
+    lab = world(*queues)
+    assert lab.engine.mirror.problem(KaiQueue, "q").startswith(said)
+    assert "q" not in lab.engine.state.cluster.queues
+
+
+def test_a_queue_that_gets_others_below_it_takes_jobs_no_longer() -> None:
+    lab = world(kai_queue("dept"), asks("a", "dept"))
+    lab.settle()
+    assert lab.running() == {"a"}
+    lab.put(kai_queue("team", "dept"), asks("b", "dept"), asks("c", "team"))
+    lab.settle()
+    assert "dept" not in lab.engine.state.cluster.queues
+    assert "c" in lab.running()
+    assert "b" not in lab.running()
+
+
+def test_a_namespaces_own_local_queue_goes_before_a_mirrored_queue_of_its_name() -> None:
+    lab = world(flavor(), cluster_queue("mine"), local_queue("q", "mine"), kai_queue("q"), asks("a", "q"))
+    lab.settle()
+    assert lab.engine.state.cluster.local_queues["ns/q"].spec.cluster_queue == "mine"  # type: ignore[index]
+    lab.engine.drop(LocalQueue, "ns", "q", NOW_S)
+    lab.settle()
+    assert lab.running() == {"a"}
+
+
+NAMES = st.sampled_from(["a", "b", "c", "default"])
+EVENTS = st.one_of(
+    st.builds(kai_queue, NAMES, st.sampled_from(["", "a", "b"]), born_s=st.integers(0, 3)),
+    st.builds(volcano_queue, NAMES, parent=st.sampled_from(["", "root", "c"]), born_s=st.integers(0, 3)),
+    st.builds(lambda kind, name: (kind, name), st.sampled_from([KaiQueue, VolcanoQueue, ClusterQueue]), NAMES),
+    st.builds(lambda name: name, NAMES),
+    st.builds(node, NAMES, st.integers(0, 2), ready=st.booleans()),
+    st.sampled_from(System),
+)
+
+
+@settings(max_examples=30)
+@given(st.lists(EVENTS, max_size=20))
+def test_what_is_told_follows_from_what_is_there_in_any_order(events: list[Any]) -> None:
+    mirror, told = Mirror(), {}
+    for event in events:
+        match event:
+            case KaiQueue() | VolcanoQueue():
+                changes = mirror.put(event)
+            case (kind, name):
+                changes = mirror.free_name(name) if kind is ClusterQueue else mirror.gone(kind, name)
+            case Node():
+                changes = mirror.node(event)
+            case System():
+                changes = mirror.imply(event)
+            case _:
+                changes = mirror.take_name(event)
+        for change in changes:
+            if isinstance(change, Tell):
+                told[type(change.given), change.given.metadata.name] = change.given
+            else:
+                del told[change.kind, change.name]
+        mirror.validate()
+    leaves = {spec.name for spec in mirror.queues.leaves()}
+    assert {name for kind, name in told if kind is ClusterQueue} == leaves
+    for told_ in told.values():
+        spec = getattr(told_, "spec", None)
+        parent = getattr(spec, "cohort_name", "") or getattr(spec, "parent_name", "")
+        assert not parent or any(known == parent for _, known in told)

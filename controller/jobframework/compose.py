@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from controller.engine.model.gates import FeatureGates
-from controller.jobframework import marks, names
+from controller.jobframework import foreignmarks, marks, names
 from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_pods, same_shape, slice_name, typed_template
 from controller.jobframework.raw import Json, PriorityClassMissingError, labels, shown, text
@@ -134,11 +134,13 @@ def owner_reference(kind: JobKind, job: Json) -> Json:
 def priority(kind: JobKind, job: Json, settings: JobSettings, cluster: ClusterObjects) -> Json:
     """``priorityClassRef`` and ``priority``; empty where no class applies. Raises PriorityClassMissingError.
 
-    In this order: the job's label, its pods' priorityClassName, the WorkloadPriorityClass ``default``, the cluster's
-    default PriorityClass.
+    In this order: the job's label, in KAI's queues what KAI goes by, its pods' priorityClassName, the
+    WorkloadPriorityClass ``default``, the cluster's default PriorityClass.
     """
     if label := marks.priority_class(job):
         return workload_class(label, cluster)
+    if (of_kai := foreignmarks.kai_class(job, cluster.pod_priority)) is not None:
+        return pod_class(*of_kai)
     if name := kind.pod_priority_class(job):
         value = cluster.pod_priority(name)
         if value is None:
@@ -241,7 +243,11 @@ def _labels(job: Json, settings: JobSettings) -> dict[str, str]:
 
 
 def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, str]:
-    found = {**marks.passed_on(job, settings.gates), **kind.workload_annotations(job)}
+    found = {
+        **marks.passed_on(job, settings.gates),
+        **foreignmarks.preemption_marks(job),
+        **kind.workload_annotations(job),
+    }
     if settings.gates.on("WorkloadIdentifierAnnotations"):
         group = f"{kind.group}/{kind.version}" if kind.group else f"/{kind.version}"
         found[names.JOB_OWNER_GVK] = f"{group}, Kind={kind.kind}"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controller.engine.model.gates import FeatureGates
-from controller.jobframework import compose, marks, names
+from controller.jobframework import compose, foreignmarks, marks, names
 from controller.jobframework.context import controls
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_shape, typed_template
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, OWN_GATES, SeenPod
@@ -83,6 +83,8 @@ def priority(oldest: SeenPod, pods: Sequence[SeenPod], settings: JobSettings, cl
     """
     if label := marks.priority_class(oldest.raw):
         return compose.workload_class(label, cluster)
+    if (of_kai := foreignmarks.kai_class(oldest.raw, cluster.pod_priority)) is not None:
+        return compose.pod_class(*of_kai)
     known: list[tuple[int, str]] = []
     for name in {text(pod.raw, "spec", "priorityClassName") for pod in pods} - {""}:
         value = cluster.pod_priority(name)
@@ -179,7 +181,7 @@ def _spare(oldest: SeenPod, cluster: ClusterObjects) -> dict[str, str]:
 
 
 def _annotations(group: Group, oldest: SeenPod, settings: JobSettings) -> dict[str, str]:
-    found = marks.passed_on(oldest.raw, settings.gates)
+    found = {**marks.passed_on(oldest.raw, settings.gates), **foreignmarks.preemption_marks(oldest.raw)}
     if settings.gates.on("WorkloadIdentifierAnnotations"):
         found[names.JOB_OWNER_GVK] = "/v1, Kind=Pod"
         found[names.JOB_OWNER_NAME] = group.name or oldest.name

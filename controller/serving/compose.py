@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from controller.jobframework import compose, marks, names
+from controller.jobframework import compose, foreignmarks, marks, names
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, typed_template
 from controller.jobframework.podview import IS_GROUP_WORKLOAD
 from controller.jobframework.raw import Json, PriorityClassMissingError, annotations, labels, shown, text
@@ -34,7 +34,13 @@ def workload_body(
         "finalizers": [names.RESOURCE_IN_USE],
         "ownerReferences": [_reference(kind, owner)],
         "labels": _labels(owner, settings),
-        "annotations": {**marks.passed_on(owner, settings.gates), IS_GROUP_WORKLOAD: "true", **identity, **index},
+        "annotations": {
+            **marks.passed_on(owner, settings.gates),
+            **foreignmarks.preemption_marks(owner),
+            IS_GROUP_WORKLOAD: "true",
+            **identity,
+            **index,
+        },
     }
     sets = pod_sets(group, settings)
     return compose.document(metadata, sets, _priority(owner, sets, settings, cluster), owner)
@@ -141,6 +147,8 @@ def _priority(owner: Json, sets: tuple[JobPodSet, ...], settings: JobSettings, c
     """By the order of ``jobframework.compose.priority``. Raises PriorityClassMissingError."""
     if label := marks.priority_class(owner):
         return compose.workload_class(label, cluster)
+    if (of_kai := foreignmarks.kai_class(owner, cluster.pod_priority)) is not None:
+        return compose.pod_class(*of_kai)
     named = (text(each.template, "spec", "priorityClassName") for each in sets)
     if name := next(filter(None, named), ""):
         value = cluster.pod_priority(name)

@@ -14,7 +14,10 @@ import msgspec
 from controller.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig, Policy
 from controller.conversion import GROUP, HUB, OLD, ConversionError, convert
 from controller.engine.conditions.status import moment
+from controller.engine.mirror.specs import QueueOwner, System, system_of
+from controller.jobframework.foreignmarks import DEFAULT_QUEUES, as_queued, foreign_queue
 from controller.jobframework.kind import ObjectKind
+from controller.jobframework.raw import JobError, text
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import Namespace, PriorityClass
 from controller.objects.decode import KINDS, DecodeError, UnknownKindError, decode_object
@@ -39,6 +42,7 @@ from controller.simulation.submissions import (
     READ_KINDS,
     REFUSED_KINDS,
     Composer,
+    PodGroups,
     Submission,
     gathered,
     is_pod_group,
@@ -58,6 +62,7 @@ _CLUSTER_SCOPED: Final = (
     "Namespace",
     "Node",
     "PriorityClass",
+    "Queue",
     "ResourceFlavor",
     "RuntimeClass",
     "Topology",
@@ -92,6 +97,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     objects: tuple[KubernetesObject, ...]
     submissions: tuple[Submission, ...]
     warnings: tuple[str, ...]
+    systems: frozenset[System] = frozenset()
+    """Whose Queues and jobs were read: these systems' own queues are there too."""
 
 
 def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenario:
@@ -101,6 +108,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     objects: list[KubernetesObject] = []
     pod_groups: dict[tuple[str, str], Json] = {}
     facts: Facts = {}
+    systems: set[System] = set()
     given = [_stored(_placed(document)) for document in documents]
     kinds = kinds_read(given, config.integrations.external_frameworks)
     for document in given:
@@ -116,6 +124,8 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
             pod_groups[meta["namespace"], meta["name"]] = document.data
         else:
             objects += _object(document, kinds, warnings)
+    jobs = [_queued(job, pod_groups, systems) for job in jobs]
+    systems |= {system_of(type(loaded)) for loaded in objects if isinstance(loaded, QueueOwner)}
     objects += _namespaces(objects, jobs)
     base_s = _base_s(objects)
     objects = [_as_at_start(loaded, base_s) for loaded in objects]
@@ -124,7 +134,13 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
         _settings(config), _cluster(objects, facts), base_s, _default_queues(objects), pod_groups, kinds
     )
     submissions = _submissions(jobs, objects, composer, warnings)
-    return Scenario(base_s=base_s, objects=tuple(objects), submissions=tuple(submissions), warnings=tuple(warnings))
+    return Scenario(
+        base_s=base_s,
+        objects=tuple(objects),
+        submissions=tuple(submissions),
+        warnings=tuple(warnings),
+        systems=frozenset(systems),
+    )
 
 
 # -- objects -----------------------------------------------------------------------------------------------------------
@@ -309,6 +325,25 @@ def _made_of_a_job(document: Document, owned: set[tuple[str, str]]) -> bool:
         isinstance(owner, dict) and owner.get("controller") and (namespace, owner.get("name")) in owned
         for owner in owners
     )
+
+
+def _queued(document: Document, pod_groups: PodGroups, systems: set[System]) -> Document:
+    """With Kueue's label where the job is for a queue of Volcano's or KAI's. Raises InputError."""
+
+    def group_queue(namespace: str, name: str) -> str:
+        found = pod_groups.get((namespace, name))
+        return "" if found is None else text(found, "spec", "queue") or DEFAULT_QUEUES[System.VOLCANO]
+
+    if document.kind == "Workload":
+        return document
+    try:
+        found = foreign_queue(document.data, group_queue)
+        if found is None:
+            return document
+        systems.add(found.system)
+        return Document(document.file, document.number, as_queued(document.data, group_queue), document.path)
+    except JobError as error:
+        raise document.error(f"{document.kind} {document.data['metadata']['name']}: {error}") from None
 
 
 def _settings(config: ControllerConfig) -> JobSettings:

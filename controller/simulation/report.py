@@ -1,6 +1,6 @@
 """What a timeline says of the engine: flavors, placements, sentences of admissions, queues at the end."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from controller.engine.conditions.decisions import Admitted
 from controller.engine.engine import Engine
@@ -88,7 +88,7 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
     borrowed = [
         f"{quantity_of(fr.resource, node.borrowed(fr))} {fr.resource} of flavor {fr.flavor}"
         for fr in sorted(holder.usage)
-        if node.parent is not None and node.borrowed(fr)
+        if node.parent is not None and node.borrowed(fr) and not engine.mirror.is_leaf(holder.cluster_queue)
     ]
     borrows = decision is None or decision.record.assignment is None or decision.record.assignment.borrowing > 0
     return f"{said}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else said
@@ -105,11 +105,12 @@ def end(engine: Engine, workloads: Iterable[Workload], now_s: float, t: float) -
             found = why(engine, workload, now_s)
             pending.append(Waits(workload=workload.key, reason=str(found.reason), message=found.message))
     queues = engine.state.cluster.queues
-    ends: dict[str, QueueEnd] = {name: queue_end(queues[name]) for name in sorted(queues)}
+    ends: dict[str, QueueEnd] = {name: queue_end(queues[name], engine.mirror.quota_of(name)) for name in sorted(queues)}
     return End(t=t, pending=tuple(pending), running=tuple(running), cluster_queues=ends)
 
 
-def queue_end(state: QueueState) -> QueueEnd:
+def queue_end(state: QueueState, mirrored: Mapping[ResourceName, float] | None = None) -> QueueEnd:
+    """``mirrored``: the quota that a Queue of another system says, beyond which it borrows."""
     node = state.node
     usage: dict[str, int | float] = {}
     borrowed: dict[str, int | float] = {}
@@ -118,6 +119,8 @@ def queue_end(state: QueueState) -> QueueEnd:
         used = sum(node.usage(fr) for fr in frs)
         usage[resource] = number(resource, used)
         borrows = sum(node.borrowed(fr) for fr in frs) if node.parent is not None else 0
+        if mirrored is not None:
+            borrows = max(0, used - int(min(mirrored.get(resource, 0.0), used)))
         borrowed[resource] = number(resource, borrows)
         limit = sum(_limit(state, fr) for fr in frs)
         if used:

@@ -1,0 +1,127 @@
+"""Marks of Volcano and KAI on jobs and pods, as ours: the queue, the priority, whether the job may be preempted.
+
+An object that names a LocalQueue is Kueue's: that label wins. Sources: KAI's pod grouper (label on the owner, then on
+the pod), Volcano's annotations on pods and owners, and the ``schedulerName`` of pods that name no queue. JobError for a
+mark that cannot be read.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from controller.engine.mirror.specs import System
+from controller.jobframework.marks import queue_name
+from controller.jobframework.names import QUEUE_NAME
+from controller.jobframework.podview import VOLCANO_GROUPS
+from controller.jobframework.raw import Json, annotations, labels, mapping, text
+
+KAI_QUEUE: Final = "kai.scheduler/queue"
+KAI_PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
+KAI_PRIORITY_CLASS: Final = "priorityClassName"
+"""A label of this plain key."""
+VOLCANO_QUEUES: Final = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+VOLCANO_PREEMPTABLE: Final = "volcano.sh/preemptable"
+SCHEDULERS: Final = {"volcano": System.VOLCANO, "kai-scheduler": System.KAI}
+DEFAULT_QUEUES: Final = {System.VOLCANO: "default", System.KAI: "default-queue"}
+KAI_PRIORITIES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
+"""KAI's own classes, which count where the cluster has none of that name."""
+
+_VOLCANO_GROUP: Final = "batch.volcano.sh"
+_BY_KIND: Final = {"Deployment": "inference", "Notebook": "build"}
+_OF_JOBS: Final = "train"
+_DEPTH: Final = 8
+
+GroupQueue = Callable[[str, str], str]
+"""The queue of a Volcano PodGroup, by namespace and name; empty where there is none."""
+
+
+class ForeignQueue(NamedTuple):
+    """A queue of another system, under its name there."""
+
+    system: System
+    name: str
+
+
+def no_group(_namespace: str, _name: str) -> str:
+    return ""
+
+
+def foreign_queue(job: Json, group_queue: GroupQueue = no_group) -> ForeignQueue | None:
+    """The queue that the object is for; None where it is for none of them, or names one of Kueue's."""
+    if queue_name(job):
+        return None
+    marked = [job, *pod_templates(job)]
+    for each in marked:
+        if name := labels(each).get(KAI_QUEUE, ""):
+            return ForeignQueue(System.KAI, name)
+        if name := _volcano_queue(each, text(job, "metadata", "namespace"), group_queue):
+            return ForeignQueue(System.VOLCANO, name)
+    if text(job, "apiVersion").partition("/")[0] == _VOLCANO_GROUP:
+        return ForeignQueue(System.VOLCANO, text(job, "spec", "queue") or DEFAULT_QUEUES[System.VOLCANO])
+    for each in marked:
+        system = SCHEDULERS.get(text(each, "spec", "schedulerName"))
+        if system is not None:
+            return ForeignQueue(system, DEFAULT_QUEUES[system])
+    return None
+
+
+def _volcano_queue(marked: Json, namespace: str, group_queue: GroupQueue) -> str:
+    said = annotations(marked)
+    for key in VOLCANO_QUEUES:
+        if name := said.get(key) or labels(marked).get(key, ""):
+            return name
+    groups = [said[key] for key in VOLCANO_GROUPS if said.get(key)]
+    return group_queue(namespace, groups[0]) if groups else ""
+
+
+def as_queued(job: Json, group_queue: GroupQueue = no_group) -> Json:
+    """The object with Kueue's label for the queue that it is for; as it is where it is for none of theirs."""
+    found = foreign_queue(job, group_queue)
+    if found is None:
+        return job
+    return {**job, "metadata": {**mapping(job, "metadata"), "labels": {**labels(job), QUEUE_NAME: found.name}}}
+
+
+def pod_templates(job: Json) -> Iterator[Json]:
+    """All pod templates of an object, whatever its kind: what has ``spec.containers``. None of a pod itself."""
+    yield from _below(job.get("spec"), _DEPTH)
+
+
+def _below(value: object, depth: int) -> Iterator[Json]:
+    if isinstance(value, list) and depth:
+        for item in value:
+            yield from _below(item, depth - 1)
+    if not isinstance(value, dict) or not depth:
+        return
+    spec = value.get("spec")
+    if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
+        yield value
+        return
+    for item in value.values():
+        yield from _below(item, depth - 1)
+
+
+def kai_class(job: Json, known: Callable[[str], int | None]) -> tuple[str, int] | None:
+    """Name and value of the class by which a job of a KAI queue runs; None for any other job, or for an unknown name.
+
+    The label of the job or its pods, their ``priorityClassName``, or what KAI gives jobs of this kind. ``known``: the
+    cluster's PriorityClasses.
+    """
+    marked = [job, *pod_templates(job)]
+    if not any(KAI_QUEUE in labels(each) for each in marked):
+        return None
+    named = [labels(each).get(KAI_PRIORITY_CLASS, "") for each in marked]
+    named += [text(each, "spec", "priorityClassName") for each in marked]
+    name = next(filter(None, named), _BY_KIND.get(text(job, "kind"), _OF_JOBS))
+    value = known(name)
+    value = KAI_PRIORITIES.get(name) if value is None else value
+    return None if value is None else (name, value)
+
+
+def preemption_marks(job: Json) -> dict[str, str]:
+    """What says whether the job's workload may be preempted, for the Workload's annotations."""
+    found: dict[str, str] = {}
+    for key in (KAI_PREEMPTIBILITY, VOLCANO_PREEMPTABLE):
+        said = labels(job).get(key) or annotations(job).get(key)
+        if said is not None:
+            found[key] = said
+    return found

@@ -1,0 +1,81 @@
+"""Which queue of Volcano's or KAI's a job is for, and what it brings along."""
+
+from typing import Any
+
+import pytest
+
+from controller.engine.mirror.specs import System
+from controller.jobframework.foreignmarks import ForeignQueue, as_queued, foreign_queue, kai_class, preemption_marks
+from controller.jobframework.marks import queue_name
+
+KAI, VOLCANO = System.KAI, System.VOLCANO
+QUEUE, ANNOTATION = "kai.scheduler/queue", "scheduling.volcano.sh/queue-name"
+
+
+def job(template: dict[str, Any] | None = None, *, kind: str = "Job", scheduler: str = "", **meta: Any) -> Any:
+    spec: dict[str, Any] = {"containers": [], **({"schedulerName": scheduler} if scheduler else {})}
+    pods = {"metadata": template or {}, "spec": spec}
+    metadata = {"name": "j", "namespace": "ns", **meta}
+    return {"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": {"template": pods}}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (job(labels={QUEUE: "q"}), ForeignQueue(KAI, "q")),
+        (job({"labels": {QUEUE: "q"}}), ForeignQueue(KAI, "q")),
+        (job({"labels": {QUEUE: "pods"}}, labels={QUEUE: "owner"}), ForeignQueue(KAI, "owner")),
+        (job(annotations={ANNOTATION: "q"}), ForeignQueue(VOLCANO, "q")),
+        (job({"annotations": {ANNOTATION: "q"}}), ForeignQueue(VOLCANO, "q")),
+        (job(scheduler="volcano"), ForeignQueue(VOLCANO, "default")),
+        (job(scheduler="kai-scheduler"), ForeignQueue(KAI, "default-queue")),
+        (
+            job({"annotations": {"scheduling.k8s.io/group-name": "gang"}}, scheduler="volcano"),
+            ForeignQueue(VOLCANO, "g"),
+        ),
+        (job(labels={QUEUE: "q", "kueue.x-k8s.io/queue-name": "ours"}), None),
+        (job(scheduler="default-scheduler"), None),
+        (job(), None),
+    ],
+)
+def test_the_queue_that_a_job_is_for(given: Any, expected: ForeignQueue | None) -> None:
+    found = foreign_queue(given, lambda namespace, name: "g" if (namespace, name) == ("ns", "gang") else "")
+    assert found == expected
+
+
+def test_a_volcano_job_says_its_queue_itself() -> None:
+    given = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"namespace": "ns"}}
+    assert foreign_queue({**given, "spec": {"queue": "q"}}) == ForeignQueue(VOLCANO, "q")
+    assert foreign_queue({**given, "spec": {}}) == ForeignQueue(VOLCANO, "default")
+
+
+def test_a_job_that_is_for_one_of_theirs_gets_our_label_beside_its_own() -> None:
+    given = job(labels={QUEUE: "q"})
+    queued = as_queued(given)
+    assert (queue_name(queued), queued["metadata"]["labels"][QUEUE]) == ("q", "q")
+    assert as_queued(queued) == queued
+    assert as_queued(job()) == job()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (job(labels={QUEUE: "q"}), ("train", 50)),
+        (job(labels={QUEUE: "q"}, kind="Deployment"), ("inference", 125)),
+        (job(labels={QUEUE: "q", "priorityClassName": "build"}), ("build", 100)),
+        (job({"labels": {"priorityClassName": "own"}}, labels={QUEUE: "q"}), ("own", 7)),
+        (job(labels={QUEUE: "q", "priorityClassName": "unknown"}), None),
+        (job(labels={"priorityClassName": "build"}), None),
+    ],
+)
+def test_a_job_of_kai_runs_by_kais_classes(given: Any, expected: tuple[str, int] | None) -> None:
+    assert kai_class(given, {"own": 7}.get) == expected
+
+
+def test_what_says_whether_it_may_be_preempted_goes_along() -> None:
+    given = job(
+        labels={"kai.scheduler/preemptibility": "non-preemptible"}, annotations={"volcano.sh/preemptable": "false"}
+    )
+    wanted = {"kai.scheduler/preemptibility": "non-preemptible", "volcano.sh/preemptable": "false"}
+    assert preemption_marks(given) == wanted
+    assert preemption_marks(job()) == {}

@@ -1,0 +1,80 @@
+"""Manifests of Volcano and KAI as they are: their queues stand under their own names."""
+
+from typing import Any
+
+from controller.simulation.timeline import SimulationResult
+from tests.support.controller.manifests import GPU, job, run, told
+
+KAI, VOLCANO = "scheduling.run.ai/v2", "scheduling.volcano.sh/v1beta1"
+
+
+def node(name: str = "n1", gpus: int = 8) -> dict[str, Any]:
+    status = {
+        "allocatable": {GPU: str(gpus), "cpu": "64", "pods": "110"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    labels = {"kubernetes.io/hostname": name}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+
+
+def queue(version: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def kai_queue(name: str, parent: str = "", quota: int = 0) -> dict[str, Any]:
+    open_ = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = {"gpu": {**open_, "quota": quota}, "cpu": open_, "memory": open_}
+    return queue(KAI, name, resources=resources, **({"parentQueue": parent} if parent else {}))
+
+
+def pod(name: str, gpus: int = 1, scheduler: str = "", meta: Any = None) -> dict[str, Any]:
+    spec = {"schedulerName": scheduler, "containers": [{"name": "c", "resources": {"limits": {GPU: gpus}}}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "ns", **(meta or {})},
+        "spec": spec,
+    }
+
+
+def used(result: SimulationResult) -> dict[str, tuple[float, float]]:
+    """GPUs in use, and how many of them are borrowed, by queue."""
+    ends = result.final.cluster_queues
+    return {name: (end.usage[GPU], end.borrowed[GPU]) for name, end in ends.items()}
+
+
+def test_kais_queues_have_jobs_pods_and_counts() -> None:
+    labels = {"kai.scheduler/queue": "team"}
+    of_kai = job("a", 2, queue="")
+    of_kai["metadata"]["labels"] = labels
+    result = run(
+        node(), kai_queue("dept"), kai_queue("team", "dept", quota=2), of_kai, pod("b", meta={"labels": labels})
+    )
+    assert sorted(told(result)) == ["0 Admitted a", "0 Admitted b"]
+    assert used(result) == {"default-queue": (0, 0), "team": (3, 1)}
+
+
+def test_volcanos_queues_take_plain_pods_by_annotation_and_by_scheduler() -> None:
+    named = {"annotations": {"scheduling.volcano.sh/queue-name": "q"}}
+    queues = (queue(VOLCANO, "q", deserved={GPU: 4}, capability={GPU: 8}), queue(VOLCANO, "r"))
+    result = run(node(), *queues, pod("a", meta=named), pod("b", 2, scheduler="volcano"))
+    assert used(result) == {"default": (2, 2), "q": (1, 0), "r": (0, 0)}
+
+
+def test_pods_of_a_volcano_group_are_in_the_groups_queue() -> None:
+    group = {
+        "apiVersion": VOLCANO,
+        "kind": "PodGroup",
+        "metadata": {"name": "gang", "namespace": "ns"},
+        "spec": {"minMember": 2, "queue": "q"},
+    }
+    member = {"annotations": {"scheduling.k8s.io/group-name": "gang"}}
+    pods = [pod(name, scheduler="volcano", meta=member) for name in ("a", "b")]
+    result = run(node(), queue(VOLCANO, "q"), group, *pods)
+    assert used(result)["q"][0] == 2
+
+
+def test_manifests_of_neither_system_have_none_of_their_queues() -> None:
+    result = run(node(), job("a", queue="default"))
+    assert used(result) == {}
+    assert result.final.running == ()

@@ -26,6 +26,7 @@ from kube.writing.writes import Verb, Write
 class JobActions:
     """``carry_out`` raises ActionFailedError and KubeError. ``tell`` records an Event: about what, type, reason, note.
 
+    ``started`` and ``suspended`` get the kind of a job of which that was written.
     ``_written`` holds our last patches of jobs that no watch has shown, by kind of job: only ``_patch_job`` adds to it.
     """
 
@@ -35,11 +36,16 @@ class JobActions:
         writer: Writer,
         workloads: WorkloadActions,
         tell: Callable[[ObjectReference, str, str, str], None],
+        *,
+        started: Callable[[str], None],
+        suspended: Callable[[str], None],
     ) -> None:
         self._client = client
         self._writer = writer
         self._workloads = workloads
         self._tell = tell
+        self._started = started
+        self._suspended = suspended
         self._written: dict[Resource, WrittenVersions] = {}
 
     def behind(self, kind: JobKind, key: ObjectKey, uid: str, resource_version: str) -> bool:
@@ -60,6 +66,8 @@ class JobActions:
             case StopJob(patches=patches):
                 for patch in patches:
                     await self._patch_job(kind, job, patch)
+                if not kind.is_suspended(job):
+                    self._suspended(kind.kind)
             case EmitEvent(type=type_, reason=reason, message=note):
                 self._tell(_reference(kind, job), type_, reason, note)
             case Refuse(reason=reason, sentence=sentence):
@@ -79,6 +87,8 @@ class JobActions:
                 for action in not_startable(start.name, start.uid, sentence):
                     await self.carry_out(kind, job, action)
                 raise ActionFailedError(sentence)
+        if any(not patch.subresource for patch in start.patches):
+            self._started(kind.kind)
 
     async def _patch_job(self, kind: JobKind, job: Json, patch: Patch) -> Json | None:
         """The job as it is stored now."""

@@ -3,6 +3,7 @@
 import math
 import platform
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -13,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from controller.config.settings import ControllerConfig
-from controller.engine.conditions.reasons import FINISHED
+from controller.engine.conditions.reasons import ADMITTED, FINISHED
 from controller.engine.engine import Engine
 from controller.engine.model.resources import CPU, Amount, ClusterQueueName, LocalQueueKey, ResourceName
 from controller.engine.queues.pending import PendingWorkload
@@ -25,6 +26,7 @@ from controller.engine.state.activity import local_queue_problem
 from controller.engine.state.intake import local_queue_of
 from controller.metrics.instruments import Instruments, Labels
 from controller.metrics.table import READ, ROLE
+from controller.metrics.workloadkinds import job_kind
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
 from controller.watching.feeds import Feeds
@@ -36,12 +38,16 @@ _PARKED: Final = "inadmissible"
 
 @dataclass(frozen=True)
 class Acting:
-    """A replica that leads: what decides, all Workloads there are, and the writes and Events of its term."""
+    """A replica that leads: what decides, all Workloads there are, and the writes and Events of its term.
+
+    ``declared``: the kinds that JobKinds name.
+    """
 
     engine: Engine
     workloads: Iterable[Workload]
     writes_pending: int
     events_dropped: int
+    declared: Collection[str] = ()
 
 
 class Exposition(Collector):
@@ -105,11 +111,28 @@ def exposition(
         found["tessera_writes_pending"][()] = float(acting.writes_pending)
         found["tessera_events_dropped"][()] = float(acting.events_dropped)
         _engine(found, engine, config)
-        finished = [workload for workload in acting.workloads if is_true(workload.status.conditions, FINISHED)]
+        finished = _by_kind(found, acting)
         _finished(found, engine, finished, config)
         for name, count in skips.items():
             found["kueue_admission_cycle_preemption_skips"][name,] = float(count)
     return Exposition(instruments.registry, found, role)
+
+
+def _by_kind(found: Gauges, acting: Acting) -> list[Workload]:
+    """Those that ended are returned."""
+    ended: list[Workload] = []
+    numbers: Counter[Labels] = Counter()
+    for workload in acting.workloads:
+        conditions = workload.status.conditions
+        state = "pending" if workload.status.admission is None else "reserving"
+        if is_true(conditions, FINISHED):
+            ended.append(workload)
+            state = "finished"
+        elif is_true(conditions, ADMITTED):
+            state = "admitted"
+        numbers[job_kind(workload, acting.declared), state] += 1
+    found["tessera_workloads"] = {labels: float(number) for labels, number in numbers.items()}
+    return ended
 
 
 def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> None:

@@ -1,6 +1,6 @@
 """What happens, as counts: decisions, transitions of workloads, writes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from controller.engine.conditions import reasons
@@ -8,6 +8,7 @@ from controller.engine.conditions.decisions import Admitted, Decision, Decisions
 from controller.engine.conditions.evictionstatus import cause_of
 from controller.engine.model.resources import ClusterQueueName
 from controller.metrics.instruments import Instruments
+from controller.metrics.workloadkinds import job_kind
 from controller.objects.meta import Condition, epoch_s, find_condition
 from controller.objects.workload import Workload
 from kube.writing.writes import Outcome, Write
@@ -15,7 +16,8 @@ from kube.writing.writes import Outcome, Write
 
 class Counting:
     """``local_queues``: whether they have series. ``cohorts_above``: the cohorts of a ClusterQueue; None where cohorts
-    have no series. ``creations``: whether it is counted how long jobs wait for their Workload.
+    have no series. ``creations``: whether it is counted how long jobs wait for their Workload. ``declared``: the kinds
+    that JobKinds name now.
     """
 
     def __init__(
@@ -25,11 +27,13 @@ class Counting:
         local_queues: bool,
         cohorts_above: Callable[[ClusterQueueName], Iterable[str]] | None = None,
         creations: bool = True,
+        declared: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._instruments = instruments
         self._local_queues = local_queues
         self._cohorts_above = cohorts_above
         self._creations = creations
+        self._declared = declared
         self.skips: dict[ClusterQueueName, int] = {}
 
     # -- cycles ------------------------------------------------------------------------------------------------------
@@ -64,6 +68,12 @@ class Counting:
         """A job of this kind got its Workload so long after it was created."""
         if self._creations:
             self._instruments.observe("kueue_workload_creation_latency_seconds", job_kind, value=max(0.0, waited_s))
+
+    def job_started(self, job_kind: str) -> None:
+        self._instruments.count("tessera_job_starts_total", job_kind)
+
+    def job_suspended(self, job_kind: str) -> None:
+        self._instruments.count("tessera_job_suspensions_total", job_kind)
 
     def gate_removed(self, queue: str, gate: str, grouped: bool, waited_s: float) -> None:
         """A pod's scheduling gate was removed so long after its workload was admitted."""
@@ -144,6 +154,7 @@ class Counting:
         at_s = epoch_s(now.last_transition_time)
         instruments, waited_s = self._instruments, _waited(after, at_s)
         instruments.count("kueue_admitted_workloads_total", queue, class_)
+        instruments.count("tessera_admitted_workloads_total", self._kind(after))
         instruments.observe("kueue_admission_wait_time_seconds", queue, class_, value=waited_s)
         reserved = find_condition(after.status.conditions, reasons.QUOTA_RESERVED)
         if reserved is not None and after.status.admission_checks:
@@ -164,6 +175,7 @@ class Counting:
             value = _since(ready, epoch_s(now.last_transition_time))
             self._instruments.observe("kueue_pods_ready_to_evicted_time_seconds", queue, reason, cause, value=value)
         self._instruments.count("kueue_evicted_workloads_total", queue, reason, cause, class_)
+        self._instruments.count("tessera_evicted_workloads_total", self._kind(after), reason)
         stats = before.status.scheduling_stats
         if stats is None or not any(eviction.count for eviction in stats.evictions):
             self._instruments.count("kueue_evicted_workloads_once_total", queue, reason, cause, class_)
@@ -185,6 +197,7 @@ class Counting:
     def _finished(self, before: Workload, after: Workload, now: Condition) -> None:
         queue, class_ = _queue(before) or _queue(after), _class(after)
         self._instruments.count("kueue_finished_workloads_total", queue, class_)
+        self._instruments.count("tessera_finished_workloads_total", self._kind(after), now.reason)
         if self._local_queues:
             self._instruments.count("kueue_local_queue_finished_workloads_total", *_local(after), class_)
         admitted = find_condition(before.status.conditions, reasons.ADMITTED)
@@ -192,6 +205,9 @@ class Counting:
             value = _since(admitted, epoch_s(now.last_transition_time))
             self._instruments.observe("kueue_execution_time_seconds", queue, class_, value=value)
             self._observe_local("execution_time_seconds", after, value)
+
+    def _kind(self, workload: Workload) -> str:
+        return job_kind(workload, self._declared())
 
     def _observe_local(self, name: str, workload: Workload, value: float) -> None:
         if self._local_queues:

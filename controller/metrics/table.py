@@ -26,6 +26,7 @@ WAITS_S: Final = (1.0, *(2.5 * 2**power for power in range(14)))
 """Kueue's buckets of waiting times."""
 FAST_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
+_KIND = ("job_kind",)
 _CQ = ("cluster_queue",)
 _CQP = ("cluster_queue", "priority_class")
 _LQ = ("name", "namespace")
@@ -119,6 +120,15 @@ COUNTED: Final = (
         "kueue_local_queue_admitted_until_ready_wait_time_seconds", _LQP, "From admission until all pods were ready"
     ),
     _histogram("kueue_local_queue_execution_time_seconds", _LQP, "From admission to the end"),
+    _counter("tessera_admitted_workloads_total", _KIND, "Workloads that were admitted, by the kind of their job"),
+    _counter("tessera_evicted_workloads_total", ("job_kind", "reason"), "Evictions, by the kind of the job"),
+    _counter(
+        "tessera_finished_workloads_total",
+        ("job_kind", "reason"),
+        "Workloads that ended, by the kind of their job; reason FailedToStart: it could not be started",
+    ),
+    _counter("tessera_job_starts_total", _KIND, "Jobs that were told to run (kinds with a suspend field)"),
+    _counter("tessera_job_suspensions_total", _KIND, "Jobs that were suspended (kinds with a suspend field)"),
     _counter("tessera_decisions_total", ("outcome",), "Decisions, by outcome"),
     _histogram("tessera_decision_seconds", (), "Time to decide on one workload", FAST_S),
     _histogram("tessera_write_seconds", ("verb", "resource"), "Time until the API server answered a write", FAST_S),
@@ -211,6 +221,11 @@ READ: Final = (
     _gauge("kueue_local_queue_resource_usage", _LFR, "Used by admitted workloads"),
     _gauge("kueue_local_queue_resource_reservation", _LFR, "Reserved"),
     _gauge("kueue_local_queue_admission_fair_sharing_usage", _LQ, "Past usage, by which its ClusterQueue orders it"),
+    _gauge(
+        "tessera_workloads",
+        ("job_kind", "state"),
+        "Workloads by the kind of their job: pending, reserving (quota, and checks to wait for), admitted or finished",
+    ),
     _gauge("tessera_leading", (), "1 while this replica leads"),
     _gauge(
         "tessera_parked_workloads",

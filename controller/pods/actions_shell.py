@@ -1,7 +1,7 @@
 """The actions about pods and their workload, carried out. Patches of many pods go side by side, all else in order."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -55,12 +55,15 @@ class PodActions:
         pods: Mapping[str, Json],
         actions: Sequence[PodAction],
         still: Callable[[], bool] = lambda: True,
+        *,
+        made_for: Collection[Json] | None = None,
     ) -> None:
         """``about``: what Events are about, and whose namespace it is. ``pods``: by name, as they were seen.
 
         ``still``: whether what was decided holds. Patches of a large gang take a while; those not sent when it ceases
-        to hold are dropped.
+        to hold are dropped. ``made_for``: the objects of that kind that a new Workload is for; None: the pods.
         """
+        objects = pods.values() if made_for is None else made_for
         events: list[tuple[str, str, str]] = []
         told = self._told.get(about.uid, ())
         for kind, run in groupby(actions, type):
@@ -80,7 +83,7 @@ class PodActions:
                     case PatchPod():
                         raise AssertionError("sent above")
                     case _:
-                        await self._workloads.carry_out(action, about.namespace, "Pod", pods.values())
+                        await self._workloads.carry_out(action, about.namespace, about.kind, objects)
         for event in events:
             if event not in told:
                 self._tell(about, *event)

@@ -50,6 +50,11 @@ class ManagedKinds:
         return found
 
     @property
+    def declared(self) -> frozenset[str]:
+        """Kinds that JobKinds name."""
+        return frozenset(kind.kind for kind in self._in_force.values())
+
+    @property
     def owned(self) -> tuple[Resource, ...]:
         return owned_kinds(self._in_force.values())
 

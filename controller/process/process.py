@@ -85,6 +85,7 @@ class Process:
             local_queues=config.local_queue_metrics,
             cohorts_above=self._cohorts_above if gates.on("MetricsForCohorts") else None,
             creations=gates.on("MetricForWorkloadCreationLatency"),
+            declared=lambda: self._declared,
         )
         self._feeds: Feeds | None = None
         self._kinds: ManagedKinds | None = None
@@ -243,6 +244,10 @@ class Process:
         return (node.name for node in (state.node.path() if state is not None else ()) if not node.is_queue)
 
     @property
+    def _declared(self) -> frozenset[str]:
+        return self._kinds.declared if self._kinds is not None else frozenset()
+
+    @property
     def leader(self) -> str | None:
         """The replica that leads, in words; None while this one does."""
         return self._leadership.waiting_for if self._leadership is not None else None
@@ -258,7 +263,8 @@ class Process:
         running, acting = self._running, None
         if running is not None:
             workloads = (kept.workload for kept in running.core.ledger.values())
-            acting = Acting(running.core.engine, workloads, running.writer.pending, running.events.dropped)
+            told = (running.writer.pending, running.events.dropped, self._declared)
+            acting = Acting(running.core.engine, workloads, *told)
         skips = self._counting.skips
         return exposition(self._instruments, self._config, self._feeds, acting, skips, role=self.role, version=VERSION)
 

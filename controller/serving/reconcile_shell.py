@@ -172,7 +172,8 @@ class ServingController:
         uid = "" if entry is None else entry.uid
         about = ObjectReference(kind.api_version, kind.kind, key.name, uid, key.namespace)
         actions = reconcile_serving(seen, self._settings, self._cluster)
-        await self._actions.carry_out(about, {pod.name: pod.raw for pod in pods}, actions)
+        owners = () if seen.owner is None else (seen.owner,)
+        await self._actions.carry_out(about, {pod.name: pod.raw for pod in pods}, actions, made_for=owners)
 
     def _seen_pods(self, key: ServingKey) -> tuple[SeenPod, ...] | None:
         """None while a watch does not show yet what was written to one of them."""

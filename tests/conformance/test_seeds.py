@@ -56,6 +56,16 @@ def test_the_kubeflow_jobs_differ_by_their_indentation() -> None:
     assert text.partition("\n")[2].strip() in re.sub(r"(?m)^ +", "", article("003"))
 
 
+def test_the_page_says_of_every_manifest_how_it_is_applied() -> None:
+    page = (ROOT / "docs" / "articles.md").read_text()
+    rows = re.findall(r"^\| (\d) \| (\w+) `([^`]+)` \|", page, re.MULTILINE)
+    for number, seed in (("1", "001"), ("2", "003"), ("3", "004")):
+        text = re.sub(r"(?m)^ +", "", article(seed))
+        found = re.findall(r"^kind: (\w+)\nmetadata:\nname: (\S+)", text, re.MULTILINE)
+        assert [(kind, name) for listed, kind, name in rows if listed == number] == found
+        assert len(found) == len(re.findall(r"^kind: ", text, re.MULTILINE))
+
+
 def test_the_teams_quotas_are_the_article_s() -> None:
     """LocalQueue: team-a (quota: 16 GPUs, can borrow 32), and so on."""
     named = re.findall(r"LocalQueue: (team-\w) +\(quota: (\d+) GPUs, can borrow (\d+)\)", article("004"))

@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from controller.jobframework.actions import StartJob
+from controller.jobframework.actions import StartJob, StopJob
 from controller.jobframework.kind import Patch
 from controller.jobframework.raw import Json
 from controller.jobkinds.batchjob import BatchJob
@@ -27,9 +27,17 @@ class Answering:
         return Written({**self.stored, "metadata": {"resourceVersion": str(self.version)}})
 
 
-async def started(times: int = 1) -> JobActions:
+async def started(times: int = 1, counted: list[tuple[str, str]] | None = None) -> JobActions:
     unused = cast("Any", None)
-    actions = JobActions(unused, cast("Any", Answering()), unused, unused)
+    told = [] if counted is None else counted
+    actions = JobActions(
+        unused,
+        cast("Any", Answering()),
+        unused,
+        unused,
+        started=lambda kind: told.append(("started", kind)),
+        suspended=lambda kind: told.append(("suspended", kind)),
+    )
     patches = tuple(Patch(body={"spec": {"suspend": False}}) for _ in range(times))
     await actions.carry_out(BatchJob(), JOB, StartJob(patches=patches, name="w", uid="u2"))
     return actions
@@ -41,6 +49,16 @@ async def test_a_view_older_than_our_write_is_behind_and_one_as_new_is_not() -> 
     assert actions.behind(BatchJob(), KEY, "u1", "7")
     assert not actions.behind(BatchJob(), KEY, "u1", "8")
     assert not actions.behind(BatchJob(), KEY, "u1", "6"), "what was seen once is not waited for again"
+
+
+async def test_a_start_and_a_suspension_are_counted_once_whatever_they_take() -> None:
+    counted: list[tuple[str, str]] = []
+    actions = await started(times=2, counted=counted)
+    assert counted == [("started", "Job")]
+    for suspended in (False, True):
+        job = {**JOB, "spec": {"suspend": suspended}}
+        await actions.carry_out(BatchJob(), job, StopJob(patches=(Patch(body={}),)))
+    assert counted == [("started", "Job"), ("suspended", "Job")], "the second one only restores"
 
 
 async def test_another_job_of_the_name_has_nothing_to_wait_for() -> None:

@@ -6,6 +6,7 @@ from controller.engine.conditions.status import finished
 from controller.metrics.exposition import Acting, exposition
 from controller.metrics.instruments import Instruments
 from controller.objects.workload import Workload
+from tests.controller.metrics.test_workloadkinds import of_kind
 from tests.support.engine.world import NOW_S, World, cluster_queue, cohort, flavor, local_queue, workload
 
 KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
@@ -52,6 +53,16 @@ def test_a_local_queue_says_what_its_workloads_hold_and_why_others_wait() -> Non
         f'kueue_local_queue_resource_usage{{flavor="default",{of},resource="gpu"}} 3',
         f'kueue_local_queue_unadmitted_workloads{{{of},reason="ExceedsMaxQuota",underlying_cause="no_fit"}} 1',
     } <= lines
+
+
+def test_workloads_are_told_by_the_kind_of_their_job() -> None:
+    world = crowded()
+    owned = [
+        of_kind(one, "PyTorchJob" if one.metadata.name == "runs" else "RayJob") for one in world.workloads.values()
+    ]
+    lines = page(world, *owned)
+    assert 'tessera_workloads{job_kind="PyTorchJob",state="admitted"} 1' in lines
+    assert 'tessera_workloads{job_kind="RayJob",state="pending"} 3' in lines
 
 
 def test_those_that_ended_are_counted_while_they_are_there() -> None:

@@ -11,6 +11,7 @@ from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
 from controller.objects.meta import Condition
 from controller.objects.workload import Workload
+from tests.controller.metrics.test_workloadkinds import of_kind
 from tests.support.controller.told import value
 from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 
@@ -47,6 +48,18 @@ def test_a_local_queue_has_the_waits_that_its_cluster_queue_has(running: Workloa
         assert value(instruments, f"kueue_local_queue_{name}_seconds", "lq", "ns", "") == 1
     without = counted((running, ready), local_queues=False)
     assert value(without, "kueue_local_queue_ready_wait_time_seconds", "lq", "ns", "") == 0
+
+
+def test_transitions_are_counted_by_the_kind_of_the_job(running: Workload) -> None:
+    before = with_condition(of_kind(running, "Sweep"), "Admitted", "Admitted", status="False")
+    admitted = with_condition(before, "Admitted", "Admitted")
+    gone = evicted(admitted, "Preempted", "why", now_s=NOW_S + 5)
+    over = with_condition(admitted, "Finished", "FailedToStart", after_s=9)
+    changes = ((before, admitted), (admitted, gone), (admitted, over))
+    instruments = counted(*changes, declared=lambda: ("Sweep",))
+    assert value(instruments, "tessera_admitted_workloads_total", "Sweep") == 1
+    assert value(instruments, "tessera_evicted_workloads_total", "Sweep", "Preempted") == 1
+    assert value(instruments, "tessera_finished_workloads_total", "Sweep", "FailedToStart") == 1
 
 
 @pytest.mark.parametrize(

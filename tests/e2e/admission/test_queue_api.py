@@ -273,7 +273,6 @@ UNREPAIRED: tuple[tuple[str, Callable[[str], str], str], ...] = (
      "borrowingLimit needs a cohort to borrow from: set spec.cohort"),
     ("job-with-priority.yaml", lambda text: text.replace("      restartPolicy: Never\n", ""),
      'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'),
-    ("kubeflow-jobs.yaml", lambda text: re.sub(r"(?m)^ +", "", text), "error"),
     ("team-quotas.yaml", lambda text: text.replace("Queue: team-a\n", "Queue: team-a\n  nominalQuota: 16\n"),
      'unknown field "spec.nominalQuota"'),
 )  # fmt: skip

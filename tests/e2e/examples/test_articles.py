@@ -1,23 +1,27 @@
 """The articles' manifests on a real control plane with the controller as its pod runs it: what they say happens.
 
 The files of ``examples`` are applied as they are: tests/conformance/test_seeds.py holds them to the articles' text.
-Nodes and pods are played by kwok; scheduler, Job controller and API server are real. Sections name the article.
+Nodes and pods are played by kwok; scheduler, Job controller, Kubeflow's training operator and API server are real.
+Sections name the article.
 """
 
 import json
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 from hack.cluster.cluster import Cluster
+from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.support.e2e.articles import A100, GPU, H100, HIGH, PRODUCT, QUEUES, SIMULATE, Json, Scene, cluster_queue
 from tests.support.e2e.incluster import InCluster
-from tests.support.e2e.lab import until
+from tests.support.e2e.lab import ROOT, until
+from tests.support.e2e.trainingoperator import TrainingOperator
 
 pytestmark = pytest.mark.e2e
 
@@ -32,10 +36,11 @@ TRAINING = "ml-research/distributed-training"
 
 @pytest.fixture(scope="module")
 def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InCluster]:
-    for program in ("kubernetes", "kwok", "helm"):
+    for program in ("kubernetes", "kwok", "helm", "training-operator"):
         binaries.build(program)
     spec = Spec(nodes=(), kwok_nodes=sum(NODES.values()), kwok_capacity={GPU: "8"})
     with Cluster.up(f"articles-{os.getpid()}", spec) as cluster:
+        cluster.kubectl("apply", "--server-side", "-f", str(kubeflow_crds()))
         controller = InCluster(cluster, tmp_path_factory.mktemp("controller"), CONFIG)
         controller.install()
         first = 0
@@ -43,8 +48,14 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InCluster]:
             names = [f"kwok-{index}" for index in range(first, first + count)]
             cluster.kubectl("label", "node", *names, f"{PRODUCT}={product}")
             first += count
-        with controller.running():
+        with controller.running(), TrainingOperator(cluster, cluster.kubeconfig.read_text()).running():
             yield controller
+
+
+def kubeflow_crds() -> Path:
+    found = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds" / "kubeflow"
+    assert found.is_dir(), f"CRDs of Kubeflow not found: {found} is no folder; set TESSERA_SHARED"
+    return found
 
 
 @pytest.fixture
@@ -197,7 +208,7 @@ def test_the_job_with_a_priority_goes_through_the_default_queue_of_its_namespace
     scene.local_queue("default/default", "four")
     scene.job("default/before", "default", gpus=4, workload_class=HIGH)
     until(lambda: scene.runs("default/before"), "the queue is full")
-    scene.until_served("default")
+    scene.until_served(QUEUES / "job-with-priority.yaml")
     scene.apply(QUEUES / "job-with-priority.yaml")
     job = "default/gpt-finetune-v3"
     until(lambda: scene.condition(job, "QuotaReserved") == "False/WaitingForQuota", "it is held, not refused")
@@ -270,6 +281,32 @@ def test_eight_jobs_of_one_gpu_share_a_node_and_four_and_five_do_not(scene: Scen
     assert not scene.pods("ml/five")
     scene.finish("ml/four")
     until(lambda: scene.runs("ml/five"), "then five")
+
+
+def test_kubeflow_s_jobs_are_denied_their_gpus_until_there_are_enough_for_all_of_their_workers(scene: Scene) -> None:
+    """Four workers and eight, on eight GPUs; they name no queue."""
+    scene.apply(QUEUES / "flavors-by-product.yaml")
+    scene.create(cluster_queue("eight", "nvidia-a100", 8))
+    scene.local_queue("default/default", "eight")
+    bert, resnet = "default/bert-large-train", "default/resnet50-classify"
+    scene.until_served(QUEUES / "kubeflow-jobs.yaml")
+    scene.apply(QUEUES / "kubeflow-jobs.yaml")
+    until(lambda: scene.running(bert) == 4, "the first has its four")
+    assert scene.products(bert) == {A100}
+    until(lambda: scene.condition(resnet, "QuotaReserved") == "False/WaitingForQuota", "four idle GPUs are too few")
+    assert not scene.pods(resnet)
+    scene.finish(bert)
+    until(lambda: scene.running(resnet) == 8, "all eight at once")
+    assert scene.products(resnet) == {A100}
+    assert scene.condition(bert, "Finished") == "True/Succeeded"
+    scene.finish(resnet)
+    until(lambda: scene.condition(resnet, "Finished") == "True/Succeeded", "the operator says that it has succeeded")
+
+
+def test_kubeflow_s_jobs_as_they_are_printed_are_refused(scene: Scene) -> None:
+    printed = re.sub(r"(?m)^ +", "", (QUEUES / "kubeflow-jobs.yaml").read_text())
+    with pytest.raises(ClusterError, match="resource name may not be empty"):
+        scene.kubectl("apply", "--dry-run=server", "-f", "-", input=printed)
 
 
 # 000: GPU Scheduling and Resource Allocation.

@@ -20,6 +20,7 @@ A100: Final = "NVIDIA-A100-SXM4-80GB"
 H100: Final = "NVIDIA-H100-SXM5-80GB"
 HIGH: Final = "training-high"
 KUEUE: Final = "/apis/kueue.x-k8s.io/v1beta2"
+KUBEFLOW: Final = ("tfjobs.kubeflow.org", "pytorchjobs.kubeflow.org")
 _QUEUE: Final = "kueue.x-k8s.io/queue-name"
 _CLASS: Final = "kueue.x-k8s.io/priority-class"
 
@@ -86,9 +87,9 @@ class Scene:
         assert verdict.accepted, verdict.message
 
     def finish(self, name: str) -> None:
-        namespace, _, short = name.partition("/")
-        select = ("-n", namespace, "-l", f"batch.kubernetes.io/job-name={short}")
-        self.kubectl("annotate", "pod", *select, "--overwrite", f"{COMPLETE_AFTER}=0s")
+        namespace = name.partition("/")[0]
+        pods = [one["metadata"]["name"] for one in self.pods(name)]
+        self.kubectl("annotate", "pod", *pods, "-n", namespace, "--overwrite", f"{COMPLETE_AFTER}=0s")
 
     def delete_job(self, name: str) -> None:
         namespace, _, short = name.partition("/")
@@ -110,15 +111,18 @@ class Scene:
         return next((one for one in found if _owner(one) == short), {})
 
     def pods(self, name: str) -> list[Json]:
+        """Of a job of whatever kind."""
         namespace, _, short = name.partition("/")
-        query = f"?labelSelector=batch.kubernetes.io%2Fjob-name%3D{short}"
-        found: list[Json] = self._api.ask("GET", f"/api/v1/namespaces/{namespace}/pods{query}").body["items"]
-        return found
+        found = self._api.ask("GET", f"/api/v1/namespaces/{namespace}/pods").body["items"]
+        return [one for one in found if _owner(one) == short]
 
     def products(self, name: str) -> set[str]:
         """Of the nodes that its pods were bound to by the scheduler."""
         nodes = {one["spec"]["nodeName"] for one in self.pods(name)}
         return {self._api.ask("GET", f"/api/v1/nodes/{node}").body["metadata"]["labels"][PRODUCT] for node in nodes}
+
+    def running(self, name: str) -> int:
+        return sum(one["status"].get("phase") == "Running" for one in self.pods(name))
 
     def runs(self, name: str) -> bool:
         """Whether all its pods are ready, by what the Job controller says."""
@@ -156,30 +160,26 @@ class Scene:
         past = status.get("fairSharing", {}).get("admissionFairSharingStatus", {}).get("consumedResources", {})
         return str(past.get(GPU, ""))
 
-    def until_served(self, namespace: str) -> None:
-        """Return once the API server sends jobs without a queue to the namespace's default one."""
-        body = {"metadata": {"name": "probe", "namespace": namespace}, "spec": {"template": {"spec": _POD}}}
-        path = f"/apis/batch/v1/namespaces/{namespace}/jobs?dryRun=All"
+    def until_served(self, file: Path) -> None:
+        """Return once the API server sends the jobs of ``file`` to the default queue: they name none."""
 
         def sent() -> bool:
-            made = self._api.ask("POST", path, {"apiVersion": "batch/v1", "kind": "Job", **body})
-            assert made.accepted, made.message
-            return bool(made.body["metadata"].get("labels", {}).get(_QUEUE) == "default")
+            made = json.loads(self.kubectl("apply", "--dry-run=server", "-o", "json", "-f", str(file)))
+            jobs = [one for one in made.get("items", [made]) if one["kind"].endswith("Job")]
+            return all(one["metadata"].get("labels", {}).get(_QUEUE) == "default" for one in jobs)
 
-        until(sent, "jobs go to the default queue")
+        until(sent, f"the jobs of {file.name} go to the default queue")
 
     # What is left.
 
     def clean(self) -> None:
         """No job, queue or flavor: the next test finds all of the cluster free."""
-        self.kubectl("delete", "jobs", "--all", "-A", "--cascade=foreground", "--timeout=60s")
+        kinds = ",".join(("jobs.batch", *KUBEFLOW))
+        self.kubectl("delete", kinds, "--all", "-A", "--cascade=foreground", "--timeout=60s")
         until(lambda: not self._api.ask("GET", f"{KUEUE}/workloads").body["items"], "no workload is left")
         for kinds in ("localqueues", "clusterqueues", "resourceflavors"):
             # By group: other kinds of these names may be there.
             self.kubectl("delete", f"{kinds}.kueue.x-k8s.io", "--all", "-A", "--timeout=30s")
-
-
-_POD: Final = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
 
 
 def cluster_queue(name: str, flavor: str, gpus: int, **spec: Any) -> Json:

@@ -212,6 +212,10 @@ class JobKind(Protocol):
         """Pods a pod set that will not be needed any more, out of its count in the workload; only what is above 0."""
         ...
 
+    def needs_again(self, job: Json, workload: SeenWorkload) -> bool:
+        """Whether it is to run pods whose quota it has given back: it must ask for them anew."""
+        ...
+
     def is_started(self, job: Json, workload: SeenWorkload) -> bool:
         """Whether its templates carry what a start put there and no stop has taken out."""
         ...
@@ -267,6 +271,9 @@ class KindDefaults:
 
     def defaulted(self, job: Json) -> Json:
         return job
+
+    def needs_again(self, _job: Json, _workload: SeenWorkload) -> bool:
+        return False
 
     def slice_mark(self, job: Json) -> str:
         return str(integer(job, "metadata", "generation", default=0))

@@ -295,6 +295,11 @@ def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> li
 
 def _matched(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
     """There is one workload, and it matches the job."""
+    if context.kind.needs_again(context.job, workload):
+        stopping = _stopping(
+            context, workload, f"The job needs pods again that workload {workload.name} has given back"
+        )
+        return stopping if stopping or not context.kind.is_stopped(context.job) else _withdraw(workload)
     actions = _synchronized(context, workload, prebuilt=prebuilt)
     if any(isinstance(action, DeleteWorkload) for action in actions):
         return actions

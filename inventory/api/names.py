@@ -37,6 +37,9 @@ ABOVE_MIN_REPLICAS: Final = "tessera.dev/above-min-replicas"
 """Of a Workload, written by the controller: it is such a replica, and counts as of the lowest priority there is."""
 FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"
 """The parallelism that a partially admitted Job had, kept to restore it."""
+PLACEMENT: Final = "tessera.dev/placement"
+"""Of a Volcano Job, written by the controller: what its admission puts into the pods of each task. Without it the job
+has no pods that run."""
 
 # -- annotations of queues ---------------------------------------------------------------------------------------------
 QUOTA_SHARES: Final = "tessera.dev/quota-shares"

@@ -1,0 +1,130 @@
+"""What has happened to a Volcano Job, told from its pods as they are, and which policy answers it. Pure.
+
+An event is a state of the pods that no policy has answered yet, so nothing is lost where the controller was away, and
+nothing is answered twice: every answer takes away the pods that it is about, or makes them of an old version.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from controller.objects.meta import Struct
+from controller.volcanojobs.podfacts import PodFacts
+from controller.volcanojobs.spec import NEVER, JobPlan, Policy, Task
+
+POD_FAILED: Final = "PodFailed"
+POD_EVICTED: Final = "PodEvicted"
+POD_PENDING: Final = "PodPending"
+TASK_COMPLETED: Final = "TaskCompleted"
+TASK_FAILED: Final = "TaskFailed"
+JOB_UNKNOWN: Final = "Unknown"
+ANY: Final = "*"
+
+
+class Happened(Struct, frozen=True, kw_only=True):
+    """``index``: the pod's in its task; None where it is about the task, or the job. ``since_s``: None is just now."""
+
+    event: str
+    task: str = ""
+    index: int | None = None
+    exit_code: int = 0
+    since_s: float | None = None
+
+    @property
+    def sentence(self) -> str:
+        what = "the job" if not self.task else f"task {self.task}"
+        what = what if self.index is None else f"pod {self.index} of {what}"
+        return f"{self.event}: {what}" + (f", exit code {self.exit_code}" if self.exit_code else "")
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """An action to be taken, and what it is about: see ``Happened``. ``command``: the Command that says so."""
+
+    action: str
+    event: str
+    message: str
+    task: str = ""
+    index: int | None = None
+    command: str = ""
+
+
+def happened(plan: JobPlan, pods: Iterable[PodFacts], known: dict[str, int], *, ran: bool) -> list[Happened]:
+    """In the order in which it happened. ``pods``: those of the job's version that the controller does not delete.
+
+    ``known``: pods a task when the status was last written. ``ran``: the job had its minimum.
+    """
+    own: dict[str, list[PodFacts]] = {task.name: [] for task in plan.tasks}
+    for pod in sorted(pods, key=lambda pod: pod.index):
+        if pod.task in own:
+            own[pod.task].append(pod)
+    found = [event for task in plan.tasks for event in _of_task(task, own[task.name], known.get(task.name, 0))]
+    every = [pod for listed in own.values() for pod in listed if not pod.is_terminating]
+    if ran and any(pod.phase == "Running" for pod in every) and any(pod.is_unschedulable for pod in every):
+        found.append(Happened(event=JOB_UNKNOWN))
+    return sorted(found, key=lambda event: (event.since_s is None, event.since_s or 0.0))
+
+
+def _of_task(task: Task, pods: list[PodFacts], known: int) -> Iterator[Happened]:
+    for pod in pods:
+        if pod.index >= task.replicas:
+            continue
+        if pod.is_terminating:
+            yield _about(POD_EVICTED, pod, pod.deleted_s)
+        elif pod.phase == "Failed":
+            yield _about(POD_FAILED, pod, pod.finished_s)
+        elif pod.phase == "Pending":
+            yield _about(POD_PENDING, pod, pod.created_s)
+    yield from _lost(task, pods, known)
+    succeeded = [pod for pod in pods if pod.phase == "Succeeded" and not pod.is_terminating]
+    if task.replicas and len(succeeded) >= task.replicas:
+        last = max(pod.finished_s or 0.0 for pod in succeeded)
+        yield Happened(event=TASK_COMPLETED, task=task.name, since_s=last)
+    restarts = sum(pod.restarts for pod in pods if pod.phase in ("Pending", "Running") and not pod.is_terminating)
+    if task.max_retry != NEVER and restarts and restarts >= task.max_retry:
+        yield Happened(event=TASK_FAILED, task=task.name)
+
+
+def _about(event: str, pod: PodFacts, since_s: float | None) -> Happened:
+    code = (pod.exit_code or 0) if event == POD_FAILED else 0
+    return Happened(event=event, task=pod.task, index=pod.index, exit_code=code, since_s=since_s)
+
+
+def _lost(task: Task, pods: list[PodFacts], known: int) -> Iterator[Happened]:
+    """Pods that were there and are not, and were never seen to be deleted."""
+    there = {pod.index for pod in pods}
+    missing = [index for index in range(task.replicas) if index not in there]
+    for index in missing[: max(0, min(known, task.replicas) - len(there))]:
+        yield Happened(event=POD_EVICTED, task=task.name, index=index)
+
+
+def answer(plan: JobPlan, event: Happened) -> Policy | None:
+    """The first policy that matches: the task's before the job's."""
+    task = plan.task(event.task)
+    listed = (*(() if task is None else task.policies), *plan.policies)
+    return next((policy for policy in listed if _matches(policy, event)), None)
+
+
+def _matches(policy: Policy, event: Happened) -> bool:
+    if event.event in policy.events or ANY in policy.events:
+        return event.event != POD_PENDING or policy.delay_s is not None
+    return bool(policy.exit_code) and event.event == POD_FAILED and policy.exit_code == event.exit_code
+
+
+def due(plan: JobPlan, events: Iterable[Happened], now_s: float) -> tuple[Order | None, float | None]:
+    """The first order whose time has come, and when the next one's does."""
+    next_s: float | None = None
+    for event in events:
+        policy = answer(plan, event)
+        if policy is None or policy.action == "SyncJob":
+            continue
+        if policy.delay_s:
+            # What is not seen any more has left the state that the delay is about.
+            at_s = None if event.since_s is None else event.since_s + policy.delay_s
+            if at_s is None:
+                continue
+            if at_s > now_s:
+                next_s = at_s if next_s is None else min(next_s, at_s)
+                continue
+        message = f"{event.sentence}: {policy.action}"
+        order = Order(action=policy.action, event=event.event, message=message, task=event.task, index=event.index)
+        return order, next_s
+    return None, next_s

@@ -1,0 +1,326 @@
+"""The lifecycle of a Volcano Job: the job and its pods as they are, into what its pods and status become. Pure.
+
+Source of phases, actions and their order: volcano-sh/volcano, pkg/controllers/job (state/*, job_controller_actions.go).
+Two things differ from Volcano's controller, each for a job that is queued:
+
+- An eviction takes the pods that run. Those that have finished stay and are not run again, so their quota is free for
+  good, and no retry is spent.
+- A partial restart is written on the pods first (the mark names the retry that it is for), then counted, then carried
+  out. A controller that is killed between any two writes finds all that it needs on the objects.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from controller.objects.meta import Struct
+from controller.objects.volcanojob import JobState, VolcanoCommand, VolcanoJobStatus
+from controller.volcanojobs.events import Order, due, happened
+from controller.volcanojobs.placement import Placement
+from controller.volcanojobs.podfacts import PodFacts
+from controller.volcanojobs.spec import RESTARTS, JobPlan
+from controller.volcanojobs.status import counted, known_pods, moved
+
+FINAL: Final = ("Completed", "Failed", "Terminated")
+KEEPS_FINISHED: Final = (*FINAL, "Aborting", "Aborted", "Completing", "Terminating")
+RUNS: Final = ("Pending", "Running")
+
+_ENDINGS: Final = {"AbortJob": "Aborting", "TerminateJob": "Terminating", "CompleteJob": "Completing"}
+_ENDED: Final = {"Aborting": "Aborted", "Terminating": "Terminated", "Completing": "Completed"}
+_RESUMABLE: Final = ("Aborting", "Aborted")
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """``placed``: None while the job may not run. ``commands``: those about this job, the oldest first."""
+
+    plan: JobPlan
+    status: VolcanoJobStatus
+    pods: tuple[PodFacts, ...] = ()
+    placed: Placement | None = None
+    commands: tuple[VolcanoCommand, ...] = ()
+
+    @property
+    def here(self) -> JobPlan:
+        """The plan with as many pods as were admitted."""
+        if self.placed is None:
+            return self.plan
+        return self.plan.with_replicas({name: _admitted(self, name) for name in self.placed})
+
+
+def _admitted(seen: Seen, name: str) -> int:
+    placed, task = (seen.placed or {})[name], seen.plan.task(name)
+    whole = placed.kept is None and placed.info.count == placed.asked
+    return task.replicas if whole and task is not None else placed.pods
+
+
+class NewPod(Struct, frozen=True, kw_only=True):
+    task: str
+    index: int
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """In the order of the fields: marks, status, deletions, new pods; then ``read``, the Commands to delete.
+
+    ``marks``: the retry that the pod is deleted for, by its name. ``deleted``: names of pods. ``due_s``: when there is
+    something to do without any change. ``expired``: the job's time to live is over.
+    """
+
+    status: VolcanoJobStatus
+    marks: dict[str, int] = msgspec.field(default_factory=dict)
+    deleted: tuple[str, ...] = ()
+    created: tuple[NewPod, ...] = ()
+    read: tuple[VolcanoCommand, ...] = ()
+    due_s: float | None = None
+    expired: bool = False
+    told: tuple[Order, ...] = ()
+
+
+def decide(seen: Seen, now_s: float) -> Decision:
+    status = seen.status if seen.status.state.phase else moved(seen.status, "Pending", now_s)
+    order, read, due_s = _ordered(seen, status, now_s)
+    targets: tuple[PodFacts, ...] = ()
+    if order is not None:
+        status, targets = _obeyed(seen, status, order, now_s)
+    status = _settled(seen, status, targets, now_s)
+    going = tuple(pod for pod in seen.pods if pod in targets or _must_go(seen, status, pod))
+    created = tuple(_new_pods(seen, status))
+    status = counted(status, seen.plan, [pod for pod in seen.pods if pod not in going], going, len(created))
+    due_s, expired = _end(seen, status, due_s, now_s)
+    leaving = [pod for pod in going if not pod.is_terminating]
+    return Decision(
+        status=status,
+        marks={pod.name: status.retry_count for pod in going if pod.marked is None and _is_marked(pod, targets)},
+        deleted=tuple(pod.name for pod in sorted(leaving, key=lambda pod: (pod.task, -pod.index))),
+        created=created,
+        read=read,
+        told=() if order is None else (order,),
+        due_s=due_s,
+        expired=expired,
+    )
+
+
+def _is_marked(pod: PodFacts, targets: tuple[PodFacts, ...]) -> bool:
+    """One that others are deleting already gets the mark only where the deletion answers to it."""
+    return not pod.is_terminating or pod in targets
+
+
+def _end(seen: Seen, status: VolcanoJobStatus, due_s: float | None, now_s: float) -> tuple[float | None, bool]:
+    """When there is something to do, and whether a finished job's time to live is over."""
+    ended = status.state.last_transition_time
+    if status.state.phase not in FINAL:
+        return due_s, False
+    if seen.plan.ttl_s is None or ended is None:
+        return None, False
+    at_s = ended.timestamp() + seen.plan.ttl_s
+    return at_s, at_s <= now_s
+
+
+# -- orders ------------------------------------------------------------------------------------------------------------
+
+
+def _ordered(
+    seen: Seen, status: VolcanoJobStatus, now_s: float
+) -> tuple[Order | None, tuple[VolcanoCommand, ...], float | None]:
+    """What is to be done now, the Commands that have been read, and when a delayed policy is due.
+
+    Commands go first. One that a restart under way keeps waiting is read when that is over.
+    """
+    read = []
+    for command in seen.commands:
+        if status.state.phase == "Restarting":
+            return None, (), None
+        read.append(command)
+        if _is_possible(command.action, status.state.phase):
+            message = command.message or f"Command {command.metadata.name}: {command.action}"
+            name = command.metadata.name
+            return Order(action=command.action, event="CommandIssued", message=message, command=name), tuple(read), None
+    if status.state.phase not in RUNS or seen.placed is None:
+        return None, tuple(read), None
+    pods = [pod for pod in seen.pods if _is_current(pod, status)]
+    events = happened(seen.here, pods, known_pods(seen.status), ran=status.state.phase == "Running")
+    order, due_s = due(seen.here, events, now_s)
+    if order is not None and not _is_possible(order.action, status.state.phase):
+        order = None
+    return order, tuple(read), due_s
+
+
+def _is_possible(action: str, phase: str) -> bool:
+    if action == "ResumeJob":
+        return phase in _RESUMABLE
+    return phase in RUNS and (action in _ENDINGS or action in RESTARTS)
+
+
+def _is_current(pod: PodFacts, status: VolcanoJobStatus) -> bool:
+    """Of the job's version, and not one that the controller itself deletes.
+
+    A mark for a retry that is not counted yet was written just before the controller was killed: it is still to be
+    answered.
+    """
+    return pod.version >= status.version and (pod.marked is None or pod.marked > status.retry_count)
+
+
+def _obeyed(
+    seen: Seen, status: VolcanoJobStatus, order: Order, now_s: float
+) -> tuple[VolcanoJobStatus, tuple[PodFacts, ...]]:
+    """The status after the order, and the pods that a partial restart takes. A restart of all raises the version."""
+    if order.action in _ENDINGS:
+        after = msgspec.structs.replace(status, version=status.version + 1)
+        return moved(after, _ENDINGS[order.action], now_s, order.event, order.message), ()
+    after = msgspec.structs.replace(status, retry_count=status.retry_count + 1)
+    targets: tuple[PodFacts, ...] = ()
+    if order.action in ("RestartJob", "ResumeJob") or not order.task:
+        after = msgspec.structs.replace(after, version=status.version + 1)
+    else:
+        targets = tuple(pod for pod in seen.pods if _is_current(pod, status) and _is_target(seen.plan, order, pod))
+    return moved(after, "Restarting", now_s, order.event, order.message), targets
+
+
+def _is_target(plan: JobPlan, order: Order, pod: PodFacts) -> bool:
+    if pod.task != order.task:
+        return False
+    if order.action == "RestartTask" or order.index is None:
+        return True
+    task = plan.task(order.task)
+    if order.action == "RestartPartition" and task is not None and task.partition_size:
+        return task.partition(pod.index) == task.partition(order.index)
+    return pod.index == order.index
+
+
+# -- phases ------------------------------------------------------------------------------------------------------------
+
+
+def _settled(seen: Seen, status: VolcanoJobStatus, targets: Iterable[PodFacts], now_s: float) -> VolcanoJobStatus:
+    """The status once no phase follows from the last one any more."""
+    for _ in range(len(_ENDED) + len(RUNS) + len(FINAL)):
+        phase, why = _next_phase(seen, status, tuple(targets))
+        if phase == status.state.phase:
+            return status
+        status = moved(status, phase, now_s, "", why)
+    return status
+
+
+def _next_phase(seen: Seen, status: VolcanoJobStatus, targets: tuple[PodFacts, ...]) -> tuple[str, str]:
+    phase = status.state.phase
+    going = [pod for pod in seen.pods if pod in targets or _must_go(seen, status, pod)]
+    staying = [pod for pod in seen.pods if pod not in going and not pod.is_terminating]
+    if phase in _ENDED:
+        alive = any(not pod.is_finished for pod in seen.pods)
+        return (phase, "") if alive else (_ENDED[phase], status.state.message)
+    if phase == "Restarting":
+        if status.retry_count >= seen.plan.max_retry:
+            return "Failed", f"Restarted {status.retry_count} times of at most {seen.plan.max_retry}"
+        if seen.placed is not None and not seen.plan.may_restart:
+            return phase, ""  # what finished pods have given back is not theirs any more: the job queues first
+        left = seen.here.replicas - sum(pod in going or pod.is_terminating for pod in seen.pods)
+        return ("Pending", "") if left >= seen.here.min_available else (phase, "")
+    if phase in RUNS:
+        return _synced(seen, phase, staying)
+    return phase, ""
+
+
+def _synced(seen: Seen, phase: str, pods: list[PodFacts]) -> tuple[str, str]:
+    plan = seen.here
+    count = {name: sum(pod.phase == name for pod in pods) for name in ("Pending", "Running", "Succeeded", "Failed")}
+    finished = count["Succeeded"] + count["Failed"]
+    if phase == "Pending":
+        all_done = 0 < plan.replicas <= finished
+        up = seen.placed is not None and finished + count["Running"] >= plan.min_available
+        return ("Running", "") if all_done or (up and pods) else (phase, "")
+    if not plan.replicas:
+        return phase, ""
+    if plan.min_success is not None and count["Succeeded"] >= plan.min_success:
+        return "Completed", f"{count['Succeeded']} pods have succeeded"
+    if finished >= plan.replicas:
+        return _concluded(plan, pods, count["Succeeded"])
+    if seen.placed is None:
+        return "Pending", "The job is queued"
+    return ("Pending", "") if count["Pending"] > plan.replicas - plan.min_available else (phase, "")
+
+
+def _concluded(plan: JobPlan, pods: list[PodFacts], succeeded: int) -> tuple[str, str]:
+    """Of a job whose pods have all finished."""
+    if plan.task_minimums_count:
+        for task in plan.tasks:
+            own = sum(pod.task == task.name and pod.phase == "Succeeded" for pod in pods)
+            if own < task.minimum:
+                return "Failed", f"{own} pods of task {task.name} have succeeded, expected {task.minimum}"
+    if plan.min_success is not None:
+        return "Failed", f"{succeeded} pods have succeeded, expected {plan.min_success}"
+    if succeeded >= plan.min_available:
+        return "Completed", f"{succeeded} pods have succeeded"
+    return "Failed", f"{succeeded} pods have succeeded, expected {plan.min_available}"
+
+
+# -- pods --------------------------------------------------------------------------------------------------------------
+
+
+def _must_go(seen: Seen, status: VolcanoJobStatus, pod: PodFacts) -> bool:
+    """Whether the controller deletes the pod, or has begun to."""
+    phase = status.state.phase
+    if phase in KEEPS_FINISHED:
+        return not pod.is_finished
+    if pod.version < status.version:
+        return not (pod.is_finished and status.retry_count >= seen.plan.max_retry)
+    if pod.marked is not None and pod.marked <= status.retry_count:
+        return True
+    task = seen.plan.task(pod.task)
+    if task is None or pod.index >= task.replicas:
+        return True
+    return seen.placed is None and not pod.is_finished
+
+
+def _new_pods(seen: Seen, status: VolcanoJobStatus) -> Iterator[NewPod]:
+    """Pods that are missing, of the tasks that need not wait for others. A name is free when its last pod is gone."""
+    if status.state.phase not in RUNS or seen.placed is None:
+        return
+    there = {(pod.task, pod.index) for pod in seen.pods}
+    for task in seen.here.tasks:
+        if not _may_begin(seen, status, task.name):
+            continue
+        for index in range(task.replicas):
+            if (task.name, index) not in there:
+                yield NewPod(task=task.name, index=index)
+
+
+def _may_begin(seen: Seen, status: VolcanoJobStatus, name: str) -> bool:
+    task = seen.here.task(name)
+    if task is None or not task.waits_for:
+        return True
+    ready = (_is_up(seen, status, other) for other in task.waits_for)
+    return any(ready) if task.any_is_enough else all(ready)
+
+
+def _is_up(seen: Seen, status: VolcanoJobStatus, name: str) -> bool:
+    task = seen.here.task(name)
+    if task is None:
+        return False
+    pods = (pod for pod in seen.pods if pod.task == name and _is_current(pod, status) and not pod.is_terminating)
+    up = sum((pod.phase == "Running" and pod.is_ready) or pod.phase == "Succeeded" for pod in pods)
+    return up >= task.minimum
+
+
+# -- invariants --------------------------------------------------------------------------------------------------------
+
+
+def validate(seen: Seen, decision: Decision) -> None:
+    """Recompute what holds of every decision. Raises AssertionError."""
+    status, plan, here = decision.status, seen.plan, seen.here
+    staying = [pod for pod in seen.pods if not pod.is_terminating and pod.name not in decision.deleted]
+    ended = status.state.phase in KEEPS_FINISHED
+    for task in plan.tasks:
+        admitted = here.task(task.name)
+        new = [pod.index for pod in decision.created if pod.task == task.name]
+        indexes = [pod.index for pod in staying if pod.task == task.name and not ended] + new
+        assert len(set(indexes)) == len(indexes), f"two pods of one index in task {task.name}"
+        assert all(index < task.replicas for index in indexes), f"a pod beyond the replicas of task {task.name}"
+        assert not new or (admitted is not None and max(new) < admitted.replicas), f"{task.name}: more than admitted"
+    alive = [pod for pod in staying if not pod.is_finished]
+    assert not [pod for pod in alive if pod.version < status.version], "a pod of an old version is alive"
+    assert seen.placed is not None or not (alive or decision.created), "a pod runs although the job is queued"
+    assert status.state.phase not in FINAL or not (alive or decision.created), "a pod runs although the job has ended"
+    counts = (status.pending, status.running, status.succeeded, status.failed, status.unknown, status.terminating)
+    assert sum(counts) == len(seen.pods) + len(decision.created), "the status counts other pods than there are"
+    assert status.retry_count <= max(1, plan.max_retry), "more retries than allowed"
+    assert status.version >= seen.status.version, "the version went back"
+    assert status.state != JobState(), "a job without a phase"

@@ -1,0 +1,292 @@
+import copy
+from typing import Any
+
+import pytest
+
+from tests.support.controller.volcanoworld import VolcanoWorld, policy, task
+
+TWO = (task("master", 1), task("worker", 2))
+
+
+def world(*policies: dict[str, Any], **spec: Any) -> VolcanoWorld:
+    return VolcanoWorld(*TWO, policies=list(policies), **spec)
+
+
+def test_a_job_has_no_pods_before_it_is_admitted() -> None:
+    waiting = world().settle()
+    assert (waiting.phase, waiting.pods) == ("Pending", {})
+
+
+def test_pods_are_counted_in_the_status_before_they_are_made() -> None:
+    new = world().settle()
+    new.start()
+    assert new.status.pending == 3
+    again = world().settle()
+    again.placed = new.placed
+    again.step(only=1)
+    assert (again.status.pending, again.pods) == (3, {})
+
+
+def test_a_job_runs_with_its_minimum_and_completes_with_its_last_pod() -> None:
+    job = world().run()
+    assert (job.phase, job.status.running, job.status.min_available) == ("Running", 3, 3)
+    assert job.status.task_status_count["worker"].phase == {"Running": 2}
+    job.now_s += 90
+    for name in list(job.pods):
+        job.becomes(name, "Succeeded")
+    job.settle()
+    assert job.phases == ["Pending", "Running", "Completed"]
+    assert job.status.running_duration == "1m30s"
+
+
+@pytest.mark.parametrize(
+    ("spec", "succeeded", "phase"),
+    [
+        ({}, ("master-0", "worker-0"), "Failed"),
+        ({"minAvailable": 2}, ("master-0", "worker-0"), "Completed"),
+        ({"minAvailable": 2}, ("master-0",), "Failed"),
+        ({"minSuccess": 1}, ("master-0",), "Completed"),
+        ({"minSuccess": 3, "minAvailable": 1}, ("master-0", "worker-0"), "Failed"),
+    ],
+)
+def test_what_a_job_ends_as_follows_from_its_minimums(
+    spec: dict[str, Any], succeeded: tuple[str, ...], phase: str
+) -> None:
+    job = world(**spec).run()
+    for name in list(job.pods):
+        if name.removeprefix("train-") in succeeded:
+            job.becomes(name, "Succeeded")
+        else:
+            job.fail(name)
+    assert job.settle().phase == phase
+
+
+def test_a_tasks_minimum_counts_where_the_jobs_is_at_least_their_sum() -> None:
+    tasks = (task("master", 2, minAvailable=1), task("worker", 2, minAvailable=2))
+    for minimum, phase in ((3, "Failed"), (2, "Completed")):
+        job = VolcanoWorld(*tasks, minAvailable=minimum).run()
+        for name in ("train-master-0", "train-master-1", "train-worker-0"):
+            job.becomes(name, "Succeeded")
+        assert job.fail("train-worker-1").settle().phase == phase
+
+
+def test_a_job_is_pending_again_when_too_many_pods_wait() -> None:
+    job = world(minAvailable=2).run()
+    job.becomes("train-worker-0", "Pending").settle()
+    assert job.phase == "Running"
+    job.becomes("train-worker-1", "Pending").settle()
+    assert job.phase == "Pending"
+
+
+@pytest.mark.parametrize(
+    ("action", "through", "phase"),
+    [
+        ("AbortJob", "Aborting", "Aborted"),
+        ("TerminateJob", "Terminating", "Terminated"),
+        ("CompleteJob", "Completing", "Completed"),
+    ],
+)
+def test_an_ending_deletes_what_has_not_finished_and_waits_for_it(action: str, through: str, phase: str) -> None:
+    job = world(policy(action, "PodFailed")).run()
+    job.becomes("train-master-0", "Succeeded").fail("train-worker-0").settle()
+    assert job.phase == through
+    assert job.status.terminating == 1
+    assert job.finish().phase == phase
+    assert sorted(job.pods) == ["train-master-0", "train-worker-0"]
+    assert (job.status.succeeded, job.status.failed, job.status.retry_count) == (1, 1, 0)
+
+
+def test_restartjob_begins_anew_with_all_pods_of_a_new_version() -> None:
+    job = world(policy("RestartJob", "PodFailed")).run()
+    job.becomes("train-master-0", "Succeeded").fail("train-worker-1").settle()
+    assert (job.phase, job.status.version, job.status.retry_count) == ("Restarting", 1, 1)
+    job.finish()
+    assert job.phase == "Pending"
+    assert [pod.version for pod in job.pods.values()] == [1, 1, 1]
+    assert job.phases == ["Pending", "Running", "Restarting", "Pending"]
+
+
+def test_the_last_permitted_retry_fails_and_keeps_finished_pods_as_evidence() -> None:
+    job = world(policy("RestartJob", "PodFailed"), maxRetry=2).run()
+    job.fail("train-worker-1").finish()
+    job.run().becomes("train-master-0", "Succeeded").fail("train-worker-1").finish()
+    assert (job.phase, job.status.retry_count) == ("Failed", 2)
+    assert sorted(job.pods) == ["train-master-0", "train-worker-1"]
+
+
+@pytest.mark.parametrize(
+    ("action", "gone"),
+    [
+        ("RestartPod", ["train-worker-3"]),
+        ("RestartPartition", ["train-worker-2", "train-worker-3"]),
+        ("RestartTask", ["train-worker-0", "train-worker-1", "train-worker-2", "train-worker-3"]),
+    ],
+)
+def test_a_partial_restart_takes_its_pods_and_no_others(action: str, gone: list[str]) -> None:
+    split = {"partitionPolicy": {"totalPartitions": 2, "partitionSize": 2}}
+    job = VolcanoWorld(task("master", 1), task("worker", 4, policies=[policy(action, "PodFailed")], **split)).run()
+    before = {name: pod.uid for name, pod in job.pods.items()}
+    job.fail("train-worker-3").finish()
+    assert sorted(name for name, pod in job.pods.items() if pod.uid != before[name]) == gone
+    assert (job.status.retry_count, job.status.version, job.phase) == (1, 0, "Pending")
+
+
+@pytest.mark.parametrize("action", ["RestartJob", "RestartTask", "RestartPod"])
+def test_a_controller_killed_between_any_two_writes_counts_a_restart_once(action: str) -> None:
+    failed = world(policy(action, "PodFailed")).run().fail("train-worker-0")
+    whole = copy.deepcopy(failed).finish()
+    for writes in range(1, 12):
+        job = copy.deepcopy(failed)
+        job.step(only=writes)
+        job.finish()
+        assert (job.status.retry_count, job.status.version) == (1, whole.status.version)
+        assert (sorted(job.pods), job.phase) == (sorted(whole.pods), whole.phase)
+
+
+def test_a_pod_that_others_delete_is_evicted_however_it_went() -> None:
+    for vanish in (False, True):
+        job = world(policy("RestartTask", "PodEvicted")).run()
+        (job.vanish if vanish else job.delete)("train-worker-0")
+        job.settle()
+        assert job.status.retry_count == 1
+        assert ("Restarting" in job.phases, job.status.version) == (True, 0)
+        assert len(job.finish().pods) == 3
+
+
+def test_an_eviction_of_the_queue_spends_no_retry_and_keeps_what_has_finished() -> None:
+    job = world(policy("RestartJob", "PodEvicted", "PodFailed"), policy("CompleteJob", "TaskCompleted")).run()
+    job.becomes("train-worker-0", "Succeeded").settle()
+    job.placed = None
+    job.settle()
+    assert job.phase == "Pending"
+    assert {pod.name: pod.marked for pod in job.pods.values() if pod.is_terminating} == {
+        "train-master-0": 0,
+        "train-worker-1": 0,
+    }
+    assert sorted(job.finish().pods) == ["train-worker-0"]
+    assert job.status.terminating + job.status.running + job.status.pending == 0
+    job.run()
+    assert (job.phase, job.status.retry_count, job.status.version) == ("Running", 0, 0)
+    assert len(job.pods) == 3
+
+
+def test_the_first_policy_that_matches_wins_and_a_tasks_before_the_jobs() -> None:
+    own = [policy("RestartTask", exitCode=3), policy("CompleteJob", "PodFailed")]
+    tasks = (task("master", 1), task("worker", 2, policies=own))
+    cases = {
+        ("train-worker-0", 3): "Restarting",
+        ("train-worker-0", 4): "Completing",
+        ("train-master-0", 3): "Aborting",
+    }
+    for (name, code), phase in cases.items():
+        job = VolcanoWorld(*tasks, policies=[policy("AbortJob", "*"), policy("TerminateJob", exitCode=3)]).run()
+        assert job.fail(name, code).settle().phases[2] == phase
+
+
+def test_a_delayed_action_is_dropped_where_the_pod_leaves_the_state() -> None:
+    job = world(policy("AbortJob", "PodPending", timeout="1m")).start()
+    assert job.decide().due_s == job.now_s + 60
+    job.now_s += 59
+    job.settle()
+    for name in list(job.pods):
+        job.becomes(name, "Running")
+    job.now_s += 10
+    assert job.settle().phase == "Running"
+    late = world(policy("AbortJob", "PodPending", timeout="1m")).start()
+    late.now_s += 60
+    assert late.settle().phase == "Aborting"
+
+
+def test_podpending_without_a_timeout_says_nothing() -> None:
+    assert world(policy("AbortJob", "PodPending"), policy("AbortJob", "*")).start().phase == "Pending"
+
+
+def test_a_completed_task_and_one_that_restarts_too_often_are_events() -> None:
+    done = world(policy("CompleteJob", "TaskCompleted")).run()
+    done.becomes("train-worker-0", "Succeeded").settle()
+    assert done.phase == "Running"
+    assert done.becomes("train-worker-1", "Succeeded").settle().phase == "Completing"
+    worn = world(policy("TerminateJob", "TaskFailed")).run()
+    worn.becomes("train-worker-0", "Running", restarts=2).settle()
+    assert worn.phase == "Running"
+    assert worn.becomes("train-worker-1", "Running", restarts=1).settle().phase == "Terminating"
+
+
+def test_a_running_job_with_a_pod_that_cannot_be_scheduled_is_unknown() -> None:
+    job = world(policy("RestartJob", "Unknown")).start()
+    job.becomes("train-master-0", "Running").becomes("train-worker-0", "Pending", is_unschedulable=True).settle()
+    assert job.status.retry_count == 0
+    job.run().becomes("train-worker-0", "Pending", is_unschedulable=True).settle()
+    assert job.status.retry_count == 1
+
+
+def test_tasks_wait_for_those_that_they_depend_on() -> None:
+    tasks = (
+        task("ps", 2, minAvailable=1),
+        task("cache", 1),
+        task("both", 1, dependsOn={"name": ["ps", "cache"]}),
+        task("either", 1, dependsOn={"name": ["ps", "cache"], "iteration": "any"}),
+    )
+    job = VolcanoWorld(*tasks).start()
+    assert sorted(job.pods) == ["train-cache-0", "train-ps-0", "train-ps-1"]
+    job.becomes("train-ps-0", "Running", is_ready=False).settle()
+    assert len(job.pods) == 3
+    job.becomes("train-ps-0", "Running").settle()
+    assert sorted(job.pods)[1:2] == ["train-either-0"]
+    job.becomes("train-cache-0", "Succeeded").settle()
+    assert len(job.pods) == 5
+
+
+def test_a_command_is_read_once_and_an_aborted_job_can_be_resumed() -> None:
+    job = world(policy("RestartJob", "PodFailed")).run().command("AbortJob").settle()
+    assert (job.phase, job.commands) == ("Aborting", [])
+    assert job.command("RestartJob").finish().phase == "Aborted"
+    assert job.commands == []
+    job.placed = None
+    job.command("ResumeJob").finish()
+    assert (job.phase, job.status.retry_count, job.pods) == ("Pending", 1, {})
+    assert job.run().phase == "Running"
+
+
+def test_a_command_waits_for_a_restart_under_way() -> None:
+    job = world(policy("RestartJob", "PodFailed")).run().fail("train-master-0").settle().command("TerminateJob")
+    assert job.settle().phase == "Restarting"
+    assert len(job.commands) == 1
+    assert job.finish().phase == "Terminated"
+
+
+def test_a_job_whose_pods_gave_their_quota_back_queues_before_it_runs_them_again() -> None:
+    job = world().run().becomes("train-worker-0", "Succeeded").settle().command("RestartJob").finish()
+    assert (job.phase, job.pods) == ("Restarting", {})
+    job.placed = None
+    assert job.finish().phase == "Pending"
+
+
+def test_the_pods_with_the_highest_index_go_first() -> None:
+    job = VolcanoWorld(task("worker", 4), policies=[policy("RestartJob", "*")]).run().scale("worker", 2)
+    assert job.decide().deleted == ("train-worker-3", "train-worker-2")
+    job.finish()
+    assert (sorted(job.pods), job.phase, job.status.retry_count) == (["train-worker-0", "train-worker-1"], "Running", 0)
+
+
+def test_a_job_admitted_with_fewer_pods_runs_and_completes_with_those() -> None:
+    job = VolcanoWorld(task("worker", 4), minAvailable=1).run(worker=2)
+    assert (sorted(job.pods), job.phase) == (["train-worker-0", "train-worker-1"], "Running")
+    for name in list(job.pods):
+        job.becomes(name, "Succeeded")
+    assert job.settle().phase == "Completed"
+
+
+def test_a_finished_job_is_deleted_when_its_time_is_over_and_an_aborted_one_is_not() -> None:
+    job = world(ttlSecondsAfterFinished=30).run()
+    for name in list(job.pods):
+        job.becomes(name, "Succeeded")
+    assert job.settle().decide().due_s == job.now_s + 30
+    assert not job.expired
+    job.now_s += 30
+    job.step()
+    assert job.expired
+    aborted = world(ttlSecondsAfterFinished=30).run().command("AbortJob").finish()
+    aborted.now_s += 100
+    assert aborted.settle().phase == "Aborted"
+    assert not aborted.expired

@@ -63,10 +63,10 @@ mutants: setup ## plants COUNT (100) mistakes drawn by SEED (1), ROOM=engine: on
 	@echo "mutants: $(or $(COUNT),100) planted mistakes, seed $(or $(SEED),1)"
 	@$(BIN)/python -m hack.mutants --count $(or $(COUNT),100) --seed $(or $(SEED),1) $(if $(ROOM),--room $(ROOM))
 
-conformance: setup ## other systems' own cases (../shared or TESSERA_SHARED; CORPUS=folder: that one's Kueue cases)
+conformance: setup ## other systems' own cases (../shared or TESSERA_SHARED; CORPUS=folder: that one's)
 ifdef CORPUS
-	@echo "conformance: Kueue's cases in $(CORPUS)"
-	@TESSERA_CORPUS="$(CORPUS)" $(BIN)/pytest -q -m conformance tests/conformance/kueue tests/conformance/kueuejobs
+	@echo "conformance: cases in $(CORPUS)"
+	@TESSERA_CORPUS="$(CORPUS)" $(BIN)/pytest -q -m conformance tests/conformance/kueue tests/conformance/kueuejobs tests/conformance/kai/test_cases.py
 else
 	@if [ -d "$(SHARED_CORPUS)" ]; then \
 	  echo "conformance: other systems' cases in $(SHARED_CORPUS)"; \

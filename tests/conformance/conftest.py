@@ -8,9 +8,9 @@ import pytest
 from tests.conformance import replay
 from tests.conformance.kueue import suites as scheduling
 from tests.conformance.kueuejobs import suites as jobs
-from tests.conformance.replay import JOBS, RANDOM, Case
+from tests.conformance.replay import JOBS, KAI, RANDOM, Case
 
-_WHAT: Final = {RANDOM: "random worlds", JOBS: "job cases", "": "cases"}
+_WHAT: Final = {KAI: "cases of KAI", RANDOM: "random worlds", JOBS: "job cases", "": "cases"}
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -31,8 +31,8 @@ def summary(everything: list[Case]) -> list[str]:
         own = [case for case in everything if case.corpus == JOBS]
         lines.append(f"conformance: {_counted(own, jobs.is_out_of_scope)} are out of scope: {', '.join(jobs.SCOPE)}")
         lines.append(f"conformance: {_counted(own, jobs.is_missing)} are not replayed yet")
-    if there - {JOBS}:
-        without = sum(case.corpus != JOBS and not scheduling.in_force(case) for case in everything)
+    if there - {JOBS, KAI}:
+        without = sum(case.corpus not in (JOBS, KAI) and not scheduling.in_force(case) for case in everything)
         lines.append(f"conformance: {without} not yet in force: no runner")
     for name in sorted(there, key=list(_WHAT).index):
         tally = replay.TALLIES.get(name, replay.Tally())

@@ -1,11 +1,12 @@
-"""Kueue's own cases through our code: reading a case, running it, and comparing what it wants with what came out.
+"""Other systems' own cases through our code: reading a case, running it, comparing what it wants with what came out.
 
 Data flows ``cases(suite)`` -> the suite's runner, which builds objects, calls our code and compares -> the first
 difference, or None. A runner registers itself with ``@runner("suite-name")`` in a module that the layout's
 ``suites.RUNNER_MODULES`` names. A runner never looks at a case's name.
 
-There are two layouts: the scheduler's cases (``tests/conformance/kueue``) and those of job kinds
-(``tests/conformance/kueuejobs``), whose suites begin with ``jobs-``.
+There are three layouts: Kueue's scheduler cases (``tests/conformance/kueue``), those of its job kinds
+(``tests/conformance/kueuejobs``), whose suites begin with ``jobs-``, and KAI's tables (``tests/conformance/kai``),
+whose suites begin with ``integration_`` or ``unit_``; the input of one of these is the whole file.
 """
 
 import json
@@ -33,7 +34,7 @@ class Case:
     expect: Mapping[str, Any]
     tags: tuple[str, ...] = ()
     corpus: str = ""
-    """Empty for the scheduler's cases, else ``kueue-random`` or ``kueue-jobs``."""
+    """Empty for the scheduler's cases, else ``kueue-random``, ``kueue-jobs`` or ``kai``."""
     compare: str = ""
     """What the case looks at and what it ignores, in words."""
 
@@ -68,6 +69,8 @@ class Tally:
 RANDOM: Final = "kueue-random"
 JOBS: Final = "kueue-jobs"
 JOBS_PREFIX: Final = "jobs-"
+KAI: Final = "kai"
+KAI_PREFIXES: Final = ("integration_", "unit_")
 TALLIES: dict[str, Tally] = {}
 """By corpus; a case that was run has counted itself here."""
 Runner = Callable[[Case], Difference | None]
@@ -95,12 +98,20 @@ def roots() -> dict[str, Path]:
     given = os.environ.get("TESSERA_CORPUS")
     if given:
         return {"": Path(given)}
-    return {"": corpus.folder("kueue"), RANDOM: corpus.folder(RANDOM), JOBS: corpus.folder(JOBS)}
+    return {
+        "": corpus.folder("kueue"),
+        RANDOM: corpus.folder(RANDOM),
+        JOBS: corpus.folder(JOBS),
+        KAI: corpus.folder(KAI),
+    }
 
 
 def cases(root: Path, suite: str, name: str = "") -> Iterator[Case]:
     for file in sorted((root / suite).glob("*.json")):
         data = json.loads(file.read_text(encoding="utf-8"))
+        if suite.startswith(KAI_PREFIXES):
+            yield Case(suite, file.stem, "", input=data, expect=data["expected"], corpus=KAI)
+            continue
         yield Case(
             suite=suite,
             slug=file.stem,

@@ -3,6 +3,8 @@
 Source: the queue order of KAI Scheduler's proportion plugin; the first difference decides.
 """
 
+import math
+
 from controller.engine.proportion.queues import Amounts, QueueShare, added, dominant, subtracted, within
 
 OrderKey = tuple[bool, bool, int, bool, float, float, float, float, str]
@@ -30,8 +32,8 @@ def order_key(
     then = added(has, next_job)
     over_share = all(has.get(resource, 0.0) > share for resource, share in queue.fair_share.items())
     uses_without_share = any(amount > 0.0 and queue.allocatable(resource) == 0.0 for resource, amount in then.items())
-    share = {resource: min(queue.allocatable(resource), amount) for resource, amount in total.items()}
-    parts = [share[resource] / amount for resource, amount in total.items() if amount > 0.0]
+    shares = ((queue.allocatable(resource), amount) for resource, amount in total.items())
+    parts = [share / amount for share, amount in shares if amount > 0.0 and not math.isinf(share)]
     return (
         over_share,
         not within(then, queue.quota),

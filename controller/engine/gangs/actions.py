@@ -1,0 +1,140 @@
+"""The actions of a cycle, in this order: allocate, consolidation, reclaim, preempt, staleness.
+
+Source: the actions of KAI Scheduler, ordered by how much they disturb.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from controller.engine.gangs.gang import ACTIVE, GPU, Gang, Phase
+from controller.engine.gangs.machine import When
+from controller.engine.gangs.ordering import GangOrder
+from controller.engine.gangs.placing import place_gang
+from controller.engine.gangs.search import Search, Steps
+from controller.engine.gangs.session import Session
+from controller.engine.proportion.division import QueueName
+from controller.engine.proportion.limits import OverReason, over
+from controller.engine.proportion.queues import Amounts
+from controller.engine.proportion.reclaim import is_reclaimable, may_reclaim
+
+Action = Callable[[Session], None]
+
+
+def allocate(session: Session) -> None:
+    """Gangs get what is free or being released: their minimums first, then a task a turn."""
+    order = GangOrder(session, _pending(session))
+    machines = list(session.machines.values())
+    while (gang := order.pop()) is not None:
+        if not place_gang(session, gang, gang.next_tasks(), machines, waits=False):
+            continue
+        if gang.waits_for_release():
+            session.wait_for_release(gang)
+        elif gang.next_tasks():
+            order.push(gang)
+
+
+def consolidation(session: Session) -> None:
+    """Running gangs move, each to a place found in the same trial, so that a pending one fits."""
+    for gang in _in_order(session, (gang for gang in _pending(session) if gang.preemptible)):
+        need = session.charged_together(gang.next_tasks()).get(GPU, 0.0)
+        if need <= _free_gpus(session):
+            others = _all_but(session, gang)
+            Search(session, others, _all_moved, session.limits.consolidation_victims).solve(gang)
+
+
+def reclaim(session: Session) -> None:
+    """A queue below its fair share takes back from others."""
+    for gang in _in_order(session, _pending(session)):
+        need = session.charged_together(gang.next_tasks())
+        if not may_reclaim(session.tree[gang.queue], need, preemptible=gang.preemptible):
+            continue
+        Search(session, _of_other_queues(session, gang), _reclaims(session, gang, need)).solve(gang)
+
+
+def preempt(session: Session) -> None:
+    """A gang takes from those of lower priority in its own queue."""
+    for gang in _in_order(session, _pending(session)):
+        need = session.charged_together(gang.next_tasks())
+        refused = over(session.path(gang.queue), need, preemptible=gang.preemptible)
+        if refused is not None and refused[0] is OverReason.NON_PREEMPTIBLE_OVER_QUOTA:
+            continue
+        Search(session, _of_lower_priority(session, gang), lambda _steps: True).solve(gang)
+
+
+def staleness(session: Session) -> None:
+    """A gang that has run below a minimum for too long is evicted as a whole."""
+    if session.limits.staleness_s < 0.0:
+        return
+    for gang in session.gangs.values():
+        active = gang.in_phase(ACTIVE)
+        if active and not gang.is_satisfied and gang.stale_s >= session.limits.staleness_s and not _has_succeeded(gang):
+            for task in active:
+                session.evict(task)
+
+
+ACTIONS: Mapping[str, Action] = {
+    "allocate": allocate,
+    "consolidation": consolidation,
+    "reclaim": reclaim,
+    "preempt": preempt,
+    "stalegangeviction": staleness,
+}
+
+
+def _pending(session: Session) -> list[Gang]:
+    return [gang for gang in session.gangs.values() if gang.is_ready and gang.next_tasks()]
+
+
+def _in_order(session: Session, gangs: Iterable[Gang]) -> Iterable[Gang]:
+    order = GangOrder(session, gangs)
+    while (gang := order.pop()) is not None:
+        yield gang
+
+
+def _victims(session: Session) -> list[Gang]:
+    return [gang for gang in session.gangs.values() if gang.preemptible and gang.in_phase(ACTIVE)]
+
+
+def _of_other_queues(session: Session, reclaimer: Gang) -> Callable[[], Iterable[Gang]]:
+    return lambda: (gang for gang in _victims(session) if gang.queue != reclaimer.queue)
+
+
+def _of_lower_priority(session: Session, preemptor: Gang) -> Callable[[], Iterable[Gang]]:
+    return lambda: (
+        gang for gang in _victims(session) if gang.queue == preemptor.queue and gang.priority < preemptor.priority
+    )
+
+
+def _reclaims(session: Session, gang: Gang, need: Amounts) -> Callable[[Steps], bool]:
+    """Victims that got other places are none."""
+    before = session.before()
+
+    def allows(steps: Steps) -> bool:
+        victims: dict[QueueName, list[Amounts]] = {}
+        for step in steps:
+            lost = [task for task in step.tasks if task.phase is Phase.RELEASING]
+            if lost:
+                victims.setdefault(step.gang.queue, []).append(session.charged_together(lost))
+        return is_reclaimable(
+            before, gang.queue, need, victims, preemptible=gang.preemptible, saturation=session.limits.saturation
+        )
+
+    return allows
+
+
+def _all_moved(steps: Steps) -> bool:
+    return all(task.phase is not Phase.RELEASING for step in steps for task in step.tasks)
+
+
+def _all_but(session: Session, gang: Gang) -> Callable[[], Iterable[Gang]]:
+    return lambda: (other for other in _victims(session) if other.name != gang.name)
+
+
+def _free_gpus(session: Session) -> float:
+    """Whole ones, and what is left of those that are shared."""
+    rooms = [(machine.room(When.LATER), machine.gpu_memory_mib) for machine in session.machines.values()]
+    whole = sum(room.amounts.get(GPU, 0.0) for room, _ in rooms)
+    return whole + sum(free / memory_mib for room, memory_mib in rooms for free in room.groups.values())
+
+
+def _has_succeeded(gang: Gang) -> bool:
+    return any(task.phase is Phase.SUCCEEDED for task in gang.tasks())

@@ -1,0 +1,238 @@
+"""Gangs: tasks that start together, in pod sets, pod sets in a tree of groups, each with its own minimum.
+
+Source: PodGroup of scheduling.run.ai/v2alpha2 and its subgroups. A pod set below its minimum is not started at all;
+what it has above its minimum joins and leaves task by task.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+from controller.engine.model.resources import ResourceName
+from controller.engine.proportion.division import QueueName
+from controller.engine.proportion.queues import Amounts
+
+GangName = NewType("GangName", str)
+TaskName = NewType("TaskName", str)
+NodeName = NewType("NodeName", str)
+GpuGroup = NewType("GpuGroup", str)
+"""One GPU of a node that is shared; its tasks name it."""
+
+CPU, MEMORY, GPU = ResourceName("cpu"), ResourceName("memory"), ResourceName("gpu")
+
+
+class Phase(StrEnum):
+    """Where a task is. ALLOCATED was decided in this session, RUNNING before; PIPELINED waits for what is released."""
+
+    PENDING = "Pending"
+    GATED = "Gated"
+    ALLOCATED = "Allocated"
+    RUNNING = "Running"
+    PIPELINED = "Pipelined"
+    RELEASING = "Releasing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+ACTIVE = frozenset({Phase.ALLOCATED, Phase.RUNNING})
+USED = ACTIVE | {Phase.PIPELINED}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a task asks for. ``gpus`` are whole ones. ``portion`` (between 0 and 1) or ``gpu_memory_mib`` is asked of
+    each of ``shared_gpus`` GPUs. ``counted`` are resources by count, MIG instances among them, by their full names.
+    """
+
+    cpu_milli: float = 0.0
+    memory_bytes: float = 0.0
+    gpus: int = 0
+    shared_gpus: int = 0
+    portion: float = 0.0
+    gpu_memory_mib: int = 0
+    counted: Mapping[ResourceName, int] = field(default_factory=dict)
+
+    @property
+    def is_shared(self) -> bool:
+        return self.shared_gpus > 0
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.gpus > 0 or self.is_shared or any(mig_slices(name) for name in self.counted)
+
+    def memory_on_mib(self, node_gpu_memory_mib: int) -> int:
+        """Of each shared GPU of a node whose GPUs have so much."""
+        return self.gpu_memory_mib or int(self.portion * node_gpu_memory_mib)
+
+    def charged(self, node_gpu_memory_mib: int) -> Amounts:
+        """What its queue is charged: a MIG instance counts as its compute slices, memory as the part of a GPU."""
+        portion = self.portion or (self.gpu_memory_mib / node_gpu_memory_mib if node_gpu_memory_mib else 0.0)
+        slices = sum(mig_slices(name) * count for name, count in self.counted.items())
+        return {
+            CPU: self.cpu_milli,
+            MEMORY: self.memory_bytes,
+            GPU: self.gpus + portion * self.shared_gpus + slices,
+        }
+
+
+def mig_slices(name: str) -> int:
+    """Compute slices of a resource such as nvidia.com/mig-3g.20gb; 0 for any other."""
+    _, is_mig, profile = name.partition("/mig-")
+    slices = profile.partition("g.")[0]
+    return int(slices) if is_mig and slices.isdecimal() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyConstraint:
+    """``levels`` are the node labels of the topology, outermost first; a level is one of them, or empty."""
+
+    levels: tuple[str, ...]
+    required: str = ""
+    preferred: str = ""
+
+
+@dataclass(slots=True)
+class Task:
+    """A pod. Its session alone changes ``phase``, ``node`` and ``groups``; a task has a node in every phase but
+    PENDING, GATED, SUCCEEDED and FAILED, and ``groups`` where it shares GPUs there.
+    """
+
+    name: TaskName
+    gang: GangName
+    pod_set: str
+    request: Request
+    phase: Phase = Phase.PENDING
+    node: NodeName | None = None
+    groups: tuple[GpuGroup, ...] = ()
+    priority: int = 0
+    node_kinds: frozenset[NodeName] | None = None
+    """Nodes that its own rules (selector, affinity) let it run on; None: all."""
+
+
+def is_pending(task: Task) -> bool:
+    return task.phase is Phase.PENDING
+
+
+@dataclass(slots=True)
+class PodSet:
+    name: str
+    minimum: int
+    tasks: list[Task] = field(default_factory=list)
+    constraint: TopologyConstraint | None = None
+
+    def active(self) -> int:
+        return sum(task.phase in ACTIVE for task in self.tasks)
+
+    def used(self) -> int:
+        return sum(task.phase in USED for task in self.tasks)
+
+    def in_order(self, wanted: Callable[[Task], bool]) -> list[Task]:
+        """By the tasks' priority, then by name: numbers in names count as numbers."""
+        return sorted(filter(wanted, self.tasks), key=_task_key)
+
+
+@dataclass(slots=True)
+class Group:
+    """A node of the tree: groups below it, or pod sets."""
+
+    name: str = ""
+    groups: list["Group"] = field(default_factory=list)
+    pod_sets: list[PodSet] = field(default_factory=list)
+    constraint: TopologyConstraint | None = None
+
+    def all_pod_sets(self) -> Iterator[PodSet]:
+        for group in self.groups:
+            yield from group.all_pod_sets()
+        yield from self.pod_sets
+
+
+@dataclass(slots=True)
+class Gang:
+    """``created`` in seconds orders gangs of one priority; ``stale_s`` is how long it has run below its minimum."""
+
+    name: GangName
+    queue: QueueName
+    priority: int
+    preemptible: bool
+    created: float
+    root: Group
+    stale_s: float = 0.0
+    pod_sets: dict[str, PodSet] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pod_sets = {pod_set.name: pod_set for pod_set in self.root.all_pod_sets()}
+
+    def tasks(self) -> Iterator[Task]:
+        for pod_set in self.pod_sets.values():
+            yield from pod_set.tasks
+
+    def in_phase(self, phases: frozenset[Phase]) -> list[Task]:
+        return [task for task in self.tasks() if task.phase in phases]
+
+    @property
+    def is_ready(self) -> bool:
+        """Enough of its tasks exist, and may be started, for every minimum."""
+        startable = USED | {Phase.PENDING, Phase.RELEASING}
+        return all(
+            sum(task.phase in startable for task in pod_set.tasks) >= pod_set.minimum
+            for pod_set in self.pod_sets.values()
+        )
+
+    @property
+    def is_satisfied(self) -> bool:
+        return all(pod_set.used() >= pod_set.minimum for pod_set in self.pod_sets.values())
+
+    def elasticity(self, without: AbstractSet[TaskName] = frozenset()) -> int:
+        """-1 below a minimum, 0 at all minimums, 1 above one: in this order gangs of one priority are started."""
+        counts = [
+            (sum(task.phase in USED and task.name not in without for task in pod_set.tasks), pod_set.minimum)
+            for pod_set in self.pod_sets.values()
+        ]
+        if any(used < minimum for used, minimum in counts):
+            return -1
+        return 1 if any(used > minimum for used, minimum in counts) else 0
+
+    def waits_for_release(self) -> bool:
+        """A pod set reaches its minimum by pipelined tasks alone: all that it was given waits with them."""
+        return any(
+            pod_set.used() > pod_set.active() and pod_set.active() < pod_set.minimum
+            for pod_set in self.pod_sets.values()
+        )
+
+    def next_tasks(self, startable: Callable[[Task], bool] = is_pending) -> list[Task]:
+        """What is started next: all that its minimums lack, at once; else one task more."""
+        lacking = [pod_set for pod_set in self._pod_sets_in_order() if pod_set.used() < pod_set.minimum]
+        if lacking:
+            return [
+                task for pod_set in lacking for task in pod_set.in_order(startable)[: pod_set.minimum - pod_set.used()]
+            ]
+        for pod_set in self._pod_sets_in_order():
+            if more := pod_set.in_order(startable):
+                return more[:1]
+        return []
+
+    def next_victims(self, without: AbstractSet[TaskName] = frozenset()) -> list[Task]:
+        """What leaves next, tasks of ``without`` being gone: one task above a minimum, or else the gang as one."""
+        left = {
+            pod_set.name: pod_set.in_order(lambda task: task.phase in ACTIVE and task.name not in without)
+            for pod_set in self._pod_sets_in_order()
+        }
+        for name in reversed(left):
+            if len(left[name]) > self.pod_sets[name].minimum:
+                return left[name][-1:]
+        return [task for tasks in left.values() for task in tasks]
+
+    def _pod_sets_in_order(self) -> list[PodSet]:
+        """Those furthest below their minimum first."""
+
+        def key(pod_set: PodSet) -> tuple[bool, float, str]:
+            used, minimum = pod_set.used(), pod_set.minimum
+            return used >= minimum, used / minimum if minimum else float(used), pod_set.name
+
+        return sorted(self.pod_sets.values(), key=key)
+
+
+def _task_key(task: Task) -> tuple[int, int, str]:
+    return -task.priority, len(task.name), task.name

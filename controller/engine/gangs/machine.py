@@ -1,0 +1,169 @@
+"""One node and what its tasks hold of it, now and once those that leave are gone.
+
+    free now    = allocatable - active - releasing
+    free later  = allocatable - active - pipelined
+
+A shared GPU counts as one whole GPU as long as one of its tasks is on it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from controller.engine.gangs.gang import (
+    CPU,
+    GPU,
+    MEMORY,
+    GpuGroup,
+    NodeName,
+    Phase,
+    Request,
+    Task,
+    TaskName,
+    mig_slices,
+)
+from controller.engine.model.resources import ResourceName
+
+PODS = ResourceName("pods")
+
+
+class Hold(Enum):
+    """How a task holds its part of a node."""
+
+    ACTIVE = "active"
+    RELEASING = "releasing"
+    PIPELINED = "pipelined"
+
+
+class When(Enum):
+    """NOW is what can be bound; LATER, what can be waited for."""
+
+    NOW = (Hold.ACTIVE, Hold.RELEASING)
+    LATER = (Hold.ACTIVE, Hold.PIPELINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    task: Task
+    hold: Hold
+    groups: tuple[GpuGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is free of a node. ``groups``: MiB free of each GPU that is shared."""
+
+    amounts: Mapping[ResourceName, float]
+    groups: Mapping[GpuGroup, int]
+
+    def shortage(self) -> float:
+        """How far the resource that lacks most is below zero; 0 where none is."""
+        return max(0.0, -min(self.amounts.values(), default=0.0), -min(self.groups.values(), default=0))
+
+
+@dataclass(slots=True)
+class Machine:
+    """``whole_gpus_only``: its GPUs are cut into MIG instances, or may be, and are not shared.
+
+    ``held`` has each task at most once a hold; one that moves is RELEASING here and PIPELINED elsewhere.
+    """
+
+    name: NodeName
+    allocatable: Mapping[ResourceName, float]
+    gpu_memory_mib: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    whole_gpus_only: bool = False
+    held: dict[tuple[TaskName, Hold], Held] = field(default_factory=dict)
+    _rooms: dict[When, Room] = field(default_factory=dict)
+    """Derived from ``held``; emptied by every change of it."""
+
+    @property
+    def has_gpus(self) -> bool:
+        return any(amount > 0 for name, amount in self.allocatable.items() if name == GPU or mig_slices(name))
+
+    def put(self, task: Task, hold: Hold, groups: tuple[GpuGroup, ...]) -> None:
+        self.held[task.name, hold] = Held(task, hold, groups)
+        self._rooms.clear()
+
+    def drop(self, task: Task, hold: Hold) -> Held:
+        self._rooms.clear()
+        return self.held.pop((task.name, hold))
+
+    def room(self, when: When) -> Room:
+        if when not in self._rooms:
+            self._rooms[when] = self._room(when)
+        return self._rooms[when]
+
+    def _room(self, when: When) -> Room:
+        free = dict(self.allocatable)
+        groups: dict[GpuGroup, int] = {}
+        for held in self.held.values():
+            if held.hold not in when.value:
+                continue
+            request = held.task.request
+            for name, amount in asked(request).items():
+                free[name] = free.get(name, 0.0) - amount
+            part = request.memory_on_mib(self.gpu_memory_mib)
+            for group in held.groups:
+                groups[group] = groups.get(group, self.gpu_memory_mib) - part
+        free[GPU] = free.get(GPU, 0.0) - len(groups)
+        return Room(free, groups)
+
+    def fits(self, request: Request, when: When) -> bool:
+        """NOW includes LATER: what pipelined tasks wait for is not given away."""
+        whens = (When.LATER,) if when is When.LATER else (When.LATER, When.NOW)
+        for name, amount in asked(request).items():
+            if any(amount > self.room(each).amounts.get(name, 0.0) for each in whens):
+                return False
+        return not request.is_shared or len(self.sharing(request, when)) == request.shared_gpus
+
+    def sharing(self, request: Request, when: When, *, spread: bool = False) -> tuple[GpuGroup | None, ...]:
+        """The GPUs for a request that shares; None is one that nobody shares yet. Shorter than asked for where they do
+        not suffice. The fullest come first; with ``spread`` the emptiest.
+        """
+        part = request.memory_on_mib(self.gpu_memory_mib)
+        if self.whole_gpus_only or self.gpu_memory_mib <= 0 or part > self.gpu_memory_mib:
+            return ()
+        later, now = self.room(When.LATER), self.room(When.NOW)
+        free = dict(later.groups)
+        whole = later.amounts.get(GPU, 0.0)
+        if when is When.NOW:
+            free = {group: min(left, now.groups[group]) for group, left in free.items() if group in now.groups}
+            whole = min(whole, now.amounts.get(GPU, 0.0))
+        chosen: list[GpuGroup | None] = [group for group, left in free.items() if left >= part]
+        chosen.sort(key=lambda group: (free.get(group or GpuGroup(""), 0), group or ""))
+        chosen += [None] * max(0, int(whole))
+        if spread:
+            chosen.reverse()
+        return tuple(chosen[: request.shared_gpus])
+
+    def shares_fitting(self, request: Request) -> bool:
+        """A GPU that is shared already has room for the request."""
+        part = request.memory_on_mib(self.gpu_memory_mib)
+        return any(free >= part for free in self.room(When.LATER).groups.values())
+
+
+def asked(request: Request) -> dict[ResourceName, float]:
+    """What a request takes of a node, shared GPUs apart."""
+    amounts = {CPU: request.cpu_milli, MEMORY: request.memory_bytes, GPU: float(request.gpus)}
+    return {PODS: 1.0, **request.counted} | {name: amount for name, amount in amounts.items() if amount > 0.0}
+
+
+def hold_of(phase: Phase) -> Hold | None:
+    """How a task of the phase holds its node."""
+    if phase in (Phase.ALLOCATED, Phase.RUNNING):
+        return Hold.ACTIVE
+    return {Phase.RELEASING: Hold.RELEASING, Phase.PIPELINED: Hold.PIPELINED}.get(phase)
+
+
+def total(machines: Iterable[Machine]) -> dict[ResourceName, float]:
+    """What all nodes have together, MIG instances as the GPUs that their compute slices count for."""
+    found: dict[ResourceName, float] = {CPU: 0.0, MEMORY: 0.0, GPU: 0.0}
+    for machine in machines:
+        for name, amount in machine.allocatable.items():
+            slices = mig_slices(name)
+            if slices:
+                found[GPU] += amount * slices
+            elif name in found:
+                found[name] += amount
+    return found

@@ -1,0 +1,69 @@
+"""A gang's next tasks on nodes: all of them, or none.
+
+Source: the allocation of gangs in KAI Scheduler: groups, then pod sets, then tasks, each within the nodes that its
+topology leaves it; a set of nodes that does not hold all is undone and the next is tried.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from controller.engine.gangs.domains import NodeSet, node_sets
+from controller.engine.gangs.fitting import fitting
+from controller.engine.gangs.gang import Gang, Group, PodSet, Task
+from controller.engine.gangs.machine import Machine
+from controller.engine.gangs.session import Session
+from controller.engine.proportion.limits import over
+
+
+def place_gang(
+    session: Session, gang: Gang, tasks: Sequence[Task], machines: Sequence[Machine], *, waits: bool
+) -> bool:
+    """Whether the tasks got places. ``waits``: a simulation, in which nothing is bound before its victims are gone."""
+    if not tasks:
+        return False
+    need = session.charged_together(tasks)
+    if over(session.path(gang.queue), need, preemptible=gang.preemptible) is not None:
+        return False
+    return _place_group(session, gang.root, list(tasks), NodeSet(machines, {}), waits=waits)
+
+
+def _place_group(session: Session, group: Group, tasks: Sequence[Task], nodes: NodeSet, *, waits: bool) -> bool:
+    pod_sets = list(group.all_pod_sets())
+    here = _of(tasks, pod_sets)
+    placed = [task for pod_set in pod_sets for task in pod_set.tasks]
+    for chosen in node_sets(session, nodes, group.constraint, here, placed):
+        mark = session.mark()
+        if all(
+            _place_group(session, below, here, chosen, waits=waits)
+            for below in group.groups
+            if _of(here, below.all_pod_sets())
+        ) and all(
+            _place_pod_set(session, pod_set, _of(here, [pod_set]), chosen, waits=waits) for pod_set in group.pod_sets
+        ):
+            return True
+        session.undo(mark)
+    return False
+
+
+def _place_pod_set(session: Session, pod_set: PodSet, tasks: Sequence[Task], nodes: NodeSet, *, waits: bool) -> bool:
+    for chosen in node_sets(session, nodes, pod_set.constraint, tasks, pod_set.tasks):
+        mark = session.mark()
+        if all(_place_task(session, task, chosen, waits=waits) for task in tasks):
+            return True
+        session.undo(mark)
+    return False
+
+
+def _place_task(session: Session, task: Task, nodes: NodeSet, *, waits: bool) -> bool:
+    best = fitting(task, nodes, session.limits)
+    if not best:
+        return False
+    if waits:
+        session.pipeline(task, best[0])
+    else:
+        session.place(task, best[0])
+    return True
+
+
+def _of(tasks: Sequence[Task], pod_sets: Iterable[PodSet]) -> list[Task]:
+    names = {pod_set.name for pod_set in pod_sets}
+    return [task for task in tasks if task.pod_set in names]

@@ -1,0 +1,68 @@
+"""Queues of a tree as they are declared, and the fair shares that follow from what is asked for.
+
+Source: the proportion plugin of KAI Scheduler. Siblings divide what their parent has; those at the top divide what
+there is.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from controller.engine.model.resources import ResourceName
+from controller.engine.proportion.division import Claimant, QueueName, divide
+from controller.engine.proportion.queues import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class GangQueue:
+    """``created`` in seconds. An unlimited quota or limit is ``math.inf``; ``usage`` is past use, in parts of
+    the total.
+    """
+
+    name: QueueName
+    parent: QueueName | None
+    quota: Amounts
+    limit: Amounts
+    weight: Amounts
+    priority: int = 100
+    created: float = 0.0
+    usage: Amounts | None = None
+
+
+def fair_shares(
+    queues: Iterable[GangQueue],
+    total: Amounts,
+    requests: Mapping[QueueName, Amounts],
+    usage_weight: float = 0.0,
+) -> dict[QueueName, dict[ResourceName, float]]:
+    """``requests`` is what runs and what waits in each queue and below it."""
+    below: dict[QueueName | None, list[GangQueue]] = {}
+    queues = list(queues)
+    names = {queue.name for queue in queues}
+    for queue in queues:
+        below.setdefault(queue.parent if queue.parent in names else None, []).append(queue)
+    shares: dict[QueueName, dict[ResourceName, float]] = {queue.name: {} for queue in queues}
+    waiting: list[tuple[QueueName | None, Amounts]] = [(None, total)]
+    while waiting:
+        parent, pool = waiting.pop()
+        siblings = below.get(parent, [])
+        for resource in total:
+            claimants = [_claimant(queue, resource, requests.get(queue.name, {})) for queue in siblings]
+            for name, share in divide(pool.get(resource, 0.0), claimants, usage_weight).shares.items():
+                shares[name][resource] = share
+        waiting += [(queue.name, shares[queue.name]) for queue in siblings]
+    return shares
+
+
+def _claimant(queue: GangQueue, resource: ResourceName, request: Amounts) -> Claimant:
+    return Claimant(
+        queue=queue.name,
+        quota=queue.quota.get(resource, 0.0),
+        limit=queue.limit.get(resource, math.inf),
+        weight=queue.weight.get(resource, 0.0),
+        request=request.get(resource, 0.0),
+        usage=(queue.usage or {}).get(resource, 0.0),
+        priority=queue.priority,
+        created=queue.created,
+        uid=queue.name,
+    )

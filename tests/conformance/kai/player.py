@@ -1,0 +1,248 @@
+"""Plays a recorded case of KAI's test tables: the tables' objects in, phases and nodes of tasks out."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from controller.engine.gangs.actions import ACTIONS
+from controller.engine.gangs.gang import (
+    CPU,
+    GPU,
+    MEMORY,
+    Gang,
+    GangName,
+    GpuGroup,
+    Group,
+    NodeName,
+    Phase,
+    PodSet,
+    Request,
+    Task,
+    TaskName,
+    TopologyConstraint,
+    mig_slices,
+)
+from controller.engine.gangs.machine import Machine
+from controller.engine.gangs.session import Limits, Session, running
+from controller.engine.gangs.shares import GangQueue
+from controller.engine.model.resources import ResourceName
+from controller.engine.proportion.division import QueueName
+from controller.engine.proportion.queues import Amounts
+
+Case = Mapping[str, Any]
+
+PHASES: Final = {
+    "Pending": Phase.PENDING,
+    "Gated": Phase.GATED,
+    "Running": Phase.RUNNING,
+    "Bound": Phase.RUNNING,
+    "Binding": Phase.RUNNING,
+    "Allocated": Phase.RUNNING,
+    "Pipelined": Phase.PIPELINED,
+    "Releasing": Phase.RELEASING,
+    "Succeeded": Phase.SUCCEEDED,
+    "Failed": Phase.FAILED,
+}
+TOLD: Final = {Phase.ALLOCATED: "Binding"}
+RESOURCES: Final = {CPU: "cpu", MEMORY: "memory", GPU: "gpu"}
+
+
+class Player:
+    """The fixture of one case. ``rounds`` tells what each round decided."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._input = {job["name"]: job for job in case["input"]["jobs"]}
+        self._topologies = {
+            topology["name"]: tuple(level["nodeLabel"] for level in topology["spec"]["levels"])
+            for topology in case["input"].get("topologies") or []
+        }
+        resolved = case["resolved"]
+        self._queues = [self._queue(queue) for queue in resolved["queues"]]
+        self._jobs = [self._job(job) for job in resolved["jobs"]]
+        self._nodes = resolved["nodes"]
+
+    def rounds(self) -> Iterator[dict[str, tuple[str, str]]]:
+        """Phase and node of each task, after each round."""
+        while True:
+            session = self.session()
+            for action in self._case["run"]["actions"]:
+                ACTIONS[action](session)
+                session.validate()
+            if self._case["run"]["kind"] == "rounds":
+                for job in self._jobs:
+                    for task in job.tasks():
+                        self._next(job, task)
+            yield {
+                task.name: (TOLD.get(task.phase, task.phase.value), task.node or "")
+                for job in self._jobs
+                for task in job.tasks()
+            }
+
+    def session(self) -> Session:
+        machines = {name: self._machine(name, node) for name, node in self._nodes.items()}
+        running(machines, self._jobs)
+        return Session(machines.values(), self._jobs, self._queues, self._limits())
+
+    def _limits(self) -> Limits:
+        conf = (self._case["input"].get("mocks") or {}).get("scheduler_conf") or {"tiers": []}
+        plugins = {
+            plugin["name"]: plugin.get("arguments") or {} for tier in conf["tiers"] for plugin in tier["plugins"]
+        }
+        places = plugins.get("nodeplacement", {})
+        return Limits(
+            spread_gpus=places.get("gpu") == "spread",
+            spread_cpu=places.get("cpu") == "spread",
+            spread_shared="gpuspread" in plugins,
+            fills_shared=not plugins or "gpusharingorder" in plugins,
+            staleness_s=60.0 if self._case["suite"].startswith("unit_stale") else 0.0,
+            consolidation_victims=None,
+        )
+
+    def _next(self, job: Gang, task: Task) -> None:
+        if task.phase is Phase.RELEASING and self._input[job.name].get("delete_job_in_test"):
+            return
+        if task.phase in (Phase.RELEASING, Phase.PIPELINED):
+            task.phase, task.node, task.groups = Phase.PENDING, None, ()
+        elif task.phase is Phase.ALLOCATED:
+            task.phase = Phase.RUNNING
+
+    def _queue(self, queue: Case) -> GangQueue:
+        def amounts(field: str) -> Amounts:
+            found = {resource: float(queue[name][field]) for resource, name in RESOURCES.items()}
+            if field == "over_quota_weight":
+                return found
+            return {resource: math.inf if amount == -1 else amount for resource, amount in found.items()}
+
+        return GangQueue(
+            name=QueueName(queue["uid"]),
+            parent=QueueName(queue["parent"]) if queue["parent"] else None,
+            quota=amounts("quota"),
+            limit=amounts("limit"),
+            weight=amounts("over_quota_weight"),
+            priority=queue["priority"],
+            created=queue["creation_offset_minutes"] * 60.0,
+        )
+
+    def _job(self, job: Case) -> Gang:
+        table = self._input[job["name"]]
+        inputs = {task["id"]: task for task in table["tasks"]}
+        tasks = [self._task(job, task, inputs[task["id"]]) for task in job["tasks"]]
+        root = self._group(job["subgroups"])
+        made = Gang(
+            name=GangName(job["name"]),
+            queue=QueueName(job["queue"]),
+            priority=job["priority"],
+            preemptible=job["preemptibility"] == "preemptible",
+            created=-60.0 * job["age_minutes"],
+            root=root,
+            stale_s=float(table.get("stale_duration_seconds") or 0),
+        )
+        for task in tasks:
+            made.pod_sets[task.pod_set].tasks.append(task)
+        return made
+
+    def _group(self, group: Case) -> Group:
+        return Group(
+            name=group["name"],
+            groups=[self._group(below) for below in group["groups"] or []],
+            pod_sets=[
+                PodSet(one["name"], one["min_available"], constraint=self._constraint(one["topology_constraint"]))
+                for one in group["pod_sets"] or []
+            ],
+            constraint=self._constraint(group["topology_constraint"]),
+        )
+
+    def _constraint(self, found: Case | None) -> TopologyConstraint | None:
+        if not found:
+            return None
+        return TopologyConstraint(
+            self._topologies.get(found["topology"], ()), found["required_level"], found["preferred_level"]
+        )
+
+    def _task(self, job: Case, task: Case, table: Case) -> Task:
+        kinds = table.get("node_affinity_names")
+        nodes = self._case["resolved"]["nodes"]
+        return Task(
+            name=TaskName(task["id"]),
+            gang=GangName(job["name"]),
+            pod_set=task["subgroup"] or "default",
+            request=_request(task["request"]),
+            phase=PHASES[task["status"]],
+            node=NodeName(task["node"]) if task["node"] else None,
+            groups=_groups(task),
+            priority=table.get("priority") or 0,
+            node_kinds=frozenset(
+                NodeName(n) for n, node in nodes.items() if node["labels"].get("kai.scheduler/type") in kinds
+            )
+            if kinds
+            else None,
+        )
+
+    def _machine(self, name: str, node: Case) -> Machine:
+        allocatable = node["allocatable"]
+        amounts = {
+            CPU: float(allocatable["milli_cpu"]),
+            MEMORY: float(allocatable["memory"]),
+            GPU: float(allocatable["gpus"]),
+            **{ResourceName(key): float(amount) for key, amount in allocatable["scalar"].items()},
+        }
+        amounts[ResourceName("pods")] = float(node["max_pods"])
+        is_cut = node["labels"].get("node-role.kubernetes.io/mig-enabled") == "true"
+        return Machine(NodeName(name), amounts, node["gpu_memory_mib"], node["labels"], is_cut)
+
+
+def _groups(task: Case) -> tuple[GpuGroup, ...]:
+    if task["request_type"] not in ("Fraction", "GpuMemory") or not task["node"]:
+        return ()
+    return tuple(GpuGroup(f"{task['node']}/{group}") for group in task["gpu_groups"] or ())
+
+
+def _request(found: Case) -> Request:
+    portion, memory = found.get("gpu_portion") or 0.0, found.get("gpu_memory_mib") or 0
+    shares = memory > 0 or 0.0 < portion < 1.0
+    return Request(
+        cpu_milli=found["milli_cpu"],
+        memory_bytes=found["memory"],
+        gpus=0 if shares else int(found["gpus"]),
+        shared_gpus=found.get("gpu_devices", 0) if shares else 0,
+        portion=portion if shares else 0.0,
+        gpu_memory_mib=memory,
+        counted={ResourceName(name): count for name, count in (found.get("mig") or {}).items() if mig_slices(name)},
+    )
+
+
+def differences(case: Case, tasks: Mapping[str, tuple[str, str]]) -> list[str]:
+    """What the table demands and is not so."""
+    found = []
+    demands = {
+        task["id"]: demand
+        for job in case["input"]["jobs"]
+        if (demand := case["expected"]["jobs"].get(job["name"]))
+        for task in job["tasks"]
+    } | case["expected"]["tasks"]
+    # A demand on a task that is not in the table compares nothing, there as here.
+    for name, demand in demands.items():
+        if name not in tasks:
+            continue
+        phase, node = tasks[name]
+        if phase != demand["status"]:
+            found.append(
+                f"{name}: {phase} on {node or '-'}, expected {demand['status']} on {demand.get('node_name', 'any')}"
+            )
+        elif demand.get("node_name") and node != demand["node_name"]:
+            found.append(f"{name}: on {node}, expected on {demand['node_name']}")
+    return found
+
+
+def play(case: Case) -> list[str]:
+    """What differs at the first comparison that shows a difference; none where the case passes."""
+    run, player = case["run"], Player(case)
+    first = run.get("rounds_until_match", 1)
+    last = first + run.get("rounds_after_match", 0)
+    for number, tasks in enumerate(player.rounds(), 1):
+        if number >= first and (found := differences(case, tasks)):
+            return [f"round {number}: {one}" for one in found]
+        if number == last:
+            return []
+    return []

@@ -80,10 +80,7 @@ endif
 
 e2e: setup ## real components: Kubernetes, containerd, Helm (root; the first run compiles them)
 	@$(BIN)/python -m hack.cluster build all
-	@echo "e2e: a real Kubernetes"
-	@$(BIN)/pytest -q -m e2e || { test $$? -eq 1 \
-	  && echo "e2e: what failed, a second time in clusters of its own; what fails twice is red" \
-	  && $(BIN)/pytest -q -m e2e --last-failed --last-failed-no-failures=none; }
+	@$(BIN)/python -m hack.e2e
 
 gpu: setup ## on a machine with a real NVIDIA GPU
 	@$(BIN)/pytest -q -m gpu tests

@@ -1,10 +1,10 @@
 """One cluster for the whole session, its name of this process alone; TESSERA_E2E_CLUSTER names a running one to use.
 
-API servers log what the controller's and the agent's accounts do. The logs are kept for a second try of what failed.
+API servers log what the controller's and the agent's accounts do. `make e2e` has the logs of all its processes in one
+folder.
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,29 +14,25 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.layout import AUDIT_ENV
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.support.e2e import rights
+from tests.support.e2e import order, rights
 from tests.support.e2e.lab import CRDS, Lab
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files go to workers as these become free. Every worker has to collect alike."""
+    items.sort(key=lambda item: order.place(item.path))
+
+
 @pytest.fixture(scope="session", autouse=True)
-def audit(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Folder of the audit logs: of this run, and of the one whose failures it tries again."""
-    folder: Path = request.config.cache.mkdir("audit")
-    if not request.config.getoption("lf"):
-        shutil.rmtree(folder)
-        folder.mkdir()
-    if are_all(request.session):
-        rights.note_all_tests(folder)
-    rights.prepare(folder)
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rights.Logs]:
+    """The audit logs: those of the whole tier where its folder is given, else of this process."""
+    given = os.environ.get(AUDIT_ENV)
+    logs = rights.Logs(Path(given) if given else tmp_path_factory.mktemp("audit"), of_all_tests=bool(given))
+    logs.prepare()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(AUDIT_ENV, str(folder))
-        yield folder
-
-
-def are_all(session: pytest.Session) -> bool:
-    """Whether no file of the tier is left out, and nothing was chosen by its name."""
-    files = set(Path(__file__).parent.rglob("test_*.py"))
-    return files <= {item.path for item in session.items} and not session.config.getoption("keyword")
+        patch.setenv(AUDIT_ENV, str(logs.folder))
+        yield logs
 
 
 @pytest.fixture(scope="session")

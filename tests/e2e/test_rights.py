@@ -1,12 +1,8 @@
-"""The accounts' rights against what they did in all tests before, by the audit logs of their API servers.
-
-The tests of other folders come first, in the order of names.
-"""
+"""The accounts' rights against what they did in all tests before, by the audit logs of their API servers."""
 
 import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -14,9 +10,9 @@ import pytest
 from hack.cluster.programs import binaries
 from tests.support.e2e import rights
 from tests.support.e2e.queuelab import NAMESPACE
-from tests.support.e2e.rights import Grant, Right, Use
+from tests.support.e2e.rights import Grant, Logs, Right, Use
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone("it judges what all others did: it comes last")]
 
 CONTROLLER, AGENT = rights.ACCOUNTS
 UNUSED: Final[Mapping[str, str]] = {
@@ -51,25 +47,25 @@ def granted() -> list[Grant]:
     return rights.granted()
 
 
-def test_every_verb_that_was_used_is_granted(audit: Path, granted: list[Grant]) -> None:
+def test_every_verb_that_was_used_is_granted(audit: Logs, granted: list[Grant]) -> None:
     def covered(use: Use) -> bool:
         return any(grant.covers(use) for grant in granted)
 
     def granted_elsewhere(use: Use) -> bool:
         return any(fnmatchcase(str(use.right), pattern) for pattern in GRANTED_ELSEWHERE)
 
-    beyond = [use for use in rights.used(audit) if not covered(use) and not granted_elsewhere(use)]
+    beyond = [use for use in audit.used() if not covered(use) and not granted_elsewhere(use)]
     wrong = {f"{use.right} ({use.namespace}/{use.name})" for use in beyond}
     assert not wrong, "\n".join(sorted(wrong))
 
 
-def test_a_verb_that_is_granted_and_was_never_used_has_its_reason(audit: Path, granted: list[Grant]) -> None:
+def test_a_verb_that_is_granted_and_was_never_used_has_its_reason(audit: Logs, granted: list[Grant]) -> None:
     """Of a part of the tests only the reasons are looked at."""
     given = {str(grant.right) for grant in granted}
     stale = [pattern for pattern in UNUSED if not any(fnmatchcase(right, pattern) for right in given)]
     assert not stale, "these rights are not granted any more"
-    if rights.of_all_tests(audit):
-        idle = given - {str(use.right) for use in rights.used(audit)}
+    if audit.of_all_tests:
+        idle = given - {str(use.right) for use in audit.used()}
         wrong = [right for right in idle if not any(fnmatchcase(right, pattern) for pattern in UNUSED)]
         assert not wrong, "\n".join(sorted(wrong))
 

@@ -2,6 +2,7 @@
 HAMi's requests become percents. No kubelet: what a pod asks for is what the API server says it asks for."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,7 +109,7 @@ class Api:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     binaries.build("kubernetes")
-    with Cluster.up("fraction-policies", Spec(nodes=())) as cluster:
+    with Cluster.up(f"fraction-policies-{os.getpid()}", Spec(nodes=())) as cluster:
         cluster.kubectl("create", "namespace", NAMESPACE)
         yield cluster
 

@@ -95,5 +95,5 @@ def test_queues_of_the_older_version_admit_jobs_up_to_their_quota_and_say_why_ot
         lambda: kubectl("get", f"clusterqueues.{GROUP}", "all", "-o", "jsonpath={.status.admittedWorkloads}") == "1",
         "the queue's status",
     )
-    kubectl("delete", "job", "fits", "--wait", "--timeout=30s")
+    kubectl("delete", "job", "fits", "--wait", "--timeout=120s")
     until(lambda: kubectl("get", "job", "waits", "-o", "jsonpath={.spec.suspend}") == "false", "its turn comes")

@@ -1,6 +1,7 @@
 """A GpuLayout at admission, on a real API server: what no schema can say of ``gpus`` is refused there and then."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +23,7 @@ UUID = "GPU-11111111-2222-3333-4444-555555555555"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     binaries.build("kubernetes")
-    with Cluster.up("layout-policy", Spec(nodes=())) as cluster:
+    with Cluster.up(f"layout-policy-{os.getpid()}", Spec(nodes=())) as cluster:
         cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds/gpulayouts.tessera.dev.yaml"))
         command = [str(binaries.binary("helm")), "template", "t", str(CHART), "-s", "templates/layout-policy.yaml"]
         made = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -1,5 +1,6 @@
 """Kueue's kinds on a real API server: our CRDs and policies accept what Kueue's CRDs and webhooks together do."""
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,7 +41,10 @@ EVERY = 4
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster.up("queue-api", Spec(nodes=())) as cluster, converting(tmp_path_factory.mktemp("tls")) as webhook:
+    with (
+        Cluster.up(f"queue-api-{os.getpid()}", Spec(nodes=())) as cluster,
+        converting(tmp_path_factory.mktemp("tls")) as webhook,
+    ):
         install(cluster, webhook)
         install_peers(cluster)
         yield cluster

@@ -154,7 +154,7 @@ class Webhook:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.up("webhooks", SPEC) as cluster:
+    with Cluster.up(f"webhooks-{os.getpid()}", SPEC) as cluster:
         prepared(cluster)
         text = rendered("job-suspend-policy", "job-policy", "job-rules-policy", "webhook", suspendBy="policy")
         cluster.kubectl("apply", "--server-side", "-f", "-", input=text)
@@ -298,7 +298,7 @@ def test_only_the_controller_starts_a_queued_job_and_the_job_controller_does_its
     stop = (*start[:-1], '{"spec":{"suspend":true}}')
     assert refusal(cluster, *stop) == "", "users may suspend"
     until(lambda: not started(cluster, "waits"), "the Job suspended by the job controller")
-    cluster.kubectl("delete", "job", "waits", "-n", "plain", "--cascade=foreground", "--timeout=30s")
+    cluster.kubectl("delete", "job", "waits", "-n", "plain", "--cascade=foreground", "--timeout=120s")
 
 
 RUNNING = [
@@ -444,7 +444,7 @@ def test_a_conversion_of_another_system_is_taken_over(cluster: Cluster) -> None:
 def older(cluster: Cluster) -> Iterator[Cluster]:
     """Another control plane after the first: two at once would be slow."""
     cluster.down()
-    with Cluster.up("webhooks", AS_1_35) as older:
+    with Cluster.up(f"webhooks-{os.getpid()}", AS_1_35) as older:
         prepared(older)
         names = ("job-suspend-webhook", "job-policy", "job-rules-policy", "pod-gate-webhook", "pod-policy", "webhook")
         text = rendered(*names, suspendBy="webhook")

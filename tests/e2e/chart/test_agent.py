@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import subprocess
 from collections.abc import Iterator
@@ -58,7 +59,7 @@ def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster.up("chart", Spec(nodes=())) as cluster:
+    with Cluster.up(f"chart-{os.getpid()}", Spec(nodes=())) as cluster:
         cluster.kubectl("create", "namespace", NAMESPACE)
         cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
         text = rendered(tmp_path_factory.mktemp("chart"), {})

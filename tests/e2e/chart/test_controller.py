@@ -1,5 +1,6 @@
 """The chart's controller: rendered, read by the code it configures, and taken by a real API server."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,7 +99,7 @@ def test_the_priority_classes_have_the_names_and_values_that_sites_know() -> Non
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.up("controllerchart", Spec(nodes=())) as cluster:
+    with Cluster.up(f"controllerchart-{os.getpid()}", Spec(nodes=())) as cluster:
         yield cluster
 
 

@@ -16,7 +16,7 @@ from hack.demo import NAME
 from tests.support import machine
 from tests.support.e2e.lab import ROOT
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone("it compares the machine before and after")]
 
 TWO_SCREENS = 100
 DEMO_S, QUICK_S = 40, 20

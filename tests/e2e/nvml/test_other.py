@@ -1,7 +1,8 @@
 """The same agent on another ``libnvidia-ml.so.1``: one that we compile here, found on the loader's path."""
 
 import os
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.support.e2e.lab import FAST, GPU
 pytestmark = pytest.mark.e2e
 
 UUIDS = [f"GPU-5707b000-0000-0000-0000-{index:012d}" for index in range(2)]
-WAIT_S = 20.0
+WAIT_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -24,23 +25,30 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def kubelet(tmp_path: Path) -> AsyncIterator[StandInKubelet]:
-    kubelet = StandInKubelet(tmp_path / "kubelet")
+def folder() -> Iterator[Path]:
+    """The path of a socket has 107 bytes at most, and tmp_path is long."""
+    with tempfile.TemporaryDirectory(prefix="tessera-nvml-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+async def kubelet(folder: Path) -> AsyncIterator[StandInKubelet]:
+    kubelet = StandInKubelet(folder / "kubelet")
     await kubelet.start()
     yield kubelet
     await kubelet.stop()
 
 
 @pytest.fixture
-async def agent(kubelet: StandInKubelet, library: Path, tmp_path: Path) -> AsyncIterator[AgentProcess]:
-    (tmp_path / "stub").mkdir()
+async def agent(kubelet: StandInKubelet, library: Path, folder: Path) -> AsyncIterator[AgentProcess]:
+    (folder / "stub").mkdir()
     path = os.pathsep.join(filter(None, [str(library), os.environ.get("LD_LIBRARY_PATH", "")]))
     agent = AgentProcess(
-        folder=tmp_path / "agent",
+        folder=folder / "agent",
         fleet=None,
-        kubelet_dir=tmp_path / "kubelet",
+        kubelet_dir=folder / "kubelet",
         config=f"health: {FAST}",
-        environment={"LD_LIBRARY_PATH": path, "TESSERA_STUB_DIR": str(tmp_path / "stub")},
+        environment={"LD_LIBRARY_PATH": path, "TESSERA_STUB_DIR": str(folder / "stub")},
     )
     agent.start()
     try:

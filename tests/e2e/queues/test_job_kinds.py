@@ -113,7 +113,7 @@ def install_kinds(cluster: Cluster) -> None:
     converted = [name for name in listed if name.endswith(".kueue.x-k8s.io")]
     patch = '{"spec": {"conversion": {"strategy": "None", "webhook": null}}}'
     cluster.kubectl("patch", *converted, "--type=merge", "-p", patch)
-    cluster.kubectl("wait", "--for=condition=Established", *listed, "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Established", *listed, "--timeout=120s")
     cluster.kubectl("create", "namespace", NAMESPACE)
     parts = ("controller-rbac", "controller-rbac-kinds", "job-suspend-policy", "job-policy", "job-rules-policy")
     cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered(*parts))
@@ -273,7 +273,7 @@ def played(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         found = cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=json.dumps(body))
         return bool(json.loads(found)["spec"].get("runPolicy", {}).get("suspend"))
 
-    wait_until(in_effect, "the policies in effect", timeout_s=60, every_s=0.2)
+    wait_until(in_effect, "the policies in effect", timeout_s=120, every_s=0.2)
     return asyncio.run(_play_all(cluster, tmp_path_factory.mktemp("kinds")))
 
 

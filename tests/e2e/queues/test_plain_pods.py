@@ -134,11 +134,11 @@ def test_the_pod_template_of_a_queued_deployment_is_stamped_whenever_it_is_writt
     def said() -> str:
         return refused(cluster, *wrong, input=json.dumps(body))
 
-    wait_until(lambda: bool(said()), "the policy for minimums in effect", timeout_s=60, every_s=0.2)
+    wait_until(lambda: bool(said()), "the policy for minimums in effect", timeout_s=120, every_s=0.2)
     assert f"metadata.annotations[{minimum}]: expected a number of replicas of at least 0, found many" in said()
     body["metadata"]["annotations"] = {minimum: "0"}
     assert not said()
-    cluster.kubectl("delete", "deployment", "stamped", "-n", TEAM, "--cascade=foreground", "--timeout=60s")
+    cluster.kubectl("delete", "deployment", "stamped", "-n", TEAM, "--cascade=foreground", "--timeout=120s")
     pod = pod_body("replica", queue="q")
     pod["metadata"]["annotations"] = {PARENT: "deployment"}
     found = json.loads(cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=json.dumps(pod)))
@@ -235,7 +235,7 @@ async def test_a_model_is_served_beside_training_from_one_full_queue(
             model.change({"metadata": {"annotations": {"tessera.dev/min-replicas": "2"}}})
             await scene.until(lambda: model.spare() == 2, "two are above the minimum")
             await scene.create(*Gang("training", 2, 1, "research").bodies())
-            await scene.until(lambda: scene.runs("training-0", "training-1"), "training has its GPUs", timeout_s=60)
+            await scene.until(lambda: scene.runs("training-0", "training-1"), "training has its GPUs", timeout_s=120)
             await scene.until(lambda: (model.running(), model.waiting()) == (2, 2), "the minimum goes on")
             await scene.until(model.is_exact, "what runs is charged")
             await scene.finish(["training-0", "training-1"])
@@ -385,7 +385,7 @@ async def agreed(scene: PodLab, gpus: int, what: str) -> None:
         return bool(found) and +found[0] == +found[1] and found[0].total() == gpus
 
     try:
-        await scene.until(same, what, timeout_s=60.0, meanwhile=look)
+        await scene.until(same, what, timeout_s=120, meanwhile=look)
     except AssertionError as error:
         raise AssertionError(f"charged {found[0]}, running {found[1]}: {error}") from None
 

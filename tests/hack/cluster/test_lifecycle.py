@@ -23,9 +23,11 @@ pytestmark = pytest.mark.e2e
 ROOT = Path("/var/tmp/tsr-test")
 CHECKOUT = Path(__file__).resolve().parents[3]
 NODES = ("left", "right")
+STARTS_S = 120.0
+"""Forty on an idle machine. Here others work beside."""
 
 
-def until(ready: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+def until(ready: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
     waiting.until(ready, what, timeout_s=timeout_s)
 
 
@@ -38,7 +40,7 @@ def pod(name: str, *, node: str, script: str = "exec sleep 100000", image: str =
 
 def run_pod(cluster: Cluster, name: str, *, node: str | None = None, **options: str) -> None:
     cluster.kubectl("create", "-f", "-", input=pod(name, node=node or cluster.node().name, **options))
-    cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=120s")
 
 
 def up_in_background(name: str) -> subprocess.Popen[bytes]:
@@ -63,7 +65,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def named(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster of the test's own, not started; taken down at the end whatever happens."""
-    handle = Cluster.of(f"t-{abs(hash(request.node.name)) % 10**6}", root=ROOT)
+    handle = Cluster.of(f"t-{os.getpid()}-{abs(hash(request.node.name)) % 10**6}", root=ROOT)
     yield handle
     handle.down()
 
@@ -76,7 +78,7 @@ def host(cluster: Cluster) -> NodeHost:
 def test_a_pod_runs_and_its_logs_and_commands_come_through(cluster: Cluster) -> None:
     run_pod(cluster, "talks", script="echo hello; exec sleep 100000")
     # A container runs before the kubelet has written down what it said.
-    waiting.until(lambda: cluster.kubectl("logs", "talks") == "hello\n", "its log", timeout_s=60)
+    waiting.until(lambda: cluster.kubectl("logs", "talks") == "hello\n", "its log", timeout_s=120)
     assert cluster.kubectl("exec", "talks", "--", "cat", "/etc/passwd").startswith("root:")
     assert cluster.kubectl("exec", "-i", "talks", "--", "sh", input="echo from stdin\n") == "from stdin\n"
 
@@ -121,9 +123,9 @@ def test_played_nodes_run_pods_and_end_jobs(cluster: Cluster) -> None:
     finite = json.loads(pod("finite", node="kwok-1"))
     finite["metadata"]["annotations"] = {"tessera.test/complete-after": "1s"}
     cluster.kubectl("create", "-f", "-", input=json.dumps(finite))
-    cluster.kubectl("wait", "--for=condition=Ready", "pod/played", "--timeout=20s")
-    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/finite", "--timeout=20s")
-    cluster.kubectl("delete", "pod", "played", "finite", "--timeout=20s")
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/played", "--timeout=120s")
+    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/finite", "--timeout=120s")
+    cluster.kubectl("delete", "pod", "played", "finite", "--timeout=120s")
     gpus = cluster.kubectl("get", "node", "kwok-0", "-o", r"jsonpath={.status.allocatable.nvidia\.com/gpu}")
     assert gpus == "8"
 
@@ -204,7 +206,7 @@ def test_down_leaves_nothing_behind(named: Cluster) -> None:
     before = machine.surroundings()
     start = time.monotonic()
     named.start(Spec())
-    assert time.monotonic() - start < 40
+    assert time.monotonic() - start < STARTS_S
     run_pod(named, "one")
     there = machine.traces(named.paths)
     assert all(there[kind] for kind in ("processes", "links", "sockets", "cgroups", "files")), there

@@ -93,7 +93,7 @@ class Scene:
 
     def delete_job(self, name: str) -> None:
         namespace, _, short = name.partition("/")
-        self.kubectl("delete", "job", short, "-n", namespace, "--cascade=foreground", "--timeout=30s")
+        self.kubectl("delete", "job", short, "-n", namespace, "--cascade=foreground", "--timeout=120s")
 
     def set_preemption(self, queue: str, **policy: str) -> None:
         self.kubectl("patch", "clusterqueue", queue, "--type=merge", "-p", json.dumps({"spec": {"preemption": policy}}))
@@ -175,11 +175,11 @@ class Scene:
     def clean(self) -> None:
         """No job, queue or flavor: the next test finds all of the cluster free."""
         kinds = ",".join(("jobs.batch", *KUBEFLOW))
-        self.kubectl("delete", kinds, "--all", "-A", "--cascade=foreground", "--timeout=60s")
+        self.kubectl("delete", kinds, "--all", "-A", "--cascade=foreground", "--timeout=120s")
         until(lambda: not self._api.ask("GET", f"{KUEUE}/workloads").body["items"], "no workload is left")
         for kinds in ("localqueues", "clusterqueues", "resourceflavors"):
             # By group: other kinds of these names may be there.
-            self.kubectl("delete", f"{kinds}.kueue.x-k8s.io", "--all", "-A", "--timeout=30s")
+            self.kubectl("delete", f"{kinds}.kueue.x-k8s.io", "--all", "-A", "--timeout=120s")
 
 
 def cluster_queue(name: str, flavor: str, gpus: int, **spec: Any) -> Json:

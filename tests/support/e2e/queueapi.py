@@ -166,7 +166,7 @@ def await_kinds(api: Api, group: str) -> None:
 
 
 def await_served(api: Api, path: str) -> None:
-    waiting.until(lambda: api.ask("GET", path).accepted, path, timeout_s=30, every_s=0.1)
+    waiting.until(lambda: api.ask("GET", path).accepted, path, timeout_s=120, every_s=0.1)
 
 
 def await_policy(api: Api, wrong: dict[str, Any], *, status: bool = False) -> None:
@@ -175,7 +175,7 @@ def await_policy(api: Api, wrong: dict[str, Any], *, status: bool = False) -> No
     def refused() -> bool:
         return (api.put(wrong, status=True) if status else api.create(wrong)).by_policy
 
-    waiting.until(refused, f"a policy that refuses this {wrong['kind']}", timeout_s=30, every_s=0.2)
+    waiting.until(refused, f"a policy that refuses this {wrong['kind']}", timeout_s=120, every_s=0.2)
 
 
 # Conversion.

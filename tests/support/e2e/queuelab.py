@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ class Controller:
         assert self.process is not None
         started_s = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(10) == 0, self.log.read_text()[-2000:]
+        assert self.process.wait(120) == 0, self.log.read_text()[-2000:]
         return time.monotonic() - started_s
 
     @property
@@ -180,15 +181,21 @@ class Watcher:
     def _count(self) -> None:
         held: dict[str, int] = {}
         for one in self.workloads.values():
-            given = admission(one)
-            if given and not is_true(one, "Finished"):
-                cpus = sum(int(each["resourceUsage"].get("cpu", "0")) for each in given["podSetAssignments"])
-                held[given["clusterQueue"]] = held.get(given["clusterQueue"], 0) + cpus
+            if queue := holds(one):
+                held[queue] = held.get(queue, 0) + cpus_of(one)
         held["*"] = sum(held.values())
         self.most = max(self.most, held["*"])
         for name, cpus in held.items():
             if cpus > self.limits.get(name, cpus):
-                self.broken.append(f"{name}: {cpus} cpus are held, {self.limits[name]} may be")
+                self.broken.append(f"{name}: {cpus} cpus are held, {self.limits[name]} may be: {self._holders()}")
+
+    def _holders(self) -> str:
+        found = [(int(each["metadata"]["resourceVersion"]), each) for each in self.workloads.values() if holds(each)]
+        told = [
+            f"{_owner(each)} {cpus_of(each)} since {reserved(each)} at {at}"
+            for at, each in sorted(found, key=itemgetter(0))
+        ]
+        return "; ".join(told)
 
     def of_job(self, name: str) -> Json:
         """The workload of a job of namespace ``team``; empty while there is none."""
@@ -287,7 +294,7 @@ class QueueLab:
             self.cluster.kubectl("delete", kinds, "-n", "team", "--all", "--wait=false", "--cascade=background")
         await until(lambda: not self.watcher.workloads, "no workload is left")
         self.cluster.kubectl("delete", "localqueues.kueue.x-k8s.io", "-n", "team", "--all")
-        self.cluster.kubectl("delete", "clusterqueues.kueue.x-k8s.io", "--all", "--timeout=30s")
+        self.cluster.kubectl("delete", "clusterqueues.kueue.x-k8s.io", "--all", "--timeout=120s")
 
     @contextmanager
     def controllers(self, folder: Path, *names: str, flags: tuple[str, ...] = ()) -> Iterator[list[Controller]]:
@@ -329,6 +336,7 @@ async def lab(cluster: Cluster, limits: dict[str, int]) -> AsyncIterator[QueueLa
         made = QueueLab(cluster, client, watcher)
         try:
             yield made
+            assert not watcher.broken, watcher.broken[:5]
         except Exception as error:
             error.add_note(await asyncio.to_thread(diagnosis.told, cluster, watcher.workloads, made.logs))
             raise
@@ -338,10 +346,9 @@ async def lab(cluster: Cluster, limits: dict[str, int]) -> AsyncIterator[QueueLa
             await asyncio.gather(*tasks, return_exceptions=True)
     # TLS connections that were cut in the middle of a watch close a moment after their session (aiohttp's own advice).
     await asyncio.sleep(0.25)
-    assert not watcher.broken, watcher.broken[:5]
 
 
-async def until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, f"not within {timeout_s:.0f} s: {what}"
@@ -351,6 +358,29 @@ async def until(condition: Callable[[], bool], what: str, timeout_s: float = 30.
 def is_true(given: Json, type_: str) -> bool:
     found = given.get("status", {}).get("conditions", [])
     return any(one["type"] == type_ and one["status"] == "True" for one in found)
+
+
+def holds(workload: Json) -> str:
+    """The ClusterQueue whose quota it holds; empty for none."""
+    given = admission(workload)
+    return str(given["clusterQueue"]) if given and not is_true(workload, "Finished") else ""
+
+
+def cpus_of(workload: Json) -> int:
+    """Those that it was given, less those of pods that have ended and are not made again."""
+    given = admission(workload) or {"podSetAssignments": []}
+    over = {each["name"]: int(each["count"]) for each in workload["status"].get("reclaimablePods", ())}
+    total = 0
+    for each in given["podSetAssignments"]:
+        count, cpus = int(each["count"]), int(each["resourceUsage"].get("cpu", "0"))
+        total += cpus * (count - min(over.get(each["name"], 0), count)) // count
+    return total
+
+
+def reserved(workload: Json) -> str:
+    """When it was given its quota."""
+    found = workload.get("status", {}).get("conditions", [])
+    return next((str(one["lastTransitionTime"]) for one in found if one["type"] == "QuotaReserved"), "")
 
 
 def admission(workload: Json) -> Json | None:

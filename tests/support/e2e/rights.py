@@ -1,6 +1,7 @@
 """What the controller's and the agent's accounts did at the API server, by its audit log, beside what they may do."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,6 @@ Json = dict[str, Any]
 
 ACCOUNTS: Final = ("t-tessera-controller", "t-tessera-agent")
 TEMPLATES: Final = ("rbac", "controller-rbac", "controller-rbac-kinds", "webhook")
-_ALL: Final = "of-all-tests"
 _USER: Final = f"system:serviceaccount:{NAMESPACE}:"
 _POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -61,23 +61,23 @@ class Grant:
         return self.right == use.right and here and (not self.names or use.name in self.names)
 
 
-def prepare(folder: Path) -> None:
-    """The audit policy of API servers that start with ``TESSERA_CLUSTER_AUDIT`` naming ``folder``."""
-    (folder / "policy.yaml").write_text(yaml.safe_dump(_POLICY))
+@dataclass(frozen=True)
+class Logs:
+    """``folder``: what API servers that start with ``TESSERA_CLUSTER_AUDIT`` naming it write there."""
 
+    folder: Path
+    of_all_tests: bool
 
-def note_all_tests(folder: Path) -> None:
-    """The logs are about to be those of every test."""
-    (folder / _ALL).touch()
+    def prepare(self) -> None:
+        """Their audit policy. Another process may do the same, and an API server of its read it."""
+        policy = self.folder / "policy.yaml"
+        mine = policy.with_name(f"policy-{os.getpid()}")
+        mine.write_text(yaml.safe_dump(_POLICY))
+        mine.replace(policy)
 
-
-def of_all_tests(folder: Path) -> bool:
-    return (folder / _ALL).exists()
-
-
-def used(folder: Path) -> set[Use]:
-    """By all logs there. The last line of an API server that was killed may be cut off."""
-    return {use for path in sorted(folder.glob("*.log")) for use in read(path.read_text().splitlines())}
+    def used(self) -> set[Use]:
+        """By all logs there. The last line of an API server that was killed may be cut off."""
+        return {use for path in sorted(self.folder.glob("*.log")) for use in read(path.read_text().splitlines())}
 
 
 def read(lines: Iterable[str]) -> Iterator[Use]:

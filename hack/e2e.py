@@ -1,0 +1,96 @@
+"""The end-to-end tier: ``make e2e``. Two files at a time, then alone what bears no other, then what failed once more.
+
+Exits with 0 if each test passed, at its second try at the latest. What could not run, or found no test, is red.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from hack.cluster.layout import AUDIT_ENV
+from hack.e2eplugin import AGAIN, NOTES, read, write
+
+PLACES: Final = ("tests/e2e", "tests/hack/cluster")
+"""Where tests of the tier are: to look at all other tests takes longer than a scene."""
+PASSES: Final = (
+    # A file is one worker's, with its cluster; files are sent in the order in which they were collected.
+    (
+        "two files at a time",
+        ("-m", "e2e and not alone", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
+    ),
+    ("alone what bears no other", ("-m", "e2e and alone")),
+)
+SECOND_TRY: Final = ("what failed, a second time in clusters of its own; what fails twice is red", ("-m", "e2e"))
+_RAN: Final = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """``code``: pytest's. ``failed``: tests, and files that could not be collected."""
+
+    code: int
+    failed: frozenset[str] = frozenset()
+
+
+Run = Callable[[Sequence[str], frozenset[str]], Ended]
+"""Runs pytest with these words, and only these tests; all where none is named."""
+
+
+def tier(run: Run) -> int:
+    """Exit code of the whole."""
+    failed: frozenset[str] = frozenset()
+    for title, words in PASSES:
+        _say(title)
+        ended = run(words, frozenset())
+        if ended.code not in _RAN or bool(ended.code) != bool(ended.failed):
+            return ended.code or 1
+        failed |= ended.failed
+    if not failed:
+        return 0
+    title, words = SECOND_TRY
+    _say(title)
+    again = run(words, failed)
+    ran = again.code in _RAN
+    _tell("passed only at the second try", failed - again.failed if ran else frozenset())
+    _tell("failed twice" if ran else "had no second try", again.failed if ran else failed)
+    return again.code
+
+
+def _say(what: str) -> None:
+    print(f"e2e: {what}", flush=True)
+
+
+def _tell(what: str, tests: frozenset[str]) -> None:
+    if tests:
+        _say("\n  ".join([f"{what}:", *sorted(tests)]))
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="tessera-e2e-") as name:
+        return tier(partial(_pytest, Path(name)))
+
+
+def _pytest(folder: Path, words: Sequence[str], only: frozenset[str]) -> Ended:
+    """``folder`` is kept from call to call: with the audit logs of all."""
+    audit, notes, again = (folder / part for part in ("audit", "failed", "again"))
+    audit.mkdir(exist_ok=True)
+    notes.unlink(missing_ok=True)
+    environment = {**os.environ, AUDIT_ENV: str(audit), NOTES: str(notes)}
+    if only:
+        write(again, only)
+        environment[AGAIN] = str(again)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "hack.e2eplugin", *words, *PLACES]
+    done = subprocess.run(command, env=environment, check=False)
+    return Ended(done.returncode, read(notes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.bench.decisions import departures, engine, fragmentation, preemption, topology
+from hack.bench.decisions import departures, engine, fragmentation, gangs, preemption, topology
 from hack.bench.node import agent, label, metrics, migplan, preferred, soak
 from hack.bench.throughput import drain, drainjobs, drainmodel, runningjobs, writes
 
@@ -26,6 +26,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "topology": topology.main,
     "departures": departures.main,
     "fragmentation": fragmentation.main,
+    "gangs": gangs.main,
 }
 
 BY_HAND = ("soak",)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.engine.gangs.gang import GPU, USED, NodeName, Task, TopologyConstraint
-from controller.engine.gangs.machine import Machine, When, asked
+from controller.engine.gangs.machine import Machine, When
 from controller.engine.gangs.session import Session
 
 Domain = tuple[str, ...]
@@ -106,10 +106,10 @@ def _rank(machines: Sequence[Machine], constraint: TopologyConstraint) -> dict[N
 
 def _holds(domain: Sequence[Machine], tasks: Sequence[Task]) -> bool:
     """Whether so many copies of a task have room; tasks that differ, or share GPUs, are left to the trial."""
-    requests = {tuple(sorted(asked(task.request).items())) for task in tasks}
+    requests = {tuple(sorted(task.request.asked.items())) for task in tasks}
     if len(requests) != 1 or tasks[0].request.is_shared:
         return True
-    need = asked(tasks[0].request)
+    need = tasks[0].request.asked
     count = 0
     for machine in domain:
         room = machine.room(When.LATER).amounts

@@ -21,6 +21,7 @@ GpuGroup = NewType("GpuGroup", str)
 """One GPU of a node that is shared; its tasks name it."""
 
 CPU, MEMORY, GPU = ResourceName("cpu"), ResourceName("memory"), ResourceName("gpu")
+PODS = ResourceName("pods")
 
 
 class Phase(StrEnum):
@@ -40,10 +41,12 @@ ACTIVE = frozenset({Phase.ALLOCATED, Phase.RUNNING})
 USED = ACTIVE | {Phase.PIPELINED}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """What a task asks for. ``gpus`` are whole ones. ``portion`` (between 0 and 1) or ``gpu_memory_mib`` is asked of
-    each of ``shared_gpus`` GPUs. ``counted`` are resources by count, MIG instances among them, by their full names.
+    """What a task asks for; tasks that ask alike share one, and nodes remember whether it fits.
+
+    ``gpus`` are whole ones. ``portion`` (between 0 and 1) or ``gpu_memory_mib`` is asked of each of ``shared_gpus``
+    GPUs. ``counted`` are resources by count, MIG instances among them, by their full names.
     """
 
     cpu_milli: float = 0.0
@@ -53,6 +56,13 @@ class Request:
     portion: float = 0.0
     gpu_memory_mib: int = 0
     counted: Mapping[ResourceName, int] = field(default_factory=dict)
+    asked: Mapping[ResourceName, float] = field(init=False)
+    """What it takes of a node, shared GPUs apart."""
+
+    def __post_init__(self) -> None:
+        amounts = {CPU: self.cpu_milli, MEMORY: self.memory_bytes, GPU: float(self.gpus)}
+        some = {name: amount for name, amount in amounts.items() if amount > 0.0}
+        object.__setattr__(self, "asked", {PODS: 1.0, **self.counted} | some)
 
     @property
     def is_shared(self) -> bool:

@@ -8,7 +8,8 @@ A shared GPU counts as one whole GPU as long as one of its tasks is on it.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
+from typing import Final
 
 from controller.engine.gangs.gang import (
     CPU,
@@ -24,8 +25,6 @@ from controller.engine.gangs.gang import (
 )
 from controller.engine.model.resources import ResourceName
 
-PODS = ResourceName("pods")
-
 
 class Hold(Enum):
     """How a task holds its part of a node."""
@@ -35,11 +34,14 @@ class Hold(Enum):
     PIPELINED = "pipelined"
 
 
-class When(Enum):
+class When(IntEnum):
     """NOW is what can be bound; LATER, what can be waited for."""
 
-    NOW = (Hold.ACTIVE, Hold.RELEASING)
-    LATER = (Hold.ACTIVE, Hold.PIPELINED)
+    NOW = 0
+    LATER = 1
+
+
+_COUNTED: Final = {When.NOW: (Hold.ACTIVE, Hold.RELEASING), When.LATER: (Hold.ACTIVE, Hold.PIPELINED)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class Machine:
     whole_gpus_only: bool = False
     held: dict[tuple[TaskName, Hold], Held] = field(default_factory=dict)
     _rooms: dict[When, Room] = field(default_factory=dict)
-    """Derived from ``held``; emptied by every change of it."""
+    """Derived from ``held``, as ``_fits`` is; both are emptied by every change of it."""
+    _fits: dict[tuple[Request, When], bool] = field(default_factory=dict)
 
     @property
     def has_gpus(self) -> bool:
@@ -83,11 +86,15 @@ class Machine:
 
     def put(self, task: Task, hold: Hold, groups: tuple[GpuGroup, ...]) -> None:
         self.held[task.name, hold] = Held(task, hold, groups)
-        self._rooms.clear()
+        self._forget()
 
     def drop(self, task: Task, hold: Hold) -> Held:
-        self._rooms.clear()
+        self._forget()
         return self.held.pop((task.name, hold))
+
+    def _forget(self) -> None:
+        self._rooms.clear()
+        self._fits.clear()
 
     def room(self, when: When) -> Room:
         if when not in self._rooms:
@@ -98,10 +105,10 @@ class Machine:
         free = dict(self.allocatable)
         groups: dict[GpuGroup, int] = {}
         for held in self.held.values():
-            if held.hold not in when.value:
+            if held.hold not in _COUNTED[when]:
                 continue
             request = held.task.request
-            for name, amount in asked(request).items():
+            for name, amount in request.asked.items():
                 free[name] = free.get(name, 0.0) - amount
             part = request.memory_on_mib(self.gpu_memory_mib)
             for group in held.groups:
@@ -111,10 +118,17 @@ class Machine:
 
     def fits(self, request: Request, when: When) -> bool:
         """NOW includes LATER: what pipelined tasks wait for is not given away."""
-        whens = (When.LATER,) if when is When.LATER else (When.LATER, When.NOW)
-        for name, amount in asked(request).items():
-            if any(amount > self.room(each).amounts.get(name, 0.0) for each in whens):
-                return False
+        found = self._fits.get((request, when))
+        if found is None:
+            found = self._fits[request, when] = self._has_room(request, when)
+        return found
+
+    def _has_room(self, request: Request, when: When) -> bool:
+        for each in (When.LATER,) if when is When.LATER else (When.LATER, When.NOW):
+            amounts = self.room(each).amounts
+            for name, amount in request.asked.items():
+                if amount > amounts.get(name, 0.0):
+                    return False
         return not request.is_shared or len(self.sharing(request, when)) == request.shared_gpus
 
     def sharing(self, request: Request, when: When, *, spread: bool = False) -> tuple[GpuGroup | None, ...]:
@@ -141,12 +155,6 @@ class Machine:
         """A GPU that is shared already has room for the request."""
         part = request.memory_on_mib(self.gpu_memory_mib)
         return any(free >= part for free in self.room(When.LATER).groups.values())
-
-
-def asked(request: Request) -> dict[ResourceName, float]:
-    """What a request takes of a node, shared GPUs apart."""
-    amounts = {CPU: request.cpu_milli, MEMORY: request.memory_bytes, GPU: float(request.gpus)}
-    return {PODS: 1.0, **request.counted} | {name: amount for name, amount in amounts.items() if amount > 0.0}
 
 
 def hold_of(phase: Phase) -> Hold | None:

@@ -5,10 +5,10 @@ step by step, a surplus task or the rest of a gang, in the reverse order of queu
 tried node by node. The first solution that the action allows is taken.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from controller.engine.gangs.gang import ACTIVE, Gang, Phase, Task, TaskName
+from controller.engine.gangs.gang import ACTIVE, Gang, GangName, Phase, Task, TaskName
 from controller.engine.gangs.ordering import GangOrder, gang_key
 from controller.engine.gangs.placing import place_gang
 from controller.engine.gangs.session import Session
@@ -34,9 +34,12 @@ class Search:
     allows: Callable[[Steps], bool]
     victim_count: int | None = None
     """How many gangs may leave; None: any number."""
+    _ahead: dict[GangName, Mapping[GangName, Gang]] = field(default_factory=dict)
+    """Of a gang, those before it: found once, with no victim evicted."""
 
     def solve(self, gang: Gang) -> Steps | None:
         """The victims, the session changed as the solution says; None where there is none, the session unchanged."""
+        self._ahead_of(gang)
         start = self.session.mark()
         tasks = gang.next_tasks()
         recorded: Steps = []
@@ -110,7 +113,7 @@ class Search:
             return other.next_tasks() if other.name in ahead else other.next_tasks(homeless)
 
         gangs = {gang.name: gang} | {step.gang.name: step.gang for step in steps}
-        ahead = {other.name: other for other in self._ahead(gang) if other.name not in gangs}
+        ahead = {name: other for name, other in self._ahead_of(gang).items() if name not in gangs}
         gangs |= ahead
         order = GangOrder(session, gangs.values(), next_tasks=next_tasks)
         placed = False
@@ -124,10 +127,13 @@ class Search:
                 order.push(other)
         return placed
 
-    def _ahead(self, gang: Gang) -> Iterable[Gang]:
+    def _ahead_of(self, gang: Gang) -> Mapping[GangName, Gang]:
         """Pending gangs that come before it in its queue."""
-        return (
-            other
-            for other in self.session.gangs.values()
-            if other.queue == gang.queue and other.is_ready and other.next_tasks() and gang_key(other) < gang_key(gang)
-        )
+        if gang.name not in self._ahead:
+            self._ahead[gang.name] = {
+                other.name: other
+                for other in self.session.gangs.values()
+                if other.queue == gang.queue and other.next_tasks() and other.is_ready
+                if gang_key(other) < gang_key(gang)
+            }
+        return self._ahead[gang.name]

@@ -8,6 +8,7 @@ from controller.engine.gangs.gang import (
     CPU,
     GPU,
     MEMORY,
+    PODS,
     Gang,
     GangName,
     Group,
@@ -18,7 +19,7 @@ from controller.engine.gangs.gang import (
     Task,
     TaskName,
 )
-from controller.engine.gangs.machine import PODS, Machine
+from controller.engine.gangs.machine import Machine
 from controller.engine.gangs.session import Limits, Session, running
 from controller.engine.gangs.shares import GangQueue
 from controller.engine.proportion.division import QueueName

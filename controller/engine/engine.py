@@ -13,9 +13,11 @@ from typing import Any, Final, NamedTuple
 from controller.engine.claims.claim import in_vain, not_tried
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Pending, SliceReplaced
+from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.conditions.stories import Stories
 from controller.engine.cycle.cycle import Cycle
 from controller.engine.cycle.nomination import Nominator
+from controller.engine.fairness.turns import FairTurns
 from controller.engine.mirror.mirror import Mirror
 from controller.engine.mirror.specs import System
 from controller.engine.model.config import EngineConfig
@@ -90,6 +92,7 @@ class Engine:
             self.state.cluster, self.state.assigner, self.state.preemption, self.state.activity.is_open
         )
         self._outcomes = Outcomes(self.state, self.stories)
+        self._turns = FairTurns(self.state.cluster, self.state.assigner, self.state.queues, self.mirror)
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[_Try] = set()
         self._tried_at = -1
@@ -104,7 +107,8 @@ class Engine:
 
     def imply(self, system: System, now_s: float) -> None:
         """Volcano's or KAI's jobs are served: the queues exist that the system has without objects."""
-        self._mirrored.imply(system, now_s)
+        self._mirrored.imply(system)
+        self._mirrored.flush(now_s)
 
     def put(self, given: KubernetesObject, now_s: float) -> None:
         """The object is new or has changed. Kinds that decide nothing here are passed over."""
@@ -119,7 +123,7 @@ class Engine:
                     self._mirrored.name_taken(given.metadata.name, now_s)
                 self._put_quotas(shares.through(given) if shares is not None else given, now_s)
             case KaiQueue() | VolcanoQueue():
-                self._mirrored.put(given, now_s)
+                self._mirrored.put(given)
             case LocalQueue():
                 self._mirrored.given(LocalQueueKey(given.key))
                 cluster.set_local_queue(given, now_s)
@@ -128,7 +132,7 @@ class Engine:
                 self._retell(shares.flavor(given) if shares is not None else (), now_s)
             case Node():
                 cluster.set_node(given)
-                self._mirrored.node(given, now_s)
+                self._mirrored.node(given)
                 self._retell(shares.node(given) if shares is not None else (), now_s)
             case Pod() | GpuNode() | Topology() | AdmissionCheck() | Namespace():
                 _SETTERS[type(given)](cluster, given)
@@ -165,11 +169,11 @@ class Engine:
     def _dropped_beside_mirror(self, kind: type[KubernetesObject], key: LocalQueueKey, name: str, now_s: float) -> None:
         """What else an object's end means for mirrored queues; after it is gone."""
         if kind is KaiQueue or kind is VolcanoQueue:
-            self._mirrored.gone(kind, name, now_s)
+            self._mirrored.gone(kind, name)
         elif kind is Node:
-            self._mirrored.node_gone(name, now_s)
+            self._mirrored.node_gone(name)
         elif kind is ClusterQueue:
-            self._mirrored.name_free(name, now_s)
+            self._mirrored.name_free(name)
         elif kind is LocalQueue and self.mirror:
             self._mirrored.reach(key, now_s)
 
@@ -211,6 +215,7 @@ class Engine:
     def cycle(self, now_s: float) -> Decisions:
         """Try one workload of each ClusterQueue that has one, and all second passes that are due."""
         state = self.state
+        self._mirrored.flush(now_s)
         state.preemption.oracle.now_s = now_s
         self._nominator.cycle = next(self._cycles)
         self._prune_claims()
@@ -231,6 +236,8 @@ class Engine:
             ready=not state.notes.unready,
         )
         made = replaced + self._outcomes.of(cycle.run(entries), now_s)
+        if self.mirror:
+            made += self._mirrored_turns(now_s)
         self._notice(entries, changed=state.changes != before or bool(replaced))
         return Decisions(tuple(made), len(entries), cycle.skipped, cycle.recomputed)
 
@@ -252,17 +259,16 @@ class Engine:
 
     def settled(self, now_s: float) -> bool:
         """Whether another cycle would bring nothing new: the next event or ``next_wakeup_s`` may change that."""
+        self._mirrored.flush(now_s)
         self._prune_claims()
         due_s = self.next_wakeup_s()
         if due_s is not None and due_s <= now_s:
             return False
+        if self.mirror and self._turns.due(self.state.changes, now_s, self.state.activity.open_now()):
+            return False
         if self._settled and self._tried_at == self.state.changes:
             return True
-        if (
-            self.state.notes.replaced
-            or self.state.notes.has_moved
-            or self.state.queues.busy(open_for=self.state.activity.open_now())
-        ):
+        if self.state.notes.replaced or self.state.notes.has_moved or self.state.queues.busy(open_for=self._open_for()):
             return False
         return not self._passed_over()
 
@@ -272,7 +278,8 @@ class Engine:
         Past usage decays by the caller's timer, see ``sample_usage``.
         """
         times = [coming.due_s for coming in self.state.notes.passes.values()]
-        times += filter(None, (self.state.queues.next_due_s(), self.state.preemption.next_due_s()))
+        later = (self.state.queues.next_due_s(), self.state.preemption.next_due_s(), self._turns.next_due_s())
+        times += filter(None, later)
         return min(times, default=None)
 
     def sample_usage(self, now_s: float) -> dict[LocalQueueKey, UsageRecord]:
@@ -308,6 +315,8 @@ class Engine:
         queue = None if pending is None else state.queue_of(pending.local_queue)
         if pending is None or queue is None:
             return None
+        if self.mirror.is_leaf(queue.name):
+            return self._last_told(pending, queue, now_s)
         entry = self._entry(pending, queue)
         state.preemption.oracle.now_s = now_s
         state.cluster.placement.begin(now_s)
@@ -327,6 +336,13 @@ class Engine:
         finally:
             pending.bookmark = bookmark
         return Pending(info=pending.info, record=entry.record(now_s), gates=state.config.gates)
+
+    def _last_told(self, pending: PendingWorkload, queue: QueueState, now_s: float) -> Pending:
+        """A mirrored queue's workload is decided with all others of its tree: what was decided last, stands."""
+        record = self.stories.last(pending.key)
+        if record is None or record.rule is Rule.FITS:
+            record = DecisionRecord(at_s=now_s, workload=pending.key, cluster_queue=queue.name, rule=Rule.NO_FIT)
+        return Pending(info=pending.info, record=record, gates=self.state.config.gates)
 
     def device_plan(self, key: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         """The UUIDs of GPUs or MIG instances for each pod of the set on the node; fewer where some got none.
@@ -377,9 +393,23 @@ class Engine:
         return state.changes != before
 
     def _heads(self, now_s: float) -> list[Entry]:
-        heads = self.state.queues.heads(now_s, open_for=self.state.activity.open_now())
+        heads = self.state.queues.heads(now_s, open_for=self._open_for())
         queues = self.state.cluster.queues
         return [self._entry(head, queues[head.at.name]) for head in heads if head.at is not None]
+
+    def _open_for(self) -> Callable[[ClusterQueueName], bool]:
+        """ClusterQueues whose heads a cycle tries: mirrored ones have turns of their own."""
+        open_now = self.state.activity.open_now()
+        if not self.mirror:
+            return open_now
+        return lambda name: not self.mirror.is_leaf(name) and open_now(name)
+
+    def _mirrored_turns(self, now_s: float) -> list[Decision]:
+        def refusal(pending: PendingWorkload, incoming: Incoming) -> tuple[Rule, str] | None:
+            return self._nominator.refusal(pending, incoming.queue)
+
+        state = self.state
+        return self._outcomes.of(self._turns.take(state.changes, now_s, refusal, state.activity.open_now()), now_s)
 
     def _entry(self, pending: PendingWorkload, queue: QueueState) -> Entry:
         old = pending.info.workload.metadata.annotations.get(SLICE_REPLACES) if self._elastic else None

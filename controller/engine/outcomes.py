@@ -36,7 +36,7 @@ class Outcomes:
         for entry in entries:
             record = entry.record(now_s)
             before = tell(record)
-            if entry.rule is Rule.PREEMPTS or record.workload in state.claims:
+            if (entry.rule is Rule.PREEMPTS or record.workload in state.claims) and not entry.mirrored:
                 state.carry_out(state.claims.apply(decided(entry, state.cluster)))
             if entry.second_pass:
                 if entry.key in state.unwritten.evictions:
@@ -313,6 +313,8 @@ _WHY = {
     PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "of ClusterQueue {queue}, which borrows for it ({rank})",
 }
 
+_TAKES = "of Queue {queue}, which takes what is its part"
+
 
 def _message(entry: Entry, target: Target) -> str:
     metadata = entry.incoming.info.workload.metadata
@@ -321,5 +323,6 @@ def _message(entry: Entry, target: Target) -> str:
         return f"Evicted to admit {preemptor}, the same job on a better flavor"
     ours, theirs = entry.incoming.priority, target.holder.priority
     rank = f"priority {ours} over {theirs}" if ours > theirs else f"equal priority {ours}, queued earlier"
-    why = _WHY[target.reason].format(queue=entry.incoming.queue.name, rank=rank)
+    of_others = entry.mirrored and target.reason is PreemptionReason.IN_COHORT_RECLAMATION
+    why = (_TAKES if of_others else _WHY[target.reason]).format(queue=entry.incoming.queue.name, rank=rank)
     return f"Preempted to accommodate {preemptor} {why}"

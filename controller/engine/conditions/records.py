@@ -35,6 +35,7 @@ class Rule(StrEnum):
     HELD_BACK = "it would delay the head of a queue"
 
     NO_FIT = "no flavor fits"
+    OVER_SHARE = "its queue may have no more now"
     NO_CANDIDATES = "no workload may be preempted"
     PREEMPTION_GATED = "its preemption gates are closed"
     CHECKS_FAILED = "an admission check rejected it"

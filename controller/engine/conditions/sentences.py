@@ -29,6 +29,7 @@ _SAYS = {
     Rule.SLICE_GONE: "The workload slice it replaces is being evicted: {detail}",
     Rule.BETTER_VARIANT_ADMITTED: "A variant of the same job on a better flavor holds quota: {detail}",
     Rule.VARIANT_NOT_ACCEPTABLE: "ClusterQueue {queue} takes no variant on flavor {detail} while another one runs",
+    Rule.OVER_SHARE: "{detail}",
     Rule.NOT_PLACED: "No place for its pods yet: {detail}",
     Rule.NODE_LOST: "A node is lost and no other takes its pods: {detail}",
     Rule.HELD_BACK: "Fits, but would delay {detail}",

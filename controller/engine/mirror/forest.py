@@ -127,12 +127,13 @@ def told(given: Forest, capacity: Mapping[ResourceName, Amount]) -> Told:
     for system in sorted({spec.system for spec in given.queues.values()}):
         quotas = _group(covered, capacity)
         made.append(_cohort(root_cohort(system), "", quotas))
+    groups = _group(covered, {})
     for spec in given.queues.values():
         above = cohort_name(given.queues[spec.parent]) if spec.parent else root_cohort(spec.system)
         if spec.name in given.parents:
             made.append(_cohort(cohort_name(spec), above, ()))
         else:
-            made.append(_cluster_queue(spec, above, _group(covered, {})))
+            made.append(_cluster_queue(spec.name, spec.uid, above, groups, stopped=spec.stopped))
     return {(type(each), each.metadata.name): each for each in made}
 
 
@@ -155,14 +156,15 @@ def _cohort(name: str, parent: str, groups: tuple[ResourceGroup, ...]) -> Cohort
     return Cohort(metadata=ObjectMeta(name=name), spec=CohortSpec(parent_name=parent, resource_groups=groups))
 
 
-def _cluster_queue(spec: QueueSpec, cohort: str, groups: tuple[ResourceGroup, ...]) -> ClusterQueue:
+def _cluster_queue(
+    name: str, uid: str, cohort: str, groups: tuple[ResourceGroup, ...], *, stopped: bool
+) -> ClusterQueue:
     return ClusterQueue(
-        metadata=ObjectMeta(name=spec.name, uid=spec.uid),
+        metadata=ObjectMeta(name=name, uid=uid),
         spec=ClusterQueueSpec(
             resource_groups=groups,
             cohort_name=cohort,
-            queueing_strategy="StrictFIFO" if spec.strict_fifo else "BestEffortFIFO",
             namespace_selector=LabelSelector(),
-            stop_policy="Hold" if spec.stopped else "None",
+            stop_policy="Hold" if stopped else "None",
         ),
     )

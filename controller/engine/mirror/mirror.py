@@ -50,14 +50,17 @@ class MirrorDriftError(AssertionError):
 
 
 class Mirror:
-    """``told`` follows from ``_specs``, ``_taken``, ``_implied`` and the nodes after every method; ``queues`` is for
-    reading.
+    """Events are noted, and carried out by the next question: a thousand Queues come one by one.
 
-    Nodes are kept, and counted from the first Queue on: where there is none they cost a reference each.
+    ``_queues`` follows from ``_specs``, ``_taken``, ``_implied`` and the nodes unless ``_stale``; ``_told`` from it and
+    the capacity once ``changes`` was asked. Nodes are kept, and counted from the first Queue on: where there is none
+    they cost a reference each.
     """
 
     def __init__(self) -> None:
-        self.queues: Forest = NO_QUEUES
+        self._queues: Forest = NO_QUEUES
+        self._told_of: Forest = NO_QUEUES
+        self._stale = False
         self._specs: dict[_Key, QueueSpec] = {}
         self._unreadable: dict[_Key, str] = {}
         self._implied: set[System] = set()
@@ -72,50 +75,74 @@ class Mirror:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def put(self, queue: QueueOwner) -> list[Change]:
+    def put(self, queue: QueueOwner) -> None:
         """A Queue that cannot be read is refused, and stands no longer where it stood before."""
         key = _key(type(queue), queue.metadata.name)
+        known = self._specs.pop(key, None)
         self._unreadable.pop(key, None)
-        self._specs.pop(key, None)
         try:
             self._specs[key] = spec_of(queue)
         except QueueSpecError as error:
             self._unreadable[key] = str(error)
-        return self._changes()
+        self._stale = self._stale or self._specs.get(key) != known
 
-    def gone(self, kind: type[QueueOwner], name: str) -> list[Change]:
+    def gone(self, kind: type[QueueOwner], name: str) -> None:
         key = _key(kind, name)
         self._unreadable.pop(key, None)
-        return self._changes() if self._specs.pop(key, None) is not None else []
+        self._stale = self._specs.pop(key, None) is not None or self._stale
 
-    def imply(self, system: System) -> list[Change]:
+    def imply(self, system: System) -> None:
         """The system is served: it has the Queues that it has without objects."""
+        self._stale = self._stale or system not in self._implied
         self._implied.add(system)
-        return self._changes()
 
     def implied(self) -> frozenset[System]:
         return frozenset(self._implied)
 
-    def take_name(self, name: str) -> list[Change]:
+    def take_name(self, name: str) -> None:
         """A ClusterQueue of this name is there: no Queue stands under it."""
-        if name in self._taken:
-            return []
+        self._stale = self._stale or (name not in self._taken and self._names(name))
         self._taken.add(name)
-        return self._changes() if self._is_named(name) else []
 
-    def free_name(self, name: str) -> list[Change]:
+    def free_name(self, name: str) -> None:
+        self._stale = self._stale or (name in self._taken and self._names(name))
         self._taken.discard(name)
-        return self._changes() if self._is_named(name) else []
 
-    def node(self, node: Node) -> list[Change]:
+    def node(self, node: Node) -> None:
         self._nodes[node.metadata.name] = node
-        return self._changes() if self._capacity is not None and self._capacity.set_node(node) else []
+        if self._capacity is not None and self._capacity.set_node(node):
+            self._stale = True
 
-    def node_gone(self, name: str) -> list[Change]:
+    def node_gone(self, name: str) -> None:
         self._nodes.pop(name, None)
-        return self._changes() if self._capacity is not None and self._capacity.remove_node(name) else []
+        if self._capacity is not None and self._capacity.remove_node(name):
+            self._stale = True
+
+    def changes(self) -> list[Change]:
+        """What the engine is to be told since the last question: objects that are new or have changed, in their order;
+        then those that are gone, the last told first.
+        """
+        if not self._stale and self._told_of is self._queues:
+            return []
+        queues = self.queues
+        before, self._told = self._told, told(queues, self.capacity)
+        self._told_of = queues
+        return list(_difference(before, self._told))
 
     # -- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> Forest:
+        """Those that stand, and why others do not."""
+        if self._stale:
+            self._stale = False
+            self._queues = self._forest()
+            if self._capacity is None and self._queues.queues:
+                self._capacity = Capacity()
+                self._capacity.set_flavor(FLAVOR)
+                for node in self._nodes.values():
+                    self._capacity.set_node(node)
+        return self._queues
 
     @property
     def capacity(self) -> Mapping[ResourceName, Amount]:
@@ -144,15 +171,18 @@ class Mirror:
 
     def validate(self) -> None:
         """MirrorDriftError where what was told is not what the Queues and nodes say."""
-        if dict(self._told) != dict(told(self._forest(), self.capacity)):
+        if self.queues != self._forest():
+            raise MirrorDriftError("the mirrored queues that stand are not those that their objects make")
+        if self._told_of is self._queues and dict(self._told) != dict(told(self._queues, self.capacity)):
             raise MirrorDriftError("what was told of mirrored queues is not what their objects say")
         if self._capacity is not None:
             self._capacity.validate()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _is_named(self, name: str) -> bool:
-        return bool(self._implied) or any(known == name for _, known in self._specs)
+    def _names(self, name: str) -> bool:
+        """Whether a Queue has this name, or may have."""
+        return bool(self._implied) or any((system, MirroredName(name)) in self._specs for system in System)
 
     def _forest(self) -> Forest:
         implied = [
@@ -163,21 +193,11 @@ class Mirror:
         ]
         return forest([*self._specs.values(), *implied], self._taken)
 
-    def _changes(self) -> list[Change]:
-        """Objects that are new or have changed, in their order; then those that are gone, the last told first."""
-        self.queues = self._forest()
-        if self._capacity is None and self.queues.queues:
-            self._capacity = Capacity()
-            self._capacity.set_flavor(FLAVOR)
-            for node in self._nodes.values():
-                self._capacity.set_node(node)
-        before, self._told = self._told, told(self.queues, self.capacity)
-        return list(_difference(before, self._told))
-
 
 def _difference(before: Told, after: Told) -> Iterator[Change]:
     for key, given in after.items():
-        if before.get(key) != given:
+        known = before.get(key)
+        if known is not given and known != given:
             yield Tell(given)
     for kind, name in reversed([*before]):
         if (kind, name) not in after:

@@ -61,6 +61,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """Quota alone keeps it out, wherever its pods could be: no victims were found for any number of them."""
     gated: bool = False
     """It would need victims, and its preemption gates forbid any."""
+    mirrored: bool = False
+    """Decided by another system's rules: it claims nothing, and is tried again when its tree changes."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -78,6 +80,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
 
     @property
     def requeue(self) -> RequeueReason:
+        if self.mirrored:
+            return RequeueReason.GENERIC
         reason = _REQUEUE.get(self.rule, RequeueReason.GENERIC)
         if reason is RequeueReason.NO_FIT and self.short_of_quota:
             return RequeueReason.NO_QUOTA

@@ -197,6 +197,20 @@ class PendingQueues:
                 heads.append(head)
         return heads
 
+    def take_all(self, name: ClusterQueueName, now_s: float) -> list[PendingWorkload]:
+        """All workloads of one ClusterQueue in their order, what was parked included, but for back-offs: a cycle
+        decides on all of them.
+        """
+        self._carry_out_wake_ups()
+        self._release_due(now_s)
+        order = self._orders.get(name)
+        if order is None:
+            return []
+        order.wake()
+        taken = list(iter(order.pop, None))
+        self._ready.discard(name)
+        return taken
+
     def busy(self, *, open_for: Callable[[ClusterQueueName], bool]) -> bool:
         """Whether ``heads`` would return something, back-offs aside."""
         self._carry_out_wake_ups()

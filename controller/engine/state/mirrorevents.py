@@ -29,29 +29,34 @@ class MirrorEvents:
         self._cluster = cluster
         self._reached: set[LocalQueueKey] = set()
 
-    def put(self, queue: QueueOwner, now_s: float) -> None:
-        self._carry_out(self.mirror.put(queue), now_s)
+    def put(self, queue: QueueOwner) -> None:
+        self.mirror.put(queue)
 
-    def gone(self, kind: type[QueueOwner], name: str, now_s: float) -> None:
-        self._carry_out(self.mirror.gone(kind, name), now_s)
+    def gone(self, kind: type[QueueOwner], name: str) -> None:
+        self.mirror.gone(kind, name)
 
-    def imply(self, system: System, now_s: float) -> None:
+    def imply(self, system: System) -> None:
         """The system has its own Queues from now on, whoever created any."""
-        self._carry_out(self.mirror.imply(system), now_s)
+        self.mirror.imply(system)
 
-    def node(self, node: Node, now_s: float) -> None:
-        self._carry_out(self.mirror.node(node), now_s)
+    def node(self, node: Node) -> None:
+        self.mirror.node(node)
 
-    def node_gone(self, name: str, now_s: float) -> None:
-        self._carry_out(self.mirror.node_gone(name), now_s)
+    def node_gone(self, name: str) -> None:
+        self.mirror.node_gone(name)
 
     def name_taken(self, name: str, now_s: float) -> None:
-        """Before a ClusterQueue of this name is taken in."""
-        self._carry_out(self.mirror.take_name(name), now_s)
+        """Before a ClusterQueue of this name is taken in: a mirrored one leaves first."""
+        self.mirror.take_name(name)
+        self.flush(now_s)
 
-    def name_free(self, name: str, now_s: float) -> None:
+    def name_free(self, name: str) -> None:
         """After it went."""
-        self._carry_out(self.mirror.free_name(name), now_s)
+        self.mirror.free_name(name)
+
+    def flush(self, now_s: float) -> None:
+        """What has come is taken in: before anything is decided or asked."""
+        self._carry_out(self.mirror.changes(), now_s)
 
     def reach(self, key: LocalQueueKey, now_s: float) -> None:
         """A workload names this LocalQueue, or one that was there is gone."""

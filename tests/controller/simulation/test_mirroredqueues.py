@@ -78,3 +78,19 @@ def test_manifests_of_neither_system_have_none_of_their_queues() -> None:
     result = run(node(), job("a", queue="default"))
     assert used(result) == {}
     assert result.final.running == ()
+
+
+def test_two_queues_of_weight_one_and_three_share_eight_gpus_as_two_and_six() -> None:
+    queues = (queue(VOLCANO, "a", weight=1), queue(VOLCANO, "b", weight=3))
+    jobs = [
+        job(f"{name}{at}", queue="", arrival=start) for name, start in (("a", "0s"), ("b", "10s")) for at in range(8)
+    ]
+    for given in jobs:
+        name = given["metadata"]["name"]
+        given["metadata"]["labels"] = {}
+        given["metadata"]["annotations"] |= {"scheduling.volcano.sh/queue-name": name[0]}
+    result = run(node(), *queues, *jobs)
+    assert {name: end[0] for name, end in used(result).items()} == {"a": 2, "b": 6, "default": 0}
+    preempted = [entry for entry in result.timeline if entry.event.value == "Preempted"]
+    assert len(preempted) == 6
+    assert preempted[0].message.endswith("of Queue b, which takes what is its part")

@@ -5,12 +5,14 @@ from typing import Any
 
 import msgspec
 
+from controller.engine.model.resources import FlavorName, FlavorResource, ResourceName
 from controller.objects.core import Node
 from controller.objects.decode import decode
 from controller.objects.kai import KaiQueue
 from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
-from tests.support.engine.world import requesting, workload
+from inventory.api.names import ALL_NODES
+from tests.support.engine.world import World, requesting, workload
 
 GPU = "nvidia.com/gpu"
 UNBOUNDED: Mapping[str, float] = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
@@ -48,3 +50,34 @@ def asks(name: str, queue: str, gpus: int = 1, *, marks: Mapping[str, str] | Non
     made = requesting(workload(name, queue, **more), {GPU: str(gpus)})
     metadata = msgspec.structs.replace(made.metadata, annotations={**made.metadata.annotations, **(marks or {})})
     return msgspec.structs.replace(made, metadata=metadata)
+
+
+def world(*queues: Any, gpus: int = 8) -> World:
+    lab = World()
+    lab.put(node("n1", gpus), *queues)
+    return lab
+
+
+def fill(lab: World, queue: str, jobs: int, gpus: int = 1, **more: Any) -> None:
+    for _ in range(jobs):
+        lab.arrived += 1
+        lab.put(asks(f"{queue}{lab.arrived}", queue, gpus, created_s=lab.arrived, **more))
+
+
+def rest(lab: World) -> dict[str, int]:
+    """GPUs by queue once nothing changes any more, and nobody leaves."""
+    for _ in range(20):
+        lab.settle()
+        if not lab.stop_evicted():
+            return held(lab)
+    raise AssertionError(f"still changing: {lab.log[-20:]}")
+
+
+def held(lab: World) -> dict[str, int]:
+    queues = lab.engine.state.cluster.queues
+    gpus = FlavorResource(FlavorName(ALL_NODES), ResourceName(GPU))
+    return {name: queues[name].node.used().get(gpus, 0) for name in sorted(queues)}
+
+
+def evicted(lab: World) -> list[str]:
+    return [key.removeprefix("ns/") for kind, key in lab.log if kind == "Evicted"]

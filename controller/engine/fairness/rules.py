@@ -1,0 +1,206 @@
+"""Three rules of fairness in one form: KAI's, and Volcano's proportion and capacity plugins'.
+
+``Rules.settle`` says once in a session what each Queue may have; the others answer for one job. All are asked with a
+tree that counts what has been decided in the session so far.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from controller.engine.fairness.tree import FairTree
+from controller.engine.mirror.specs import System
+from controller.engine.model.resources import ResourceName
+from controller.engine.proportion import limits, order, reclaim, volcano
+from controller.engine.proportion.division import Claimant, QueueName, divide
+from controller.engine.proportion.queues import Amounts, added, subtracted
+from controller.engine.proportion.reclaim import Victims
+
+Key = tuple[bool | float | int | str, ...]
+"""Smaller keys come first; all of one tree have the same form."""
+_NONE: Amounts = {}
+
+
+class Rules(Protocol):
+    def settle(self, tree: FairTree) -> None:
+        """Give each Queue its share and its limit, by what is asked for."""
+
+    def key(self, tree: FairTree, name: QueueName, next_job: Amounts = _NONE, victims: Amounts = _NONE) -> Key:
+        """The order of siblings: whose next job is tried first, and last whose job is the first victim."""
+
+    def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
+        """Why the job may not start in its Queue, however much is free; empty where it may."""
+
+    def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> bool:
+        """Whether the job may take from other Queues at all."""
+
+    def allows(self, tree: FairTree, leaf: QueueName, need: Amounts, victims: Victims, *, preemptible: bool) -> bool:
+        """Whether it may take just these, in the order of eviction."""
+
+
+def rules_for(tree: FairTree) -> Rules:
+    """Volcano's capacity plugin for a tree in which any Queue says what it deserves, else its proportion plugin."""
+    if tree.system is System.KAI:
+        return Kai()
+    return Capacity() if any(spec.quota for spec in tree.specs.values()) else Proportion()
+
+
+class Kai:
+    def settle(self, tree: FairTree) -> None:
+        shares: dict[QueueName, dict[ResourceName, float]] = {name: {} for name in tree.specs}
+        for parent, siblings in tree.downwards():
+            for resource in tree.resources():
+                total = tree.total[resource] if parent is None else shares[parent].get(resource, 0.0)
+                claimants = [_claimant(tree, name, resource) for name in siblings]
+                for name, share in divide(total, claimants).shares.items():
+                    shares[name][resource] = share
+        tree.settle(shares, {QueueName(spec.name): spec.limit for spec in tree.specs.values()})
+
+    def key(self, tree: FairTree, name: QueueName, next_job: Amounts = _NONE, victims: Amounts = _NONE) -> Key:
+        spec = tree.specs[name]
+        return order.order_key(
+            tree.queues[name],
+            tree.total,
+            next_job=next_job,
+            victims=victims,
+            priority=spec.priority,
+            created=spec.created_s,
+            uid=spec.uid or spec.name,
+        )
+
+    def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
+        found = limits.over(tree.path(leaf), need, preemptible=preemptible)
+        if found is None:
+            return ""
+        reason, queue = found
+        over_limit = reason is limits.OverReason.OVER_LIMIT
+        bound, has = (queue.limit, queue.allocated) if over_limit else (queue.quota, queue.non_preemptible)
+        resource = next(each for each in sorted(need) if has.get(each, 0.0) + need[each] > bound.get(each, 0.0))
+        what = "limit" if over_limit else "quota, which is all that non-preemptible jobs may have,"
+        return _said(reason.value, queue.name, f"{what} of", resource, bound.get(resource, 0.0), has, need)
+
+    def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> bool:
+        return reclaim.may_reclaim(tree.queues[leaf], need, preemptible=preemptible)
+
+    def allows(self, tree: FairTree, leaf: QueueName, need: Amounts, victims: Victims, *, preemptible: bool) -> bool:
+        return reclaim.is_reclaimable(tree.queues, leaf, need, victims, preemptible=preemptible)
+
+
+def _claimant(tree: FairTree, name: QueueName, resource: ResourceName) -> Claimant:
+    spec = tree.specs[name]
+    return Claimant(
+        queue=name,
+        quota=spec.quota.get(resource, 0.0),
+        limit=spec.limit.get(resource, 0.0),
+        weight=spec.weight_of(resource),
+        request=tree.requested[name].get(resource, 0.0),
+        priority=spec.priority,
+        created=spec.created_s,
+        uid=spec.uid or spec.name,
+    )
+
+
+def _said(
+    reason: str, queue: str, bound_name: str, resource: ResourceName, bound: float, has: Amounts, need: Amounts
+) -> str:
+    return (
+        f"{reason}: Queue {queue} has {has.get(resource, 0.0):g} {resource} of its {bound_name} {bound:g}"
+        f" and the job asks for {need[resource]:g}"
+    )
+
+
+class _Volcano:
+    """What both of Volcano's plugins share."""
+
+    def key(self, tree: FairTree, name: QueueName, next_job: Amounts = _NONE, victims: Amounts = _NONE) -> Key:  # noqa: ARG002
+        spec, queue = tree.specs[name], tree.queues[name]
+        return -spec.priority, volcano.order_share(queue, queue.fair_share), spec.created_s, spec.name
+
+    def _limits(self, tree: FairTree) -> dict[QueueName, Amounts]:
+        found: dict[QueueName, Amounts] = {}
+        for parent, siblings in tree.downwards():
+            guaranteed: Amounts = {}
+            for name in siblings:
+                guaranteed = added(guaranteed, tree.specs[name].guarantee)
+            total = tree.total if parent is None else found[parent]
+            for name in siblings:
+                spec = tree.specs[name]
+                found[name] = volcano.real_limit(total, spec.limit, spec.guarantee, guaranteed)
+        return found
+
+    def _over_limit(self, tree: FairTree, leaf: QueueName, need: Amounts) -> str:
+        for queue in tree.path(leaf):
+            resource = volcano.beyond(queue, need, queue.limit)
+            if resource is not None:
+                bound = queue.limit[resource]
+                return _said("OverCapability", queue.name, "capability of", resource, bound, queue.allocated, need)
+        return ""
+
+    def allows(
+        self,
+        tree: FairTree,
+        leaf: QueueName,  # noqa: ARG002
+        need: Amounts,
+        victims: Victims,
+        *,
+        preemptible: bool,  # noqa: ARG002
+    ) -> bool:
+        return all(self._may_lose(tree, name, need, taken) for name, taken in victims.items())
+
+    def _may_lose(self, tree: FairTree, name: QueueName, need: Amounts, taken: Sequence[Amounts]) -> bool:
+        spec, queue = tree.specs[name], tree.queues[name]
+        if not spec.reclaimable:
+            return False
+        has: Amounts = queue.allocated
+        for amounts in taken:
+            if not volcano.is_victim(has, amounts, need, queue.fair_share, spec.guarantee):
+                return False
+            has = subtracted(has, amounts)
+        return True
+
+
+class Proportion(_Volcano):
+    """There is no hierarchy: a Queue with others below it bounds them by its capability alone."""
+
+    def settle(self, tree: FairTree) -> None:
+        limits_ = self._limits(tree)
+        shares: dict[QueueName, dict[ResourceName, float]] = {name: {} for name in tree.specs}
+        for resource in tree.resources():
+            askers = [
+                volcano.Asker(
+                    queue=name,
+                    weight=tree.specs[name].weight_of(resource),
+                    request=tree.requested[name].get(resource, 0.0),
+                    limit=limits_[name].get(resource, math.inf),
+                    guarantee=tree.specs[name].guarantee.get(resource, 0.0),
+                )
+                for name in sorted(tree.leaves)
+                if tree.requested[name]
+            ]
+            for name, part in volcano.by_weight(tree.total[resource], askers).items():
+                shares[name][resource] = part
+        tree.settle(shares, limits_)
+
+    def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:  # noqa: ARG002
+        queue = tree.queues[leaf]
+        resource = volcano.beyond(queue, need, queue.fair_share)
+        if resource is not None:
+            bound = queue.fair_share[resource]
+            return _said("OverDeserved", leaf, "part by weight of", resource, bound, queue.allocated, need)
+        return self._over_limit(tree, leaf, need)
+
+    def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> bool:
+        return not self.refusal(tree, leaf, need, preemptible=preemptible)
+
+
+class Capacity(_Volcano):
+    """What a Queue deserves is what it says, whoever asks for what."""
+
+    def settle(self, tree: FairTree) -> None:
+        tree.settle({QueueName(spec.name): spec.quota for spec in tree.specs.values()}, self._limits(tree))
+
+    def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:  # noqa: ARG002
+        return self._over_limit(tree, leaf, need)
+
+    def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> bool:
+        return volcano.deserves(tree.queues[leaf], need) and not self.refusal(tree, leaf, need, preemptible=preemptible)

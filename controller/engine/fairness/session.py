@@ -1,0 +1,268 @@
+"""One session: all jobs that wait in a tree are decided, by the actions of KAI's cycle in its order.
+
+    allocate   each job in its turn takes what is free, or what those who are leaving will free
+    reclaim    a job whose Queue is below its share takes from Queues that are above theirs
+    preempt    a job takes from others of its Queue with a lower priority
+
+The Queues take turns by the order of their rules, anew after each job; in a Queue priority goes first, then time. All
+charges are made in one trial. Nothing is reserved between sessions: the next one decides anew on what is there, so that
+a job which waits for its victims is found to fit once they have gone.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
+from controller.engine.conditions.records import Rule
+from controller.engine.fairness.rules import Key, Rules, rules_for
+from controller.engine.fairness.tree import FairTree, is_preemptible, needs
+from controller.engine.fairness.victims import Candidates, Solver, charge_assignment, placed
+from controller.engine.fairness.walk import Walk
+from controller.engine.flavors.assigner import FlavorAssigner
+from controller.engine.flavors.assignment import Assignment, Mode
+from controller.engine.model.resources import ClusterQueueName
+from controller.engine.proportion.division import QueueName
+from controller.engine.proportion.queues import Amounts
+from controller.engine.queues.entry import Entry
+from controller.engine.queues.pending import PendingWorkload
+from controller.engine.quota.queuestate import Holder
+
+Refusal = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]
+"""Why a job is not tried at all: its checks, its namespace, its requests."""
+
+
+class Job:
+    """A job on its way through the session."""
+
+    __slots__ = ("entry", "leaf", "need", "preemptible")
+
+    def __init__(self, entry: Entry, leaf: QueueName, need: Amounts, *, preemptible: bool) -> None:
+        self.entry = entry
+        self.leaf = leaf
+        self.need = need
+        self.preemptible = preemptible
+
+    @property
+    def alike(self) -> tuple[object, ...]:
+        """Equal for jobs of one Queue that are decided alike."""
+        return self.leaf, self.entry.incoming.shape, self.preemptible
+
+
+class Turns(Walk[Key]):
+    """Jobs in the order in which they are tried: the best job of the best Queue, by what has been charged so far."""
+
+    def __init__(self, tree: FairTree, rules: Rules, jobs: Mapping[QueueName, Sequence[Job]]) -> None:
+        super().__init__(tree)
+        self._rules = rules
+        self._waiting = {leaf: list(reversed(some)) for leaf, some in jobs.items()}
+        tree.take_changed()
+        self.build()
+
+    def next(self) -> Job | None:
+        self.refresh(self._tree.take_changed())
+        leaf = self.best()
+        if leaf is None:
+            return None
+        job = self._waiting[leaf].pop()
+        self.refresh((leaf,))
+        return job
+
+    def drop(self, leaf: QueueName) -> list[Job]:
+        """The Queue's other jobs are not tried; the first one first."""
+        dropped, self._waiting[leaf] = self._waiting.get(leaf, []), []
+        self.refresh((leaf,))
+        return dropped[::-1]
+
+    def _has(self, leaf: QueueName) -> bool:
+        return bool(self._waiting.get(leaf))
+
+    def _key(self, name: QueueName, leaf: QueueName) -> Key:
+        return self._rules.key(self._tree, name, next_job=self._waiting[leaf][-1].need)
+
+
+class Session:
+    """``run`` decides on every job that it was given, in the order of the decisions; nothing stays charged."""
+
+    def __init__(
+        self, cluster: Cluster, assigner: FlavorAssigner, tree: FairTree, refusal: Refusal, now_s: float
+    ) -> None:
+        self._cluster = cluster
+        self._assigner = assigner
+        self._tree = tree
+        self._refusal = refusal
+        self._now_s = now_s
+        self._rules = rules_for(tree)
+        self._decided: list[Entry] = []
+        self._leaving: list[Holder] = []
+        """Evicted before: what they hold will be free."""
+        self._pipelined: list[Job] = []
+        """They fit once those have left."""
+        self._solver = Solver(cluster, assigner, tree, self._rules)
+        self.due_s: float | None = None
+        """When a minimum runtime ends that kept a victim."""
+
+    def run(self, pending: Iterable[PendingWorkload]) -> list[Entry]:
+        jobs = self._jobs(pending)
+        with self._cluster.trial():
+            left = self._allocate(jobs)
+            for holder in self._leaving:
+                self._cluster.release(holder)
+            for job in self._pipelined:
+                charge_assignment(self._cluster, job.entry.incoming, job.entry.assignment)
+            left = self._each(left, self._reclaims)
+            left = self._each(left, self._preempts)
+        return [*self._decided, *(job.entry for job in left)]
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    def _jobs(self, pending: Iterable[PendingWorkload]) -> dict[QueueName, list[Job]]:
+        """The jobs by Queue, in their order; the tree counts what runs and what waits."""
+        tree, system = self._tree, self._tree.system
+        for leaf in sorted(tree.leaves):
+            queue = self._cluster.queues.get(ClusterQueueName(leaf))
+            for holder in queue.holders.values() if queue is not None else ():
+                if holder.evicted:
+                    self._leaving.append(holder)
+                    continue
+                need = needs(holder.info, system)
+                preemptible = is_preemptible(holder.info, holder.priority, system)
+                tree.ask(leaf, need)
+                tree.charge(leaf, need, preemptible=preemptible)
+        found: dict[QueueName, list[Job]] = {}
+        for each in pending:
+            if each.at is None:
+                continue
+            leaf = QueueName(each.at.name)
+            entry = Entry(each.incoming(self._cluster.queues[each.at.name]), pending=each, mirrored=True)
+            job = Job(
+                entry, leaf, needs(each.info, system), preemptible=is_preemptible(each.info, each.priority, system)
+            )
+            tree.ask(leaf, job.need)
+            found.setdefault(leaf, []).append(job)
+        self._rules.settle(tree)
+        return found
+
+    # -- actions -----------------------------------------------------------------------------------------------------
+
+    def _allocate(self, jobs: Mapping[QueueName, Sequence[Job]]) -> list[Job]:
+        """Those that found no room, in their order."""
+        left: list[Job] = []
+        failed: set[tuple[object, ...]] = set()
+        turns = Turns(self._tree, self._rules, jobs)
+        while (job := turns.next()) is not None:
+            alike = job.alike
+            if alike in failed:
+                left.append(job)
+            elif not self._start(job):
+                left.append(job)
+                failed.add(alike)
+                if self._tree.specs[job.leaf].strict_fifo:
+                    left += turns.drop(job.leaf)
+        return left
+
+    def _start(self, job: Job) -> bool:
+        """Whether it starts now, or once those that are leaving have left."""
+        entry, incoming = job.entry, job.entry.incoming
+        refused = self._refusal(entry.pending, incoming) if entry.pending is not None else None
+        if refused is not None:
+            entry.decide(*refused)
+            return False
+        why = self._rules.refusal(self._tree, job.leaf, job.need, preemptible=job.preemptible)
+        if why:
+            entry.decide(Rule.OVER_SHARE, why)
+            return False
+        entry.assignment = self._assigner.assign(incoming)
+        if entry.assignment.mode is Mode.FIT and self._beside_pipelined(incoming, entry.assignment):
+            charge_assignment(self._cluster, incoming, entry.assignment)
+            entry.decide(Rule.FITS)
+        elif not self._wait_for_leaving(job):
+            entry.decide(Rule.NO_FIT)
+            return False
+        self._tree.charge(job.leaf, job.need, preemptible=job.preemptible)
+        self._decided.append(entry)
+        return True
+
+    def _future(self) -> None:
+        """In a trial: as if those that are leaving had left, and those had started that wait for it."""
+        for holder in self._leaving:
+            self._cluster.release(holder)
+        for job in self._pipelined:
+            charge_assignment(self._cluster, job.entry.incoming, job.entry.assignment)
+
+    def _beside_pipelined(self, incoming: Incoming, assignment: Assignment) -> bool:
+        if not self._pipelined:
+            return True
+        with self._cluster.trial():
+            self._future()
+            places = [place for place, _ in placed(self._cluster, incoming, assignment)]
+            return incoming.queue.node.fits(assignment.usage) and self._cluster.placement.fits(places)
+
+    def _wait_for_leaving(self, job: Job) -> bool:
+        if not self._leaving:
+            return False
+        with self._cluster.trial():
+            self._future()
+            found = self._assigner.assign(job.entry.incoming)
+        if found.mode is not Mode.FIT:
+            return False
+        job.entry.assignment = found
+        job.entry.decide(Rule.FITS_AFTER_PREEMPTION)
+        self._pipelined.append(job)
+        return True
+
+    def _each(self, jobs: Sequence[Job], action: Callable[[Job], bool]) -> list[Job]:
+        """The action for each job, the Queues taking turns; those that it did nothing for."""
+        by_leaf: dict[QueueName, list[Job]] = {}
+        for each in jobs:
+            by_leaf.setdefault(each.leaf, []).append(each)
+        for some in by_leaf.values():
+            some.sort(key=lambda job: job.entry.pending.order() if job.entry.pending is not None else ())
+        left: list[Job] = []
+        failed: set[tuple[object, ...]] = set()
+        turns = Turns(self._tree, self._rules, by_leaf)
+        while (job := turns.next()) is not None:
+            alike = job.alike
+            tried = job.entry.rule in (Rule.NO_FIT, Rule.OVER_SHARE) and alike not in failed
+            if tried and action(job):
+                continue
+            failed.add(alike)
+            left.append(job)
+        return left
+
+    def _reclaims(self, job: Job) -> bool:
+        tree, rules = self._tree, self._rules
+        if len(tree.leaves) == 1 or not rules.may_reclaim(tree, job.leaf, job.need, preemptible=job.preemptible):
+            return False
+        candidates = Candidates(self._cluster, tree, rules, job.leaf, job.entry.incoming, self._now_s, within=False)
+        return self._evicts(job, candidates, PreemptionReason.IN_COHORT_RECLAMATION)
+
+    def _preempts(self, job: Job) -> bool:
+        candidates = Candidates(
+            self._cluster, self._tree, self._rules, job.leaf, job.entry.incoming, self._now_s, within=True
+        )
+        return self._evicts(job, candidates, PreemptionReason.IN_CLUSTER_QUEUE)
+
+    def _evicts(self, job: Job, candidates: Candidates, reason: PreemptionReason) -> bool:
+        entry = job.entry
+        found = self._solver.solve(entry.incoming, job.leaf, job.need, candidates, preemptible=job.preemptible)
+        if candidates.due_s is not None:
+            self.due_s = candidates.due_s if self.due_s is None else min(self.due_s, candidates.due_s)
+        if found is None:
+            return False
+        entry.assignment = found.assignment
+        entry.targets = tuple(Target(holder, reason) for holder in found.victims)
+        entry.decide(Rule.PREEMPTS)
+        for holder in found.victims:
+            self._cluster.release(holder)
+            leaf, system = QueueName(holder.cluster_queue), self._tree.system
+            self._solver.taken.add(holder.key)
+            self._tree.charge(
+                leaf,
+                needs(holder.info, system),
+                preemptible=is_preemptible(holder.info, holder.priority, system),
+                sign=-1,
+            )
+        charge_assignment(self._cluster, entry.incoming, entry.assignment)
+        self._tree.charge(job.leaf, job.need, preemptible=job.preemptible)
+        self._decided.append(entry)
+        return True

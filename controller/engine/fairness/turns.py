@@ -1,0 +1,89 @@
+"""When the trees of other systems are decided: after every change that may let a job in, each tree as a whole.
+
+A tree names its policy by the system that its Queues come from: ``POLICIES`` is the seam where it stands. What has no
+policy here is decided by Kueue's rules, like any ClusterQueue.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.fairness.session import Refusal, Session
+from controller.engine.fairness.tree import FairTree
+from controller.engine.flavors.assigner import FlavorAssigner
+from controller.engine.mirror.mirror import Mirror
+from controller.engine.mirror.specs import System
+from controller.engine.model.resources import ClusterQueueName
+from controller.engine.queues.entry import Entry
+from controller.engine.queues.pending import PendingWorkload, RequeueReason
+from controller.engine.queues.pendingqueues import PendingQueues
+
+
+class TreePolicy(Protocol):
+    """Decides once on all that waits in a tree."""
+
+    due_s: float | None
+    """When the time alone may change the answer."""
+
+    def run(self, pending: Iterable[PendingWorkload]) -> list[Entry]:
+        """The jobs that it decided on, in that order. The cluster is left as it was."""
+
+
+OpenFor = Callable[[ClusterQueueName], bool]
+"""Whether a ClusterQueue is active."""
+MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, float], TreePolicy]
+POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: Session, System.KAI: Session}
+
+
+class FairTurns:
+    """``seen``: the engine's count of changes that each tree was decided at; a later one makes it due again."""
+
+    def __init__(self, cluster: Cluster, assigner: FlavorAssigner, queues: PendingQueues, mirror: Mirror) -> None:
+        self._cluster = cluster
+        self._assigner = assigner
+        self._queues = queues
+        self._mirror = mirror
+        self._seen: dict[System, int] = {}
+        self._due: dict[System, float] = {}
+
+    def due(self, changes: int, now_s: float, open_for: OpenFor) -> bool:
+        """Whether any tree is to be decided."""
+        return any(self._is_due(system, changes, now_s, open_for) for system in self._systems())
+
+    def next_due_s(self) -> float | None:
+        return min(self._due.values(), default=None)
+
+    def take(self, changes: int, now_s: float, refusal: Refusal, open_for: OpenFor) -> list[Entry]:
+        """The decisions on all trees that are due, which the caller carries out."""
+        decided: list[Entry] = []
+        for system in self._systems():
+            if self._is_due(system, changes, now_s, open_for):
+                self._seen[system] = changes
+                self._due.pop(system, None)
+                decided += self._turn(system, now_s, refusal, open_for)
+        return decided
+
+    def _turn(self, system: System, now_s: float, refusal: Refusal, open_for: OpenFor) -> list[Entry]:
+        names = [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
+        pending = [each for name in names if open_for(name) for each in self._queues.take_all(name, now_s)]
+        tree = FairTree(self._mirror.queues, system, self._mirror.capacity)
+        policy = POLICIES[system](self._cluster, self._assigner, tree, refusal, now_s)
+        decided = policy.run(pending)
+        if policy.due_s is not None:
+            self._due[system] = policy.due_s
+        said = {entry.key for entry in decided}
+        for each in pending:
+            if each.key not in said:
+                self._queues.requeue(each, RequeueReason.GENERIC, now_s)
+        return decided
+
+    def _systems(self) -> list[System]:
+        return sorted({spec.system for spec in self._mirror.queues.leaves()})
+
+    def _is_due(self, system: System, changes: int, now_s: float, open_for: OpenFor) -> bool:
+        due_s = self._due.get(system)
+        if self._seen.get(system) != changes or (due_s is not None and due_s <= now_s):
+            return True
+        # A back-off that ended is no change.
+        names = (ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system))
+        return any(open_for(name) and self._queues.counts(name)[0] for name in names)

@@ -1,0 +1,265 @@
+"""The victims that a job of a mirrored tree needs: taken worst first until it fits, and put back where they still fit.
+
+Source: KAI Scheduler's solver, with whole jobs. A victim that finds its place beside the job stays; one that finds
+another place is moved, which is a restart, and does not count as taken from its Queue. The first set that the rules
+allow is the answer: it is not the smallest there is.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.devices.grants import GrantOwner
+from controller.engine.fairness.rules import Key, Rules
+from controller.engine.fairness.tree import FairTree, is_preemptible, needs
+from controller.engine.fairness.walk import Walk
+from controller.engine.flavors.assigner import FlavorAssigner
+from controller.engine.flavors.assignment import Assignment, Mode
+from controller.engine.model.resources import ClusterQueueName, FlavorName, WorkloadKey
+from controller.engine.model.workload import TopologyUsage
+from controller.engine.preemption.index import started_at_s
+from controller.engine.proportion.division import QueueName
+from controller.engine.proportion.queues import Amounts, added
+from controller.engine.quota.queuestate import Holder
+
+_MOST: Final = 512
+"""Candidates that one job looks at."""
+
+
+class Solution(NamedTuple):
+    """``victims`` leave for the assignment; ``moved`` are those of them that find another place at once."""
+
+    assignment: Assignment
+    victims: tuple[Holder, ...]
+    moved: tuple[Holder, ...]
+
+
+class Candidates:
+    """Holders that may give way, the worst first. ``within``: those of the job's own Queue, of a lower priority; else
+    those of all others. ``due_s``: when the first of those has run for its minimum that are spared for it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        tree: FairTree,
+        rules: Rules,
+        leaf: QueueName,
+        incoming: Incoming,
+        now_s: float,
+        *,
+        within: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._tree = tree
+        self._rules = rules
+        self._leaf = leaf
+        self._priority = incoming.priority
+        self._now_s = now_s
+        self.within = within
+        self.due_s: float | None = None
+
+    def worst_first(self, taken: set[WorkloadKey]) -> Iterator[Holder]:
+        leaves = (self._leaf,) if self.within else (leaf for leaf in sorted(self._tree.leaves) if leaf != self._leaf)
+        waiting = {leaf: found for leaf in leaves if (found := self._of(leaf, taken))}
+        return _Worst(self._tree, self._rules, waiting).holders()
+
+    def _of(self, leaf: QueueName, taken: set[WorkloadKey]) -> list[Holder]:
+        """The best first: the last is the first victim."""
+        queue = self._cluster.queues.get(ClusterQueueName(leaf))
+        found = [
+            holder
+            for holder in (queue.holders.values() if queue is not None else ())
+            if holder.key not in taken and self._may_go(leaf, holder)
+        ]
+        return sorted(found, key=lambda holder: (-holder.priority, holder.queued_at_s, holder.uid))
+
+    def _may_go(self, leaf: QueueName, holder: Holder) -> bool:
+        if holder.evicted or not is_preemptible(holder.info, holder.priority, self._tree.system):
+            return False
+        if self.within and holder.priority >= self._priority:
+            return False
+        minimum_s, started_s = self._minimum_s(leaf), started_at_s(holder)
+        if minimum_s <= 0 or started_s is None or started_s + minimum_s <= self._now_s:
+            return True
+        due_s = started_s + minimum_s
+        self.due_s = due_s if self.due_s is None else min(self.due_s, due_s)
+        return False
+
+    def _minimum_s(self, leaf: QueueName) -> float:
+        """Of preemption the nearest value upwards; of reclaim from the Queue where the two paths part, upwards."""
+        names = self._tree.names(leaf)
+        if not self.within:
+            ours = set(self._tree.names(self._leaf))
+            below = [at for at, name in enumerate(names) if name not in ours]
+            names = names[below[-1] if below else 0 :]
+        for name in names:
+            spec = self._tree.specs[name]
+            said = spec.preempt_min_runtime_s if self.within else spec.reclaim_min_runtime_s
+            if said is not None:
+                return said
+        return 0.0
+
+
+class _Last:
+    """A key that is smaller the larger the order's is."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+
+    def __lt__(self, other: "_Last") -> bool:
+        return self.key > other.key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Last) and self.key == other.key
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Worst(Walk[_Last]):
+    """The next victim of the last Queue, by what its Queues have left without those before it."""
+
+    def __init__(self, tree: FairTree, rules: Rules, waiting: Mapping[QueueName, list[Holder]]) -> None:
+        super().__init__(tree)
+        self._rules = rules
+        self._waiting = waiting
+        self._gone: dict[QueueName, Amounts] = {}
+        self.build()
+
+    def holders(self) -> Iterator[Holder]:
+        while (leaf := self.best()) is not None:
+            holder = self._waiting[leaf].pop()
+            need = needs(holder.info, self._tree.system)
+            for name in self._tree.names(leaf):
+                self._gone[name] = added(self._gone.get(name, {}), need)
+            self.refresh((leaf,))
+            yield holder
+
+    def _has(self, leaf: QueueName) -> bool:
+        return bool(self._waiting.get(leaf))
+
+    def _key(self, name: QueueName, leaf: QueueName) -> _Last:  # noqa: ARG002
+        return _Last(self._rules.key(self._tree, name, victims=self._gone.get(name, {})))
+
+
+class Solver:
+    """``taken``: the victims of this session; nobody takes them twice."""
+
+    def __init__(self, cluster: Cluster, assigner: FlavorAssigner, tree: FairTree, rules: Rules) -> None:
+        self._cluster = cluster
+        self._assigner = assigner
+        self._tree = tree
+        self._rules = rules
+        self.taken: set[WorkloadKey] = set()
+
+    def solve(
+        self, incoming: Incoming, leaf: QueueName, need: Amounts, candidates: Candidates, *, preemptible: bool
+    ) -> Solution | None:
+        every: list[Holder] = []
+        for holder in candidates.worst_first(self.taken):
+            every.append(holder)
+            if len(every) == _MOST:
+                break
+        if not every or not self._fits_without(incoming, every):
+            return None
+        with self._cluster.trial():
+            for at, holder in enumerate(every):
+                self._cluster.release(holder)
+                assignment = self._assigner.assign(incoming)
+                if assignment.mode is not Mode.FIT:
+                    continue
+                lost, moved = self._put_back(incoming, assignment, every[: at + 1])
+                if self._allowed(leaf, need, lost, preemptible=preemptible, within=candidates.within):
+                    return Solution(assignment, (*lost, *moved), moved)
+        return None
+
+    def _fits_without(self, incoming: Incoming, every: Sequence[Holder]) -> bool:
+        with self._cluster.trial():
+            for holder in every:
+                self._cluster.release(holder)
+            return self._assigner.assign(incoming).mode is Mode.FIT
+
+    def _put_back(
+        self, incoming: Incoming, assignment: Assignment, gone: Sequence[Holder]
+    ) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
+        """The victims that find no place beside the assignment, in the order of eviction; those that find another."""
+        lost: list[Holder] = []
+        moved: list[Holder] = []
+        with self._cluster.trial():
+            charge_assignment(self._cluster, incoming, assignment)
+            away: list[Holder] = []
+            for holder in reversed(gone):
+                if self._stays(holder):
+                    self._cluster.charge(holder)
+                else:
+                    away.append(holder)
+            for holder in away:
+                again = _as_incoming(self._cluster, holder)
+                found = self._assigner.assign(again)
+                if found.mode is Mode.FIT:
+                    charge_assignment(self._cluster, again, found)
+                    moved.append(holder)
+                else:
+                    lost.append(holder)
+        return tuple(reversed(lost)), tuple(reversed(moved))
+
+    def _stays(self, holder: Holder) -> bool:
+        places = [place for place, _ in placed_holder(self._cluster, holder)]
+        node = self._cluster.queue(holder.cluster_queue).node
+        return node.fits(holder.usage) and self._cluster.placement.fits(places)
+
+    def _allowed(
+        self, leaf: QueueName, need: Amounts, lost: Sequence[Holder], *, preemptible: bool, within: bool
+    ) -> bool:
+        tree = self._tree
+        taken: dict[QueueName, list[Amounts]] = {}
+        for holder in lost:
+            taken.setdefault(QueueName(holder.cluster_queue), []).append(needs(holder.info, tree.system))
+        if not within and not self._rules.allows(tree, leaf, need, taken, preemptible=preemptible):
+            return False
+        for name, some in taken.items():
+            for amounts in some:
+                tree.charge(name, amounts, preemptible=True, sign=-1)
+        refused = self._rules.refusal(tree, leaf, need, preemptible=preemptible)
+        for name, some in taken.items():
+            for amounts in some:
+                tree.charge(name, amounts, preemptible=True)
+        return not refused
+
+
+def charge_assignment(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> None:
+    """In a trial."""
+    cluster.quota.add_usage(incoming.queue.name, assignment.usage)
+    for (flavor, place), owner in placed(cluster, incoming, assignment):
+        cluster.placement.add(flavor, place, owner)
+
+
+Place = tuple[tuple[FlavorName, TopologyUsage], GrantOwner]
+
+
+def placed(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Iterator[Place]:
+    """Where the assignment's pods go."""
+    for at, pod_set in enumerate(assignment.pod_sets):
+        flavor = cluster.on_nodes(choice.flavor for choice in pod_set.choices.values())
+        if pod_set.topology is not None and flavor is not None:
+            yield (flavor, pod_set.topology), GrantOwner(incoming.key, str(at))
+
+
+def placed_holder(cluster: Cluster, holder: Holder) -> Iterator[Place]:
+    for pod_set in holder.info.pod_sets:
+        flavor = cluster.on_nodes(pod_set.flavors.values())
+        if pod_set.topology is not None and flavor is not None:
+            yield (flavor, pod_set.topology), GrantOwner(holder.key, pod_set.name)
+
+
+def _as_incoming(cluster: Cluster, holder: Holder) -> Incoming:
+    return Incoming(
+        info=holder.info,
+        queue=cluster.queue(holder.cluster_queue),
+        local_queue=holder.local_queue,
+        priority=holder.priority,
+        queued_at_s=holder.queued_at_s,
+    )

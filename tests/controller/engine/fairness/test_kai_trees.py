@@ -1,0 +1,109 @@
+"""KAI's queues: limits, quota that is guaranteed, shares beyond it by weight, and minimum runtimes."""
+
+import random
+from typing import Any
+
+import pytest
+
+from controller.engine.model.resources import WorkloadKey
+from tests.support.engine.foreignqueues import GPU, asks, evicted, fill, kai_queue, rest, world
+from tests.support.engine.world import World
+from tests.support.seeds import histories
+
+KEPT = {"kai.scheduler/preemptibility": "non-preemptible"}
+
+
+def department(*teams: Any, **spec: Any) -> World:
+    return world(kai_queue("dept", quota=8, **spec), *teams)
+
+
+def said(lab: World, name: str) -> str:
+    told = lab.engine.explain(WorkloadKey(f"ns/{name}"), lab.now_s)
+    assert told is not None
+    return told.record.detail
+
+
+def test_a_limit_holds_for_a_queue_and_for_all_below_a_department() -> None:
+    lab = department(kai_queue("a", "dept", limit=2), kai_queue("b", "dept"), limit=5)
+    fill(lab, "a", 4)
+    fill(lab, "b", 8)
+    assert rest(lab) == {"a": 2, "b": 3}
+    assert said(lab, "a3") == f"OverLimit: Queue dept has 5 {GPU} of its limit of 5 and the job asks for 1"
+
+
+def test_a_limit_of_nothing_allows_nothing() -> None:
+    lab = department(kai_queue("a", "dept", quota=4, limit=0))
+    fill(lab, "a", 1)
+    assert rest(lab) == {"a": 0}
+
+
+def test_jobs_that_are_never_preempted_live_on_quota_alone() -> None:
+    lab = department(kai_queue("a", "dept", quota=2))
+    fill(lab, "a", 4, marks=KEPT)
+    assert rest(lab) == {"a": 2}
+    assert said(lab, "a3").startswith("NonPreemptibleOverQuota: Queue a has 2")
+    fill(lab, "a", 4)
+    assert rest(lab) == {"a": 6}
+
+
+def test_what_is_over_quota_is_shared_by_weight_and_taken_back() -> None:
+    lab = department(kai_queue("a", "dept", quota=2, weight=1), kai_queue("b", "dept", quota=2, weight=3))
+    fill(lab, "a", 8)
+    assert rest(lab) == {"a": 8, "b": 0}
+    fill(lab, "b", 8)
+    assert rest(lab) == {"a": 3, "b": 5}
+
+
+@pytest.mark.parametrize(("priority", "marks"), [(100, {}), (0, KEPT)])
+def test_jobs_of_a_high_priority_or_that_say_so_are_no_victims(priority: int, marks: dict[str, str]) -> None:
+    lab = department(kai_queue("a", "dept", quota=8), kai_queue("b", "dept", quota=8))
+    fill(lab, "a", 8, priority=priority, marks=marks)
+    rest(lab)
+    fill(lab, "b", 1)
+    assert rest(lab) == {"a": 8, "b": 0}
+
+
+def test_a_job_takes_from_a_lower_priority_of_its_own_queue() -> None:
+    lab = department(kai_queue("a", "dept", quota=8))
+    fill(lab, "a", 8, priority=50)
+    rest(lab)
+    fill(lab, "a", 1, gpus=2, priority=75)
+    assert rest(lab) == {"a": 8}
+    assert sorted(evicted(lab)) == ["a7", "a8"]
+
+
+def test_a_victim_runs_for_its_minimum_first() -> None:
+    lab = department(kai_queue("a", "dept", reclaimMinRuntime="10m"), kai_queue("b", "dept", quota=8))
+    fill(lab, "a", 8)
+    rest(lab)
+    lab.put(asks("b1", "b", 1, created_s=60))
+    assert rest(lab) == {"a": 8, "b": 0}
+    due_s = lab.engine.next_wakeup_s()
+    assert due_s is not None
+    assert due_s <= lab.now_s + 600
+    lab.now_s = due_s
+    assert rest(lab) == {"a": 7, "b": 1}
+
+
+@histories(1, 2, 3)
+def test_histories_end_within_limits_and_spare_what_is_never_preempted(seed: int) -> None:
+    rng = random.Random(seed)
+    limits = {name: rng.choice((2, 4, -1)) for name in ("a", "b", "c")}
+    teams = [
+        kai_queue(
+            name, "dept", quota=rng.randint(0, 3), limit=limit, weight=rng.randint(0, 3), priority=rng.randint(1, 2)
+        )
+        for name, limit in limits.items()
+    ]
+    lab = department(*teams)
+    for _ in range(6):
+        marks = rng.choice(({}, KEPT))
+        fill(lab, rng.choice("abc"), rng.randint(1, 3), rng.choice((1, 2)), priority=rng.choice((0, 60)), marks=marks)
+        found = rest(lab)
+        assert sum(found.values()) <= 8
+        assert all(limit < 0 or found[name] <= limit for name, limit in limits.items())
+        kept = {one.metadata.name for one in lab.workloads.values() if one.metadata.annotations == KEPT}
+        assert not kept & set(evicted(lab))
+    before = rest(lab)
+    lab.rebuild()
+    assert rest(lab) == before

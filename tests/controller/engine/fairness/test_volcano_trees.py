@@ -1,0 +1,138 @@
+"""Volcano's queues share by weight, or by what each deserves, and take back what is theirs."""
+
+import random
+from typing import Any
+
+import pytest
+
+from controller.engine.model.resources import WorkloadKey
+from tests.support.engine.foreignqueues import GPU, evicted, fill, node, rest, volcano_queue, world
+from tests.support.seeds import histories
+
+
+def test_queues_of_weight_one_and_three_end_with_two_and_six_of_eight_gpus() -> None:
+    lab = world(volcano_queue("a", weight=1), volcano_queue("b", weight=3))
+    fill(lab, "a", 8)
+    assert rest(lab) == {"a": 8, "b": 0}
+    fill(lab, "b", 8)
+    assert rest(lab) == {"a": 2, "b": 6}
+    assert sorted(evicted(lab)) == [f"a{number}" for number in range(3, 9)]
+
+
+def test_what_a_queue_does_not_ask_for_is_the_others() -> None:
+    lab = world(volcano_queue("a", weight=1), volcano_queue("b", weight=3))
+    fill(lab, "b", 2)
+    fill(lab, "a", 8)
+    assert rest(lab) == {"a": 6, "b": 2}
+    assert evicted(lab) == []
+
+
+def test_a_queue_that_is_not_reclaimable_gives_nothing_back() -> None:
+    lab = world(volcano_queue("a", weight=1, reclaimable=False), volcano_queue("b", weight=3))
+    fill(lab, "a", 8)
+    rest(lab)
+    fill(lab, "b", 8)
+    assert rest(lab) == {"a": 8, "b": 0}
+
+
+def test_a_guarantee_is_kept_free_and_survives_reclaim() -> None:
+    kept = {"resource": {GPU: 4}}
+    lab = world(volcano_queue("a", weight=1, guarantee=kept), volcano_queue("b", weight=100))
+    fill(lab, "b", 8)
+    assert rest(lab) == {"a": 0, "b": 4}
+    fill(lab, "a", 8)
+    assert rest(lab) == {"a": 4, "b": 4}
+
+
+def test_nobody_has_more_than_its_capability() -> None:
+    lab = world(volcano_queue("a", capability={GPU: 3}), volcano_queue("b"))
+    fill(lab, "a", 8)
+    assert rest(lab) == {"a": 3, "b": 0}
+    (pending,) = [one for one in lab.workloads.values() if one.metadata.name == "a4"]
+    told = lab.engine.explain(WorkloadKey(pending.key), lab.now_s)
+    assert told is not None
+    assert told.record.detail == (
+        f"OverDeserved: Queue a has 3 {GPU} of its part by weight of 3 and the job asks for 1"
+    )
+
+
+def test_where_a_queue_says_what_it_deserves_that_is_what_it_takes_back() -> None:
+    lab = world(volcano_queue("a", deserved={GPU: 2}), volcano_queue("b", deserved={GPU: 6}), volcano_queue("c"))
+    fill(lab, "a", 5)
+    fill(lab, "c", 5)
+    assert rest(lab) == {"a": 3, "b": 0, "c": 5}
+    fill(lab, "b", 8)
+    assert rest(lab) == {"a": 2, "b": 6, "c": 0}
+
+
+def test_a_capability_holds_for_all_queues_below() -> None:
+    top = volcano_queue("top", deserved={GPU: 4}, capability={GPU: 4})
+    below = [volcano_queue(name, parent="top", deserved={GPU: 2}) for name in ("a", "b")]
+    lab = world(top, *below, volcano_queue("c"))
+    for name in ("a", "b"):
+        fill(lab, name, 4)
+    assert sum(rest(lab).values()) == 4
+
+
+def test_a_queue_of_higher_priority_goes_first() -> None:
+    lab = world(volcano_queue("a", priority=1, deserved={GPU: 1}), volcano_queue("b", priority=9))
+    fill(lab, "a", 2, gpus=8)
+    fill(lab, "b", 1, gpus=8)
+    assert rest(lab) == {"a": 0, "b": 8}
+
+
+def test_in_a_queue_a_job_of_higher_priority_takes_from_a_lower_one() -> None:
+    lab = world(volcano_queue("a"))
+    fill(lab, "a", 8)
+    rest(lab)
+    fill(lab, "a", 1, priority=10)
+    rest(lab)
+    assert evicted(lab) == ["a8"]
+    assert "a9" in lab.running()
+
+
+def test_a_job_that_says_it_is_not_preemptable_is_never_a_victim() -> None:
+    lab = world(volcano_queue("a", weight=1), volcano_queue("b", weight=3))
+    fill(lab, "a", 8, marks={"volcano.sh/preemptable": "false"})
+    rest(lab)
+    fill(lab, "b", 8)
+    assert rest(lab) == {"a": 8, "b": 0}
+
+
+def test_a_fifo_queue_lets_nothing_pass_its_head() -> None:
+    lab = world(volcano_queue("a", dequeueStrategy="fifo"), volcano_queue("b"))
+    fill(lab, "a", 1, gpus=9)
+    fill(lab, "a", 2)
+    fill(lab, "b", 1)
+    assert rest(lab) == {"a": 0, "b": 1}
+
+
+def test_a_gang_is_on_nodes_that_hold_all_of_it() -> None:
+    lab = world(volcano_queue("a"), gpus=4)
+    lab.put(node("n2", 4))
+    fill(lab, "a", 1, gpus=3, count=2)
+    fill(lab, "a", 1, gpus=2)
+    assert rest(lab) == {"a": 6}
+
+
+@pytest.mark.parametrize("deserved", [False, True])
+@histories(1, 2, 3, 4)
+def test_histories_end_and_keep_every_bound(seed: int, deserved: bool) -> None:
+    rng = random.Random(seed)
+    names = ("a", "b", "c")
+    specs: dict[str, dict[str, Any]] = {}
+    for name in names:
+        specs[name] = {"weight": rng.randint(1, 4), "capability": {GPU: rng.randint(3, 8)}}
+        if deserved:
+            specs[name]["deserved"] = {GPU: rng.randint(0, 3)}
+    lab = world(*(volcano_queue(name, **specs[name]) for name in names))
+    for _ in range(6):
+        fill(lab, rng.choice(names), rng.randint(1, 3), rng.choice((1, 2, 4)), priority=rng.choice((0, 5)))
+        found = rest(lab)
+        assert sum(found.values()) <= 8
+        assert all(found[name] <= specs[name]["capability"][GPU] for name in names)
+        if lab.running() and rng.random() < 0.5:
+            lab.finish(rng.choice(sorted(lab.running())))
+    before = rest(lab)
+    lab.rebuild()
+    assert rest(lab) == before

@@ -34,6 +34,16 @@ class Filter(NamedTuple):
             return False
         return not self.terms or any(_matches(term, node) for term in self.terms)
 
+    def problem(self, node: NodeFacts) -> str:
+        """Why ``admits`` says no, in one clause that follows a number of nodes."""
+        taint = untolerated(node.taints, self.tolerations)
+        if taint is not None:
+            value = f"={taint.value}" if taint.value else ""
+            return f"with the taint {taint.key}{value}:{taint.effect}"
+        if any(node.labels.get(name) != value for name, value in self.selector):
+            return "not selected by their node selector"
+        return "not matched by their node affinity"
+
     def score(self, node: NodeFacts) -> int:
         """The sum of the weights of the preferences that the node meets."""
         return sum(weight for weight, term in self.preferred if _matches(term, node))

@@ -6,6 +6,7 @@ With a leader every domain has a second pair of counts: those beside the leader,
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -30,6 +31,7 @@ class Counts:
     """
 
     __slots__ = (
+        "_closed",
         "_eligible",
         "_epoch",
         "_journal",
@@ -64,6 +66,8 @@ class Counts:
         self.scores: list[int] = []
         """Sums of preferred affinity."""
         self._eligible: list[bool] = []
+        self._closed: dict[int, str] = {}
+        """By leaf why its node is not open to these pods; kept where a leaf is a node."""
         self._stamps: list[int] = []
         self._orders: list[dict[tuple[bool, bool], list[Ranked]]] = [{} for _ in tree.levels]
         """By level, then by ``led`` and ``least``."""
@@ -147,6 +151,16 @@ class Counts:
     def eligible(self) -> int:
         """Leaves that pods of this shape may use, full or not."""
         return sum(1 for leaf in self.tree.at_level[-1] if self._eligible[leaf])
+
+    def closed(self) -> Counter[str]:
+        """Nodes that take none of these pods, by the reason; counted where a leaf is a node."""
+        tree = self.tree
+        shut = (why for leaf, why in self._closed.items() if tree.nodes[leaf])
+        return +tree.closed + Counter(shut)
+
+    def full(self) -> int:
+        """Leaves that are open to these pods, and have no room for one of them."""
+        return sum(1 for leaf in self.tree.at_level[-1] if self._eligible[leaf] and not self.pods[leaf])
 
     def copy(self) -> "Counts":
         """The same numbers, to be changed at will; not kept up to date."""
@@ -313,7 +327,11 @@ class Counts:
         self._stamps[leaf] = tree.stamps[leaf]
         open_ = bool(nodes) and (shape.within < 0 or tree.ancestor(leaf, tree.level[shape.within]) == shape.within)
         if open_ and tree.by_host:
-            open_ = all(shape.filter.admits(node) for node in nodes)
+            shut = next((node for node in nodes if not shape.filter.admits(node)), None)
+            open_ = shut is None
+            self._closed.pop(leaf, None)
+            if shut is not None:
+                self._closed[leaf] = shape.filter.problem(shut)
             if shape.filter.preferred:
                 self.scores[leaf] = sum(shape.filter.score(node) for node in nodes) if open_ else 0
         self._eligible[leaf] = open_

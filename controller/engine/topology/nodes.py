@@ -29,9 +29,12 @@ _OVER: Final = ("Succeeded", "Failed")
 
 
 class NodeFacts:
-    """One node as placement sees it. ``free`` may be negative where foreign pods take more than there is."""
+    """One node as placement sees it. ``free`` may be negative where foreign pods take more than there is.
 
-    __slots__ = ("free", "labels", "name", "taints", "usable")
+    ``excluded`` says why the node takes no pods at all, and is empty where it takes some.
+    """
+
+    __slots__ = ("excluded", "free", "labels", "name", "taints")
 
     def __init__(
         self, node: Node, foreign: Mapping[ResourceName, Amount], ceilings: Mapping[ResourceName, Amount]
@@ -40,7 +43,7 @@ class NodeFacts:
         self.name = node.metadata.name
         self.labels: Mapping[str, str] = node.metadata.labels
         self.taints: tuple[Taint, ...] = node.spec.taints
-        self.usable = not node.spec.unschedulable and is_true(node.status.conditions, "Ready")
+        self.excluded = _excluded(node)
         self.free: dict[ResourceName, Amount] = amounts(node.status.allocatable)
         for name, amount in ceilings.items():
             if self.free.get(name, 0) > amount:
@@ -48,13 +51,23 @@ class NodeFacts:
         for name, amount in foreign.items():
             self.free[name] = self.free.get(name, 0) - amount
 
+    @property
+    def usable(self) -> bool:
+        return not self.excluded
+
     def same_as(self, other: "NodeFacts") -> bool:
         return (
-            self.usable == other.usable
+            self.excluded == other.excluded
             and self.labels == other.labels
             and self.taints == other.taints
             and self.free == other.free
         )
+
+
+def _excluded(node: Node) -> str:
+    if not is_true(node.status.conditions, "Ready"):
+        return "not ready"
+    return "cordoned" if node.spec.unschedulable else ""
 
 
 class NodeCache:

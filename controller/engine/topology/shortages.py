@@ -8,6 +8,9 @@ from controller.engine.topology.counts import Counts
 from controller.engine.topology.domainsearch import Shortage
 from inventory.layout.entries import PERCENT_RESOURCE
 
+_REASONS: Final = 4
+"""As many are told by name."""
+
 _LINKED: Final = {
     Link.NVLINK: "joined by NVLink",
     Link.PCIE: "below one PCIe root",
@@ -23,12 +26,25 @@ def shortage_sentence(found: Shortage, ask: Ask, counts: Counts) -> str:
     largest = f"at most {found.slices} {'fit' if found.slices != 1 else 'fits'}"
     if found.leader:
         largest = "their leader fits nowhere beside them"
-    able, all_ = counts.eligible(), tree.node_count()
-    nodes = f"; {all_ - able} of {all_} nodes are closed to these pods" if tree.by_host and able < all_ else ""
+    nodes = _nodes(counts) if tree.by_host else ""
     needs = _needs(ask.shape.devices) if ask.shape.devices is not None else ""
     if any(str(name) == PERCENT_RESOURCE for name, _ in ask.shape.each):
         needs += "; what a container asks for lies on one GPU, in multiples of its granularity"
     return f"no room for {wanted} {where} topology {tree.topology}: {largest}{nodes}{needs}"
+
+
+def _nodes(counts: Counts) -> str:
+    """How many nodes are closed to the pods and why, and how many of the others are full."""
+    open_, all_ = counts.eligible(), counts.tree.node_count()
+    found = ""
+    if open_ < all_:
+        found = f"; {all_ - open_} of {all_} nodes are closed to these pods"
+        reasons = counts.closed().most_common()
+        told = [f"{number} {why}" for why, number in reasons[:_REASONS]]
+        rest = sum(number for _, number in reasons[_REASONS:])
+        found += f": {', '.join([*told, f'{rest} for other reasons'] if rest else told)}" if told else ""
+    full = counts.full()
+    return found + (f"; {full} of {open_} open nodes have no room for one of them" if full else "")
 
 
 def _needs(asked: DeviceAsk) -> str:

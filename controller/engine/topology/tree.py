@@ -5,6 +5,7 @@ empty leaf behind. What changes in a leaf is written to a journal, which those w
 """
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -91,6 +92,10 @@ class Tree:
         """Moves on with each new domain."""
         self.devices: DeviceCache | None = None
         """What is known of the nodes' GPUs."""
+        self.closed = Counter[str]()
+        """Nodes of the flavor that take no pods at all, or lack a level's label, by the reason; see ``_outside``."""
+        self._outside: dict[str, str] = {}
+        """The reason by node; such a node has no home."""
         self.packs = False
         """Nodes are chosen so that large blocks of linked GPUs stay whole."""
         self._labels = dict(labels)
@@ -129,13 +134,15 @@ class Tree:
         return domain
 
     def node_count(self) -> int:
-        return len(self._homes)
+        """Nodes of the flavor, those among them that take no pods."""
+        return len(self._homes) + len(self._outside)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def set_node(self, name: str, facts: NodeFacts | None) -> bool:
         """The node as it is now, None for one that is gone. Whether that is of any account here."""
         path = self._path(facts) if facts is not None else None
+        self._note_outside(name, self._closed_by(facts) if facts is not None else "")
         home = self._homes.get(name)
         if home is not None and (path is None or self.path[home] != path):
             del self._homes[name]
@@ -170,6 +177,8 @@ class Tree:
         for leaf in self._leaves.values():
             if self.free[leaf] != _sum(node.free for node in self.nodes[leaf].values()):
                 raise AssertionError(f"{self.flavor}: {self.path[leaf]} is kept with {self.free[leaf]} free")
+        if +self.closed != Counter(self._outside.values()) or self._outside.keys() & self._homes.keys():
+            raise AssertionError(f"{self.flavor}: nodes that take no pods are counted as {dict(self.closed)}")
         homes = set(self._homes.values())
         if homes and any(self.leaf(values) is None for values in {self.values(home) for home in homes}):
             raise AssertionError(f"{self.flavor}: a node is not found by the name that assignments give it")
@@ -180,11 +189,27 @@ class Tree:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _path(self, facts: NodeFacts) -> Path | None:
-        labels = facts.labels
-        if not facts.usable or any(labels.get(name) != value for name, value in self._labels.items()):
+        if not self._has_flavor(facts) or self._closed_by(facts):
             return None
-        path = tuple(labels.get(level, "") for level in self.levels)
-        return path if all(level in labels for level in self.levels) else None
+        return tuple(facts.labels[level] for level in self.levels)
+
+    def _has_flavor(self, facts: NodeFacts) -> bool:
+        return all(facts.labels.get(name) == value for name, value in self._labels.items())
+
+    def _closed_by(self, facts: NodeFacts) -> str:
+        """Why a node of the flavor has no place in the tree; empty where it has one, or is of another flavor."""
+        if not self._has_flavor(facts):
+            return ""
+        lacking = next((level for level in self.levels if level not in facts.labels), None)
+        return facts.excluded or (f"without the label {lacking}" if lacking is not None else "")
+
+    def _note_outside(self, name: str, why: str) -> None:
+        before = self._outside.pop(name, "")
+        if before:
+            self.closed[before] -= 1
+        if why:
+            self._outside[name] = why
+            self.closed[why] += 1
 
     def _leaf(self, path: Path) -> int:
         known = self._by_path.get(path)

@@ -379,9 +379,39 @@ def test_a_sentence_says_what_was_looked_for_and_the_largest_block_there_is() ->
     )
     lab.topologies.set_node(node("b/r3/c", 9, **TAINT))
     assert lab.place(ask(6, preferred=RACK)) == (
-        "no room for 6 pods on the nodes of topology dc: at most 5 fit; 1 of 3 nodes are closed to these pods"
+        "no room for 6 pods on the nodes of topology dc: at most 5 fit; 1 of 3 nodes are closed to these pods: "
+        "1 with the taint broken:NoSchedule"
     )
     assert lab.place(ask(1, required="dc/row")) == "topology dc has no level dc/row"
+
+
+def test_a_sentence_counts_what_closes_nodes_and_which_are_full() -> None:
+    lab = Lab({"b/r/full": 2, "b/r/free": 2})
+    lab.hold({"full": 2})
+    lab.topologies.set_node(node("b/r/down1", 8, ready=False))
+    lab.topologies.set_node(node("b/r/down2", 8, ready=False))
+    lab.topologies.set_node(node("b/r/cordoned", 8, unschedulable=True))
+    lab.topologies.set_node(node("b/r/tainted", 8, **TAINT))
+    assert lab.place(ask(9, required=RACK)) == (
+        "no room for 9 pods in one domain of dc/rack of topology dc: at most 2 fit; "
+        "4 of 6 nodes are closed to these pods: 2 not ready, 1 cordoned, 1 with the taint broken:NoSchedule; "
+        "1 of 2 open nodes have no room for one of them"
+    )
+    lab.topologies.set_node(node("b/r/down1", 8))
+    lab.topologies.remove_node("down2")
+    sentence = lab.place(ask(11, required=RACK))
+    assert isinstance(sentence, str)
+    assert "2 of 5 nodes are closed to these pods: 1 cordoned, 1 with the taint broken:NoSchedule;" in sentence
+    lab.topologies.validate_trees()
+
+
+def test_nodes_that_are_all_closed_are_told_with_the_reason() -> None:
+    lab = Lab({})
+    for at in range(5):
+        lab.topologies.set_node(node(f"b/r/n{at}", 8, ready=False))
+    sentence = lab.place(ask(2, required=RACK))
+    assert isinstance(sentence, str)
+    assert sentence.endswith("at most 0 fit; 5 of 5 nodes are closed to these pods: 5 not ready")
 
 
 def flavor(**spec: Any) -> ResourceFlavor:

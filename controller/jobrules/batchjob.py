@@ -61,7 +61,7 @@ def updated(old: Json, new: Json, gates: FeatureGates, *, has_default_queue: boo
 
 def rules() -> tuple[Rule, ...]:
     topology_says = {**topology.says(), **topology.elastic_says()}
-    return (*OWN, Rule(refused=_topology, says=topology_says), *marks.rules("Job"))
+    return (*OWN, Rule(refused=_topology, says=topology_says), *marks.rules("Job", "batch"))
 
 
 POD_SETS: Final = f"[{pod_set(cel.quoted('main'), cel.quoted(_PATH), _COUNT, _ANNOTATIONS)}]"

@@ -23,7 +23,7 @@ def rules(kind: TemplatedKind) -> tuple[Rule, ...]:
 def common(kind: TemplatedKind) -> tuple[Rule, ...]:
     """Of all jobs of the kind."""
     says = topology_says() if kind.pod_sets_in_cel else {}
-    return (*marks.rules(kind.kind), Rule(refused=partial(_topology, kind=kind), says=says))
+    return (*marks.rules(kind.kind, kind.group), Rule(refused=partial(_topology, kind=kind), says=says))
 
 
 def created(kind: TemplatedKind, job: Json, gates: FeatureGates, *, manage_all: bool = False) -> list[Refusal]:

@@ -17,23 +17,25 @@ from controller.jobrules.fields import annotation_path, forbidden, invalid, labe
 
 PREBUILT_KINDS: Final = frozenset(
     {
-        "AppWrapper",
-        "Job",
-        "JobSet",
-        "MPIJob",
-        "PaddleJob",
-        "Pod",
-        "PyTorchJob",
-        "RayCluster",
-        "RayJob",
-        "RayService",
-        "TFJob",
-        "TrainJob",
-        "XGBoostJob",
+        ("", "Pod"),
+        ("batch", "Job"),
+        ("jobset.x-k8s.io", "JobSet"),
+        ("kubeflow.org", "MPIJob"),
+        ("kubeflow.org", "PaddleJob"),
+        ("kubeflow.org", "PyTorchJob"),
+        ("kubeflow.org", "TFJob"),
+        ("kubeflow.org", "XGBoostJob"),
+        ("ray.io", "RayCluster"),
+        ("ray.io", "RayJob"),
+        ("ray.io", "RayService"),
+        ("trainer.kubeflow.org", "TrainJob"),
+        ("workload.codeflare.dev", "AppWrapper"),
     }
 )
-"""Kinds whose jobs may name a Workload that was made for them."""
-ELASTIC_KINDS: Final = frozenset({"Job", "RayCluster", "RayJob", "RayService"})
+"""Kinds, each with its group before it, whose jobs may name a Workload that was made for them."""
+ELASTIC_KINDS: Final = frozenset(
+    {("batch", "Job"), ("ray.io", "RayCluster"), ("ray.io", "RayJob"), ("ray.io", "RayService")}
+)
 
 _MAX_SECONDS: Final = 2**31 - 1
 _NOT_REMOVED: Final = "it may be changed, but not removed"
@@ -41,27 +43,28 @@ _NO_CHANGE: Final = "it does not change"
 
 
 @cache
-def rules(kind: str) -> tuple[Rule, ...]:
-    """``kind`` is the job's, as in its JSON."""
+def rules(kind: str, group: str) -> tuple[Rule, ...]:
+    """``kind`` is the job's, as in its JSON; ``group`` is that of the API, since kinds of two groups share names."""
     return (
         queue_name_rule(),
         Rule(refused=partial(_queue_change, kind=kind), says={"queueChange": _queue_change_says(kind)}),
-        prebuilt_rule(kind),
+        prebuilt_rule(kind, group),
         Rule(refused=partial(_exec_time, kind=kind), says=_exec_time_says(kind)),
         Rule(refused=partial(_priority_class_change, kind=kind), says={"priorityChange": _priority_says(kind)}),
-        elastic_rule(kind),
+        elastic_rule(kind, group),
         gatedby.rule(),
     )
 
 
-def created(job: Json, kind: str, gates: FeatureGates) -> list[Refusal]:
-    return list(refused(rules(kind), Review(new=job, gates=gates)))
+def created(job: Json, kind: str, group: str, gates: FeatureGates) -> list[Refusal]:
+    return list(refused(rules(kind, group), Review(new=job, gates=gates)))
 
 
 def updated(
     old: Json,
     new: Json,
     kind: str,
+    group: str,
     gates: FeatureGates,
     *,
     was_suspended: bool,
@@ -77,7 +80,7 @@ def updated(
         is_suspended=is_suspended,
         has_default_queue=has_default_queue,
     )
-    return list(refused(rules(kind), review))
+    return list(refused(rules(kind, group), review))
 
 
 # -- the queue's name
@@ -153,11 +156,12 @@ def _only_suspended(kind: str) -> str:
 # -- a Workload made beforehand
 
 
-def prebuilt_rule(kind: str) -> Rule:
-    return Rule(refused=partial(_prebuilt, kind=kind), says=_prebuilt_says(kind))
+def prebuilt_rule(kind: str, group: str) -> Rule:
+    may = (group, kind) in PREBUILT_KINDS
+    return Rule(refused=partial(_prebuilt, kind=kind, may=may), says=_prebuilt_says(kind, may=may))
 
 
-def _prebuilt(review: Review, kind: str) -> list[Refusal]:
+def _prebuilt(review: Review, kind: str, *, may: bool) -> list[Refusal]:
     """An elastic job goes from one Workload to the next while it runs."""
     path, after = prebuilt_name(review.new, review.gates)
     if review.before is not None and not review.is_suspended and not _is_elastic(review.new, review.gates):
@@ -166,7 +170,7 @@ def _prebuilt(review: Review, kind: str) -> list[Refusal]:
             return [invalid(path, f"{_only_suspended(kind)}; found {shown(after)}")]
     if not after:
         return []
-    if kind not in PREBUILT_KINDS:
+    if not may:
         return [invalid(path, f"a {kind} cannot name a workload that was made for it")]
     return [] if names.is_object_name(after) else [invalid(path, f"expected a Workload's name, found {shown(after)}")]
 
@@ -188,7 +192,7 @@ def marked(key: str, when: str = "") -> tuple[str, str]:
     return path, f"({by_annotation} ? {annotated} : {labelled})"
 
 
-def _prebuilt_says(kind: str) -> dict[str, str]:
+def _prebuilt_says(kind: str, *, may: bool) -> dict[str, str]:
     path, after = marked(names.PREBUILT_WORKLOAD)
     _, before = marked(names.PREBUILT_WORKLOAD, "Before")
     changed = f"{after} != {before}"
@@ -199,7 +203,7 @@ def _prebuilt_says(kind: str) -> dict[str, str]:
             cel.text(path, cel.quoted(f": {_only_suspended(kind)}; found "), cel.shown(after)),
         )
     }
-    if kind not in PREBUILT_KINDS:
+    if not may:
         sentence = cel.text(path, cel.quoted(f": a {kind} cannot name a workload that was made for it"))
         return {**says, "prebuilt": cel.when(f"{after} != ''", sentence)}
     sentence = cel.text(path, cel.quoted(": expected a Workload's name, found "), cel.shown(after))
@@ -273,7 +277,7 @@ def _priority_says(kind: str) -> str:
 # -- elastic jobs
 
 
-def elastic_rule(kind: str) -> Rule:
+def elastic_rule(kind: str, group: str) -> Rule:
     """Of jobs that are created, and of those that are changed where the mark itself may not change."""
     path, off = annotation_path(names.ELASTIC_JOB), "!variables.gates.ElasticJobsViaWorkloadSlices"
     says = {
@@ -284,17 +288,18 @@ def elastic_rule(kind: str) -> Rule:
             ),
         )
     }  # fmt: skip
-    if kind not in ELASTIC_KINDS:
+    may = (group, kind) in ELASTIC_KINDS
+    if not may:
         sentence = cel.says(path, f"a {kind} cannot be an elastic job")
         says["elasticKind"] = cel.when(off, "''", cel.when("variables.elasticMarked", sentence))
-    return Rule(refused=partial(_elastic, kind=kind), says=says)
+    return Rule(refused=partial(_elastic, kind=kind, may=may), says=says)
 
 
-def _elastic(review: Review, kind: str) -> list[Refusal]:
+def _elastic(review: Review, kind: str, *, may: bool) -> list[Refusal]:
     is_elastic = _is_elastic(review.new, review.gates)
     if review.before is not None and _is_elastic(review.before, review.gates) != is_elastic:
         return [invalid(annotation_path(names.ELASTIC_JOB), _NO_CHANGE)]
-    return [] if kind in ELASTIC_KINDS or not is_elastic else elastic(kind)
+    return [] if may or not is_elastic else elastic(kind)
 
 
 def elastic(kind: str) -> list[Refusal]:

@@ -21,7 +21,7 @@ _STAYS_SO: Final = "a group that is not retriable does not become so"
 def rules() -> tuple[Rule, ...]:
     """A pod behind a gate counts as suspended."""
     return (
-        *marks.rules("Pod"),
+        *marks.rules("Pod", ""),
         Rule(refused=_managed, says={"managed": _managed_says()}),
         Rule(refused=_topology, says=topology.says()),
         Rule(refused=_group, says=_group_says()),

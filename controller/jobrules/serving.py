@@ -51,21 +51,21 @@ def _queue_change(review: Review, kind: str) -> list[Refusal]:
     return marks.queue_change(review.before, review.new, kind, is_suspended=review.is_suspended)
 
 
-def _queue_rule(kind: str) -> Rule:
+def _queue_rule(kind: str, group: str) -> Rule:
     removed = "variables.updated && variables.queueBefore != '' && variables.queue == ''"
-    change = next(rule.says["queueChange"] for rule in marks.rules(kind) if "queueChange" in rule.says)
+    change = next(rule.says["queueChange"] for rule in marks.rules(kind, group) if "queueChange" in rule.says)
     said = cel.when(removed, cel.says(label_path(names.QUEUE_NAME), _NOT_REMOVED), change)
     return Rule(refused=partial(_queue_change, kind=kind), says={"queueChange": said})
 
 
-def _of_any_job(kind: str, *, created: bool) -> tuple[Rule, ...]:
+def _of_any_job(kind: str, group: str, *, created: bool) -> tuple[Rule, ...]:
     """``created``: with what is asked of the marks of a job that is created, and of none that is changed."""
-    by_name = {name: rule for rule in marks.rules(kind) for name in rule.says}
+    by_name = {name: rule for rule in marks.rules(kind, group) for name in rule.says}
     fixed = [by_name[name] for name in (("prebuilt", "execTime") if created else ())]
-    at_creation = [only_created(rule) for rule in (*fixed, marks.elastic_rule(kind))]
+    at_creation = [only_created(rule) for rule in (*fixed, marks.elastic_rule(kind, group))]
     return (
         marks.queue_name_rule(if_kept=True),
-        _queue_rule(kind),
+        _queue_rule(kind, group),
         *at_creation,
         by_name["priorityChange"],
         by_name["gateNames"],
@@ -84,7 +84,7 @@ def only_created(rule: Rule) -> Rule:
 
 def deployment_rules() -> tuple[Rule, ...]:
     """Its pods have the marks of pods: topology is asked of them."""
-    return (*_of_any_job("Deployment", created=False), MINIMUM)
+    return (*_of_any_job("Deployment", "apps", created=False), MINIMUM)
 
 
 def deployment_created(deployment: Json, gates: FeatureGates) -> list[Refusal]:
@@ -111,7 +111,7 @@ def statefulset_rules() -> tuple[Rule, ...]:
         Rule(refused=_rescaled, says={"replicas": _rescaled_says()}),
         NO_MINIMUM,
     )
-    return tuple(map(_unless_anothers, (*_of_any_job("StatefulSet", created=True), *own)))
+    return tuple(map(_unless_anothers, (*_of_any_job("StatefulSet", "apps", created=True), *own)))
 
 
 STATEFULSET_POD_SETS: Final = "[{}]".format(
@@ -222,7 +222,7 @@ def _held_before(old: Json, new: Json, workload: Json | None) -> list[Refusal]:
 
 def leaderworkerset_rules() -> tuple[Rule, ...]:
     return (
-        *_of_any_job("LeaderWorkerSet", created=True),
+        *_of_any_job("LeaderWorkerSet", "leaderworkerset.x-k8s.io", created=True),
         Rule(refused=_sized, says={"groups": _sized_says()}),
         Rule(refused=_group_topology, says=topology.says()),
         Rule(refused=_templates_change, says=_templates_say()),

@@ -32,7 +32,7 @@ def job_updated(case: Case) -> Difference | None:
 
 @runner("jobs-jobframework-TestValidateJobOnCreate")
 def any_job_created(case: Case) -> Difference | None:
-    found = marks.created(case.input["job"], case.input["gvk"]["Kind"], case.gates)
+    found = marks.created(case.input["job"], case.input["gvk"]["Kind"], case.input["gvk"]["Group"], case.gates)
     return errors_differ(wanted_errors(case), found)
 
 
@@ -50,6 +50,7 @@ def _marks_updated(
         old,
         new,
         new["kind"],
+        new["apiVersion"].rpartition("/")[0],
         case.gates,
         was_suspended=old["spec"]["suspend"],
         is_suspended=new["spec"]["suspend"],
@@ -70,7 +71,7 @@ def webhook_created(case: Case) -> Difference | None:
     given = case.input
     if given.get("customValidationError"):
         return first_difference(given["customValidationError"], case.expect["wantError"])
-    found = marks.created(given["job"], given["job"]["kind"], case.gates)
+    found = marks.created(given["job"], given["job"]["kind"], "batch", case.gates)
     return errors_differ(case.expect["wantError"], [*found, *_custom(given.get("customValidationFailure"))])
 
 

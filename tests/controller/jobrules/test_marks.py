@@ -17,14 +17,17 @@ def job(labels: dict[str, str] | None = None, **annotations: str) -> dict[str, A
     return {"metadata": {"labels": {f"{Q}{key}": value for key, value in (labels or {}).items()}, "annotations": keyed}}
 
 
-def created(given: dict[str, Any], kind: str = "Job", **gates: bool) -> list[tuple[str, str]]:
-    found = marks.created(given, kind, FeatureGates(gates))
+GROUPS = {"Job": "batch", "JAXJob": "kubeflow.org", "JobSet": "jobset.x-k8s.io", "RayCluster": "ray.io"}
+
+
+def created(given: dict[str, Any], kind: str = "Job", group: str = "", **gates: bool) -> list[tuple[str, str]]:
+    found = marks.created(given, kind, group or GROUPS[kind], FeatureGates(gates))
     assert all(one.sentence for one in found)
     return [(one.type, one.field) for one in found]
 
 
 def updated(old: dict[str, Any], new: dict[str, Any], *, runs: bool = False, **more: Any) -> list[tuple[str, str]]:
-    found = marks.updated(old, new, "Job", GATES, was_suspended=not runs, is_suspended=not runs, **more)
+    found = marks.updated(old, new, "Job", "batch", GATES, was_suspended=not runs, is_suspended=not runs, **more)
     return [(one.type, one.field) for one in found]
 
 
@@ -50,6 +53,12 @@ def updated(old: dict[str, Any], new: dict[str, Any], *, runs: bool = False, **m
 )  # fmt: skip
 def test_a_mark_says_what_its_kind_allows(given: dict[str, Any], kind: str, expected: list[tuple[str, str]]) -> None:
     assert created(given, kind) == expected
+
+
+def test_a_kind_of_the_same_name_in_another_group_is_another_kind() -> None:
+    for marked in (job(elastic_job="true"), job(prebuilt_workload_name="w")):
+        assert created(marked) == []
+        assert len(created(marked, "Job", "batch.volcano.sh")) == 1
 
 
 def test_marks_of_gates_that_are_off_are_not_looked_at() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from hack.cluster.state import Spec
 from tests.conformance import corpus
 from tests.conformance.crds import crdfiles, mutations
 from tests.conformance.crds.corpusobjects import corpus_objects
+from tests.conformance.kueuejobs import suites
+from tests.support.e2e import webhookcases, webhookreasons, webhookserver
 from tests.support.e2e.lab import EXAMPLES
 from tests.support.e2e.queueapi import (
     GROUP,
@@ -29,20 +32,23 @@ from tests.support.e2e.queueapi import (
     policies,
 )
 from tests.support.e2e.queuecases import CREATED, EXAMPLE_FILES, UPDATED, Case, Update, changed, objects, statuses
+from tests.support.e2e.webhookserver import WebhookServer
 from tests.support.e2e.workloadcases import WORKLOADS_CREATED, WORKLOADS_UPDATED
 from tests.support.queuerules.policies import policies as read_policies
 
 pytestmark = pytest.mark.e2e
 
 QUEUES = EXAMPLES / "queues"
+CONTROLLER = "system:serviceaccount:tessera-system:t-tessera-controller"
 EVERY = 4
 """How many slips make one that is asked here: without a server all are asked of the schemas themselves."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    spec = Spec(nodes=(), controller_manager_args=(webhookserver.QUIET,))
     with (
-        Cluster.up(f"queue-api-{os.getpid()}", Spec(nodes=())) as cluster,
+        Cluster.up(f"queue-api-{os.getpid()}", spec) as cluster,
         converting(tmp_path_factory.mktemp("tls")) as webhook,
     ):
         install(cluster, webhook)
@@ -111,7 +117,7 @@ def test_the_controller_s_statuses_are_its_own_affair(api: Api) -> None:
     """They come from where the rules are decided on, several for every workload: no policy looks at them."""
     made = made_with(api, {}, objects()["Workload"])
     wrong = {**made, "status": {"clusterName": "nobody"}}
-    controller = api.acting_as("system:serviceaccount:tessera-system:t-tessera-controller")
+    controller = api.acting_as(CONTROLLER)
     another = api.acting_as("system:serviceaccount:tessera-system:another")
     verdicts = [one.put(wrong, status=True).accepted for one in (controller, another)]
     specs = controller.create(changed(made, {"metadata.name": "second", "spec.podSets.1.minCount": 5}))
@@ -294,3 +300,44 @@ def test_what_an_example_repairs_is_refused_clearly(
     with pytest.raises(ClusterError) as refused:
         cluster.kubectl("apply", "--dry-run=server", "-f", str(tmp_path / name))
     assert said in str(refused.value)
+
+
+# Kueue's own cases about its webhooks. Last: from here on the policies of the chart hold whatever goes to a queue.
+
+
+@pytest.fixture(scope="module")
+def hooks(api: Api) -> Iterator[WebhookServer]:
+    webhookserver.install(api)
+    server = WebhookServer(api, CONTROLLER)
+    yield server
+    server.close()
+
+
+def test_every_webhook_case_of_kueue_gets_kueues_answer(api: Api, hooks: WebhookServer) -> None:
+    """Nothing is left out: what cannot be sent is counted by the rule that says so."""
+    suites.load_runners()
+    found = list(webhookcases.cases())
+    asked = [one for one in map(webhookcases.asked, found) if one is not None]
+    listed = Counter({"it is about a part of an object": len(found) - len(asked)})
+    reasons = [(one, webhookreasons.reason(one)) for one in asked]
+    listed.update(reason for _, reason in reasons if reason)
+    sent = [one for one, reason in reasons if not reason]
+    samples = {
+        one.kind: one.new for one in sent if one.old is None and not one.refused and one.kind in webhookreasons.BY_KIND
+    }
+    webhookserver.await_policies(api, samples.values())
+    answers = Counter[str]()
+    wrong = []
+    for one in sent:
+        verdict = hooks.settled(one)
+        answers[webhookserver.kind_of(verdict)] += 1
+        wrong += [f"{one.case}: {said}" for said in webhookserver.differences(one, verdict)]
+    counts = [f"listed {count}: {reason}" for reason, count in sorted(listed.items())]
+    print(f"{len(found)} webhook cases, {len(sent)} sent: {dict(answers)}", *counts, sep="\n")  # noqa: T201 - its report
+    assert wrong == []
+    assert sum(answers.values()) + sum(listed.values()) == len(found)
+    assert answers["refused by a policy"] > len(found) * 0.3 > 100
+    assert len(sent) > len(found) * 0.8
+    assert set(samples) == set(webhookreasons.BY_KIND) - {"AppWrapper"}, (
+        "Kueue has no case about an AppWrapper's webhook"
+    )

@@ -30,6 +30,7 @@ from kube.client import Client
 from kube.config import from_kubeconfig
 from kube.resources import Resource
 from tests.support.e2e import trainingoperator
+from tests.support.e2e.kindcrds import JAX_CRD, RUNTIME_PATCHES
 from tests.support.e2e.kindoperators import LISTED, OPERATORS, RAY_CLUSTERS, Operators
 from tests.support.e2e.kindplay import (
     ADMITTED,
@@ -61,44 +62,6 @@ FOLDERS = ("jobset", "kubeflow", "kuberay", "appwrapper", "spark")
 SCALED = "raycluster scaled"
 SIZES = ((2, 2), (4, 4), (1, 1), (5, 1), (3, 3))
 """Workers that Ray's autoscaler asks for, and those that run: there is quota for four."""
-
-JAX_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "jaxjobs.kubeflow.org"},
-    "spec": {
-        "group": "kubeflow.org",
-        "names": {"kind": "JAXJob", "listKind": "JAXJobList", "plural": "jaxjobs", "singular": "jaxjob"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            part: {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                            for part in ("spec", "status")
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
-
-
-# The trainer's first releases had podSpecOverrides in its place.
-RUNTIME_PATCHES = [
-    {
-        "op": "add",
-        "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/runtimePatches",
-        "value": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-    }
-]
 
 
 def install_kinds(cluster: Cluster) -> None:

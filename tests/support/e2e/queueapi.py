@@ -56,10 +56,7 @@ class Api:
     def __post_init__(self) -> None:
         config = json.loads(self.cluster.kubeconfig.read_text())
         authority = b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
-        self._headers = {
-            "Authorization": f"Bearer {config['users'][0]['user']['token']}",
-            "Content-Type": "application/json",
-        }
+        self._headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
         at = urlsplit(self.cluster.server)
         tls = ssl.create_default_context(cadata=authority)
         self._connection = http.client.HTTPSConnection(str(at.hostname), at.port, context=tls, timeout=30)
@@ -70,14 +67,18 @@ class Api:
         other._headers |= {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
         return other
 
-    def ask(self, method: str, path: str, body: Any = None) -> Verdict:
+    def ask(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json") -> Verdict:
         """What the server says; its message where it refuses."""
         content = None if body is None else json.dumps(body)
-        self._connection.request(method, path, content, self._headers)
+        self._connection.request(method, path, content, {**self._headers, "Content-Type": content_type})
         response = self._connection.getresponse()
         text = response.read()
         found = json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
         return Verdict(response.status < 300, str(found.get("message", "")), found)
+
+    def patch(self, path: str, body: Any) -> Verdict:
+        """By a merge patch (RFC 7386)."""
+        return self.ask("PATCH", path, body, content_type="application/merge-patch+json")
 
     def close(self) -> None:
         self._connection.close()

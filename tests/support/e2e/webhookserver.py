@@ -1,0 +1,208 @@
+"""An API server with our policies, asked what Kueue's webhook cases ask: by dry run, on one connection."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
+from typing import Any, Final
+
+import yaml
+
+from controller.jobframework import names
+from controller.jobframework.podview import ADMISSION_GATE, ROLE_HASH
+from controller.jobframework.raw import Json, labels
+from hack.cluster import waiting
+from tests.conformance.kueuejobs.runners_podsets import filled
+from tests.conformance.replay import Difference, first_difference
+from tests.support.e2e import kindcrds
+from tests.support.e2e.podlab import rendered
+from tests.support.e2e.queueapi import GROUP, Api, Verdict
+from tests.support.e2e.webhookcases import PLAIN, WITH_DEFAULT, Asked, difference, managed_by, path
+from tests.support.e2e.webhookreasons import BY_KIND, sentences
+
+_STRICT: Final = "?fieldValidation=Strict"
+_DRY: Final = f"{_STRICT}&dryRun=All"
+
+
+_STAMPED: Final = ("kueue.x-k8s.io/pod-suspending-parent", ADMISSION_GATE, "'suspend': True")
+"""What the API server writes into an object of a queue, one of these into each kind's."""
+POLICIES: Final = (
+    "job-suspend-policy",
+    "job-policy",
+    "job-rules-policy",
+    "job-defaults-policy",
+    "job-version-policy",
+    "pod-gate-policy",
+    "pod-policy",
+    "serving-policy",
+    "serving-minimum-policy",
+)
+EFFECTIVE_S: Final = 30
+QUIET: Final = "--controllers=*,-job-controller,-deployment-controller,-replicaset-controller,-statefulset-controller"
+"""Of the controller manager: what a case says of a status stands."""
+
+
+def install(api: Api) -> None:
+    """CRDs of job kinds, the chart's policies about them, a queue, and namespaces in which pods can be created."""
+    kindcrds.install(api)
+    for policy in yaml.safe_load_all(rendered(*POLICIES)):
+        plural = f"{policy['kind'].lower()}s".replace("policys", "policies")
+        made = api.ask("POST", f"/apis/{policy['apiVersion']}/{plural}", policy)
+        assert made.accepted, made.message
+    for name in (PLAIN, WITH_DEFAULT):
+        api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+        waiting.until(partial(_is_there, api, account), account, timeout_s=60, every_s=0.1)
+    queue = {"apiVersion": f"{GROUP}/v1beta2", "kind": "LocalQueue", "metadata": {"name": "default"}}
+    at = f"/apis/{GROUP}/v1beta2/namespaces/{WITH_DEFAULT}/localqueues"
+    made = api.ask("POST", at, queue | {"spec": {"clusterQueue": "q"}})
+    assert made.accepted, made.message
+
+
+def _is_there(api: Api, path_: str) -> bool:
+    return api.ask("GET", path_).accepted
+
+
+def await_policies(api: Api, samples: Iterable[Json]) -> None:
+    """Return once the policies act on the kind of each sample: those that write, that refuse, and that name a queue.
+
+    An API server learns a new CRD's schema for its policies a few seconds after it serves the CRD.
+    """
+    for sample in samples:
+        for namespace, queue in ((PLAIN, "case"), (PLAIN, "No_Queue"), (WITH_DEFAULT, "")):
+            one = deepcopy(sample)
+            one["metadata"] |= {"namespace": namespace, "labels": {names.QUEUE_NAME: queue} if queue else {}}
+            if queue == "No_Queue":
+                ready = partial(_is_refused, api, one)
+            else:
+                ready = partial(_is_held, api, one, queue or ("" if sample["kind"] == "Pod" else "default"))
+            waiting.until(ready, f"the policies about {one['kind']} of queue {queue!r}", timeout_s=60, every_s=0.2)
+
+
+def _is_refused(api: Api, one: Json) -> bool:
+    return "expected the name of a LocalQueue" in api.ask("POST", path(one) + _DRY, one).message
+
+
+def _is_held(api: Api, one: Json, queue: str) -> bool:
+    found = api.ask("POST", path(one) + _DRY, one)
+    written = not queue or any(mark in str(found.body.get("spec")) for mark in _STAMPED)
+    return found.accepted and written and labels(found.body).get(names.QUEUE_NAME, "") == queue
+
+
+class WebhookServer:
+    """``owner`` is a service account: whose it is decides about children. ``controller`` is Tessera's."""
+
+    def __init__(self, api: Api, controller: str) -> None:
+        self.api = api
+        self.controller = api.acting_as(controller)
+        self.owner = api.acting_as("system:serviceaccount:lab:owner")
+        self._effective = time.monotonic() + EFFECTIVE_S
+
+    def close(self) -> None:
+        self.controller.close()
+        self.owner.close()
+
+    def settled(self, asked: Asked) -> Verdict:
+        """The answer that stands: each policy takes effect for itself, some seconds after it was made."""
+        while True:
+            found = self.answer(asked)
+            if time.monotonic() > self._effective or not any(differences(asked, found)):
+                return found
+
+    def answer(self, asked: Asked) -> Verdict:
+        """To the object, and then to its status where it is a Workload's: creating drops a status."""
+        user = self.owner if _is_controlled(asked.new) else self.api
+        if asked.old is None:
+            first = user.ask("POST", path(asked.new) + _DRY, asked.new)
+            if not first.accepted or asked.kind != "Workload" or not filled(asked.new.get("status")):
+                return first
+        with self.lying_there(asked.old or _without_status(asked.new)) as old:
+            return self._changed(user, old, asked.new)
+
+    def _changed(self, user: Api, old: Json, new: Json) -> Verdict:
+        at, status = path(old, named=True), difference(old.get("status") or {}, new.get("status") or {})
+        with_status = new["kind"] == "Workload" and bool(status)
+        body = difference(_without_status(old), _without_status(new))
+        first = user.patch(at + (_STRICT if with_status else _DRY), body)
+        return user.patch(f"{at}/status{_DRY}", {"status": status}) if first.accepted and with_status else first
+
+    @contextmanager
+    def lying_there(self, old: Json) -> Iterator[Json]:
+        """``old`` on the server as it is: it is created without its queue, and its controller writes the rest."""
+        unqueued = {key: value for key, value in labels(old).items() if key != names.QUEUE_NAME}
+        first = {**_without_status(old), "metadata": {**old["metadata"], "labels": unqueued}}
+        made = self.api.ask("POST", path(old), first)
+        assert made.accepted, made.message
+        try:
+            written = self.controller.patch(path(old, named=True), {"metadata": {"labels": labels(old)}})
+            assert written.accepted, written.message
+            if filled(old.get("status")):
+                written = self.controller.patch(f"{path(old, named=True)}/status", {"status": filled(old["status"])})
+                assert written.accepted, written.message
+            yield old
+        finally:
+            self.controller.patch(path(old, named=True), {"metadata": {"finalizers": None}})
+            self.api.ask("DELETE", path(old, named=True), {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+
+
+def _without_status(one: Json) -> Json:
+    return {key: value for key, value in one.items() if key != "status"}
+
+
+def _is_controlled(one: Json) -> bool:
+    return any(owner.get("controller") for owner in one["metadata"].get("ownerReferences") or ())
+
+
+def kind_of(verdict: Verdict) -> str:
+    if verdict.accepted:
+        return "accepted"
+    return "refused by a policy" if verdict.by_policy else "refused by the schema"
+
+
+def differences(asked: Asked, verdict: Verdict) -> Iterator[str]:
+    """Between an answer and what the case wants; a refusal by a rule says what the rule says."""
+    if asked.refused == verdict.accepted:
+        yield f"expected {'a refusal' if asked.refused else 'no refusal'}, found {verdict.message or 'none'}"
+    elif verdict.accepted:
+        if other := unlike(asked, verdict.body):
+            yield str(other)
+    elif verdict.by_policy and asked.kind in BY_KIND:
+        expected = sentences(asked)
+        if not any(sentence in verdict.message for sentence in expected):
+            yield f"expected one of {expected}, found {verdict.message}"
+
+
+_WHOLE: Final = ("labels", "annotations", "finalizers", "schedulingGates", "suspend")
+"""Nothing but what is wanted stands there."""
+_GENERATED: Final = ("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
+_RECKONED: Final = (ROLE_HASH,)
+"""What no policy can write: roles of pods follow from what they ask for."""
+
+
+def unlike(asked: Asked, found: Json) -> Difference | None:
+    """Whether an object that was created lacks what the case wants, or has other marks."""
+    if asked.made is not None:
+        wanted = _without_status(asked.made)
+        return first_difference(filled(_compared(wanted, wanted)), filled(_compared(found, wanted)))
+    if "wantManagedBy" in asked.case.expect:
+        return first_difference(asked.case.expect["wantManagedBy"], managed_by(found), "managedBy")
+    return None
+
+
+def _compared(found: Any, wanted: Any) -> Any:
+    """What stands where something is wanted, and all marks."""
+    if isinstance(wanted, list) and isinstance(found, list):
+        return [_compared(*pair) for pair in zip(found, wanted, strict=True)] if len(found) == len(wanted) else found
+    if not isinstance(found, dict) or not isinstance(wanted, dict):
+        return found
+    made = {key: _compared(found[key], wanted[key]) for key in wanted if key in found and key not in _WHOLE}
+    return made | {key: _marks(found[key]) for key in _WHOLE if key in found}
+
+
+def _marks(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {key: value for key, value in found.items() if key not in (*_GENERATED, *_RECKONED)}
+    if isinstance(found, list):
+        return [one for one in found if one != {"name": names.TOPOLOGY_GATE}]
+    return found

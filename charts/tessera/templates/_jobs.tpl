@@ -126,22 +126,39 @@ above the field may be absent: it is added then. */ -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* CEL: whether a job is held back; a dict of `object` (its name in CEL) and `root`. */ -}}
+{{- /* CEL: an object's kind with its group before it, since kinds of two groups share names. */ -}}
+{{- define "tessera.groupKind" -}}
+object.apiVersion.split('/')[0] + '/' + object.kind
+{{- end -}}
+
+{{- /* These rows as CEL's list of `group/Kind`. */ -}}
+{{- define "tessera.groupKinds" -}}
+{{- $names := list -}}
+{{- range . }}{{ $names = append $names (printf "%s/%s" .group .kind) }}{{ end -}}
+{{- $names | toJson | replace "\"" "'" -}}
+{{- end -}}
+
+{{- /* CEL: whether a job is held back; a dict of `object` (its name in CEL) and `root`. `variables.kind`: as tessera.groupKind. */ -}}
 {{- define "tessera.isSuspended" -}}
 {{- range $path, $kinds := include "tessera.kindsByPath" .root | fromYaml -}}
-{{- $names := list -}}
-{{- range $kinds }}{{ $names = append $names .kind }}{{ end -}}
-object.kind in {{ $names | toJson | replace "\"" "'" }} ? {{ $.object }}.?{{ splitList "/" $path | join ".?" }}.orValue(false) : {{ end -}}
+variables.kind in {{ include "tessera.groupKinds" $kinds }} ? {{ $.object }}.?{{ splitList "/" $path | join ".?" }}.orValue(false) : {{ end -}}
 false
 {{- end -}}
 
-{{- /* CEL: the name of the field that holds a job back, as its users know it. */ -}}
+{{- /* CEL: the name of the field that holds a job back, as its users know it; likewise. */ -}}
 {{- define "tessera.suspendField" -}}
 {{- range $path, $kinds := include "tessera.kindsByPath" . | fromYaml -}}
-{{- $names := list -}}
-{{- range $kinds }}{{ $names = append $names .kind }}{{ end -}}
-object.kind in {{ $names | toJson | replace "\"" "'" }} ? '{{ replace "/" "." $path }}' : {{ end -}}
+variables.kind in {{ include "tessera.groupKinds" $kinds }} ? '{{ replace "/" "." $path }}' : {{ end -}}
 ''
+{{- end -}}
+
+{{- /* What tells a kind's policies from those of others: its plural, with its group where kinds of two groups share it. A
+dict of the `kind` and of all `kinds`. */ -}}
+{{- define "tessera.policyOf" -}}
+{{- $plurals := list -}}
+{{- range .kinds }}{{ $plurals = append $plurals .plural }}{{ end -}}
+{{- $alone := eq (len $plurals) (add (len (without $plurals .kind.plural)) 1 | int) -}}
+{{- ternary .kind.plural (printf "%s.%s" .kind.plural .kind.group) (or $alone (eq .kind.group "batch")) -}}
 {{- end -}}
 
 {{- /* Owners whose parts are left to them, as CEL's list of `group/Kind`: kinds that are queued here, and those that the

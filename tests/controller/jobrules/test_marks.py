@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.engine.model.gates import FeatureGates
+from controller.jobkinds.policies import RULED
 from controller.jobrules import marks
+from tests.support.controller.celpolicies import said
 
 GATES = FeatureGates()
 Q = "kueue.x-k8s.io/"
@@ -56,9 +59,14 @@ def test_a_mark_says_what_its_kind_allows(given: dict[str, Any], kind: str, expe
 
 
 def test_a_kind_of_the_same_name_in_another_group_is_another_kind() -> None:
+    """In Python, and in CEL."""
+    own = next(ruled for ruled in RULED if ruled.framework == "batch/job")
+    other = msgspec.structs.replace(own, group="batch.volcano.sh", rules=marks.rules("Job", "batch.volcano.sh"))
     for marked in (job(elastic_job="true"), job(prebuilt_workload_name="w")):
         assert created(marked) == []
-        assert len(created(marked, "Job", "batch.volcano.sh")) == 1
+        assert said(own, marked) == ""
+        (sentence,) = marks.created(marked, "Job", "batch.volcano.sh", GATES)
+        assert said(other, marked) == f"{sentence.field}: {sentence.sentence}"
 
 
 def test_marks_of_gates_that_are_off_are_not_looked_at() -> None:

@@ -1,23 +1,25 @@
 """Kueue's kinds on a real API server: our CRDs and policies accept what Kueue's CRDs and webhooks together do."""
 
+import json
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.jobframework.names import QUEUE_NAME
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.state import Spec
 from tests.conformance import corpus
 from tests.conformance.crds import crdfiles, mutations
 from tests.conformance.crds.corpusobjects import corpus_objects
-from tests.conformance.kueuejobs import suites
 from tests.support.e2e import webhookcases, webhookreasons, webhookserver
-from tests.support.e2e.lab import EXAMPLES
+from tests.support.e2e.kindcrds import OTHER_JOB
+from tests.support.e2e.lab import EXAMPLES, until
 from tests.support.e2e.queueapi import (
     GROUP,
     PEER,
@@ -306,38 +308,45 @@ def test_what_an_example_repairs_is_refused_clearly(
 
 
 @pytest.fixture(scope="module")
-def hooks(api: Api) -> Iterator[WebhookServer]:
-    webhookserver.install(api)
+def hooks(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
+    values = tmp_path_factory.mktemp("values") / "values.json"
+    values.write_text(json.dumps({"controller": {"jobKinds": [OTHER_JOB]}}))
+    webhookserver.install(api, values)
     server = WebhookServer(api, CONTROLLER)
     yield server
     server.close()
 
 
-def test_every_webhook_case_of_kueue_gets_kueues_answer(api: Api, hooks: WebhookServer) -> None:
+def test_every_webhook_case_of_kueue_gets_kueues_answer(hooks: WebhookServer) -> None:
     """Nothing is left out: what cannot be sent is counted by the rule that says so."""
-    suites.load_runners()
-    found = list(webhookcases.cases())
-    asked = [one for one in map(webhookcases.asked, found) if one is not None]
-    listed = Counter({"it is about a part of an object": len(found) - len(asked)})
-    reasons = [(one, webhookreasons.reason(one)) for one in asked]
-    listed.update(reason for _, reason in reasons if reason)
-    sent = [one for one, reason in reasons if not reason]
-    samples = {
-        one.kind: one.new for one in sent if one.old is None and not one.refused and one.kind in webhookreasons.BY_KIND
-    }
-    webhookserver.await_policies(api, samples.values())
-    answers = Counter[str]()
-    wrong = []
-    for one in sent:
-        verdict = hooks.settled(one)
-        answers[webhookserver.kind_of(verdict)] += 1
-        wrong += [f"{one.case}: {said}" for said in webhookserver.differences(one, verdict)]
-    counts = [f"listed {count}: {reason}" for reason, count in sorted(listed.items())]
-    print(f"{len(found)} webhook cases, {len(sent)} sent: {dict(answers)}", *counts, sep="\n")  # noqa: T201 - its report
-    assert wrong == []
-    assert sum(answers.values()) + sum(listed.values()) == len(found)
-    assert answers["refused by a policy"] > len(found) * 0.3 > 100
-    assert len(sent) > len(found) * 0.8
-    assert set(samples) == set(webhookreasons.BY_KIND) - {"AppWrapper"}, (
-        "Kueue has no case about an AppWrapper's webhook"
-    )
+    found = webhookserver.asked_of(hooks)
+    print(found)  # noqa: T201 - the counts are its report
+    assert found.wrong == []
+    assert found.sent + sum(found.listed.values()) == found.cases
+    assert found.sent > found.cases * 0.8
+    assert found.answers["refused by a policy"] > found.cases * 0.3 > 100
+    assert found.kinds == set(webhookreasons.BY_KIND) - {"AppWrapper"}, "Kueue has no case about its webhook"
+
+
+def is_created(api: Api, path: str, given: dict[str, Any]) -> bool:
+    return api.ask("POST", path, given).accepted
+
+
+def test_kinds_of_one_name_in_two_groups_are_told_apart(api: Api, hooks: WebhookServer) -> None:
+    """Each is held by its own field, and the other's field is nothing to it."""
+    pods = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}
+    specs = {"batch/v1": {"template": {"spec": pods}}, "lab.example/v1": {"search": {"template": {"spec": pods}}}}
+    fields = {"batch/v1": ("suspend", "paused"), "lab.example/v1": ("paused", "suspend")}
+    for version, spec in specs.items():
+        own, others = fields[version]
+        metadata = {"name": "twin", "namespace": webhookcases.PLAIN, "labels": {QUEUE_NAME: "case"}}
+        job = {"apiVersion": version, "kind": "Job", "metadata": metadata, "spec": spec}
+        at = f"/apis/{version}/namespaces/{webhookcases.PLAIN}/jobs"
+        until(partial(is_created, api, at, job), f"a Job of {version}")
+        made = api.ask("GET", f"{at}/twin").body["spec"]
+        assert made[own] is True
+        assert others not in made
+        started = api.patch(f"{at}/twin?dryRun=All", {"spec": {own: False}})
+        assert f'spec.{own}: only the controller starts a Job of queue "case"' in started.message
+        assert hooks.controller.patch(f"{at}/twin?dryRun=All", {"spec": {own: False}}).accepted
+        api.ask("DELETE", f"{at}/twin", {"propagationPolicy": "Background"})

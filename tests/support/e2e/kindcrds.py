@@ -9,13 +9,14 @@ import yaml
 
 from hack.cluster import waiting
 from tests.conformance.crds import crdfiles
+from tests.support.controller.declarations import job_kind
 from tests.support.e2e.queueapi import Api
 
 Json = dict[str, Any]
 
 SHARED: Final = Path(os.environ.get("TESSERA_SHARED") or crdfiles.ROOT.parent / "shared") / "crds"
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-FOLDERS: Final = ("jobset", "kubeflow", "kuberay", "appwrapper", "spark", "lws")
+FOLDERS: Final = ("jobset", "kubeflow", "kuberay", "spark", "lws")
 
 JAX_CRD: Final[Json] = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -46,6 +47,17 @@ JAX_CRD: Final[Json] = {
 }
 
 
+OTHER_JOB: Final[Json] = job_kind(group="lab.example", kind="Job", plural="jobs")["spec"]
+"""A kind of one's own that is called as Kubernetes' is, and held by another field."""
+OTHER_JOB_CRD: Final[Json] = JAX_CRD | {
+    "metadata": {"name": "jobs.lab.example"},
+    "spec": JAX_CRD["spec"]
+    | {
+        "group": "lab.example",
+        "names": {"kind": "Job", "listKind": "JobList", "plural": "jobs", "singular": "job"},
+    },
+}
+
 # The trainer's first releases had podSpecOverrides in its place.
 RUNTIME_PATCHES: Final = [
     {
@@ -57,11 +69,13 @@ RUNTIME_PATCHES: Final = [
 
 
 def install(api: Api) -> None:
-    """All of them, TrainJob's as it is now; what is there already stays."""
+    """Those that Kueue has webhook cases about, TrainJob's as it is now, and one of a name that another group has."""
     assert SHARED.is_dir(), f"CRDs of job kinds not found: {SHARED} is no folder; set TESSERA_SHARED"
     files = [path for folder in FOLDERS for path in sorted((SHARED / folder).glob("*.yaml"))]
-    found = [JAX_CRD, *(yaml.load(path.read_bytes(), yaml.CSafeLoader) for path in files)]
+    listed = (yaml.load(path.read_bytes(), yaml.CSafeLoader) for path in files if "runtimes" not in path.name)
+    found = [JAX_CRD, OTHER_JOB_CRD, *map(without_texts, listed)]
     for crd in found:
+        crd["spec"]["versions"] = [version for version in crd["spec"]["versions"] if version["storage"]]
         if crd["metadata"]["name"].startswith("trainjobs."):
             spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
             spec["properties"]["runtimePatches"] = RUNTIME_PATCHES[0]["value"]
@@ -70,6 +84,15 @@ def install(api: Api) -> None:
     for crd in found:
         name = crd["metadata"]["name"]
         waiting.until(partial(is_served, api, name), f"{name} served", timeout_s=60, every_s=0.1)
+
+
+def without_texts(node: Any) -> Any:
+    """Descriptions are most of a CRD, and of the time that a server takes over it."""
+    if isinstance(node, dict):
+        return {
+            key: without_texts(item) for key, item in node.items() if key != "description" or not isinstance(item, str)
+        }
+    return [without_texts(item) for item in node] if isinstance(node, list) else node
 
 
 def is_served(api: Api, name: str) -> bool:

@@ -1,10 +1,13 @@
 """An API server with our policies, asked what Kueue's webhook cases ask: by dry run, on one connection."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -13,13 +16,14 @@ from controller.jobframework import names
 from controller.jobframework.podview import ADMISSION_GATE, ROLE_HASH
 from controller.jobframework.raw import Json, labels
 from hack.cluster import waiting
+from tests.conformance.kueuejobs import suites
 from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.replay import Difference, first_difference
-from tests.support.e2e import kindcrds
+from tests.support.e2e import kindcrds, webhookcases
 from tests.support.e2e.podlab import rendered
 from tests.support.e2e.queueapi import GROUP, Api, Verdict
-from tests.support.e2e.webhookcases import PLAIN, WITH_DEFAULT, Asked, difference, managed_by, path
-from tests.support.e2e.webhookreasons import BY_KIND, sentences
+from tests.support.e2e.webhookcases import PLAIN, WITH_DEFAULT, Asked, cases, difference, managed_by, path
+from tests.support.e2e.webhookreasons import BY_KIND, reason, sentences
 
 _STRICT: Final = "?fieldValidation=Strict"
 _DRY: Final = f"{_STRICT}&dryRun=All"
@@ -43,10 +47,10 @@ QUIET: Final = "--controllers=*,-job-controller,-deployment-controller,-replicas
 """Of the controller manager: what a case says of a status stands."""
 
 
-def install(api: Api) -> None:
-    """CRDs of job kinds, the chart's policies about them, a queue, and namespaces in which pods can be created."""
+def install(api: Api, values: Path) -> None:
+    """CRDs of job kinds, policies of the chart with ``values``, a queue, and namespaces in which pods can be made."""
     kindcrds.install(api)
-    for policy in yaml.safe_load_all(rendered(*POLICIES)):
+    for policy in yaml.safe_load_all(rendered(*POLICIES, files=(values,))):
         plural = f"{policy['kind'].lower()}s".replace("policys", "policies")
         made = api.ask("POST", f"/apis/{policy['apiVersion']}/{plural}", policy)
         assert made.accepted, made.message
@@ -152,6 +156,44 @@ def _without_status(one: Json) -> Json:
 
 def _is_controlled(one: Json) -> bool:
     return any(owner.get("controller") for owner in one["metadata"].get("ownerReferences") or ())
+
+
+@dataclass
+class Answers:
+    """``listed``: cases that were not sent, by reason; ``kinds``: those whose policies are known to act."""
+
+    cases: int
+    kinds: set[str] = field(default_factory=set)
+    listed: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def sent(self) -> int:
+        return self.answers.total()
+
+    def __str__(self) -> str:
+        listed = [f"listed {count}: {reason}" for reason, count in sorted(self.listed.items())]
+        return "\n".join([f"{self.cases} webhook cases, {self.sent} sent: {dict(self.answers)}", *listed])
+
+
+def asked_of(server: WebhookServer) -> Answers:
+    """Every case, and what is wrong with the answers."""
+    suites.load_runners()
+    found = list(cases())
+    asked = [one for one in map(webhookcases.asked, found) if one is not None]
+    made = Answers(len(found), listed=Counter({"it is about a part of an object": len(found) - len(asked)}))
+    reasons = [(one, reason(one)) for one in asked]
+    made.listed.update(why for _, why in reasons if why)
+    sent = [one for one, why in reasons if not why]
+    samples = {one.kind: one.new for one in sent if one.old is None and not one.refused and one.kind in BY_KIND}
+    made.kinds = set(samples)
+    await_policies(server.api, samples.values())
+    for one in sent:
+        verdict = server.settled(one)
+        made.answers[kind_of(verdict)] += 1
+        made.wrong += [f"{one.case}: {said}" for said in differences(one, verdict)]
+    return made
 
 
 def kind_of(verdict: Verdict) -> str:

@@ -34,7 +34,7 @@ from kube.reading.reflector import ObjectKey
 from tests.conformance.kueuejobs import world
 from tests.conformance.replay import Case
 
-_UID: Final = "#"
+UID_MARK: Final = "#"
 """Between the uid that a case gives a pod and the pod's name."""
 
 
@@ -160,7 +160,7 @@ def _group(case: Case, pods: Mapping[str, Json]) -> tuple[str, bool]:
 
 def _with_uid(raw: Json) -> Json:
     metadata = raw["metadata"]
-    made: Json = merged(raw, {"metadata": {"uid": f"{metadata.get('uid', '')}{_UID}{metadata['name']}"}})
+    made: Json = merged(raw, {"metadata": {"uid": f"{metadata.get('uid', '')}{UID_MARK}{metadata['name']}"}})
     return made
 
 
@@ -175,19 +175,19 @@ def _owned(raw: Json, pods: Mapping[str, Json]) -> Json:
 
 def _plain(pod: Json) -> str | None:
     uid: str | None = pod.get("metadata", {}).get("uid")
-    return None if uid is None else uid.partition(_UID)[0]
+    return None if uid is None else uid.partition(UID_MARK)[0]
 
 
 def with_given_uids(raw: Json) -> Json:
     """A pod or Workload as a case has it."""
     metadata = copy.deepcopy(raw["metadata"])
     if "uid" in metadata:
-        metadata["uid"] = metadata["uid"].partition(_UID)[0]
+        metadata["uid"] = metadata["uid"].partition(UID_MARK)[0]
     for owner in metadata.get("ownerReferences") or ():
-        owner["uid"] = owner.get("uid", "").partition(_UID)[0]
+        owner["uid"] = owner.get("uid", "").partition(UID_MARK)[0]
     labels = metadata.get("labels") or {}
     if names.JOB_UID in labels:
-        labels[names.JOB_UID] = labels[names.JOB_UID].partition(_UID)[0]
+        labels[names.JOB_UID] = labels[names.JOB_UID].partition(UID_MARK)[0]
     return {**raw, "metadata": metadata}
 
 

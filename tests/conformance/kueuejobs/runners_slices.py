@@ -16,18 +16,18 @@ from tests.conformance.kueuejobs.world import api_objects
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 
-def _seen(listed: Sequence[Json] | None) -> list[SeenWorkload]:
+def seen(listed: Sequence[Json] | None) -> list[SeenWorkload]:
     return [SeenWorkload.of(raw) for raw in listed or ()]
 
 
-def _is_slice(workload: SeenWorkload) -> bool:
+def is_slice(workload: SeenWorkload) -> bool:
     return workload.typed.metadata.annotations.get(names.ELASTIC_JOB) == "true"
 
 
 @runner("jobs-elasticjobs-TestShouldUngate")
 def runs(case: Case) -> Difference | None:
-    (workload,) = _seen([case.input["workload"]])
-    return first_difference(case.expect["want"], _is_slice(workload) and may_run(workload))
+    (workload,) = seen([case.input["workload"]])
+    return first_difference(case.expect["want"], is_slice(workload) and may_run(workload))
 
 
 @runner("jobs-elasticjobs-TestReconcile")
@@ -35,7 +35,7 @@ def ungated(case: Case) -> Difference | None:
     """The pods that have lost their gate after one step."""
     there = {raw["metadata"]["name"]: raw for raw in case.input["pods"] or ()}
     there |= {raw["metadata"]["name"]: raw for raw in api_objects(case) if raw["kind"] == "Pod"}
-    counts = granted([one for one in _seen(case.input["workloads"]) if _is_slice(one)])
+    counts = granted([one for one in seen(case.input["workloads"]) if is_slice(one)])
     free = {pod["metadata"]["name"] for pod in pods_to_ungate(list(there.values()), names.ELASTIC_JOB, counts)}
     gates = {
         name: [gate for gate in _gates(raw) if name not in free or gate != names.ELASTIC_JOB]
@@ -51,7 +51,7 @@ def _gates(pod: Mapping[str, Any]) -> list[str]:
 
 @runner("jobs-workloadslicing-TestFindLatestActiveWorkload")
 def latest(case: Case) -> Difference | None:
-    found = latest_active(_seen(case.input["workloads"]))
+    found = latest_active(seen(case.input["workloads"]))
     return first_difference(case.expect["want"] or "", "" if found is None else found.name)
 
 
@@ -61,7 +61,7 @@ def unfinished(case: Case) -> Difference | None:
     uid = args["jobObject"]["metadata"]["uid"]
     mine = [
         one
-        for one in _seen(args["clnt"].get("clientObjects"))
+        for one in seen(args["clnt"].get("clientObjects"))
         if not one.is_finished and any(owner.uid == uid for owner in one.typed.metadata.owner_references)
     ]
     error = bool(case.expect.get("wantErr"))
@@ -84,7 +84,7 @@ def smaller(case: Case) -> Difference | None:
 @runner("jobs-workloadslicing-TestNormalizeActiveSlices")
 def survivors(case: Case) -> Difference | None:
     """The slice that goes on, and the one that holds the quota meanwhile where that is another."""
-    holder, survivor = surviving(_seen(case.input["workloads"]))
+    holder, survivor = surviving(seen(case.input["workloads"]))
     wanted = case.expect["want"]
     kept = holder if holder is not None and holder is not survivor else None
     return (
@@ -99,7 +99,7 @@ def ensured(case: Case) -> Difference | None:
     """The slice that asks for the job's size afterwards, its pod sets, and whether slices and job are comparable."""
     args = case.input["args"]
     listed = [raw for raw in args["clnt"].get("clientObjects") or () if _belongs(raw, args)]
-    live = [seen for seen in _seen(listed) if not seen.is_finished]
+    live = [one for one in seen(listed) if not one.is_finished]
     asked = {one["name"]: one.get("count", 0) for one in args.get("jobPodSets") or ()}
     settled = settle(live, asked)
     wanted = case.expect["want"]

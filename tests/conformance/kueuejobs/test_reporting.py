@@ -25,7 +25,7 @@ def test_a_folder_of_job_cases_is_known_by_its_suites_and_ends_with_the_sum_of_a
     case(tmp_path, "jobs-podutil-TestHasGate", "right", given, {"want": True})
     case(tmp_path, "jobs-podutil-TestHasGate", "wrong", given, {"want": False})
     case(tmp_path, "jobs-tfjob-TestMultiKueueAdapter", "elsewhere", {}, {})
-    case(tmp_path, "jobs-pod-TestStop", "later", {}, {})
+    case(tmp_path, "jobs-pod-TestNothingOfOurs", "later", {}, {})
     result = subprocess.run(
         [
             sys.executable,

@@ -102,6 +102,48 @@ async def test_a_kind_is_queued_from_its_installation_to_its_removal(cluster: Cl
             assert not noise, noise[:5]
 
 
+TRAINER = CRD.parents[1] / "kubeflow"
+"""TrainJob's CRD there is of a release that has podSpecOverrides in the place of runtimePatches."""
+
+
+def train_job(queue: str) -> str:
+    """A TrainJob and its runtime: one pod."""
+    pod = {"spec": {"restartPolicy": "Never", **POD["spec"]}}
+    jobs = [{"name": "node", "template": {"spec": {"template": pod}}}]
+    group = "trainer.kubeflow.org/v1alpha1"
+    spec = {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": jobs}}}
+    runtime = {"kind": "ClusterTrainingRuntime", "metadata": {"name": "torch"}, "spec": spec}
+    metadata = {"name": "pruned", "namespace": "team", "labels": {QUEUE: queue}}
+    job = {"kind": "TrainJob", "metadata": metadata, "spec": {"suspend": True, "runtimeRef": {"name": "torch"}}}
+    return "\n---\n".join(json.dumps({"apiVersion": group, **one}) for one in (runtime, job))
+
+
+async def test_a_start_that_an_older_crd_drops_gives_its_quota_back(cluster: Cluster, tmp_path: Path) -> None:
+    files = [TRAINER / f"{name}.yaml" for name in ("clustertrainingruntimes", "trainingruntimes", "trainjobs")]
+    cluster.kubectl("apply", "--server-side", *(word for file in files for word in ("-f", str(file))))
+    assert "runtimePatches" not in files[-1].read_text()
+    dropped = "The job cannot start: the API server does not keep spec.runtimePatches: expected a CRD with this field"
+    async with lab(cluster, {"dropped": 1}) as scene:
+        await scene.queue("dropped", 1)
+        with scene.controllers(tmp_path, "dropped", flags=ALONE):
+            body = train_job("dropped")
+            await until(lambda: not refused(cluster, "apply", "-f", "-", input=body), "the TrainJob is created")
+            await until(lambda: scene.condition("pruned", "Finished") == "True/FailedToStart", "given up")
+            await scene.job("next", "dropped")
+            await until(lambda: scene.runs("next"), "the quota is free")
+            found = json.loads(cluster.kubectl("get", "trainjob", "-n", "team", "pruned", "-o", "json"))
+            assert found["spec"]["suspend"] is True
+            listed = ("get", "events.events.k8s.io", "-n", "team", "-o", "json")
+
+            def told() -> list[str]:
+                events = json.loads(cluster.kubectl(*listed))["items"]
+                return [one["note"] for one in events if one["reason"] == "FailedToStart"]
+
+            await until(lambda: told() == [dropped], "told once")
+            cluster.kubectl("delete", "trainjob,job", "-n", "team", "--all", "--cascade=background")
+    cluster.kubectl("delete", *(word for file in files for word in ("-f", str(file))), "--timeout=60s")
+
+
 def old_mpi_job(name: str, queue: str) -> str:
     labels = {QUEUE: queue} if queue else {}
     metadata = {"name": name, "namespace": "default", "labels": labels}

@@ -143,7 +143,11 @@ def _stays(review: Review) -> Iterator[Refusal]:
 
 
 def _ungated(template: Json) -> Json:
-    gates = [gate for gate in sequence(template, "spec", "schedulingGates") if gate != {"name": names.ELASTIC_JOB}]
+    """The very template where there is nothing to drop: an empty list of gates stays as it was written."""
+    gated = sequence(template, "spec", "schedulingGates")
+    gates = [gate for gate in gated if gate != {"name": names.ELASTIC_JOB}]
+    if len(gates) == len(gated):
+        return template
     spec = {key: value for key, value in mapping(template, "spec").items() if key != "schedulingGates"}
     return {**template, "spec": {**spec, **({"schedulingGates": gates} if gates else {})}}
 

@@ -24,10 +24,11 @@ LONGEST_SHRINK_S: Final = 400.0
 """Hypothesis makes what it found smaller for five minutes at most, even after the time is up."""
 _FINE: Final = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 _TIERS: Final = ("e2e", "conformance", "gpu")
+_WORKERS: Final = 2
 
 
-def main(words: Sequence[str]) -> int:
-    """``[time [path...]]``: a duration such as ``10m``, and where the properties are."""
+def main(words: Sequence[str], workers: int = _WORKERS) -> int:
+    """``[time [path...]]``: a duration such as ``10m``, and where the properties are. 0 workers: pytest is alone."""
     try:
         lasts_s = go_duration(words[0] if words else "10m")
     except Unfit:
@@ -40,7 +41,7 @@ def main(words: Sequence[str]) -> int:
     while not rounds or time.time() < until_s:
         rounds += 1
         seed = secrets.randbelow(2**32)
-        code, last = _round(seed, until_s, paths, found)
+        code, last = _round(_command(seed, workers), seed, until_s, paths, found)
         print(f"explore: round {rounds} with seed {seed}: {last}", flush=True)
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             break
@@ -48,14 +49,14 @@ def main(words: Sequence[str]) -> int:
     return 1 if found else 0
 
 
-def _round(seed: int, until_s: float, paths: Sequence[str], found: set[str]) -> tuple[int, str]:
+def _round(command: Sequence[str], seed: int, until_s: float, paths: Sequence[str], found: set[str]) -> tuple[int, str]:
     """Each property once; one that fails is told, goes to ``found`` and is not tried again. pytest's verdict."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "found"
         environment = {**os.environ, "TESSERA_EXPLORE": str(seed), UNTIL: str(until_s), FOUND: str(file)}
         # A hash seed of its own too: sets of text are walked in another order then.
         environment["PYTHONHASHSEED"] = str(seed)
-        words = [*_command(seed), *(f"--deselect={node}" for node in sorted(found)), *paths]
+        words = [*command, *(f"--deselect={node}" for node in sorted(found)), *paths]
         code, printed = _run(words, environment, max(0.0, until_s - time.time()) + LONGEST_SHRINK_S)
         lines = file.read_text().splitlines() if file.exists() else []
         for line in lines:
@@ -78,9 +79,9 @@ def _run(words: Sequence[str], environment: dict[str, str], timeout_s: float) ->
     return done.returncode, done.stdout
 
 
-def _command(seed: int) -> list[str]:
+def _command(seed: int, workers: int) -> list[str]:
     return [
-        *(sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "-p", "hack.exploreplugin"),
+        *(sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "-p", "hack.exploreplugin"),
         *(f"--ignore=tests/{tier}" for tier in _TIERS),
         *("-m", "hypothesis or explored", f"--hypothesis-seed={seed}"),
     ]

@@ -4,14 +4,13 @@ job's templates -> JobPodSet -> Workload.spec.podSets      (what is asked)
 Workload.status.admission -> PodSetInfo -> job's templates (what was given)
 """
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
 from controller.jobframework import names
-from controller.jobframework.raw import JobError, Json, map_patch, mapping, sequence, shown, strings
+from controller.jobframework.raw import JobError, Json, copied, map_patch, mapping, sequence, shown, strings
 from controller.objects.core import PodSpec, PodTemplateSpec
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import Condition, Struct, epoch_s, find_condition, is_true, to_json
@@ -40,13 +39,13 @@ class JobPodSet(Struct, frozen=True, kw_only=True):
     topology_request: Json | None = None
 
     def as_json(self) -> Json:
-        template = copy.deepcopy(self.template)
+        template = copied(self.template)
         _drop_repeated_variables(template)
         body: Json = {"name": self.name, "count": self.count, "template": template}
         if self.min_count is not None:
             body["minCount"] = self.min_count
         if self.topology_request is not None:
-            body["topologyRequest"] = copy.deepcopy(self.topology_request)
+            body["topologyRequest"] = copied(self.topology_request)
         return body
 
 
@@ -267,7 +266,7 @@ def _merge(into: dict[str, str], more: Mapping[str, str], whose: str) -> None:
 
 def started_template(template: Json, info: PodSetInfo) -> Json:
     """``template`` with ``info`` in it; neither is touched. Raises StartConflictError."""
-    result = copy.deepcopy(template)
+    result = copied(template)
     metadata, spec = result.setdefault("metadata", {}), result.setdefault("spec", {})
     for target, key, more, own in (
         (metadata, "labels", info.labels, info.own_labels),
@@ -290,7 +289,7 @@ def _extend(spec: Json, key: str, more: tuple[Json, ...]) -> None:
     for item in more:
         if _plain(item) not in known:
             known.append(_plain(item))
-            listed.append(copy.deepcopy(item))
+            listed.append(copied(item))
     if listed:
         spec[key] = listed
 
@@ -313,7 +312,7 @@ def template_patch(now: Json, wanted: Json) -> Json:
     for key in _LISTS:
         target = sequence(wanted, "spec", key)
         if sequence(now, "spec", key) != target:
-            spec[key] = copy.deepcopy(target) or None
+            spec[key] = copied(target) or None
     return {name: part for name, part in (("metadata", metadata), ("spec", spec)) if part}
 
 

@@ -4,18 +4,25 @@ Server-side apply is the real one's rules for maps and scalars; a list is one va
 without list types behave, and enough for labels.
 """
 
-import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from kube.errors import ConflictError, ExpiredError, InvalidError, NotFoundError
 
 Path = tuple[str, ...]
+T = TypeVar("T")
 Key = tuple[str, str, str]
 """(collection path without namespace, namespace, name)"""
 
 _DELETED_AT = "2026-01-01T00:00:00Z"
 _SYSTEM = {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"}
+
+
+def copied(value: T) -> T:
+    """As it comes over the wire: JSON that shares nothing with ``value``. copy.deepcopy takes six times as long."""
+    return cast("T", msgspec.json.decode(msgspec.json.encode(value)))
 
 
 @dataclass
@@ -36,7 +43,7 @@ class Stored:
 
     def render(self) -> dict[str, Any]:
         """The object as a client sees it."""
-        body = copy.deepcopy(self.body)
+        body = copied(self.body)
         body["metadata"]["managedFields"] = [
             {"manager": m.name, "operation": m.operation, "fieldsV1": _fields(m.paths)}
             for m in self.managers
@@ -91,7 +98,7 @@ class Store:
         stored = self.get(key)
         meta = body.get("metadata", {})
         _check(stored, meta.get("uid"), meta.get("resourceVersion"))
-        fresh = copy.deepcopy(body)
+        fresh = copied(body)
         fresh["metadata"] = meta | {name: stored.body["metadata"][name] for name in ("uid", "name")}
         fresh["metadata"].pop("managedFields", None)
         return self._replace(key, stored, fresh, manager)
@@ -108,7 +115,7 @@ class Store:
         _check(stored, meta.get("uid"), meta.get("resourceVersion"))
         fresh = {name: part for name, part in stored.body.items() if name != "status"}
         if "status" in body:
-            fresh["status"] = copy.deepcopy(body["status"])
+            fresh["status"] = copied(body["status"])
         compared = {name: part for name, part in body.items() if name != "spec"}
         return self._replace(key, stored, fresh, manager, compared | {"spec": stored.body.get("spec", {})})
 
@@ -119,7 +126,7 @@ class Store:
 
     def json_patch(self, key: Key, operations: list[dict[str, Any]], manager: str = "test") -> dict[str, Any]:
         stored = self.get(key)
-        body = copy.deepcopy(stored.body)
+        body = copied(stored.body)
         for operation in operations:
             _patch_one(body, operation)
         return self._replace(key, stored, body, manager)
@@ -134,7 +141,7 @@ class Store:
             return self._commit(key, stored, "ADDED")
         stored = self.get(key)
         _check(stored, uid, body.get("metadata", {}).get("resourceVersion"))
-        before = copy.deepcopy(stored.body)
+        before = copied(stored.body)
         _settle_conflicts(stored, body, wanted, manager, force=force)
         mine = next((m for m in stored.managers if (m.name, m.operation) == (manager, "Apply")), None)
         if mine is None:
@@ -172,7 +179,7 @@ class Store:
 
     def _birth(self, key: Key, body: dict[str, Any]) -> dict[str, Any]:
         self._uids += 1
-        fresh = copy.deepcopy(body)
+        fresh = copied(body)
         meta = fresh.setdefault("metadata", {})
         meta.update(name=key[2], uid=f"uid-{self._uids:04}")
         if key[1]:
@@ -274,7 +281,7 @@ def _at(body: dict[str, Any], path: Path) -> Any:
 def _set(body: dict[str, Any], path: Path, value: Any) -> None:
     for part in path[:-1]:
         body = body.setdefault(part, {})
-    body[path[-1]] = copy.deepcopy(value)
+    body[path[-1]] = copied(value)
 
 
 def _unset(body: dict[str, Any], path: Path) -> None:
@@ -285,7 +292,7 @@ def _unset(body: dict[str, Any], path: Path) -> None:
 
 def _merge(target: Any, patch: Any) -> Any:
     if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
+        return copied(patch)
     merged = dict(target) if isinstance(target, dict) else {}
     for key, value in patch.items():
         if value is None:

@@ -101,7 +101,7 @@ def check(node_state: NodeState, view: ResourceView) -> None:
     assert all(len(verdicts) == 1 for verdicts in by_physical.values()), "replicas of one device differ in health"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_after_every_step_the_node_state_is_whole_and_views_agree_with_health(steps: list[tuple[str, Any]]) -> None:
     node_state = NodeState(NodeName("node-a"), Choices())

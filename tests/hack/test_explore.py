@@ -1,8 +1,5 @@
 """What exploring finds is told in the words that pin it; what it looks at is new in each round."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -102,21 +99,22 @@ def test_no_property() -> None:
 """
 
 
-def test_it_tells_what_it_found_and_how_to_pin_it_and_ends_when_nothing_is_left(tmp_path: Path) -> None:
+def test_it_tells_what_it_found_and_how_to_pin_it_and_ends_when_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "test_x.py").write_text(PROPERTIES)
-    done = subprocess.run(
-        [sys.executable, "-m", "hack.explore", "10m", f"{tmp_path}/test_x.py"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "@example(\n    n=100,\n)" in done.stdout
-    assert "@histories(..., " in done.stdout
-    assert "test_no_property" not in done.stdout
-    assert done.stdout.endswith("explore: 2 found in 2 rounds\n")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    # What pytest is told by the run that this test is in.
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    code = explore.main(["10m", f"{tmp_path}/test_x.py"], workers=0)
+    told = capsys.readouterr().out
+    assert code == 1, told
+    assert "@example(\n    n=100,\n)" in told
+    assert "@histories(..., " in told
+    assert "test_no_property" not in told
+    assert told.endswith("explore: 2 found in 2 rounds\n")
 
 
 def test_a_time_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ plain = st.recursive(
 
 
 @given(st.dictionaries(words, plain, max_size=5), st.sampled_from([None, 0, 2]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_json_reads_the_same_by_either_parser(document: dict[str, object], indent: int | None) -> None:
     text = json.dumps(document, indent=indent)
     assert parse_json(text, "f") == parse_yaml(text, "f")

@@ -74,12 +74,12 @@ values = st.recursive(
 @given(
     st.text(max_size=80) | st.lists(st.sampled_from([*"{}[]:,-&*!'\"\n ", "flags", "a", "1"]), max_size=30).map("".join)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_text_is_read_or_refused(text: str) -> None:
     assert "\n" not in refusal(text)
 
 
 @given(st.dictionaries(words, values, max_size=5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_document_is_read_or_refused(document: dict[str, object]) -> None:
     assert "\n" not in refusal(json.dumps(document, indent=1))

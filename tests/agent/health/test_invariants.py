@@ -94,7 +94,7 @@ def may_go(event: Event, gpu: GpuUuid, fault: Fault) -> bool:
 
 
 @given(steps)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_faults_only_grow_or_are_cleared_by_rule(sequence: list[tuple[Event, float]]) -> None:
     core, now_s = HealthCore(), 0.0
     core.discovered(node(), now_s)
@@ -111,7 +111,7 @@ def test_faults_only_grow_or_are_cleared_by_rule(sequence: list[tuple[Event, flo
 
 
 @given(steps)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_what_is_advertised_follows_from_the_transitions(sequence: list[tuple[Event, float]]) -> None:
     core, now_s = HealthCore(), 0.0
     core.discovered(node(), now_s)
@@ -136,7 +136,7 @@ def test_what_is_advertised_follows_from_the_transitions(sequence: list[tuple[Ev
 
 
 @given(steps, steps)
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_restored_core_goes_on_as_if_nothing_had_happened(
     before: list[tuple[Event, float]], after: list[tuple[Event, float]]
 ) -> None:
@@ -156,7 +156,7 @@ def test_a_restored_core_goes_on_as_if_nothing_had_happened(
 
 
 @given(steps, st.lists(st.integers(0, 2), max_size=4))
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_discovery_changes_in_between_break_nothing(sequence: list[tuple[Event, float]], cuts: list[int]) -> None:
     core, now_s = HealthCore(), 0.0
     for position, (event, after_s) in enumerate(sequence):

@@ -179,7 +179,7 @@ def test_devices_that_come_back_may_be_given_again() -> None:
     made.validate()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_a_burst_on_a_node_that_was_planned_gets_exactly_its_plans(data: st.DataObject) -> None:
     """Pods of several workloads and sizes, planned apart, some heard of late, served as the kubelet serves them."""
@@ -220,7 +220,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(steps=_STEPS)
 @example(steps=[("bound", 1, 0, set()), ("serve", 1, {0, 1, 2}), ("bound", 1, 1, set()), ("held", {0: 0})])
 def test_whatever_happens_an_answer_is_of_the_right_size_and_to_be_had(steps: list[tuple[object, ...]]) -> None:

@@ -271,4 +271,4 @@ def test_a_refusal_ends_with_its_settings_though_the_old_daemon_is_still_being_k
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestAnyOrder.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)

@@ -413,7 +413,7 @@ def test_a_device_whose_layout_changed_under_its_holder_counts_in_full() -> None
     assert found == Allocation(GpuPart(GpuUuid("GPU-0")), PodContainer("team", "old", "main"), GPU, "whole", 1.0)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(st.integers(1, 9), st.floats(0, 400), st.none() | st.floats(0, 2000)),
@@ -462,7 +462,7 @@ def documented_order() -> list[str]:
     return [*first, "tessera_pod_gpu_busy_ratio", *(name for name in pods if name != "tessera_pod_gpu_busy_ratio")]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.text(alphabet=st.sampled_from('a"\\\n{},= #é漢\r\t')), max_size=4))
 def test_any_text_in_a_label_comes_back_as_it_was(texts: list[str]) -> None:
     writer = Writer([Family("m", "gauge", "x")])

@@ -47,7 +47,7 @@ def checked(text: str) -> None:
     st.text(max_size=80)
     | st.lists(st.sampled_from([*"{}[]:,-&*!'\"\n ", "tessera", "kind", "a", "1"]), max_size=30).map("".join)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
     checked(text)
     checked("apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n" + text)
@@ -71,6 +71,6 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(documents())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_value_at_any_key_is_read_or_refused_with_its_line(document: dict[str, Any]) -> None:
     checked(json.dumps(document, indent=1))

@@ -1,6 +1,5 @@
 """Every declared kind at once: what runs is what was charged, and a stop leaves nothing behind."""
 
-import copy
 from collections import Counter
 
 import msgspec
@@ -12,6 +11,7 @@ from controller.jobframework import names
 from controller.jobframework.raw import Json
 from controller.jobframework.templated import TemplatedKind
 from controller.jobkinds.table import DECLARED_KINDS
+from kube.testing.store import copied
 from tests.support.controller.declaredjobs import MODELS as JOB_MODELS
 from tests.support.controller.declaredjobs import Model, Sample
 from tests.support.controller.declaredray import RAY_MODELS
@@ -21,7 +21,8 @@ from tests.support.controller.kindworld import KindWorld
 
 MODELS = {**JOB_MODELS, **RAY_MODELS}
 KINDS = pytest.mark.parametrize("kind", DECLARED_KINDS, ids=lambda kind: kind.framework)
-HERE = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+CUTS = st.integers(0, 2)
+HERE = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def test_every_declared_kind_has_a_model_here() -> None:
@@ -67,7 +68,7 @@ def test_the_pods_that_run_are_those_that_were_charged(kind: TemplatedKind, data
 def test_a_stop_after_a_start_gives_the_templates_back_to_the_letter(kind: TemplatedKind, data: st.DataObject) -> None:
     model = MODELS[kind.framework]
     sample = data.draw(model.samples)
-    before = copy.deepcopy(sample.job["spec"])
+    before = copied(sample.job["spec"])
     world = started(kind, model, sample, flavor="a100")
     assert not world.suspended()
     world.evict(world.only)
@@ -87,18 +88,18 @@ def test_a_stop_after_a_start_gives_the_templates_back_to_the_letter(kind: Templ
 def test_a_crash_after_any_action_loses_nothing(kind: TemplatedKind, data: st.DataObject) -> None:
     model = MODELS[kind.framework]
     sample = data.draw(model.samples)
-    before = copy.deepcopy(sample.job["spec"])
+    before = copied(sample.job["spec"])
     world = KindWorld(kind, sample.job, model.run)
     world.cluster = cluster_objects(look=sample.look)
     world.settle()
     name = world.only
     world.admit(name)
     for _ in range(3):
-        world.step(crash_after=data.draw(st.integers(0, 2)))
+        world.step(crash_after=data.draw(CUTS))
         world.job_controller()
     world.evict(name)
     for _ in range(3):
-        world.step(crash_after=data.draw(st.integers(0, 2)))
+        world.step(crash_after=data.draw(CUTS))
         world.job_controller()
     world.settle()
     assert world.job is not None

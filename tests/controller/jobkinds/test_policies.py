@@ -30,7 +30,7 @@ from tests.support.controller.celpolicies import patches, said
 from tests.support.controller.declaredjobs import MODELS as JOB_MODELS
 from tests.support.controller.declaredray import RAY_MODELS
 
-HERE = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+HERE = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 BY_KIND: Final = {ruled.kind: ruled for ruled in RULED}
 KINDS = pytest.mark.parametrize("name", BY_KIND)
 NAMES: Final = st.sampled_from(["a", "b", "a.b", "A_b", "a b", "-a", "x" * 64])

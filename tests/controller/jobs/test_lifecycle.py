@@ -19,6 +19,7 @@ from controller.jobframework.actions import (
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import LabelSelector
 from inventory.api.names import FULL_PARALLELISM
+from kube.testing.store import copied
 from tests.support.controller.jobmodel import UID, InvalidError, World, cluster_objects, job
 from tests.support.controller.jobworlds import queued, relabel, running
 
@@ -479,7 +480,7 @@ def test_the_model_refuses_what_the_api_server_refuses() -> None:
 def test_a_start_that_was_computed_from_an_older_job_does_not_get_through() -> None:
     world = queued()
     world.admit(world.only)
-    seen = world.picture()[0]
+    seen = copied(world.job)
     world.edit({"spec": {"template": {"spec": {"nodeSelector": {"disk": "nvme"}}}}})
     world.step(job_=seen)
     assert world.suspended()

@@ -10,6 +10,7 @@ from controller.jobframework import names
 from controller.jobframework.actions import Refuse, StartJob, StopJob
 from controller.jobframework.raw import Json
 from inventory.api.names import FULL_PARALLELISM
+from kube.testing.store import copied
 from tests.support.controller.jobmodel import ConflictError, InvalidError, World, job
 
 
@@ -104,16 +105,18 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        self.seen = self.world.picture()[0]
+        assert self.world.job is not None
+        self.seen = copied(self.world.job)
 
     @rule()
     def reconcile_what_was_seen_before(self) -> None:
         """The watch of jobs lags behind: what is decided must not get through where it is wrong."""
-        before = self.world.picture()[0]
+        assert self.world.job is not None
+        before = copied(self.world.job)
         actions = self.world.step(job_=self.seen)
         started = any(isinstance(action, StartJob) for action in actions)
         if started and before != self.seen:
-            assert self.world.picture()[0]["spec"] == before["spec"]
+            assert self.world.job["spec"] == before["spec"]
         self.written(actions)
 
     def checked(self, actions: Any) -> None:

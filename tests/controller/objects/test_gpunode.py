@@ -131,7 +131,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(JSON)
 def test_whatever_arrives_is_read_or_refused(status: object) -> None:
     try:

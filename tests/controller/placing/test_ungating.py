@@ -185,7 +185,7 @@ def pods_of(draw: st.DrawFn, hosts: list[str], size: int) -> list[PlacedPod]:
     return draw(st.permutations(found + found[: draw(st.integers(0, 2))]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), domains=DOMAINS, ranked=st.booleans(), gang=st.booleans())
 def test_nobody_goes_twice_nowhere_or_where_there_is_no_room(
     data: st.DataObject, domains: dict[str, int], *, ranked: bool, gang: bool
@@ -204,7 +204,7 @@ def test_nobody_goes_twice_nowhere_or_where_there_is_no_room(
     assert not any(place.node_selector[HOST] in bad for place in found)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), domains=DOMAINS)
 def test_ranks_go_to_the_domains_in_order_whatever_goes_first(data: st.DataObject, domains: dict[str, int]) -> None:
     owners = [host for host, number in domains.items() for _ in range(number)]
@@ -222,7 +222,7 @@ def test_ranks_go_to_the_domains_in_order_whatever_goes_first(data: st.DataObjec
         assert pod.node_selector[HOST] == owners[int(pod.labels["i"])]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), domains=DOMAINS, ranked=st.booleans())
 def test_a_gang_goes_as_a_whole_or_not_at_all(data: st.DataObject, domains: dict[str, int], *, ranked: bool) -> None:
     size = sum(domains.values())

@@ -187,7 +187,7 @@ KINDS = ["create", "arrive", "arrive", "end", "show", "look", "answer", "answer"
 OPS = st.tuples(st.sampled_from(KINDS), st.integers(0, 99))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     counts=st.lists(st.integers(1, 6), min_size=1, max_size=3),
     ranked=st.booleans(),

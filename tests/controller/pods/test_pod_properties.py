@@ -38,7 +38,7 @@ def whole() -> Json:
     return body
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(path=st.sampled_from(paths(whole())), junk=JUNK, admitted=st.booleans(), let_go=st.booleans())
 def test_nothing_that_stands_in_a_pod_throws(path: tuple[Any, ...], junk: Any, *, admitted: bool, let_go: bool) -> None:
     high = {"kueue.x-k8s.io/priority-class": "high"}
@@ -63,7 +63,7 @@ def test_nothing_that_stands_in_a_pod_throws(path: tuple[Any, ...], junk: Any, *
         assert not isinstance(action, Refuse) or (action.sentence and "\n" not in action.sentence)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_role_says_what_its_pod_asks_for(data: st.DataObject) -> None:
     shape = st.fixed_dictionaries(
@@ -211,7 +211,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLife.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 @settings(max_examples=40, deadline=None)

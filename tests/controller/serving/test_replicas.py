@@ -200,7 +200,7 @@ class Rollout:
         return sum(pod.holds for pod in self.pods)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     replicas=st.integers(1, 6),
     surge=st.integers(0, 3),

@@ -84,7 +84,7 @@ def without_sentences(result: SimulationResult) -> Any:
 CONFIGS = st.sampled_from(("", "fairSharing: {}\ntessera: {policy: tessera}\n", "tessera: {policy: kueue}\n"))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @drawn(worlds(), CONFIGS, st.data())
 def test_shuffling_and_renaming_change_nothing_but_names(world: list[Json], using: str, data: st.DataObject) -> None:
     names = dict(zip(NAMES, data.draw(st.permutations([f"n{n}" for n in range(len(NAMES))])), strict=True))
@@ -100,7 +100,7 @@ def test_shuffling_and_renaming_change_nothing_but_names(world: list[Json], usin
     assert after == renamed(before, names)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @drawn(worlds(), CONFIGS)
 def test_the_books_add_up(world: list[Json], using: str) -> None:
     """Runs and ends follow from each other, no moment uses more than there is, and everybody is accounted for."""

@@ -282,7 +282,7 @@ def test_who_is_told_to_go_for_another_reason_meanwhile_goes() -> None:
 
 
 @pytest.mark.parametrize("hold_s", [0.0, HOLD_S])
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.data())
 def test_held_or_not_nobody_waits_in_the_end_who_could_evict(hold_s: float, data: st.DataObject) -> None:
     scene, sizes, priorities = Scene(hold_s), dict[str, int](), dict[str, int]()

@@ -292,7 +292,7 @@ metadata = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(metadata, statuses)
 def test_a_put_and_a_patch_store_the_same_under_the_same_owners(given: Json, wanted: WorkloadStatus) -> None:
     put, patched = Store(), Store()

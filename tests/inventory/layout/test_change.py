@@ -27,7 +27,7 @@ def nodes(draw: st.DrawFn) -> NodeInventory:
     return node([gpu(i, mig=draw(cut)) for i in range(draw(st.integers(1, 4)))])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(nodes(), st.lists(SPECS, min_size=1, max_size=4), st.data())
 def test_no_held_device_is_ever_taken_away(
     found: NodeInventory, specs: list[GpuLayoutSpec], data: st.DataObject
@@ -48,7 +48,7 @@ def test_no_held_device_is_ever_taken_away(
         held = {device: held[device] for device in data.draw(st.sets(st.sampled_from(sorted(held))))} if held else {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(nodes(), SPECS, SPECS)
 def test_with_nobody_there_a_layout_is_in_force_at_once(
     found: NodeInventory, old: GpuLayoutSpec, new: GpuLayoutSpec

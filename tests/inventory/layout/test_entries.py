@@ -35,7 +35,7 @@ def nodes(draw: st.DrawFn) -> NodeInventory:
     return node([gpu(i, product=draw(product), mig=draw(cut)) for i in range(draw(st.integers(0, 5)))])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(nodes(), SPECS)
 def test_a_layout_is_had_whole_or_not_at_all_and_always_alike(found: NodeInventory, spec: GpuLayoutSpec) -> None:
     resolved = resolve(found, spec)
@@ -50,7 +50,7 @@ def test_a_layout_is_had_whole_or_not_at_all_and_always_alike(found: NodeInvento
         assert resolve(found, spec, resolved.modes).modes == resolved.modes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(nodes(), SPECS)
 def test_gpus_that_no_entry_names_are_offered_as_without_a_layout(found: NodeInventory, spec: GpuLayoutSpec) -> None:
     modes = resolve(found, spec).modes

@@ -35,7 +35,7 @@ def ask(resource: Resource, chooser: Chooser, held: set[DeviceId], size: int) ->
 SPREAD, PACKED = FractionPlacement.SPREAD, FractionPlacement.PACKED
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from([1, 10, 25]),
     st.sampled_from([PACKED, SPREAD]),

@@ -64,7 +64,7 @@ SPECS = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(nodes(), SPECS)
 def test_every_plan_is_sound_and_repeatable(found: NodeInventory, spec: LayoutSpec) -> None:
     layout = plan(found, spec)
@@ -77,7 +77,7 @@ def test_every_plan_is_sound_and_repeatable(found: NodeInventory, spec: LayoutSp
         assert all(physical_id(device.id) == device.physical_id for device in resource.devices)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(nodes(), SPECS)
 def test_sharing_multiplies_devices_and_loses_none(found: NodeInventory, spec: LayoutSpec) -> None:
     shared = plan(found, spec)
@@ -94,7 +94,7 @@ def test_sharing_multiplies_devices_and_loses_none(found: NodeInventory, spec: L
         assert all(numbers in ([None], list(range(len(numbers)))) for numbers in by_unit.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(nodes(), st.sampled_from(MigStrategy))
 def test_without_sharing_every_device_is_exclusive(found: NodeInventory, strategy: MigStrategy) -> None:
     for resource in plan(found, LayoutSpec(mig_strategy=strategy)).resources:

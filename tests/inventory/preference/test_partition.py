@@ -39,7 +39,7 @@ def choose(table: ScoreTable, available: list[int], required: list[int], size: i
     return table.choose(mask_of(available), mask_of(required), size)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(questions())
 def test_the_answer_is_the_best_set_of_a_best_partition(question: Question) -> None:
     scores, available, required, size = question
@@ -52,7 +52,7 @@ def test_the_answer_is_the_best_set_of_a_best_partition(question: Question) -> N
     assert (answer.set_score, indexes(answer.mask)) == (score, chosen)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(questions(max_gpus=9))
 def test_a_filled_table_answers_at_once_and_as_a_cold_search_does(question: Question) -> None:
     scores, available, required, size = question
@@ -77,7 +77,7 @@ def test_what_is_known_of_one_kind_of_set_holds_for_all_of_its_kind(scores: Scor
                 assert table.optima(size).values[mask] == plain.optima(size).values[mask]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(questions())
 def test_an_answer_is_right_before_it_is_exact_and_never_gets_worse(question: Question) -> None:
     scores, available, required, size = question

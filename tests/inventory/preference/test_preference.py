@@ -62,7 +62,7 @@ def requests(draw: st.DrawFn, devices: Sequence[LogicalDevice]) -> tuple[list[De
     return available, required, size
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data(), resources(), POLICIES)
 def test_no_device_twice_all_required_and_exactly_the_size(
     data: st.DataObject, resource: tuple[list[LogicalDevice], LinkTable], policy: ReplicaPolicy
@@ -75,7 +75,7 @@ def test_no_device_twice_all_required_and_exactly_the_size(
     assert answer.exact
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data(), resources(), POLICIES)
 def test_the_order_in_which_kubelet_names_devices_changes_nothing(
     data: st.DataObject, resource: tuple[list[LogicalDevice], LinkTable], policy: ReplicaPolicy
@@ -92,7 +92,7 @@ def test_the_order_in_which_kubelet_names_devices_changes_nothing(
     assert answers[0] == answers[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data(), st.lists(st.integers(2, 6), min_size=1, max_size=6))
 def test_distributed_replicas_are_as_level_as_they_can_be(data: st.DataObject, counts: list[int]) -> None:
     devices = [device for index, count in enumerate(counts) for device in replicas(index, count)]
@@ -106,7 +106,7 @@ def test_distributed_replicas_are_as_level_as_they_can_be(data: st.DataObject, c
         assert not (picked[busy] and free[idle]) or held[busy] <= held[idle] + 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data(), st.lists(st.integers(2, 6), min_size=1, max_size=6))
 def test_packed_replicas_fill_the_busiest_gpu_first(data: st.DataObject, counts: list[int]) -> None:
     devices = [device for index, count in enumerate(counts) for device in replicas(index, count)]
@@ -145,7 +145,7 @@ def opened(devices: Sequence[LogicalDevice], available: Sequence[DeviceId], chos
     return len(spread([*(set(ids(devices)) - set(available)), *chosen], devices))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data(), st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_packed_mig_instances_touch_as_few_gpus_as_any_choice(data: st.DataObject, counts: list[int]) -> None:
     devices = [device for index, count in enumerate(counts) for device in instances(index, count)]

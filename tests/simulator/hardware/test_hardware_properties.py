@@ -125,7 +125,7 @@ def mig_step(mig: MigState, board: Product, choice: int, pick: int, start: int |
 steps = st.tuples(st.integers(0, 3), st.integers(0, 20), st.none() | st.integers(0, 8))
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(st.sampled_from(MIG_BOARDS), st.lists(steps, max_size=25))
 def test_instances_never_overlap_and_never_exceed_their_count(
     board: Product, history: list[tuple[int, int, int | None]]

@@ -1,8 +1,8 @@
 """JobKinds for tests: the Sweep of the pages, random ones, and objects of the kinds that they declare."""
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hypothesis import strategies as st
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from controller.jobframework.raw import Json
 from controller.jobkinds.declared.kind import DeclaredKind
 from controller.jobkinds.declared.spec import read
+from kube.testing.store import copied
 from tests.support.controller.declaredjobs import Pod, pods_of, templates, typed
 
 SWEEP: Json = {
@@ -45,7 +46,7 @@ SWEEP: Json = {
 
 def job_kind(**spec: Any) -> Json:
     """The Sweep's JobKind with these fields of its spec; None takes one away."""
-    made = copy.deepcopy(SWEEP)
+    made = copied(SWEEP)
     made["spec"] = {key: value for key, value in {**made["spec"], **spec}.items() if value is not None}
     return made
 
@@ -62,7 +63,7 @@ class Declared:
     job: Json
     pods: Callable[[Json], list[Pod]]
 
-    @property
+    @cached_property
     def kind(self) -> DeclaredKind:
         return kind_of(self.given)
 
@@ -72,6 +73,9 @@ class Declared:
 
 
 _COUNTS = st.integers(0, 4)
+_MAYBE = st.none() | _COUNTS
+_TEMPLATES = templates()
+_BOOLEANS = st.booleans()
 
 
 def _suspended_by(path: list[str], body: Json) -> Json:
@@ -92,6 +96,11 @@ def _is_held(path: list[str], job: Json) -> bool:
 _SUSPEND = st.sampled_from([["suspend"], ["paused"], ["run", "policy", "suspend"]])
 
 
+_FIXED_NAMES = st.lists(st.sampled_from(["a", "b", "c-d"]), min_size=1, max_size=3, unique=True)
+_LISTED_NAMES = st.lists(st.sampled_from(["A", "b", "c1"]), min_size=1, max_size=3, unique=True)
+_NAMING = st.sampled_from([{"nameFrom": ".spec.some.groups[*].called"}, {"name": "set"}, {}])
+
+
 @st.composite
 def fixed(draw: st.DrawFn) -> Declared:
     """Templates at fixed paths, some of them optional and absent, some with groups and completions."""
@@ -99,14 +108,14 @@ def fixed(draw: st.DrawFn) -> Declared:
     body: Json = _suspended_by(suspend, {})
     pod_sets: list[Json] = []
     shapes: list[tuple[str, int, bool]] = []
-    for name in draw(st.lists(st.sampled_from(["a", "b", "c-d"]), min_size=1, max_size=3, unique=True)):
+    for name in draw(_FIXED_NAMES):
         key = name.replace("-", "_")
-        there = not pod_sets or draw(st.booleans())
-        count, most, replicas = (draw(st.none() | _COUNTS) for _ in range(3))
+        there = not pod_sets or draw(_BOOLEANS)
+        count, most, replicas = (draw(_MAYBE) for _ in range(3))
         part = {"size": count, "completions": most, "groups": replicas}
         if there:
             body[key] = {name: value for name, value in part.items() if value is not None}
-            body[key]["pod"] = draw(templates())
+            body[key]["pod"] = draw(_TEMPLATES)
         pod_sets.append(
             {
                 "name": name,
@@ -134,12 +143,12 @@ def fixed(draw: st.DrawFn) -> Declared:
 def listed(draw: st.DrawFn) -> Declared:
     """A pod set for each item of a list or map: named by a field, by the key, or by the number."""
     suspend = draw(_SUSPEND)
-    names = draw(st.lists(st.sampled_from(["A", "b", "c1"]), min_size=1, max_size=3, unique=True))
-    groups = [{"called": name, "size": draw(_COUNTS), "inner": {"template": draw(templates())}} for name in names]
-    as_map = draw(st.booleans())
+    names = draw(_LISTED_NAMES)
+    groups = [{"called": name, "size": draw(_COUNTS), "inner": {"template": draw(_TEMPLATES)}} for name in names]
+    as_map = draw(_BOOLEANS)
     held: Any = {group["called"]: group for group in groups} if as_map else groups
     body = _suspended_by(suspend, {"some": {"groups": held}})
-    naming: Json = draw(st.sampled_from([{"nameFrom": ".spec.some.groups[*].called"}, {"name": "set"}, {}]))
+    naming: Json = draw(_NAMING)
     pod_set = {"template": ".spec.some.groups[*].inner.template", "count": ".spec.some.groups[*].size", **naming}
 
     def pods(job: Json) -> list[Pod]:

@@ -5,6 +5,7 @@ A kind without a row in ``MODELS`` fails the test of all kinds: it is not shown 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -70,6 +71,7 @@ def _containers(name: str) -> st.SearchStrategy[list[Json]]:
     return st.builds(lambda one, more: [one, *more], main, st.lists(side, max_size=1))
 
 
+@cache
 def templates(name: str = "main") -> st.SearchStrategy[Json]:
     """Pod templates with and without each of the parts that a start writes, also empty ones."""
     spec = st.fixed_dictionaries(
@@ -85,8 +87,7 @@ def templates(name: str = "main") -> st.SearchStrategy[Json]:
 
 def _replica_model(kind: ReplicaKind) -> Model:
     replica = st.fixed_dictionaries({"template": templates()}, optional={"replicas": st.integers(0, 4)})
-    some = st.lists(st.sampled_from(kind.types), min_size=1, unique=True)
-    specs = some.flatmap(lambda types: st.fixed_dictionaries(dict.fromkeys(types, replica)))
+    specs = st.dictionaries(st.sampled_from(kind.types), replica, min_size=1)
 
     def made(replicas: Json) -> Sample:
         spec = {kind.replicas: replicas, "runPolicy": {"suspend": True}}
@@ -114,12 +115,13 @@ def pods_of(template: Json, count: int) -> list[Pod]:
 # -- JobSet, and what becomes one --------------------------------------------------------------------------------------
 
 
-def _replicated(name: str, labels: Json | None = None) -> st.SearchStrategy[Json]:
+@cache
+def _replicated(name: str, step: str = "") -> st.SearchStrategy[Json]:
     numbers = st.integers(0, 3)
     job = st.fixed_dictionaries(
         {"template": templates("node")}, optional={"parallelism": numbers, "completions": numbers}
     )
-    head: Json = {"metadata": {"labels": labels}} if labels else {}
+    head: Json = {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": step}}} if step else {}
     return st.fixed_dictionaries(
         {"name": st.just(name), "template": job.map(lambda spec: {**head, "spec": spec})},
         optional={"replicas": st.integers(0, 3)},
@@ -137,7 +139,7 @@ def _job_set_pods(spec: Json) -> list[Pod]:
 
 
 def _job_set_model() -> Model:
-    jobs = st.lists(_WORDS, min_size=1, unique=True).flatmap(lambda names: st.tuples(*map(_replicated, names)))
+    jobs = st.lists(_WORDS.flatmap(_replicated), min_size=1, max_size=3, unique_by=lambda each: each["name"])
 
     def run(job: Json, on: bool) -> None:
         names = [each["name"] for each in job["spec"]["replicatedJobs"]]
@@ -155,8 +157,7 @@ def _job_set_model() -> Model:
 
 
 def _train_job_model() -> Model:
-    step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    runtimes = st.tuples(_replicated("node", step), _replicated("model"))
+    runtimes = st.tuples(_replicated("node", step="trainer"), _replicated("model"))
     trainers = st.fixed_dictionaries(
         {},
         optional={"numNodes": st.integers(1, 4), "resourcesPerNode": st.just({"requests": {"cpu": "7"}})},

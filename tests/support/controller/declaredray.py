@@ -3,13 +3,13 @@
 The numbers and containers are those that KubeRay, AppWrapper's controller and Spark give to pods.
 """
 
-import copy
 from typing import Final
 
 from hypothesis import strategies as st
 
 from controller.jobframework.kind import Look
 from controller.jobframework.raw import Json
+from kube.testing.store import copied
 from tests.support.controller.declaredjobs import (
     MAPS,
     TOLERATIONS,
@@ -53,7 +53,7 @@ def _cluster_fields() -> st.SearchStrategy[Json]:
 
 
 def _with(template: Json, *containers: Json) -> Json:
-    made = copy.deepcopy(template)
+    made = copied(template)
     made["spec"]["containers"] += containers
     return made
 
@@ -134,7 +134,7 @@ def _component(template: Json, replicas: int, kind: str) -> Json:
 
 def _injected(template: Json, info: Json) -> Json:
     """As AppWrapper's controller merges them."""
-    made = copy.deepcopy(template)
+    made = copied(template)
     for key, part in (("labels", "metadata"), ("annotations", "metadata"), ("nodeSelector", "spec")):
         if info.get(key):
             outer = made.setdefault(part, {})

@@ -4,8 +4,9 @@ It behaves as Kubernetes does where start and stop depend on it: optimistic lock
 when, and a Job controller that takes its time. ``tests/e2e/queues/test_jobs_core.py`` checks it against the real one.
 """
 
-import copy
 from typing import Any
+
+import msgspec
 
 from controller.jobframework.actions import (
     Action,
@@ -32,6 +33,7 @@ from controller.jobkinds.batchjob import BatchJob
 from controller.jobs.reconcile import reconcile
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
+from kube.testing.store import copied
 
 UID = "0a1b2c3d-0000-4000-8000-000000000001"
 MUTABLE_SPEC = ("nodeSelector", "tolerations", "schedulingGates")
@@ -119,7 +121,7 @@ class World:
         self, job_: Json, *, minor: int = 36, settings: JobSettings | None = None, kind: JobKind | None = None
     ) -> None:
         self.kind = kind or BatchJob()
-        self.job: Json | None = copy.deepcopy(job_)
+        self.job: Json | None = copied(job_)
         self.workloads: dict[str, Json] = {}
         self.minor = minor
         self.settings = settings or JobSettings()
@@ -135,8 +137,8 @@ class World:
     def observed(self, job_: Json | None = None) -> Observed:
         return Observed(
             kind=self.kind,
-            job=copy.deepcopy(self.job if job_ is None else job_),
-            workloads=tuple(SeenWorkload.of(copy.deepcopy(raw)) for raw in self.workloads.values()),
+            job=copied(self.job if job_ is None else job_),
+            workloads=tuple(SeenWorkload.of(copied(raw)) for raw in self.workloads.values()),
             gated_pods=self.gated_pods,
         )
 
@@ -163,8 +165,8 @@ class World:
                 return
         raise AssertionError(f"no rest after {rounds} rounds: {self.next_actions()}")
 
-    def picture(self) -> Any:
-        return copy.deepcopy((self.job, self.workloads))
+    def picture(self) -> bytes:
+        return msgspec.json.encode((self.job, self.workloads), order="sorted")
 
     # The API server.
 
@@ -218,7 +220,7 @@ class World:
         if name in self.workloads:
             return
         self._serial += 1
-        raw = copy.deepcopy(body)
+        raw = copied(body)
         raw["metadata"] |= {
             "uid": f"w-{self._serial}",
             "creationTimestamp": f"2026-01-01T00:00:{self._serial % 60:02}Z",
@@ -285,7 +287,7 @@ class World:
             self.job = new
 
     def _check_spec(self, old: Json, new: Json) -> None:
-        before, after = copy.deepcopy(old["spec"]), copy.deepcopy(new["spec"])
+        before, after = copied(old["spec"]), copied(new["spec"])
         if before["completions"] != after["completions"]:
             if after.get("completionMode") != "Indexed":
                 raise InvalidError("spec.completions: field is immutable")
@@ -313,7 +315,7 @@ class World:
     def job_controller(self) -> None:
         if self.job is None or self.is_finished():
             return
-        before = copy.deepcopy(self.job["status"])
+        before = copied(self.job["status"])
         spec, status = self.job["spec"], self.job["status"]
         if "deletionTimestamp" in self.job["metadata"]:
             # It suspends none that is being deleted, and says so of none: it counts the pods that are left.
@@ -398,7 +400,7 @@ class World:
 
     def template(self) -> Json:
         assert self.job is not None
-        found: Json = copy.deepcopy(self.job["spec"]["template"])
+        found: Json = copied(self.job["spec"]["template"])
         return found
 
     def suspended(self) -> bool:

@@ -5,9 +5,10 @@ only grows, and only behind a gate; what is deleted stays while it has finalizer
 deleted never ends; an object all of whose owners have gone is deleted.
 """
 
-import copy
 from collections import Counter
 from typing import Any
+
+import msgspec
 
 from controller.engine.model.encoding import Domain, encode
 from controller.jobframework.actions import (
@@ -38,6 +39,7 @@ from controller.objects.meta import to_json
 from controller.pods.actions import DeletePod, PatchPod, PodAction
 from controller.pods.group import SeenPods
 from controller.pods.reconcile import reconcile_pods
+from kube.testing.store import copied
 from tests.support.controller.jobmodel import ConflictError, InvalidError, cluster_objects
 
 LEVELS = ("rack", "kubernetes.io/hostname")
@@ -90,8 +92,8 @@ class PodWorld:
     def observed(self) -> SeenPods:
         (workload,) = self.workloads.values() or (None,)
         return SeenPods(
-            pods=tuple(SeenPod(copy.deepcopy(raw)) for raw in self.pods.values()),
-            workload=None if workload is None else SeenWorkload.of(copy.deepcopy(workload)),
+            pods=tuple(SeenPod(copied(raw)) for raw in self.pods.values()),
+            workload=None if workload is None else SeenWorkload.of(copied(workload)),
             pod_group=self.pod_group,
             namespace_terminating=self.namespace_terminating,
         )
@@ -112,17 +114,20 @@ class PodWorld:
     def settle(self, rounds: int = 40) -> None:
         """Until neither controller nor kubelet has anything left to do. AssertionError if that never is."""
         for _ in range(rounds):
-            before = copy.deepcopy((self.pods, self.workloads))
+            before = self._picture()
             self.step()
             self.kubelet()
-            if (self.pods, self.workloads) == before:
+            if self._picture() == before:
                 return
         raise AssertionError(f"no rest after {rounds} rounds: {self.next_actions()}")
+
+    def _picture(self) -> bytes:
+        return msgspec.json.encode((self.pods, self.workloads), order="sorted")
 
     # The API server.
 
     def create(self, body: Json) -> None:
-        raw = copy.deepcopy(body)
+        raw = copied(body)
         self._clock += 1
         raw["metadata"].setdefault("uid", f"uid-{raw['metadata']['name']}-{self._clock}")
         raw["metadata"]["creationTimestamp"] = f"2026-01-01T00:{self._clock // 60:02}:{self._clock % 60:02}Z"
@@ -145,7 +150,7 @@ class PodWorld:
                     self.delete(name)
             case CreateWorkload(body=body):
                 if body["metadata"]["name"] not in self.workloads:
-                    made = self._touch(copy.deepcopy(body))
+                    made = self._touch(copied(body))
                     made["metadata"]["uid"] = f"uid-workload-{self._version}"
                     self.workloads[body["metadata"]["name"]] = made
             case UpdateWorkload(name=name, patch=patch):

@@ -1,6 +1,5 @@
 """Kinds made of JobKinds: what runs is what was charged, a stop gives all back, and hostile objects are refused."""
 
-import copy
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -13,17 +12,18 @@ from hypothesis import strategies as st
 from controller.jobframework import names
 from controller.jobframework.raw import JobError, Json
 from controller.jobkinds.declared.kind import DeclaredKind
+from kube.testing.store import copied
 from tests.support.controller.declarations import DECLARED, Declared, job_kind, kind_of
 from tests.support.controller.declaredjobs import typed
 from tests.support.controller.kindworld import KindWorld
 
-HERE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+HERE = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POD = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
 
 
 def sweep(**spec: Any) -> Json:
     body = {"paused": True, "search": {"template": POD}, "trials": {"parallel": 4, "template": POD}, **spec}
-    return typed("lab.example/v1", "Sweep", copy.deepcopy(body))
+    return typed("lab.example/v1", "Sweep", copied(body))
 
 
 def sentence(ask: Callable[[Json], object], job: Json) -> str:
@@ -42,7 +42,7 @@ def run(job: Json, on: bool) -> None:
 
 def test_an_object_waits_starts_is_preempted_restored_started_elsewhere_and_ends() -> None:
     scene = KindWorld(kind_of(job_kind()), sweep(), run)
-    before = copy.deepcopy(sweep()["spec"])
+    before = copied(sweep()["spec"])
     scene.settle()
     workload = scene.workloads[scene.only]
     assert [(each["name"], each["count"]) for each in workload["spec"]["podSets"]] == [("search", 1), ("trials", 4)]
@@ -167,7 +167,7 @@ def test_an_object_of_another_shape_is_refused_in_one_sentence(
 
 
 def started(made: Declared, flavor: str) -> KindWorld:
-    world = KindWorld(made.kind, copy.deepcopy(made.job), made.run)
+    world = KindWorld(made.kind, copied(made.job), made.run)
     world.settle()
     world.admit(world.only, flavor=flavor)
     world.settle()

@@ -13,6 +13,7 @@ from controller.jobframework.marks import queue_name
 from controller.jobframework.names import QUEUE_NAME
 from controller.jobframework.podview import VOLCANO_GROUPS
 from controller.jobframework.raw import Json, annotations, labels, mapping, text
+from inventory.api.names import SCHEDULER_NAME
 
 KAI_QUEUE: Final = "kai.scheduler/queue"
 KAI_PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
@@ -58,7 +59,7 @@ def foreign_queue(job: Json, group_queue: GroupQueue = no_group) -> ForeignQueue
     if text(job, "apiVersion").partition("/")[0] == _VOLCANO_GROUP:
         return ForeignQueue(System.VOLCANO, text(job, "spec", "queue") or DEFAULT_QUEUES[System.VOLCANO])
     for each in marked:
-        system = SCHEDULERS.get(text(each, "spec", "schedulerName"))
+        system = SCHEDULERS.get(annotations(each).get(SCHEDULER_NAME) or text(each, "spec", "schedulerName"))
         if system is not None:
             return ForeignQueue(system, DEFAULT_QUEUES[system])
     return None

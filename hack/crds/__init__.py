@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from controller.simulation.fields import TABLE
-from hack.crds import fields, gpulayout, gpunode, jobkind, jobkinds, jobrules, kueue
+from hack.crds import fields, foreignrules, gpulayout, gpunode, jobkind, jobkinds, jobrules, kueue
 
 CRDS = Path(__file__).parents[2] / "charts" / "tessera" / "crds"
 
@@ -33,6 +33,7 @@ def rendered() -> dict[Path, str]:
         TABLE: fields.rendered(),
         jobkinds.TEMPLATE: jobkinds.rendered(),
         jobrules.TEMPLATE: jobrules.rendered(),
+        foreignrules.TEMPLATE: foreignrules.rendered(),
     }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
+from controller.foreignrules.volcanodefaults import DEFAULT_TASK
 from controller.jobframework.raw import Json, integer, mapping, sequence, text
 from controller.objects.meta import Struct
 from controller.volcanojobs.plugins.flags import Parsed, Value
@@ -11,8 +12,6 @@ GROUP: Final = "batch.volcano.sh"
 JOB_NAME: Final = "volcano.sh/job-name"
 JOB_NAMESPACE: Final = "volcano.sh/job-namespace"
 TASK_SPEC: Final = "volcano.sh/task-spec"
-DEFAULT_TASK: Final = "default"
-"""A task without a name is called so, with its place behind it."""
 
 
 class TaskView(Struct, frozen=True, kw_only=True):

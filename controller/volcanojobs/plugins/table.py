@@ -8,6 +8,8 @@ import copy
 from collections.abc import Iterator
 from typing import Final
 
+from controller.foreignrules.volcanodefaults import PLUGINS as NAMES
+from controller.foreignrules.volcanodefaults import PULLED_IN
 from controller.jobframework.raw import JobError, Json, mapping, sequence, shown
 from controller.volcanojobs.plugins.env import Env
 from controller.volcanojobs.plugins.flags import Parsed, parsed
@@ -30,9 +32,6 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
     Ray(),
     Hcclrank(),
 )
-NAMES: Final = tuple(plugin.name for plugin in PLUGINS)
-PULLED_IN: Final = {"mpi": ("svc", "ssh"), "tensorflow": ("svc",), "pytorch": ("svc",), "ray": ("svc",)}
-"""Plugins that need others."""
 
 
 def applied(job: Json, task: str, index: int, pod: Json) -> Json:

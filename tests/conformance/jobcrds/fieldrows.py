@@ -1,6 +1,7 @@
 """Rows of the table of fields: what becomes of a field of a kind's CRD, and how that is tried."""
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -97,7 +98,7 @@ def written(data: Json, path: str, value: Any) -> Json:
     return made
 
 
-def uncovered(paths: list[str], rows: Rows) -> list[str]:
+def uncovered(paths: list[str], rows: Mapping[str, object]) -> list[str]:
     """Fields with nothing below them that no row stands for: a row is about all below it, unless rows lie there."""
     parents = {_parent(path) for path in paths}
     closed = {

@@ -30,6 +30,10 @@ def job(template: dict[str, Any] | None = None, *, kind: str = "Job", scheduler:
         (job(scheduler="volcano"), ForeignQueue(VOLCANO, "default")),
         (job(scheduler="kai-scheduler"), ForeignQueue(KAI, "default-queue")),
         (
+            job({"annotations": {"tessera.dev/scheduler-name": "volcano"}}, scheduler="default-scheduler"),
+            ForeignQueue(VOLCANO, "default"),
+        ),
+        (
             job({"annotations": {"scheduling.k8s.io/group-name": "gang"}}, scheduler="volcano"),
             ForeignQueue(VOLCANO, "g"),
         ),

@@ -1,4 +1,7 @@
-"""A GpuLayout at admission, on a real API server: what no schema can say of ``gpus`` is refused there and then."""
+"""GpuLayouts, and Volcano's and KAI's objects, at admission, on a real API server.
+
+What no schema can say of them is refused there and then, and what is not written is filled in.
+"""
 
 import json
 import os
@@ -7,17 +10,31 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.e2e.admission.test_fraction_policies import CHART
+from tests.conformance.jobcrds.kindcrds import folder
+from tests.e2e.admission.test_fraction_policies import CHART, NAMESPACE
 from tests.support.e2e.lab import EXAMPLES, until
 
 pytestmark = pytest.mark.e2e
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
+POLICIES = ("layout-policy", "foreign-rules-policy", "foreign-defaults-policy")
+VOLCANO, KAI = "scheduling.volcano.sh/v1beta1", "scheduling.run.ai/v2"
+DEFAULT = "default-scheduler"
+LAST_IN_EFFECT = (VOLCANO, "Queue", {"parent": "one"})
+
+
+def rendered(*values: str) -> str:
+    command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
+    command += [word for name in POLICIES for word in ("-s", f"templates/{name}.yaml")]
+    command += [word for value in values for word in ("--set", value)]
+    command += ["--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +42,12 @@ def cluster() -> Iterator[Cluster]:
     binaries.build("kubernetes")
     with Cluster.up(f"layout-policy-{os.getpid()}", Spec(nodes=())) as cluster:
         cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds/gpulayouts.tessera.dev.yaml"))
-        command = [str(binaries.binary("helm")), "template", "t", str(CHART), "-s", "templates/layout-policy.yaml"]
-        made = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        cluster.kubectl("apply", "--server-side", "-f", "-", input=made.stdout)
+        for system in ("volcano", "kai"):
+            cluster.kubectl("apply", "--server-side", "-f", str(folder() / system))
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered())
         until(lambda: refusal(cluster, []) != "", "the policy in effect")
+        until(lambda: "found the queue itself" in told(cluster, *LAST_IN_EFFECT), "all policies in effect")
+        until(lambda: created(cluster, pod("volcano"))["spec"]["schedulerName"] == DEFAULT, "pods of the default one")
         yield cluster
 
 
@@ -78,3 +97,102 @@ def test_a_gpu_that_two_entries_name_is_refused(cluster: Cluster) -> None:
 
 def test_the_examples_are_let_in(cluster: Cluster) -> None:
     cluster.kubectl("apply", "--dry-run=server", "-f", str(EXAMPLES / "layouts"))
+
+
+# -- Volcano's and KAI's
+
+
+def foreign(version: str, kind: str, spec: dict[str, Any], name: str = "one") -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def pod(scheduler: str) -> dict[str, Any]:
+    return foreign("v1", "Pod", {"schedulerName": scheduler, "containers": [{"name": "c", "image": "i"}]})
+
+
+def job(tasks: list[dict[str, Any]], **spec: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    listed = [{"replicas": 2, "template": template, **task} for task in tasks]
+    return foreign("batch.volcano.sh/v1alpha1", "Job", {"tasks": listed, **spec})
+
+
+def created(cluster: Cluster, body: dict[str, Any]) -> dict[str, Any]:
+    """As the API server would have it."""
+    text = cluster.kubectl("create", "--dry-run=server", "-f", "-", "-o", "json", input=json.dumps(body))
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def refused(cluster: Cluster, body: dict[str, Any]) -> str:
+    try:
+        created(cluster, body)
+    except ClusterError as error:
+        return str(error)
+    return ""
+
+
+def told(cluster: Cluster, version: str, kind: str, spec: dict[str, Any]) -> str:
+    return refused(cluster, foreign(version, kind, spec))
+
+
+def test_a_job_of_volcano_is_filled_in_and_its_pods_are_the_default_schedulers(cluster: Cluster) -> None:
+    partitions = {"totalPartitions": 2, "partitionSize": 1, "minPartitions": 1}
+    made = created(cluster, job([{}, {"name": "w", "partitionPolicy": partitions}], plugins={"mpi": ["--master=w"]}))
+    first, second = made["spec"]["tasks"]
+    assert (first["name"], first["minAvailable"], first["maxRetry"]) == ("default0", 2, 3)
+    assert (second["minAvailable"], made["spec"]["minAvailable"], made["spec"]["queue"]) == (1, 3, "default")
+    assert made["spec"]["plugins"] == {"mpi": ["--master=w"], "svc": [], "ssh": []}
+    names = ("volcano", "kai-scheduler", "mine")
+    pods = [created(cluster, pod(name)) for name in names]
+    assert [each["spec"]["schedulerName"] for each in pods] == [DEFAULT, DEFAULT, "mine"]
+    came_with = [each["metadata"].get("annotations", {}).get("tessera.dev/scheduler-name") for each in pods]
+    assert came_with == ["volcano", "kai-scheduler", None]
+
+
+def test_what_their_webhooks_refuse_is_refused(cluster: Cluster) -> None:
+    policy = {"event": "PodFailed", "action": "RestartJob"}
+    wrong = {"policies": [policy, policy]}
+    numa = {"name": "a", "topologyPolicy": "best-effort"}
+    for body, sentence in (
+        (job([{"name": "a"}, {"name": "a"}]), "spec.tasks: expected each name once, found again 'a'"),
+        (job([{}], minAvailable=9), "spec.minAvailable: expected at most 2, the replicas of all tasks, found 9"),
+        (job([wrong]), "spec.tasks[0].policies: expected each event and each exitCode once, found again 'PodFailed'"),
+        (job([{}], plugins={"x": []}), "spec.plugins: expected one of svc, ssh, env"),
+        (job([numa]), "spec.tasks[0].topologyPolicy: expected whole CPUs in every container"),
+        (job([{}], volumes=[{"mountPath": "/a"}]), "spec.volumes[0]: expected volumeClaim or volumeClaimName"),
+    ):
+        assert sentence in refused(cluster, body)
+    amounts = {"deserved": {"cpu": 1}, "guarantee": {"resource": {"cpu": "1500m"}}}
+    assert "spec.guarantee.resource[cpu]: expected at most" in told(cluster, VOLCANO, "Queue", amounts)
+    assert "spec.resources: expected quotas" in told(cluster, KAI, "Queue", {"displayName": "x"})
+    tree = {"subGroups": [{"name": "a", "minMember": 1, "parent": "b"}]}
+    assert "expected the name of another subgroup" in told(cluster, "scheduling.run.ai/v2alpha2", "PodGroup", tree)
+    hyper = told(cluster, "topology.volcano.sh/v1alpha1", "HyperNode", {"tier": 1, "members": [{"type": "Node"}]})
+    assert "HyperNode.topology.volcano.sh: nodes are grouped by their labels here" in hyper
+
+
+def test_a_job_with_as_many_tasks_as_can_be_is_within_the_budget(cluster: Cluster) -> None:
+    policies = [{"exitCode": code, "action": "RestartJob"} for code in range(1, 31)]
+    many = [{"name": f"t{place}", "policies": policies, "dependsOn": {"name": ["t0"]}} for place in range(1, 32)]
+    created(cluster, job([{"name": "t0", "policies": policies}, *many], policies=policies))
+
+
+def test_a_job_of_volcano_keeps_its_tasks_and_a_queue_its_name(cluster: Cluster) -> None:
+    made = job([{"name": "a"}], queue="default")
+    cluster.kubectl("create", "-f", "-", input=json.dumps(made))
+    cluster.kubectl("patch", "jobs.batch.volcano.sh", "one", "--type=merge", "-p", '{"spec": {"minAvailable": 1}}')
+    with pytest.raises(ClusterError, match=r"spec\.queue: expected no change: of a job only minAvailable"):
+        cluster.kubectl("patch", "jobs.batch.volcano.sh", "one", "--type=merge", "-p", '{"spec": {"queue": "other"}}')
+    cluster.kubectl("create", "-f", "-", input=json.dumps(foreign(VOLCANO, "Queue", {}, "default")))
+    with pytest.raises(ClusterError, match="expected a queue other than default and root"):
+        cluster.kubectl("delete", "queues.scheduling.volcano.sh", "default")
+
+
+def test_a_site_that_keeps_a_scheduler_keeps_its_pods_and_one_that_has_its_deciders_all_else() -> None:
+    def names(*values: str) -> set[str]:
+        return {each["metadata"]["name"] for each in yaml.safe_load_all(rendered(*values)) if each}
+
+    whole, kept = names(), names("controller.volcano.keepSchedulerName=true")
+    assert whole - kept == {"t-tessera-controller-volcano-scheduler"}
+    volcanos = {name for name in whole if "-volcano-" in name}
+    assert whole - names("controller.volcano.enabled=false") == volcanos > {"t-tessera-controller-volcano-jobs"}

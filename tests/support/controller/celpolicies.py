@@ -1,14 +1,15 @@
 """The chart's CEL without an API server: Google's own runtime of the language, as Kubernetes' is made by it in Go."""
 
+import copy
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
 from controller.engine.model.gates import DEFAULTS, FeatureGates
 from controller.jobframework.raw import Json
-from controller.jobkinds.policies import Ruled
 from tests.support.controller.celquantities import FUNCTIONS
 
 _ROOTS: Final = ("object", "oldObject", "oldSelf", "request", "self", "variables")
@@ -17,6 +18,17 @@ _ENVIRONMENT: Final = cel.NewEnv(
     extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
     functions=list(FUNCTIONS),
 )
+
+
+class HasRules(Protocol):
+    """A kind with its expressions by their names."""
+
+    @property
+    def variables(self) -> Mapping[str, str]: ...
+    @property
+    def says(self) -> Mapping[str, str]: ...
+    @property
+    def defaults(self) -> str: ...
 
 
 @cache
@@ -31,7 +43,7 @@ def evaluated(expression: str, given: dict[str, Any]) -> Any:
     return found.plain_value()
 
 
-def patches(ruled: Ruled, job: Json) -> list[dict[str, Any]]:
+def patches(ruled: HasRules, job: Json) -> list[dict[str, Any]]:
     """The operations that a kind's policy makes of a job that is created."""
     written = ruled.defaults
     for field in ("op", "path", "value"):
@@ -43,7 +55,20 @@ def patches(ruled: Ruled, job: Json) -> list[dict[str, Any]]:
     return list(evaluated(written, given))
 
 
-def said(ruled: Ruled, job: Json, before: Json | None = None, gates: FeatureGates | None = None) -> str:
+def patched(given: Json, operations: list[dict[str, Any]]) -> Json:
+    """The object with what the operations add; as an API server has it, what lies above is there."""
+    made = copy.deepcopy(given)
+    for operation in operations:
+        assert operation["op"] == "add", operation
+        *steps, last = operation["path"].removeprefix("/").split("/")
+        at: Any = made
+        for step in steps:
+            at = at[int(step)] if isinstance(at, list) else at[step]
+        at[last] = operation["value"]
+    return made
+
+
+def said(ruled: HasRules, job: Json, before: Json | None = None, gates: FeatureGates | None = None) -> str:
     """The first sentence of a kind's policy about a job; empty where it is let in."""
     known = gates or FeatureGates()
     variables: dict[str, Any] = {"gates": {name: known.on(name) for name in DEFAULTS}}

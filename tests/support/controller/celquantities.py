@@ -1,4 +1,4 @@
-"""Kubernetes' functions of CEL for quantities, and the sum of a list: what Google's runtime does not bring along.
+"""Kubernetes' functions of CEL for quantities, and of lists: what Google's runtime does not bring along.
 
 A quantity is a map of its one text here: the runtime passes no types of ours on.
 """
@@ -54,5 +54,8 @@ FUNCTIONS: Final = (
         "isGreaterThan", cel.Type.BOOL, [_QUANTITY, _QUANTITY], lambda q, other: _amount(q) > _amount(other), of=True
     ),
     _declared("isLessThan", cel.Type.BOOL, [_QUANTITY, _QUANTITY], lambda q, r: _amount(q) < _amount(r), of=True),
+    _declared(
+        "flatten", cel.Type.LIST, [cel.Type.LIST], lambda lists: [each for found in lists for each in found], of=True
+    ),
     _declared("sum", cel.Type.INT, [cel.Type.LIST], sum, of=True),
 )

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.foreignrules.volcanodefaults import PLUGINS
 from controller.volcanojobs.plugins import table
 
 Json = dict[str, Any]
@@ -25,7 +26,7 @@ def jobs(draw: st.DrawFn) -> Json:
         }
         for name in names
     ]
-    known = [name for name in table.NAMES if name != "ray" or "head" in names]
+    known = [name for name in PLUGINS if name != "ray" or "head" in names]
     plugins: dict[str, list[str]] = {name: [] for name in draw(st.lists(st.sampled_from(known), unique=True))}
     metadata = {"name": draw(st.sampled_from(("j", "a-job"))), "namespace": "n", "uid": "u"}
     return {"metadata": metadata, "spec": {"tasks": tasks, "plugins": plugins}}

@@ -1,0 +1,33 @@
+"""Which scheduler binds the pods that come with the name of Volcano's or KAI's.
+
+Tessera decides and the default scheduler binds. A pod that names a scheduler which does not run waits for ever, without
+an event. Templates stay as they are written: a change would be one more difference for whoever applies them again, and
+every pod made of one passes by the API server itself.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from controller.foreignrules.ruled import System
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+SCHEDULERS: Final[dict[System, str]] = {"volcano": "volcano", "kai": "kai-scheduler"}
+"""Names by which their schedulers are known unless a site calls them otherwise."""
+
+
+def bound_by(
+    scheduler_name: str,
+    system: System = "volcano",
+    *,
+    names: Collection[str] = (),
+    keep: bool = False,
+) -> str:
+    """``schedulerName`` of a pod that the controller makes for ``system``.
+
+    ``names``: those of the system's schedulers, where the site has others. ``keep``: the system's scheduler runs and
+    binds what is admitted; a pod that names none is its.
+    """
+    own = tuple(names) or (SCHEDULERS[system],)
+    if keep:
+        return scheduler_name or own[0]
+    return DEFAULT_SCHEDULER if scheduler_name in ("", *own) else scheduler_name

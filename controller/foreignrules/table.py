@@ -1,0 +1,16 @@
+"""All kinds of Volcano and KAI whose objects are looked at when they are written."""
+
+from typing import Final
+
+from controller.foreignrules.kai import KAI_POD_GROUP, KAI_QUEUE
+from controller.foreignrules.ruled import ForeignKind
+from controller.foreignrules.volcanojob import VOLCANO_JOB
+from controller.foreignrules.volcanoqueue import VOLCANO_POD_GROUP, VOLCANO_QUEUE
+
+FOREIGN_KINDS: Final[tuple[ForeignKind, ...]] = (
+    VOLCANO_JOB,
+    VOLCANO_QUEUE,
+    VOLCANO_POD_GROUP,
+    KAI_QUEUE,
+    KAI_POD_GROUP,
+)

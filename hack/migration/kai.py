@@ -1,0 +1,50 @@
+"""KAI's objects: Queue, PodGroup, Topology."""
+
+from typing import Final
+
+from hack.migration.rows import SIMULATED, Rows, below, not_yet, unrelated
+
+_AMOUNTS: Final = " ".join(
+    f"resources.{resource}.{amount}"
+    for resource in ("gpu", "cpu", "memory")
+    for amount in ("quota", "overQuotaWeight", "limit")
+)
+_QUEUE: Final[Rows] = {
+    **below(
+        "spec",
+        {
+            **not_yet(f"parentQueue priority preemptMinRuntime reclaimMinRuntime {_AMOUNTS}", SIMULATED),
+            **unrelated("for users", "displayName"),
+        },
+    ),
+    **below("status", not_yet("allocated allocatedNonPreemptible requested childQueues conditions")),
+}
+_LEVELS: Final = (
+    "topologyConstraint.topology topologyConstraint.requiredTopologyLevel topologyConstraint.preferredTopologyLevel"
+)
+_POD_GROUP: Final[Rows] = {
+    **below(
+        "spec",
+        {
+            **not_yet("queue minMember preemptibility priorityClassName markUnschedulable schedulingBackoff"),
+            **not_yet(f"subGroups[].name subGroups[].minMember subGroups[].parent {_LEVELS}"),
+            **{f"subGroups[].{path}": row for path, row in not_yet(_LEVELS).items()},
+            **unrelated("KAI's scheduler reads none of it", "backoffLimit completions parallelism"),
+        },
+    ),
+    **below(
+        "status",
+        {
+            **not_yet("phase pending running succeeded failed conditions resourcesStatus schedulingConditions"),
+        },
+    ),
+}
+_TOPOLOGY: Final[Rows] = not_yet(
+    "spec.levels[].nodeLabel", "write a Topology of `kueue.x-k8s.io` with the same levels, which a flavor names"
+)
+
+FIELDS: Final[dict[str, Rows]] = {
+    "scheduling.run.ai/v2 Queue": _QUEUE,
+    "scheduling.run.ai/v2alpha2 PodGroup": _POD_GROUP,
+    "kai.scheduler/v1alpha1 Topology": _TOPOLOGY,
+}

@@ -1,0 +1,123 @@
+"""Volcano's objects: Job, Command, Queue, PodGroup, HyperNode."""
+
+from typing import Final
+
+from controller.foreignrules.refusedkinds import REFUSED
+from hack.migration.rows import SIMULATED, Refused, Rows, below, not_yet, served, unrelated
+
+_RULES: Final = "controller/foreignrules/"
+_JOB_RULES: Final = f"{_RULES}volcanojob.py"
+_LABELS: Final = "write the topology annotations of the pod templates"
+_TIERS: Final = "networkTopology.mode networkTopology.highestTierAllowed networkTopology.highestTierName"
+_POLICIES: Final = "policies[].action policies[].event policies[].events policies[].exitCode policies[].timeout"
+_COUNTS: Final = "pending running succeeded failed terminating unknown"
+
+_JOB: Final[Rows] = {
+    **below(
+        "spec",
+        {
+            **not_yet("queue priorityClassName minAvailable minSuccess maxRetry ttlSecondsAfterFinished plugins"),
+            **not_yet(_POLICIES),
+            **not_yet("runningEstimate", "write the annotation `tessera.dev/runtime`"),
+            **not_yet(_TIERS, _LABELS),
+            **served("rewritten to the default scheduler's", f"{_RULES}schedulers.py", "schedulerName"),
+            **not_yet("volumes[].mountPath volumes[].volumeClaim volumes[].volumeClaimName"),
+            **below(
+                "tasks[]",
+                {
+                    **not_yet("name replicas minAvailable template maxRetry dependsOn.name dependsOn.iteration"),
+                    **not_yet(_POLICIES),
+                    **not_yet(
+                        "partitionPolicy.totalPartitions partitionPolicy.partitionSize partitionPolicy.minPartitions"
+                    ),
+                    **{f"partitionPolicy.{path}": row for path, row in not_yet(_TIERS, _LABELS).items()},
+                    "topologyPolicy": Refused(
+                        sentence="spec.tasks[0].topologyPolicy: no scheduler places pods on NUMA nodes here: expected"
+                        " none or best-effort, with tessera.dev/required-gpu-link for GPUs, found 'restricted'"
+                    ),
+                },
+            ),
+        },
+    ),
+    **below(
+        "status",
+        {
+            **not_yet(f"{_COUNTS} taskStatusCount{{}}.phase minAvailable retryCount version"),
+            **not_yet("state.phase state.reason state.message state.lastTransitionTime"),
+            **not_yet("conditions[].status conditions[].lastTransitionTime controlledResources runningDuration"),
+        },
+    ),
+}
+_COMMAND: Final[Rows] = {
+    **not_yet("action target.name target.uid target.kind target.apiVersion"),
+    **unrelated("of the owner reference's form alone", "target.controller target.blockOwnerDeletion"),
+    **unrelated("for users", "reason message"),
+}
+_NODE_GROUPS: Final = " ".join(
+    f"affinity.{which}.{when}DuringSchedulingIgnoredDuringExecution"
+    for which in ("nodeGroupAffinity", "nodeGroupAntiAffinity")
+    for when in ("required", "preferred")
+)
+_QUEUE: Final[Rows] = {
+    **below(
+        "spec",
+        {
+            **not_yet(
+                "weight capability deserved guarantee.resource reclaimable parent priority dequeueStrategy", SIMULATED
+            ),
+            **not_yet(_NODE_GROUPS, "write ResourceFlavors with `nodeLabels`"),
+            **unrelated(
+                "one controller decides for one cluster",
+                "extendClusters[].name extendClusters[].weight extendClusters[].capacity",
+            ),
+            **unrelated("for users; Volcano's scheduler reads none of it", "type"),
+        },
+    ),
+    **below(
+        "status",
+        {
+            **not_yet("state", SIMULATED),
+            **not_yet("allocated pending inqueue running unknown completed"),
+            **unrelated("nodes are locked for no queue", "reservation.nodes reservation.resource"),
+        },
+    ),
+}
+_GROUPS: Final = "controller/pods/group.py"
+_POD_GROUP: Final[Rows] = {
+    **below(
+        "spec",
+        {
+            **served("the pods that are admitted together", _GROUPS, "minMember"),
+            **unrelated("pods ask for what is in them, and are charged for that", "minResources"),
+            **not_yet("queue", "write the label `kueue.x-k8s.io/queue-name` on the pods"),
+            **not_yet("minTaskMember priorityClassName"),
+            **not_yet(_TIERS, _LABELS),
+            **below(
+                "subGroupPolicy[]",
+                {
+                    **not_yet("name labelSelector matchLabelKeys minSubGroups subGroupSize"),
+                    **not_yet(_TIERS, _LABELS),
+                },
+            ),
+        },
+    ),
+    **below(
+        "status",
+        not_yet(
+            "phase running succeeded failed conditions[].type conditions[].status conditions[].reason"
+            " conditions[].message conditions[].lastTransitionTime conditions[].transitionID"
+        ),
+    ),
+}
+_HYPER_NODE: Final[Rows] = {
+    "spec": Refused(sentence=next(each.sentence for each in REFUSED if each.kind == "HyperNode")),
+    **unrelated("none is created", "status"),
+}
+
+FIELDS: Final[dict[str, Rows]] = {
+    "batch.volcano.sh/v1alpha1 Job": _JOB,
+    "bus.volcano.sh/v1alpha1 Command": _COMMAND,
+    "scheduling.volcano.sh/v1beta1 Queue": _QUEUE,
+    "scheduling.volcano.sh/v1beta1 PodGroup": _POD_GROUP,
+    "topology.volcano.sh/v1alpha1 HyperNode": _HYPER_NODE,
+}

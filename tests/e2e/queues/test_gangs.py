@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,8 +127,15 @@ async def test_a_gang_whose_pods_do_not_become_ready_makes_room_and_comes_again(
             gone = [name for name in ("late-0", "late-1") if not scene.pod(name)]
             assert len(gone) <= 1
             await scene.create(*late.bodies("-again"))
+            # The new pods are alike, the old ones were not. Admitted as it was, the group would have no place for one.
+            await scene.until(lambda: counts(scene.workload("late")) == [2], "it asks for the new pods")
             await scene.finish(["next-0"])
             await scene.until(lambda: scene.runs("late-0-again", "late-1-again"), "it runs as a whole")
             requeues = scene.workload("late")["status"]["requeueState"]
             assert requeues["count"] == 1
             await scene.clean()
+
+
+def counts(workload: dict[str, Any]) -> list[int]:
+    """Of its pod sets."""
+    return [one["count"] for one in workload.get("spec", {}).get("podSets", [])]

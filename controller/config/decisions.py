@@ -167,6 +167,7 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         victim_order=found.get("tessera.victimOrder", VictimOrder.LEAST_LOST if on else VictimOrder.NEWEST),
         keep_linked_gpus=found.get("tessera.keepLinkedGpus", on),
         quota_from_capacity=found.get("tessera.quotaFromCapacity", on),
+        takeovers_first=on,
     )
 
 

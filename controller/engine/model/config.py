@@ -117,6 +117,8 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes are chosen so that large blocks of linked GPUs stay whole for later requests."""
     quota_from_capacity: bool = False
     """Quotas may be written as shares of live healthy capacity."""
+    takeovers_first: bool = False
+    """What takes over quota and asks for nothing new does not wait behind the head of its ClusterQueue."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ class ClusterQueueOrder:
 
     ``preemptor_first``: a preemptor that waits for its victims is the head whatever arrives, under StrictFIFO and among
     LocalQueues as well: what its victims leave is claimed for it, and any head before it would wait in vain.
+    What takes over quota and asks for nothing new (``takes_over``) is tried before all of them, once.
     ``usage``: the past usage of a LocalQueue where LocalQueues take turns by it (KEP-4136), else None.
 
     Invariants: each workload in here is in just one of ``_lanes`` (state QUEUED), ``_parked`` and ``_backing_off``
@@ -99,9 +100,12 @@ class ClusterQueueOrder:
         if self._usage is None:
             lane = self._lanes.get(_ALL)
             return lane.first() if lane is not None else None
+        firsts = [(key, head) for key, lane in self._lanes.items() if (head := lane.first())]
+        if taking := [head for _, head in firsts if head.takes_over]:
+            return min(taking, key=PendingWorkload.order)
         if self._preemptor_first and self._sticky is not None and self._sticky.state is PendingState.QUEUED:
             return self._sticky
-        heads = [(self._usage(key), head.order(), head) for key, lane in self._lanes.items() if (head := lane.first())]
+        heads = [(self._usage(key), head.order(), head) for key, head in firsts]
         return min(heads, key=lambda head: head[:2])[2] if heads else None
 
     def pop(self) -> PendingWorkload | None:
@@ -123,6 +127,7 @@ class ClusterQueueOrder:
 
     def requeue(self, pending: PendingWorkload, reason: RequeueReason) -> None:
         """Back from a cycle that did not admit it."""
+        pending.takes_over = False
         sticks = not self._strict or self._preemptor_first
         preempting = reason is RequeueReason.PENDING_PREEMPTION and sticks
         if preempting:

@@ -30,7 +30,9 @@ class NoListener:
 
 
 OrderKey = tuple[int, int, float, str, str]
-"""Sticky first, then higher priority, then earlier, then by uid; the key decides what is left."""
+"""What takes over and asks for nothing new, then the sticky one, then higher priority, then earlier, then by uid; the
+key decides what is left.
+"""
 
 # Workloads of one shape are tried alike, so one that does not fit parks all of them (Kueue: equivalence hashing). A
 # shape is written QUOTA.PLACES/RUNTIME, and its prefixes are shapes as well: ``quota_shape`` (what quota alone decides)
@@ -113,13 +115,15 @@ class QueueOrder(Protocol):
 class PendingWorkload:
     """Mutable, in slots: a hundred thousand of them may wait.
 
-    ``PendingQueues`` and the ClusterQueueOrder that it is in write ``at``, ``state``, ``sticky`` and ``popped_epoch``;
+    ``PendingQueues`` and the ClusterQueueOrder that it is in write ``at``, ``state``, ``sticky``, ``popped_epoch`` and
+    ``takes_over``;
     the lane that it is in writes ``entry``; the cycle that popped it writes ``bookmark``, and nothing else. Invariants:
 
     - ``at`` is None just when ``state`` is UNQUEUED, but for the moment in which it is requeued.
     - ``entry`` is None unless ``state`` is QUEUED.
     - ``priority``, ``queued_at_s``, ``shape`` and ``local_queue`` never change: a workload whose change touches one of
-      them comes as a new object. While it is in a lane ``sticky`` does not change either: its key would.
+      them comes as a new object. While it is in a lane ``sticky`` and ``takes_over`` do not change either: its key
+      would.
     """
 
     __slots__ = (
@@ -136,6 +140,7 @@ class PendingWorkload:
         "shape",
         "state",
         "sticky",
+        "takes_over",
     )
 
     def __init__(
@@ -159,6 +164,10 @@ class PendingWorkload:
         self.bookmark: Bookmark | None = None
         self.sticky = False
         """It waits for its victims at the head of its ClusterQueue, as Kueue's sticky workload."""
+        self.takes_over = False
+        """The quota of the workload that it replaces is all that it asks for. False again once a cycle has refused it:
+        it then waits like all others, and holds up nobody.
+        """
         self.state = PendingState.UNQUEUED
         self.popped_epoch = 0
         """The epoch of ``at`` when it was popped: a later epoch means that the queue was woken meanwhile."""
@@ -181,7 +190,13 @@ class PendingWorkload:
         return self.untimed_shape.partition(".")[0]
 
     def order(self) -> OrderKey:
-        return (0 if self.sticky else 1, -self.priority, self.queued_at_s, self.info.workload.metadata.uid, self.key)
+        return (
+            -1 if self.takes_over else 0 if self.sticky else 1,
+            -self.priority,
+            self.queued_at_s,
+            self.info.workload.metadata.uid,
+            self.key,
+        )
 
     def incoming(self, queue: QueueState, replaces: Holder | None = None) -> Incoming:
         return Incoming(

@@ -249,10 +249,10 @@ class PendingQueues:
     def in_order(self, some: Iterable[PendingWorkload]) -> list[PendingWorkload]:
         """Sorted as their ClusterQueue tries them: past usage first where it counts."""
 
-        def key(pending: PendingWorkload) -> tuple[float, tuple[int, int, float, str, str]]:
+        def key(pending: PendingWorkload) -> tuple[bool, float, tuple[int, int, float, str, str]]:
             state = self._state_of(pending)
             usage = self._usage(pending.local_queue) if state is not None and self._by_usage(state) else 0.0
-            return usage, pending.order()
+            return not pending.takes_over, usage, pending.order()
 
         return sorted(some, key=key)
 

@@ -8,6 +8,7 @@ from controller.engine.cycle.secondpass import wants_second_pass
 from controller.engine.model.encoding import TopologyEncodingError
 from controller.engine.model.limitrange import LimitSummary
 from controller.engine.model.resources import ClusterQueueName, ResourceName, WorkloadKey
+from controller.engine.model.workload import WorkloadInfo
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import Holder
 from controller.engine.state.enginestate import EngineState
@@ -159,6 +160,7 @@ class WorkloadEvents:
         pending, compact = self._shapes.pending_of(
             key, workload, state.config, limits=limits, overheads=state.defaults.overheads
         )
+        pending.takes_over = self._asks_for_nothing_new(pending)
         state.workloads.tell(key, compact)
         known = state.queues.get(key)
         if known is not None and _same(known, pending):
@@ -169,6 +171,19 @@ class WorkloadEvents:
             state.dequeue(key)
         state.queues.put(pending, now_s)
         state.touch()
+
+    def _asks_for_nothing_new(self, pending: PendingWorkload) -> bool:
+        """Whether all that it asks for is what the workload that it replaces holds in its ClusterQueue."""
+        state, workload = self._state, pending.info.workload
+        if not state.config.extensions.takeovers_first or not workload.metadata.annotations:
+            return False
+        old = replaced_slice(workload, state.config)
+        holder = state.cluster.holders.get(old) if old is not None else None
+        queue = state.queue_of(pending.local_queue)
+        if holder is None or queue is None or queue.name != holder.cluster_queue:
+            return False
+        held = requested(holder.info)
+        return all(amount <= held.get(resource, 0) for resource, amount in requested(pending.info).items())
 
     def _unqueue(self, key: WorkloadKey) -> None:
         if self._state.dequeue(key) is not None:
@@ -223,6 +238,15 @@ def _same(known: PendingWorkload, given: PendingWorkload) -> bool:
         and known.local_queue == given.local_queue
         and known.queued_at_s == given.queued_at_s
     )
+
+
+def requested(info: WorkloadInfo) -> dict[ResourceName, int]:
+    """What all of its pods ask for together, by resource."""
+    totals: dict[ResourceName, int] = {}
+    for pod_set in info.pod_sets:
+        for resource, amount in pod_set.requests.items():
+            totals[resource] = totals.get(resource, 0) + amount
+    return totals
 
 
 def requests_of(holder: Holder) -> dict[ResourceName, int]:

@@ -33,6 +33,7 @@ ALL_ON = Extensions(
     victim_order=VictimOrder.LEAST_LOST,
     keep_linked_gpus=True,
     quota_from_capacity=True,
+    takeovers_first=True,
 )
 
 

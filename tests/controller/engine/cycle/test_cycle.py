@@ -1,5 +1,7 @@
 """Claims about one scheduling cycle and the next."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -7,7 +9,7 @@ from controller.engine.conditions.decisions import Admitted, Evicted, Pending, S
 from controller.engine.conditions.records import Rule
 from controller.engine.conditions.status import moment
 from controller.engine.cycle.cycle import Cycle
-from controller.engine.model.config import EngineConfig, FairSharing, WaitForPodsReady
+from controller.engine.model.config import BackfillPolicy, EngineConfig, Extensions, FairSharing, WaitForPodsReady
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.queues.entry import Entry
@@ -211,6 +213,57 @@ def test_a_slice_takes_the_place_of_the_one_it_replaces() -> None:
     assert [type(one) for one in made] == [Admitted, SliceReplaced]
     assert it.engine.state.cluster.queues["a"].node.used() == {("default", "gpu"): 5}  # type: ignore[index]
     assert it.condition("one", "Finished") == "True/WorkloadSliceReplaced"
+
+
+@pytest.mark.parametrize("backfill", list(BackfillPolicy))
+def test_what_takes_over_quota_and_asks_for_nothing_new_passes_a_blocked_head(backfill: BackfillPolicy) -> None:
+    it = strict(backfill=backfill)
+    it.put(workload("new", "a", 3, annotations=REPLACES_ONE, priority=-1))
+    it.settle()
+    assert it.condition("new") == "True/QuotaReserved"
+    assert it.condition("one", "Finished") == "True/WorkloadSliceReplaced"
+    assert it.engine.state.cluster.queues["a"].node.used() == {("default", "gpu"): 3}  # type: ignore[index]
+
+
+def test_what_takes_over_and_asks_for_more_waits_behind_the_head() -> None:
+    it = strict()
+    it.put(workload("new", "a", 4, annotations=REPLACES_ONE))
+    it.settle()
+    assert it.running() == {"one"}
+
+
+def test_what_takes_over_and_is_refused_holds_up_nobody() -> None:
+    """The flavor of what it replaces is not the queue's any more: it had its try, and waits behind the head."""
+    it = strict()
+    it.put(flavor("small"), cluster_queue("a", 2, flavors=["small"], queueingStrategy="StrictFIFO"))
+    it.put(workload("new", "a", 3, annotations=REPLACES_ONE))
+    it.settle()
+    assert it.running() == {"one"}
+    it.put(cluster_queue("a", 4, flavors=["small"], queueingStrategy="StrictFIFO"))
+    it.settle()
+    assert it.running() == {"one", "head"}
+
+
+def test_under_kueue_s_policy_nothing_passes_the_head() -> None:
+    it = strict(takeovers_first=False)
+    it.put(workload("new", "a", 3, annotations=REPLACES_ONE))
+    it.settle()
+    assert it.running() == {"one"}
+
+
+REPLACES_ONE = {"kueue.x-k8s.io/workload-slice-replacement-for": "ns/one"}
+
+
+def strict(**extensions: Any) -> World:
+    """3 of the 5 GPUs of a StrictFIFO queue are in use, and its head waits for 4."""
+    it = World(EngineConfig(extensions=Extensions(**{"takeovers_first": True, **extensions})))
+    it.put(flavor(), cluster_queue("a", 5, queueingStrategy="StrictFIFO"), local_queue("a"))
+    it.put(workload("one", "a", 3))
+    it.cycle()
+    it.put(workload("head", "a", 4))
+    it.settle()
+    assert it.running() == {"one"}
+    return it
 
 
 def test_a_slice_whose_write_fails_leaves_the_old_one_in_place() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from controller.config.settings import OnGpuFailure, Policy, Webhook
+from controller.config.settings import INJECTED, OnGpuFailure, Policy, Webhook
 from controller.config.values import (
     ADDRESS,
     ANY_TEXT,
@@ -30,6 +30,8 @@ from controller.config.values import (
     opaque,
 )
 from controller.engine.model.config import BackfillPolicy, PreemptionStrategy, QuotaCheckStrategy, VictimOrder
+from controller.jobkinds.kubeflow import INIT_PYTORCH
+from controller.jobkinds.raypods import WAIT_GCS_READY
 from yamlfile.parsers import BOOL, PATH, Parser, integer, one_of
 
 API_VERSIONS: Final = ("config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1")
@@ -381,6 +383,20 @@ OWN: Final = (
         integer(1, 4096),
         "1",
         "how many containers share one `.shared` device",
+    ),
+    *(
+        _key(
+            f"tessera.initContainers.{operator}.{resource}",
+            QUANTITY,
+            f"tessera: {INJECTED[container][resource]}, kueue: 0",
+            f"{resource} that `{container}` requests, which {whose} puts into {pods}; charged where it is more than the"
+            " containers request; 0 for both where it is not there",
+        )
+        for operator, container, whose, pods in (
+            ("kuberay", WAIT_GCS_READY, "KubeRay", "each worker"),
+            ("training", INIT_PYTORCH, "the training operator", "each worker of a PyTorchJob with a master"),
+        )
+        for resource in ("cpu", "memory")
     ),
     _key(
         "tessera.pendingCondition.after", duration(), "5s", "time until a pending workload's condition gives the reason"

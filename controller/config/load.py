@@ -8,6 +8,7 @@ from controller.config.keys import API_VERSIONS, KEYS, V1BETA1
 from controller.config.reader import Found, read
 from controller.config.settings import (
     DEFAULT_FRAMEWORKS,
+    INJECTED,
     KNOWN_FRAMEWORKS,
     MANAGED_FRAMEWORKS,
     NAMESPACE_NAME_LABEL,
@@ -28,6 +29,8 @@ from controller.config.settings import (
     Webhook,
 )
 from controller.jobframework.kind import JobKind
+from controller.jobkinds.kubeflow import INIT_PYTORCH
+from controller.jobkinds.raypods import WAIT_GCS_READY
 from controller.jobkinds.table import JOB_KINDS
 from controller.objects.meta import LabelSelector
 from controller.servingkinds.kind import StampedKind
@@ -232,7 +235,23 @@ def parse(text: str, file: str = "config") -> ControllerConfig:
 def _build(found: Found, policy: Policy, *, newest: bool) -> ControllerConfig:
     engine = engine_config(found, policy, newest=newest)
     settings = process_settings(found)
+    settings["injected"] = _injected(found, policy)
     return ControllerConfig(policy=policy, engine=engine, without_effect=tuple(found.without_effect), **settings)
+
+
+def _injected(found: Found, policy: Policy) -> dict[str, dict[str, str]]:
+    """Without those that request nothing: they are not there."""
+    charged = {}
+    for container, section in (
+        (WAIT_GCS_READY, "tessera.initContainers.kuberay"),
+        (INIT_PYTORCH, "tessera.initContainers.training"),
+    ):
+        usual = INJECTED[container] if policy is Policy.TESSERA else {}
+        asked = {name: found.get(f"{section}.{name}", usual.get(name)) for name in ("cpu", "memory")}
+        requests = {name: str(amount) for name, amount in asked.items() if amount is not None and str(amount) != "0"}
+        if requests:
+            charged[container] = requests
+    return charged
 
 
 def _check_version(root: Place) -> bool:

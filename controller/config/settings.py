@@ -10,6 +10,8 @@ from typing import Final
 from msgspec import Struct
 
 from controller.engine.model.config import EngineConfig
+from controller.jobkinds.kubeflow import INIT_PYTORCH
+from controller.jobkinds.raypods import WAIT_GCS_READY
 from controller.jobkinds.table import JOB_KINDS
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 from controller.servingkinds.deployment import Deployment
@@ -24,6 +26,12 @@ POD: Final = "pod"
 
 POD_FRAMEWORKS: Final = frozenset({POD, "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
 """Job kinds that are queued pod by pod, by the names that Kueue's configuration gives them."""
+
+INJECTED: Final[Mapping[str, Mapping[str, str]]] = {
+    WAIT_GCS_READY: {"cpu": "200m", "memory": "256Mi"},
+    INIT_PYTORCH: {"cpu": "50m", "memory": "10Mi"},
+}
+"""Requests of the init containers that operators put into pods, by name (KubeRay 1.7, training operator 1.8.1)."""
 
 KNOWN_FRAMEWORKS: Final = POD_FRAMEWORKS | {
     JOB,
@@ -233,6 +241,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     device_class_mappings: tuple[DeviceClassMapping, ...] = ()
     pending_reports: PendingReports = PendingReports()
     gpu_failures: GpuFailureRules = GpuFailureRules()
+    injected: Mapping[str, Mapping[str, str]] = {}
+    """Requests that are charged of init containers which operators put into pods, by their name."""
     batch_events_s: float = 0.02
     """How long events are gathered before the engine decides."""
     hold_evictions_s: float = 0.5

@@ -3,14 +3,14 @@
 Workload names and fields: ``kueue.x-k8s.io/v1beta2``. Bodies are JSON ready for the API.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import foreignmarks, marks, names
 from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_pods, same_shape, slice_name, typed_template
-from controller.jobframework.raw import Json, PriorityClassMissingError, labels, shown, text
+from controller.jobframework.raw import Json, PriorityClassMissingError, labels, mapping, sequence, shown, text
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
@@ -30,7 +30,21 @@ def own_name(kind: JobKind, job: Json, *, elastic: bool, settings: JobSettings) 
 
 def pod_sets(kind: JobKind, job: Json, settings: JobSettings) -> tuple[JobPodSet, ...]:
     """The pod sets that the workload asks for. Raises JobError."""
-    return gated(kind.pod_sets(job), settings.gates)
+    asked = kind.pod_sets(job)
+    if settings.injected and (named := kind.injected(job)):
+        requests = {name: settings.injected.get(container) for name, container in named.items()}
+        asked = tuple(_with_injected(each, named.get(each.name, ""), requests.get(each.name)) for each in asked)
+    return gated(asked, settings.gates)
+
+
+def _with_injected(pod_set: JobPodSet, container: str, requests: Mapping[str, str] | None) -> JobPodSet:
+    """With the init container that its pods will have: charged where it asks for more than the others do."""
+    own = sequence(pod_set.template, "spec", "initContainers")
+    if not requests or any(each.get("name") == container for each in own):
+        return pod_set
+    added = {"name": container, "resources": {"requests": dict(requests)}}
+    spec = {**mapping(pod_set.template, "spec"), "initContainers": [*own, added]}
+    return JobPodSet(**{**_fields(pod_set), "template": {**pod_set.template, "spec": spec}})
 
 
 def gated(asked: tuple[JobPodSet, ...], gates: FeatureGates) -> tuple[JobPodSet, ...]:
@@ -57,7 +71,8 @@ def runs_as(kind: JobKind, job: Json, workload: SeenWorkload) -> bool:
     """Whether the job, started, is what the workload's admission (else its spec) says.
 
     While a job runs its templates cannot change, and what its start put in may be older than today's flavors: only
-    counts and requests are compared.
+    counts and requests are compared. What the kind's controller injects is in the workload alone, as it was charged
+    when the job was queued.
     """
     given = workload.typed.spec.pod_sets
     counts, admission = counts_of(given), workload.typed.status.admission
@@ -67,11 +82,15 @@ def runs_as(kind: JobKind, job: Json, workload: SeenWorkload) -> bool:
             for pod_set_assignment in admission.pod_set_assignments
             if pod_set_assignment.count is not None
         }
-    templates = kind.templates(job)
+    templates, injected = kind.templates(job), kind.injected(job)
     if kind.counts(job) != counts or templates.keys() != counts.keys():
         return False
     return all(
-        same_pods(typed_template(templates[pod_set.name], f"pod set {pod_set.name}").spec, pod_set.template.spec)
+        same_pods(
+            typed_template(templates[pod_set.name], f"pod set {pod_set.name}").spec,
+            pod_set.template.spec,
+            but=injected.get(pod_set.name, ""),
+        )
         for pod_set in given
     )
 

@@ -172,6 +172,10 @@ class JobKind(Protocol):
         """The job's pod sets, its templates as they are now. Raises JobError for a request that is not allowed."""
         ...
 
+    def injected(self, job: Json) -> dict[str, str]:
+        """By pod set, the name of the init container that the kind's controller puts into its pods."""
+        ...
+
     def templates(self, job: Json) -> dict[str, Json]:
         """Pod template by pod set, as they are now, less what the API server generated for this very job."""
         ...
@@ -274,6 +278,9 @@ class KindDefaults:
 
     def needs_again(self, _job: Json, _workload: SeenWorkload) -> bool:
         return False
+
+    def injected(self, _job: Json) -> dict[str, str]:
+        return {}
 
     def slice_mark(self, job: Json) -> str:
         return str(integer(job, "metadata", "generation", default=0))

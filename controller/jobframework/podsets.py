@@ -329,13 +329,14 @@ def is_started(now: Json, original: Json) -> bool:
     return False
 
 
-def same_pods(one: PodSpec, other: PodSpec) -> bool:
-    """Whether pods of both ask for the same."""
-    return (one.containers, one.init_containers, one.resources) == (
-        other.containers,
-        other.init_containers,
-        other.resources,
-    )
+def same_pods(one: PodSpec, other: PodSpec, *, but: str = "") -> bool:
+    """Whether pods of both ask for the same, init containers of the name ``but`` aside."""
+    if (one.containers, one.resources) != (other.containers, other.resources):
+        return False
+    if not but:
+        return one.init_containers == other.init_containers
+    kept = ([each for each in spec.init_containers if each.name != but] for spec in (one, other))
+    return next(kept) == next(kept)
 
 
 def same_shape(one: PodTemplateSpec, other: PodTemplateSpec) -> bool:

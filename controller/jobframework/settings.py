@@ -21,7 +21,8 @@ def is_never_spare(_pod: Json) -> bool:
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
     """The keys of the configuration of the same names; ``wait_for_pods_ready``: the condition PodsReady is kept;
-    ``keeps_minimum``: what serves may have a minimum of replicas.
+    ``keeps_minimum``: what serves may have a minimum of replicas; ``injected``: by the name of an init container that a
+    kind's controller puts into pods, its requests.
     """
 
     manage_jobs_without_queue_name: bool = False
@@ -29,6 +30,7 @@ class JobSettings:
     label_keys_to_copy: tuple[str, ...] = ()
     wait_for_pods_ready: bool = True
     keeps_minimum: bool = False
+    injected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     gates: FeatureGates = field(default_factory=FeatureGates)
 
 

@@ -54,6 +54,8 @@ class Slot(Struct, frozen=True, kw_only=True):
     ``index_label`` is the label with a pod's number in its set, or in its sub group where there are any.
     ``charged`` makes the template that pods really have of the written one, where the kind's controller adds to it: it
     leaves the parts alone that a start writes. ``source`` is the written template of a kind that keeps it elsewhere.
+    ``injected`` names the init container that the kind's controller puts into the pods; the configuration says what it
+    requests.
     ``field``, ``annotations_field``: the paths as users of the kind know them, where they are not the plain ones.
     """
 
@@ -65,6 +67,7 @@ class Slot(Struct, frozen=True, kw_only=True):
     sub_group_count: int | None = None
     charged: Callable[[Json], Json] | None = None
     source: Json | None = None
+    injected: str = ""
     field: str = ""
     annotations_field: str = ""
 
@@ -174,6 +177,9 @@ class TemplatedKind(KindDefaults, ABC):
 
     def templates(self, job: Json) -> dict[str, Json]:
         return {slot.name: slot.template(job) for slot in self.slots(job)}
+
+    def injected(self, job: Json) -> dict[str, str]:
+        return {slot.name: slot.injected for slot in self.slots(job) if slot.injected}
 
     def counts(self, job: Json) -> dict[str, int]:
         return {slot.name: slot.count for slot in self.slots(job)}

@@ -63,6 +63,7 @@ class AppWrapper(TemplatedKind):
                         sub_group_label=pods.sub_group_label,
                         sub_group_count=pods.sub_group_count,
                         charged=pods.charged,
+                        injected=pods.injected,
                     )
                 )
         return tuple(found)

@@ -17,6 +17,8 @@ from controller.jobframework.templated import Slot, TemplatedKind, ended, select
 from controller.jobrules import cel
 from controller.jobrules.topology import pod_set
 
+INIT_PYTORCH: Final = "init-pytorch"
+"""It waits for the master's address: only a PyTorchJob with a master has it, in each worker."""
 REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 
 
@@ -57,11 +59,15 @@ class ReplicaKind(TemplatedKind):
                 path=("spec", self.replicas, type_, "template"),
                 count=integer(job, "spec", self.replicas, type_, "replicas", default=1),
                 index_label=REPLICA_INDEX,
+                injected=self.injected_into(type_, written),
                 field=f"spec.{self.replicas}[{type_}].template",
             )
             for type_ in self.types
             if written.get(type_) is not None
         )
+
+    def injected_into(self, _type: str, _replicas: Json) -> str:
+        return ""
 
     def pod_selector(self, job: Json) -> str:
         own = selector("training.kubeflow.org/job-name", job)
@@ -91,8 +97,18 @@ class KubeflowJob(ReplicaKind):
         self.replicas, self.types = replicas, types
 
 
+class PyTorchJob(KubeflowJob):
+    def injected_into(self, type_: str, replicas: Json) -> str:
+        return injected_into_pytorch(type_, replicas)
+
+
+def injected_into_pytorch(type_: str, replicas: Json) -> str:
+    """``setInitContainer`` of the operator's pkg/controller.v1/pytorch."""
+    return INIT_PYTORCH if type_ == "Worker" and replicas.get("Master") is not None else ""
+
+
 KUBEFLOW_JOBS: Final = (
-    KubeflowJob("PyTorchJob", "pytorchReplicaSpecs"),
+    PyTorchJob("PyTorchJob", "pytorchReplicaSpecs"),
     KubeflowJob("TFJob", "tfReplicaSpecs", ("Chief", "Master", "PS", "Worker", "Evaluator")),
     KubeflowJob("XGBoostJob", "xgbReplicaSpecs"),
     KubeflowJob("PaddleJob", "paddleReplicaSpecs"),

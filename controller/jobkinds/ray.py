@@ -13,7 +13,14 @@ from controller.jobframework.kind import ObjectKind, Reference, Refusal, Review,
 from controller.jobframework.marks import is_elastic
 from controller.jobframework.raw import JobError, Json, has_condition, integer, mapping, sequence, shown, text
 from controller.jobframework.templated import MAX_POD_SETS, Path, Slot, TemplatedKind, dotted
-from controller.jobkinds.raypods import autoscales, head_pod, keeps_state_in_redis, worker_pod, worker_pods
+from controller.jobkinds.raypods import (
+    WAIT_GCS_READY,
+    autoscales,
+    head_pod,
+    keeps_state_in_redis,
+    worker_pod,
+    worker_pods,
+)
 from controller.jobrules import cel
 from controller.jobrules.topology import pod_set
 
@@ -83,6 +90,7 @@ class RayKind(TemplatedKind):
                 path=(*self.cluster_path, "workerGroupSpecs", index, "template"),
                 count=counts.get(_pod_set(group), worker_pods(group)),
                 charged=partial(worker_pod, cluster=cluster),
+                injected=WAIT_GCS_READY,
             )
             for index, group in enumerate(groups)
         ]

@@ -9,6 +9,8 @@ from typing import Any, Final
 from controller.jobframework.raw import Json, annotations, at, flag, integer, mapping, sequence, text
 from controller.objects.quantity import parse_quantity
 
+WAIT_GCS_READY: Final = "wait-gcs-ready"
+"""The init container of each worker, unless KubeRay runs with ENABLE_INIT_CONTAINER_INJECTION=false."""
 _MAX_REPLICAS: Final = 2**31 - 1
 _REDIS_ANNOTATION: Final = "ray.io/ft-enabled"
 _REDIS_MINIMUM: Final = (("cpu", "200m"), ("memory", "256Mi"))

@@ -10,12 +10,19 @@ from typing import Final
 
 from controller.jobframework.raw import Json, integer, mapping, parallel_pods, sequence, text
 from controller.jobframework.templated import Path
-from controller.jobkinds.raypods import head_pod, keeps_state_in_redis, submitter_pod, worker_pod, worker_pods
+from controller.jobkinds.kubeflow import REPLICA_INDEX, injected_into_pytorch
+from controller.jobkinds.raypods import (
+    WAIT_GCS_READY,
+    head_pod,
+    keeps_state_in_redis,
+    submitter_pod,
+    worker_pod,
+    worker_pods,
+)
 from controller.objects.meta import Struct
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
-_REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 
 
 class PodsOf(Struct, frozen=True, kw_only=True):
@@ -27,6 +34,7 @@ class PodsOf(Struct, frozen=True, kw_only=True):
     sub_group_label: str | None = None
     sub_group_count: int | None = None
     charged: Callable[[Json], Json] | None = None
+    injected: str = ""
 
 
 def pods_of(template: Json) -> tuple[PodsOf, ...]:
@@ -69,7 +77,8 @@ def _pytorch(template: Json) -> Iterator[PodsOf]:
             yield PodsOf(
                 path=("template", "spec", "pytorchReplicaSpecs", name, "template"),
                 count=integer(replicas, name, "replicas", default=1),
-                index_label=_REPLICA_INDEX,
+                index_label=REPLICA_INDEX,
+                injected=injected_into_pytorch(name, replicas),
             )
 
 
@@ -100,6 +109,7 @@ def _ray(template: Json, path: tuple[str, ...], sidecars: tuple[Json, ...]) -> I
                 path=("template", *path, "workerGroupSpecs", index, "template"),
                 count=worker_pods(group),
                 charged=partial(worker_pod, cluster=cluster),
+                injected=WAIT_GCS_READY,
             )
 
 

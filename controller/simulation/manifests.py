@@ -352,6 +352,7 @@ def _settings(config: ControllerConfig) -> JobSettings:
         managed_jobs_namespace_selector=config.namespace_selector(_CONTROLLER_NAMESPACE),
         label_keys_to_copy=config.integrations.label_keys_to_copy,
         keeps_minimum=config.policy is Policy.TESSERA,
+        injected=config.injected,
         gates=config.engine.gates,
     )
 

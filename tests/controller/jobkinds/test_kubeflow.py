@@ -1,10 +1,16 @@
 """Kubeflow's jobs and the MPI operator's: replicas by type, runPolicy, conditions."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from controller.config.settings import INJECTED
+from controller.jobframework import compose
 from controller.jobframework.raw import JobError, Json
+from controller.jobframework.settings import JobSettings
+from controller.jobframework.templated import TemplatedKind
+from controller.jobkinds.appwrapper import AppWrapper
 from controller.jobkinds.kubeflow import KUBEFLOW_JOBS
 from controller.jobkinds.mpijob import MPIJob
 
@@ -98,3 +104,43 @@ def test_workers_are_counted_from_one_beside_a_launcher_that_works(
     given = job("mpiReplicaSpecs", {"Launcher": launcher, "Worker": replica(2)}, runLauncherAsWorker=works)
     worker = MPI.defaulted(given)["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
     assert worker.get("metadata", {}).get("annotations", {}).get("kueue.x-k8s.io/pod-index-offset") == offset
+
+
+@pytest.mark.parametrize(
+    ("replicas", "charged"),
+    [
+        ({"Master": replica(1), "Worker": replica(2)}, {"worker": ["init-pytorch"]}),
+        ({"Worker": replica(2)}, {}),
+        (
+            {"Master": replica(1), "Worker": replica(2, initContainers=[{"name": "init-pytorch"}])},
+            {"worker": ["init-pytorch"]},
+        ),
+    ],
+)
+def test_what_the_operator_puts_into_workers_is_charged_where_it_does_so(
+    replicas: Json, charged: dict[str, list[str]]
+) -> None:
+    given = job("pytorchReplicaSpecs", replicas)
+    assert init_containers(PYTORCH, given, INJECTED) == charged
+    wrapper = {"metadata": {"name": "aw"}, "spec": {"components": [{"template": typed(given)}]}}
+    assert list(init_containers(AppWrapper(), wrapper, INJECTED).values()) == list(charged.values())
+
+
+def test_nothing_is_charged_for_what_the_configuration_says_is_not_there() -> None:
+    given = job("pytorchReplicaSpecs", {"Master": replica(1), "Worker": replica(2)})
+    assert init_containers(PYTORCH, given, {}) == {}
+    other = job("tfReplicaSpecs", {"Master": replica(1), "Worker": replica(2)})
+    assert init_containers(TENSORFLOW, other, INJECTED) == {}
+
+
+def init_containers(
+    kind: TemplatedKind, given: Json, injected: Mapping[str, Mapping[str, str]]
+) -> dict[str, list[str]]:
+    """Names by pod set, of those that have any."""
+    sets = compose.pod_sets(kind, given, JobSettings(injected=injected))
+    found = {each.name: [one["name"] for one in each.template["spec"].get("initContainers", [])] for each in sets}
+    return {name: containers for name, containers in found.items() if containers}
+
+
+def typed(given: Json) -> Json:
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", **given}

@@ -3,10 +3,11 @@
 A kind without a row in ``MODELS`` fails the test of all kinds: it is not shown to run what it was charged for.
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
@@ -96,16 +97,29 @@ def _replica_model(kind: ReplicaKind) -> Model:
     def pods(job: Json, _look: Look) -> list[Pod]:
         if job["spec"]["runPolicy"]["suspend"]:
             return []
+        waits = kind.kind == "PyTorchJob" and "Master" in job["spec"][kind.replicas]
         return [
             pod
-            for replica in job["spec"][kind.replicas].values()
-            for pod in pods_of(replica["template"], replica.get("replicas", 1))
+            for type_, replica in job["spec"][kind.replicas].items()
+            for pod in pods_of(
+                with_init(replica["template"], _WAIT) if waits and type_ == "Worker" else replica["template"],
+                replica.get("replicas", 1),
+            )
         ]
 
     def run(job: Json, on: bool) -> None:
         job["status"]["replicaStatuses"] = {type_: {"active": 1} for type_ in job["spec"][kind.replicas] if on}
 
     return Model(st.builds(made, specs), pods, run)
+
+
+_WAIT: Final = {"name": "init-pytorch", "resources": {"requests": {"cpu": "50m", "memory": "10Mi"}}}
+
+
+def with_init(template: Json, container: Json) -> Json:
+    made = copy.deepcopy(template)
+    made["spec"]["initContainers"] = [*made["spec"].get("initContainers", []), container]
+    return made
 
 
 def pods_of(template: Json, count: int) -> list[Pod]:

@@ -19,6 +19,7 @@ from tests.support.controller.declaredjobs import (
     pods_of,
     templates,
     typed,
+    with_init,
 )
 from tests.support.controller.rayobjects import ray_cluster, ray_job, ray_service
 
@@ -31,6 +32,8 @@ _COLLECTOR: Final = {
     "name": "ray-history-collector",
     "resources": {"limits": {"cpu": "200m", "memory": "256Mi"}, "requests": {"cpu": "50m", "memory": "64Mi"}},
 }
+
+_WAIT: Final = {"name": "wait-gcs-ready", "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}}}
 
 
 # -- Ray ---------------------------------------------------------------------------------------------------------------
@@ -64,7 +67,7 @@ def _ray_pods(spec: Json, *in_head: Json) -> list[Pod]:
     for group in spec["workerGroupSpecs"]:
         replicas = min(max(group["replicas"], group["minReplicas"]), group["maxReplicas"])
         count = 0 if group.get("suspend") else replicas * max(group.get("numOfHosts", 1), 1)
-        found += pods_of(_with(group["template"], *sidecars), count)
+        found += pods_of(with_init(_with(group["template"], *sidecars), _WAIT), count)
     return found
 
 

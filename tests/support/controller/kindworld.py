@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
+from controller.config.settings import INJECTED
 from controller.jobframework.raw import Json
+from controller.jobframework.settings import JobSettings
 from controller.jobframework.templated import TemplatedKind
 from tests.support.controller.jobmodel import World
 
@@ -14,7 +16,7 @@ class KindWorld(World):
     """
 
     def __init__(self, kind: TemplatedKind, job: Json, run: Callable[[Json, bool], None]) -> None:
-        super().__init__(job, kind=kind)
+        super().__init__(job, kind=kind, settings=JobSettings(injected=INJECTED))
         self._declared = kind
         self._run = run
 

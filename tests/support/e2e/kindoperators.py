@@ -277,11 +277,14 @@ def merge_placement(template: Json, given: Json) -> None:
         spec["schedulingGates"] = [*spec.get("schedulingGates", []), *more["schedulingGates"]]
 
 
+WAITING: Final = {"cpu": "200m", "memory": "256Mi"}
 AUTOSCALER: Final = {"name": "autoscaler", "image": "ray", "resources": {"limits": {"cpu": "500m", "memory": "512Mi"}}}
 
 
 def ray_pods(name: str, cluster: Json) -> Iterator[Json]:
-    """With in-tree autoscaling the head has a container more (common/pod.go, DefaultPodTemplate)."""
+    """With in-tree autoscaling the head has a container more, and each worker waits in an init container for the head
+    (common/pod.go, DefaultHeadPodTemplate and DefaultWorkerPodTemplate).
+    """
     labels = {"ray.io/cluster": name}
     head = copy.deepcopy(cluster["headGroupSpec"]["template"])
     if cluster.get("enableInTreeAutoscaling"):
@@ -290,7 +293,11 @@ def ray_pods(name: str, cluster: Json) -> Iterator[Json]:
     for group in cluster.get("workerGroupSpecs", []):
         for index in range(group.get("replicas", 1) * group.get("numOfHosts", 1)):
             named = {**labels, "ray.io/node-type": "worker", "ray.io/group": group["groupName"]}
-            yield pod(f"{name}-{group['groupName']}-{index}", group["template"], **named)
+            worker = copy.deepcopy(group["template"])
+            resources = {"limits": WAITING, "requests": WAITING}
+            waits = {"name": "wait-gcs-ready", "image": "ray", "resources": resources}
+            worker["spec"]["initContainers"] = [*worker["spec"].get("initContainers", []), waits]
+            yield pod(f"{name}-{group['groupName']}-{index}", worker, **named)
 
 
 class RayClusters(Operator):

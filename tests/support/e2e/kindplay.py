@@ -26,6 +26,11 @@ WRITTEN_OUT: Final = {
     "sparkapplication": ("driver/template", "executor/template"),
 }
 """Where a start has no template to write into, it writes the default out; a stop leaves that, without placement."""
+SMALL: Final[dict[str, tuple[str | int, ...]]] = {
+    "pytorchjob": ("pytorchReplicaSpecs", "Worker", "template"),
+    "raycluster": ("workerGroupSpecs", 0, "template"),
+}
+"""Pods whose containers ask here for less than the init container that the kind's controller puts before them."""
 LATE_S: Final = 120.0
 HELD, ADMITTED, RUNNING, PREEMPTED, FINISHED = "held", "admitted", "running", "preempted", "finished"
 PODS_WAIT, PODS_GO_ON = "pods wait", "pods go on"
@@ -203,6 +208,12 @@ class Play:
     def body(self) -> Json:
         made = copy.deepcopy(self._body)
         made["metadata"]["labels"][QUEUE] = self.queue
+        if self.name in SMALL:
+            template: Any = made["spec"]
+            for key in SMALL[self.name]:
+                template = template[key]
+            for container in template["spec"]["containers"]:
+                container["resources"]["requests"] = {"cpu": "10m", "memory": "1Mi"}
         return made
 
     async def make(self, resource: Resource, body: Json) -> Json:

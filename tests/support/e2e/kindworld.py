@@ -191,13 +191,15 @@ def requested(pods: Collection[Json]) -> dict[str, int]:
 
 
 def asked(template: Json, name: str) -> int:
-    """Of one pod, in 10^-9 of its unit."""
-    total = 0
-    for container in template["spec"]["containers"]:
+    """Of one pod, in 10^-9 of its unit: its containers together, or the init container that asks for more."""
+
+    def of(container: Json) -> int:
         resources = container.get("resources", {})
         found = {**resources.get("limits", {}), **resources.get("requests", {})}
-        total += nanos(str(found.get(name, "0")))
-    return total
+        return nanos(str(found.get(name, "0")))
+
+    spec = template["spec"]
+    return max(sum(map(of, spec["containers"])), *map(of, spec.get("initContainers", [])), 0)
 
 
 def written(job: Json, defaults: tuple[str, ...] = ()) -> Json:

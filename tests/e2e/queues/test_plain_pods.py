@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,12 +44,14 @@ from tests.support.e2e.podlab import (
 )
 from tests.support.e2e.queuelab import CONFIG, NAMESPACE, admission, as_controller, is_true, until
 from tests.support.e2e.servingsets import (
+    ServingExamples,
     charged,
     install_leader_worker_sets,
     leader_worker_set,
     played,
     running,
     stateful_set,
+    waits,
 )
 
 pytestmark = pytest.mark.e2e
@@ -390,11 +393,6 @@ async def agreed(scene: PodLab, gpus: int, what: str) -> None:
         raise AssertionError(f"charged {found[0]}, running {found[1]}: {error}") from None
 
 
-def waits(scene: PodLab, name: str) -> bool:
-    """It is there, and behind its gate."""
-    return bool(scene.pod(name)) and is_held(scene.pod(name))
-
-
 def images(scene: PodLab, *names: str) -> set[str]:
     return {scene.pod(name)["spec"]["containers"][0]["image"] for name in names if scene.pod(name)}
 
@@ -509,6 +507,48 @@ async def test_groups_of_a_leader_worker_set_come_and_go_as_the_quota_allows(
             cluster.kubectl("delete", "leaderworkerset", "llm", "-n", TEAM, "--wait=false")
             await scene.clean()
         cluster.kubectl("delete", "resourceflavors.kueue.x-k8s.io", "placed", "--wait=false")
+
+
+@pytest.mark.usefixtures("lws")
+async def test_the_examples_that_serve_as_a_whole_are_deleted_in_every_state(
+    cluster: Cluster, tmp_path: Path, account: tuple[str, ...]
+) -> None:
+    """Neither of them ever finishes."""
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(URGENT))
+    kwok = cluster.state.processes["kwok"].pid
+    async with pod_lab(cluster) as scene, played(cluster):
+        (tmp_path / "controller.yaml").write_text(CONFIG + SETS)
+        examples = ServingExamples(scene)
+        with scene.queues.controllers(tmp_path, "one", flags=account) as (controller,):
+            examples.apply()
+            await scene.until(examples.wait, "all are queued, and held")
+            examples.delete()
+            await examples.gone("held")
+            await _serving(scene, gpus=7)
+            os.kill(kwok, signal.SIGSTOP)
+            try:
+                examples.apply()
+                await scene.until(examples.are_admitted, "all are admitted, and no pod begins")
+                controller.kill()
+                examples.delete()
+            finally:
+                os.kill(kwok, signal.SIGCONT)
+            controller.start()
+            await examples.gone("admitted")
+            examples.apply()
+            await agreed(scene, 7, "all run")
+            examples.delete()
+            await examples.gone("running")
+            examples.apply()
+            await agreed(scene, 7, "all run")
+            await scene.create(urgent("urgent", "research", 7))
+            await scene.until(lambda: scene.runs("urgent"), "something urgent takes all quota")
+            await scene.until(examples.wait, "they wait again")
+            examples.delete()
+            await scene.until(lambda: set(scene.watcher.pods) == {"urgent"}, "what was preempted has no pod")
+            await scene.delete("urgent")
+            await examples.gone("preempted")
+            await scene.clean()
 
 
 async def test_an_uninstall_leaves_no_finalizer(cluster: Cluster, tmp_path: Path, account: tuple[str, ...]) -> None:

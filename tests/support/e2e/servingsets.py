@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +20,9 @@ from kube.client import Client
 from kube.config import from_kubeconfig
 from kube.errors import KubeError
 from kube.resources import Resource
-from tests.support.e2e.podlab import GATE, GPU, QUEUE, TEAM
-from tests.support.e2e.queuelab import Json
+from tests.support.e2e.lab import EXAMPLES
+from tests.support.e2e.podlab import GATE, GPU, QUEUE, TEAM, PodLab, is_held, may_run
+from tests.support.e2e.queuelab import Json, admission
 
 STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet", namespaced=True)
 LEADER_WORKER_SETS: Final = Resource(
@@ -147,9 +149,9 @@ class LeaderWorkerSets:
 
     def _set(self, name: str, replicas: int, made: Json, labels: Json, notes: Json) -> Json:
         copied = json.loads(json.dumps(made))
-        copied["metadata"]["labels"] = {**copied["metadata"].get("labels", {}), **labels}
-        copied["metadata"]["annotations"] = {**copied["metadata"].get("annotations", {}), **notes}
-        selected = {**labels, "app": made["metadata"]["labels"]["app"]}
+        given = copied.setdefault("metadata", {})
+        for part, more in (("labels", labels), ("annotations", notes)):
+            given[part] = {**given.get(part, {}), **more}
         return {
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
@@ -158,7 +160,7 @@ class LeaderWorkerSets:
                 "replicas": replicas,
                 "podManagementPolicy": "Parallel",
                 "serviceName": name,
-                "selector": {"matchLabels": selected},
+                "selector": {"matchLabels": labels},
                 "template": copied,
             },
         }
@@ -260,7 +262,8 @@ async def charged(client: Client) -> Counter[str]:
     for workload in (await client.list_all(WORKLOADS, dict[str, Any])).items:
         for assigned in workload.get("status", {}).get("admission", {}).get("podSetAssignments", []):
             name = workload["metadata"]["name"]
-            found["pods" if name.startswith("pod-") else name] += parse_quantity(assigned["resourceUsage"][GPU]).value
+            used = parse_quantity(assigned["resourceUsage"].get(GPU, "0")).value
+            found["pods" if name.startswith("pod-") else name] += used
     return found
 
 
@@ -272,5 +275,40 @@ async def running(client: Client) -> Counter[str]:
         if GATE in gates or _phase(pod) in ("Succeeded", "Failed"):
             continue
         named = pod["metadata"].get("annotations", {}).get("kueue.x-k8s.io/pod-group-name", "pods")
-        found[named] += int(pod["spec"]["containers"][0]["resources"]["limits"][GPU])
+        found[named] += int(pod["spec"]["containers"][0]["resources"].get("limits", {}).get(GPU, 0))
     return found
+
+
+def waits(scene: PodLab, name: str) -> bool:
+    """It is there, and behind its gate."""
+    return bool(scene.pod(name)) and is_held(scene.pod(name))
+
+
+@dataclass(frozen=True)
+class ServingExamples:
+    """The examples that serve as a whole. Together they have 7 GPUs and three Workloads."""
+
+    scene: PodLab
+    files: tuple[Path, ...] = tuple(EXAMPLES / "kinds" / f"{name}.yaml" for name in ("statefulset", "leaderworkerset"))
+    first: tuple[str, ...] = ("mistral-0", "qwen-0", "qwen-1")
+
+    def apply(self) -> None:
+        for file in self.files:
+            self.scene.cluster.kubectl("apply", "-f", str(file))
+
+    def delete(self) -> None:
+        for file in self.files:
+            self.scene.cluster.kubectl("delete", "-f", str(file), "--wait=false")
+
+    def wait(self) -> bool:
+        workloads = self.scene.queues.watcher.workloads
+        return len(workloads) >= 3 and all(waits(self.scene, name) for name in self.first)
+
+    def are_admitted(self) -> bool:
+        pods = [self.scene.pod(name) for name in self.first]
+        admitted = [bool(admission(each)) for each in self.scene.queues.watcher.workloads.values()]
+        return all(pods) and all(map(may_run, pods)) and admitted == [True] * 3
+
+    async def gone(self, state: str) -> None:
+        seen, workloads = self.scene.watcher, self.scene.queues.watcher.workloads
+        await self.scene.until(lambda: not seen.pods and not workloads, f"deleted while {state}: nothing is left")

@@ -22,6 +22,7 @@ NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
 JOB: Final = "batch/job"
 POD: Final = "pod"
+VOLCANO_JOB: Final = "batch.volcano.sh/job"
 
 
 POD_FRAMEWORKS: Final = frozenset({POD, "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
@@ -35,6 +36,7 @@ INJECTED: Final[Mapping[str, Mapping[str, str]]] = {
 
 KNOWN_FRAMEWORKS: Final = POD_FRAMEWORKS | {
     JOB,
+    VOLCANO_JOB,
     "jobset.x-k8s.io/jobset",
     "kubeflow.org/jaxjob",
     "kubeflow.org/mpijob",
@@ -50,14 +52,14 @@ KNOWN_FRAMEWORKS: Final = POD_FRAMEWORKS | {
     "trainer.kubeflow.org/trainjob",
     "workload.codeflare.dev/appwrapper",
 }
-"""All that Kueue has."""
+"""All that Kueue has, and Volcano's Jobs."""
 
 DEFAULT_FRAMEWORKS: Final = (*(kind.framework for kind in JOB_KINDS), *(kind.framework for kind in STAMPED_KINDS))
 """Where the configuration names none: every kind of job that the API server serves. Pods are queued where it asks for
 them."""
 
-MANAGED_FRAMEWORKS: Final = frozenset({POD, *DEFAULT_FRAMEWORKS})
-"""Those that this version manages."""
+MANAGED_FRAMEWORKS: Final = frozenset({POD, VOLCANO_JOB, *DEFAULT_FRAMEWORKS})
+"""Those that this version manages. Volcano's Jobs only by name: Tessera runs them, and so may Volcano's controller."""
 
 IMPLIED_FRAMEWORKS: Final[Mapping[str, tuple[str, ...]]] = {kind.framework: (POD,) for kind in STAMPED_KINDS}
 """Job kinds that others need: they are on for the objects of these alone."""

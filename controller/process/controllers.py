@@ -36,6 +36,7 @@ from controller.pods.actions_shell import PodActions
 from controller.pods.reconcile_shell import PodController
 from controller.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.serving.reconcile_shell import ServingController
+from controller.volcanojobs.reconcile_shell import VolcanoJobController
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import ObjectChange
@@ -48,6 +49,7 @@ from controller.watching.kinds import (
     LOCAL_QUEUES,
     PODS,
     QUEUED_PODS,
+    VOLCANO_PODS,
     RawWorkloads,
 )
 from controller.writing.events import EventPublisher
@@ -139,6 +141,8 @@ class TermControllers:
             yield "jobs", self._after_loading(jobs.run)
             if self._config.engine.gates.on(FEATURE):
                 yield from self._ungater()
+        if VOLCANO_PODS in self._feeds:
+            yield "volcano-jobs", self._volcano_jobs()
         if DECLARATIONS in self._feeds:
             declared = JobKindController(
                 self._config,
@@ -209,6 +213,19 @@ class TermControllers:
             await ungater.run()
 
         yield "ungater", run()
+
+    def _volcano_jobs(self) -> Coroutine[Any, Any, None]:
+        """The lifecycle of Volcano Jobs. None is judged before all of their pods are known."""
+        controller = VolcanoJobController(self._feeds, self._writer, self._clock, self._events.publish)
+        self._of_others.append(controller.hear)
+
+        async def run() -> None:
+            await self._core.loaded.wait()
+            theirs = Selection(label_selector=VOLCANO_PODS.selector)
+            await catch_up(self._client, self._feeds[VOLCANO_PODS], self._clock, PODS, theirs)
+            await controller.run()
+
+        return run()
 
     def _lost_nodes(self) -> NodeFailureController:
         def ready() -> bool:

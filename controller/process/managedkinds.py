@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
-from controller.config.settings import ControllerConfig
+from controller.config.settings import VOLCANO_JOB, ControllerConfig
 from controller.jobframework.kind import JobKind
 from controller.jobkinds.declared.accepting import verdicts
 from controller.jobkinds.declared.kind import DeclaredKind
 from controller.jobshell.watched import KNOWN_KINDS, JobKinds, job_kinds, keep_job, keep_owner, owned_kinds, resource_of
+from controller.volcanojobs.reconcile_shell import volcano_kinds
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import DECLARATIONS
 from kube.clock import Clock, sleep
@@ -36,6 +37,7 @@ class ManagedKinds:
         self._feeds = feeds
         self._clock = clock
         self._table = job_kinds(config.integrations.frameworks)
+        self._volcano = volcano_kinds() if VOLCANO_JOB in config.integrations.frameworks else {}
         self._in_force: Mapping[Resource, DeclaredKind] = {}
         self._followed: set[Resource] = set()
         self._changed = asyncio.Event()
@@ -46,7 +48,7 @@ class ManagedKinds:
 
     @property
     def kinds(self) -> JobKinds:
-        found: dict[Resource, JobKind] = {**self._in_force, **self._table}
+        found: dict[Resource, JobKind] = {**self._in_force, **self._table, **self._volcano}
         return found
 
     @property

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from controller.config.settings import MANAGED_FRAMEWORKS, ControllerConfig
+from controller.config.settings import MANAGED_FRAMEWORKS, VOLCANO_JOB, ControllerConfig
 from controller.core import Core
 from controller.engine.model.resources import ClusterQueueName
 from controller.explain import Explanations
@@ -34,6 +34,7 @@ from controller.process.server import Listeners, exposed, probe
 from controller.process.term import LEASE, Replica, Running, Term
 from controller.process.webhook import webhook_service
 from controller.serving.deployments_shell import read_scaled
+from controller.volcanojobs.reconcile_shell import volcano_readers
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import (
     DECLARATIONS,
@@ -183,6 +184,8 @@ class Process:
             readers |= dict.fromkeys(externals, keep_owner)
             readers |= dict.fromkeys((*read_kinds(kinds).values(), *kinds), keep_job)
             readers[DECLARATIONS] = read_job
+            if VOLCANO_JOB in self._config.integrations.frameworks:
+                readers |= volcano_readers()
             if self._config.integrations.queue_pods:
                 readers[QUEUED_PODS] = read_pod
             if grouped := serving_kinds(self._config.integrations.frameworks):

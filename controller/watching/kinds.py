@@ -63,6 +63,11 @@ QUEUED_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector
 """Pods that are or were queued, on their own or in groups. Read as JSON: see ``controller.pods.reconcile_shell``."""
 JOINING_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector=f"{JOINING}=true", word="joining")
 """Pods of serving objects that are in no group yet: see ``controller.serving``."""
+VOLCANO_PODS: Final = Labelled(
+    "", "v1", "pods", "Pod", namespaced=True, selector="volcano.sh/job-name", word="Volcano's"
+)
+"""Pods of Volcano Jobs: see ``controller.volcanojobs``."""
+VOLCANO_COMMANDS: Final = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command", namespaced=True)
 DEPLOYMENTS: Final = Labelled(
     "apps", "v1", "deployments", "Deployment", namespaced=True, selector="kueue.x-k8s.io/queue-name"
 )

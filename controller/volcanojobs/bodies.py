@@ -1,0 +1,214 @@
+"""The objects that a Volcano Job is made of: its pods and volume claims, as JSON for the API. Pure.
+
+Names follow from the job, so that whatever is made twice is the same object.
+"""
+
+import copy
+import hashlib
+from typing import Any, Final
+
+from controller.jobframework.kind import Patch
+from controller.jobframework.marks import is_elastic
+from controller.jobframework.podsets import started_template
+from controller.jobframework.raw import JobError, Json, labels, mapping, sequence, text
+from controller.objects.meta import Struct
+from controller.objects.volcanojob import JOB_VERSION as API_VERSION
+from controller.objects.volcanojob import VolcanoJobStatus
+from controller.volcanojobs import podfacts
+from controller.volcanojobs.lifecycle import FINAL, Decision, NewPod, Seen
+from controller.volcanojobs.placement import placement, scaled, written
+from controller.volcanojobs.plugins import table as plugins
+from controller.volcanojobs.plugins.plugin import Kept
+from controller.volcanojobs.spec import DEFAULT_QUEUE, JobPlan
+from inventory.api.names import PLACEMENT
+
+_COPIED: Final = (
+    "volcano.sh/preemptable",
+    "volcano.sh/cooldown-time",
+    "volcano.sh/revocable-zone",
+    "volcano.sh/jdb-min-available",
+    "volcano.sh/jdb-max-unavailable",
+)
+_FOREIGN_SCHEDULERS: Final = ("volcano", "kai-scheduler")
+_CLAIM: Final = "volume-pvc-"
+
+
+class Keeping(Struct, frozen=True, kw_only=True):
+    """Objects beside the pods: made or written now, or deleted. ``controlled``: ``status.controlledResources`` then."""
+
+    made: tuple[Kept, ...] = ()
+    removed: tuple[Kept, ...] = ()
+    controlled: dict[str, str]
+
+
+def keeping(job: Json, seen: Seen, decision: Decision) -> Keeping:
+    """They are there before the first pod and follow the job's size; an end takes all but the volumes.
+
+    ``job``: as the plugins are to see it, see ``job_here``. Raises JobError.
+    """
+    had = seen.status.controlled_resources
+    if decision.status.state.phase in (*FINAL, "Aborted"):
+        left = {key: value for key, value in had.items() if key.startswith(_CLAIM)}
+        return Keeping(removed=plugins.objects(job) if left != had else (), controlled=left)
+    if not decision.created and not decision.deleted:
+        return Keeping(controlled=had)
+    claims = _claims(job)
+    wanted = plugins.controlled(job) | {
+        f"{_CLAIM}{each['metadata']['name']}": each["metadata"]["name"] for each in claims
+    }
+    if had != wanted and not decision.created:
+        return Keeping(controlled=had)
+    new = had != wanted
+    objects = tuple(kept for kept in plugins.objects(job) if new or kept.follows)
+    return Keeping(made=(*(tuple(Kept(body=claim) for claim in claims) if new else ()), *objects), controlled=wanted)
+
+
+def job_here(job: Json, plan: JobPlan) -> Json:
+    """The job as its pods are to see it: with as many pods as were admitted."""
+    tasks = [
+        {**task, "replicas": here.replicas}
+        for task, here in zip(sequence(job, "spec", "tasks"), plan.tasks, strict=True)
+    ]
+    return {**job, "spec": {**job["spec"], "tasks": tasks}}
+
+
+def rescaled(job: Json, plan: JobPlan) -> Patch | None:
+    """What a started job writes down first when it asks for fewer pods: their quota is not its own any more."""
+    placed = placement(job)
+    if placed is None or is_elastic(job):
+        return None
+    new = scaled(placed, {task.name: task.replicas for task in plan.tasks})
+    if new is placed:
+        return None
+    version = {key: text(job, "metadata", key) for key in ("uid", "resourceVersion")}
+    return Patch(body={"metadata": {**version, "annotations": {PLACEMENT: written(new)}}})
+
+
+# -- pods --------------------------------------------------------------------------------------------------------------
+
+
+def pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod) -> Json:
+    """A new pod. Raises JobError and StartConflictError. ``job``: see ``job_here``."""
+    place = next(index for index, task in enumerate(seen.plan.tasks) if task.name == new.task)
+    task = seen.plan.tasks[place]
+    if seen.placed is None:
+        raise JobError(f"metadata.annotations[{PLACEMENT}]: expected what the controller wrote, found none")
+    template = started_template(task.template, seen.placed[new.task].info)
+    metadata, spec = mapping(template, "metadata"), mapping(template, "spec")
+    partition = task.partition(new.index)
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{text(job, 'metadata', 'name')}-{new.task}-{new.index}",
+            "namespace": text(job, "metadata", "namespace"),
+            "labels": {**labels(template), **_copied(job), **_labels(job, new, partition)},
+            "annotations": {**(metadata.get("annotations") or {}), **_annotations(job, status, new)},
+            "ownerReferences": [owner_reference(job)],
+            **{key: metadata[key] for key in ("finalizers",) if key in metadata},
+        },
+        "spec": _spec(job, spec),
+    }
+    return plugins.applied(job, new.task, new.index, body)
+
+
+def owner_reference(job: Json) -> Json:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Job",
+        "name": text(job, "metadata", "name"),
+        "uid": text(job, "metadata", "uid"),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def group_name(job: Json) -> str:
+    """Of the PodGroup that Volcano's tools look for."""
+    return f"{text(job, 'metadata', 'name')}-{text(job, 'metadata', 'uid')}"
+
+
+def _copied(job: Json) -> dict[str, str]:
+    own = labels(job)
+    return {key: own[key] for key in _COPIED if key in own}
+
+
+def _labels(job: Json, new: NewPod, partition: int | None) -> dict[str, str]:
+    return {
+        podfacts.TASK_INDEX: str(new.index),
+        podfacts.TASK_SPEC: new.task,
+        podfacts.JOB_NAME: text(job, "metadata", "name"),
+        podfacts.JOB_NAMESPACE: text(job, "metadata", "namespace"),
+        podfacts.QUEUE_NAME: text(job, "spec", "queue") or DEFAULT_QUEUE,
+        **({} if partition is None else {podfacts.PARTITION_ID: str(partition)}),
+    }
+
+
+def _annotations(job: Json, status: VolcanoJobStatus, new: NewPod) -> dict[str, str]:
+    return {
+        podfacts.TASK_INDEX: str(new.index),
+        podfacts.TASK_SPEC: new.task,
+        podfacts.GROUP_NAME: group_name(job),
+        podfacts.JOB_NAME: text(job, "metadata", "name"),
+        podfacts.QUEUE_NAME: text(job, "spec", "queue") or DEFAULT_QUEUE,
+        podfacts.JOB_VERSION: str(status.version),
+        podfacts.TEMPLATE_UID: f"{text(job, 'metadata', 'uid')}-{new.task}",
+        podfacts.JOB_RETRY_COUNT: str(status.retry_count),
+    }
+
+
+def _spec(job: Json, template: Json) -> Json:
+    """What the template leaves out comes from the job. A scheduler whose queues Tessera serves does not bind here."""
+    spec = copy.deepcopy(template)
+    scheduler = text(spec, "schedulerName") or text(job, "spec", "schedulerName")
+    spec.pop("schedulerName", None)
+    if scheduler and scheduler not in _FOREIGN_SCHEDULERS:
+        spec["schedulerName"] = scheduler
+    if not spec.get("priorityClassName") and (priority := text(job, "spec", "priorityClassName")):
+        spec["priorityClassName"] = priority
+    if spec.get("hostNetwork") and not spec.get("dnsPolicy"):
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"
+    for index, (path, claim) in enumerate(_mounts(job)):
+        name = f"volcano-volume-{index}"
+        source: Json = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+        spec.setdefault("volumes", []).append({"name": name, **source})
+        for container in (*sequence(spec, "containers"), *sequence(spec, "initContainers")):
+            container.setdefault("volumeMounts", []).append({"name": name, "mountPath": path})
+    return spec
+
+
+# -- volumes -----------------------------------------------------------------------------------------------------------
+
+
+def _volumes(job: Json) -> list[Json]:
+    return [volume for volume in sequence(job, "spec", "volumes") if isinstance(volume, dict)]
+
+
+def _mounts(job: Json) -> list[tuple[str, str]]:
+    """Mount path and claim of each volume."""
+    return [(text(volume, "mountPath"), _claim_name(job, index, volume)) for index, volume in enumerate(_volumes(job))]
+
+
+def _claim_name(job: Json, index: int, volume: Json) -> str:
+    """As written, else ``<job>-pvc-`` and twelve characters that are the same each time."""
+    name = text(volume, "volumeClaimName")
+    if name or not volume.get("volumeClaim"):
+        return name
+    uid = text(job, "metadata", "uid")
+    digest = hashlib.sha256(f"{uid}/{index}".encode()).hexdigest()[:12]
+    return f"{text(job, 'metadata', 'name')}-pvc-{digest}"
+
+
+def _claims(job: Json) -> list[Json]:
+    """The claims that the job brings itself."""
+    found: list[Json] = []
+    for index, volume in enumerate(_volumes(job)):
+        spec: Any = volume.get("volumeClaim")
+        if spec:
+            metadata = {
+                "name": _claim_name(job, index, volume),
+                "namespace": text(job, "metadata", "namespace"),
+                "ownerReferences": [owner_reference(job)],
+            }
+            found.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+    return found

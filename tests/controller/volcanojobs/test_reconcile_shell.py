@@ -1,0 +1,152 @@
+"""Volcano Jobs through the whole process: admitted, run, restarted, evicted, killed at any write."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from controller.volcanojobs.reconcile_shell import JOBS
+from controller.watching.kinds import PODS, VOLCANO_COMMANDS, WORKLOADS
+from inventory.api.names import PLACEMENT
+from kube.resources import Resource
+from kube.testing import eventually
+from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
+
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
+WITH_VOLCANO = config(f"{CONFIG}integrations: {{frameworks: [batch/job, batch.volcano.sh/job]}}\n")
+
+
+@asynccontextmanager
+async def volcano() -> AsyncIterator[Stage]:
+    """A stage with Volcano's CRDs."""
+    async with stage() as scene:
+        scene.server.install(JOBS)
+        scene.server.install(VOLCANO_COMMANDS)
+        yield scene
+
+
+def vcjob(scene: Stage, name: str, *, workers: int = 2, **spec: Any) -> None:
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    template = {"spec": {"containers": [container], "schedulerName": "volcano"}}
+    scene.server.create(
+        JOBS,
+        name,
+        {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": {"creationTimestamp": stamp()},
+            "spec": {
+                "queue": "lq-cq",
+                "schedulerName": "volcano",
+                "tasks": [{"name": "worker", "replicas": workers, "template": template}],
+                **spec,
+            },
+        },
+        namespace="team",
+    )
+
+
+def seen(scene: Stage, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = scene.server.get(JOBS, name, namespace="team")
+    return found
+
+
+def phase(scene: Stage, name: str) -> str:
+    return str(seen(scene, name).get("status", {}).get("state", {}).get("phase", ""))
+
+
+def pods(scene: Stage) -> dict[str, dict[str, Any]]:
+    return {pod["metadata"]["name"]: pod for pod in scene.server.list_all(PODS)}
+
+
+def becomes(scene: Stage, pod_phase: str, *names: str, **status: Any) -> None:
+    for name in names or pods(scene):
+        scene.server.merge(PODS, name, {"status": {"phase": pod_phase, **status}}, namespace="team")
+
+
+async def test_a_volcano_job_is_admitted_run_and_completed_with_its_spec_untouched() -> None:
+    async with volcano() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            vcjob(scene, "a", plugins={"svc": [], "env": []})
+            before = seen(scene, "a")["spec"]
+            await eventually(lambda: len(pods(scene)) == 2)
+            vcjob(scene, "b", workers=1)
+            await eventually(lambda: phase(scene, "b") == "Pending")
+            pod = pods(scene)["a-worker-1"]
+            assert pod["metadata"]["labels"]["volcano.sh/task-index"] == "1"
+            assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "worker"
+            assert pod["metadata"]["ownerReferences"][0]["uid"] == seen(scene, "a")["metadata"]["uid"]
+            assert "schedulerName" not in pod["spec"]
+            assert {"name": "VC_TASK_INDEX", "value": "1"} in pod["spec"]["containers"][0]["env"]
+            assert "worker.host" in scene.server.get(CONFIGMAPS, "a-svc", namespace="team")["data"]
+            becomes(scene, "Running")
+            await eventually(lambda: phase(scene, "a") == "Running")
+            status = seen(scene, "a")["status"]
+            assert (status["running"], status["minAvailable"]) == (2, 2)
+            assert status["controlledResources"] == {"plugin-env": "env", "plugin-svc": "svc"}
+            becomes(scene, "Succeeded")
+            await eventually(lambda: phase(scene, "a") == "Completed")
+            assert seen(scene, "a")["spec"] == before
+            await eventually(lambda: "b-worker-0" in pods(scene))
+            assert not any(each["metadata"]["name"] == "a-svc" for each in scene.server.list_all(CONFIGMAPS))
+
+
+async def test_a_failed_pod_restarts_the_job_and_a_command_ends_it() -> None:
+    async with volcano() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            vcjob(scene, "a", policies=[{"event": "PodFailed", "action": "RestartJob"}])
+            await eventually(lambda: len(pods(scene)) == 2)
+            first = {pod["metadata"]["uid"] for pod in pods(scene).values()}
+            becomes(scene, "Failed", "a-worker-0")
+            await eventually(
+                lambda: len(pods(scene)) == 2 and not first & {pod["metadata"]["uid"] for pod in pods(scene).values()}
+            )
+            assert seen(scene, "a")["status"]["retryCount"] == 1
+            assert pods(scene)["a-worker-0"]["metadata"]["annotations"]["volcano.sh/job-version"] == "1"
+            uid = seen(scene, "a")["metadata"]["uid"]
+            target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "a", "uid": uid}
+            body = {"metadata": {"creationTimestamp": stamp()}, "action": "TerminateJob", "target": target}
+            scene.server.create(VOLCANO_COMMANDS, "end", body, namespace="team")
+            await eventually(lambda: phase(scene, "a") == "Terminated")
+            await eventually(lambda: scene.server.list_all(VOLCANO_COMMANDS) == [])
+            assert pods(scene) == {}
+
+
+async def test_an_evicted_job_keeps_its_retries_and_comes_back() -> None:
+    async with volcano() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            vcjob(scene, "a", policies=[{"event": "PodEvicted", "action": "RestartJob"}])
+            await eventually(lambda: len(pods(scene)) == 2)
+            becomes(scene, "Running")
+            await eventually(lambda: phase(scene, "a") == "Running")
+            (workload,) = scene.server.list_all(WORKLOADS)
+            name = workload["metadata"]["name"]
+            scene.server.merge(WORKLOADS, name, {"spec": {"active": False}}, namespace="team")
+            await eventually(lambda: PLACEMENT not in seen(scene, "a")["metadata"].get("annotations", {}))
+            await eventually(lambda: pods(scene) == {})
+            await eventually(lambda: scene.server.list_all(WORKLOADS)[0]["status"].get("admission") is None)
+            assert phase(scene, "a") == "Pending"
+            scene.server.merge(WORKLOADS, name, {"spec": {"active": True}}, namespace="team")
+            await eventually(lambda: len(pods(scene)) == 2)
+            status = seen(scene, "a")["status"]
+            assert (status.get("retryCount", 0), status.get("version", 0)) == (0, 0)
+
+
+async def test_a_controller_that_dies_in_a_restart_is_followed_by_one_that_ends_it() -> None:
+    async with volcano() as scene:
+        scene.queue(cpus=3)
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            vcjob(scene, "a", workers=3, policies=[{"event": "PodFailed", "action": "RestartTask"}])
+            await eventually(lambda: len(pods(scene)) == 3)
+            first = {pod["metadata"]["uid"] for pod in pods(scene).values()}
+            scene.server.refuse = lambda method, path: 500 if method == "DELETE" and "/pods/" in path else None
+            becomes(scene, "Failed", "a-worker-0")
+            await eventually(lambda: seen(scene, "a")["status"].get("retryCount") == 1)
+        scene.server.refuse = lambda _method, _path: None
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            await eventually(
+                lambda: len(pods(scene)) == 3 and not first & {pod["metadata"]["uid"] for pod in pods(scene).values()}
+            )
+            assert seen(scene, "a")["status"]["retryCount"] == 1

@@ -1,0 +1,126 @@
+"""Pods and volume claims of Volcano Jobs, as workers and Volcano's tools expect them."""
+
+from typing import Any
+
+import msgspec
+
+from controller.jobframework.podsets import PodSetInfo
+from controller.objects.meta import to_json
+from controller.volcanojobs.bodies import job_here, keeping, pod_body, rescaled
+from controller.volcanojobs.kind import VolcanoJobKind
+from controller.volcanojobs.lifecycle import NewPod
+from controller.volcanojobs.placement import placement, written
+from controller.volcanojobs.podfacts import pod_facts
+from inventory.api.names import PLACEMENT
+from tests.support.controller.volcanoworld import VolcanoWorld, task
+
+SPLIT = {"partitionPolicy": {"totalPartitions": 2, "partitionSize": 2}}
+
+
+def pod(world: VolcanoWorld, name: str = "worker", index: int = 3) -> dict[str, Any]:
+    here = job_here(world.job, world.seen().here)
+    return pod_body(here, world.seen(), world.status, NewPod(task=name, index=index))
+
+
+def test_a_pod_says_which_of_its_jobs_pods_it_is() -> None:
+    world = VolcanoWorld(task("worker", 4, **SPLIT), queue="research")
+    world.job["metadata"]["labels"] = {"volcano.sh/preemptable": "true", "team": "vision"}
+    made = pod(world.start())
+    assert made["metadata"]["name"] == "train-worker-3"
+    assert made["metadata"]["labels"] == {
+        "volcano.sh/task-index": "3",
+        "volcano.sh/task-spec": "worker",
+        "volcano.sh/job-name": "train",
+        "volcano.sh/job-namespace": "team",
+        "volcano.sh/queue-name": "research",
+        "volcano.sh/partition-id": "1",
+        "volcano.sh/preemptable": "true",
+    }
+    annotations = made["metadata"]["annotations"]
+    assert annotations["scheduling.k8s.io/group-name"] == "train-u1"
+    assert (annotations["volcano.sh/job-version"], annotations["volcano.sh/job-retry-count"]) == ("0", "0")
+    facts = pod_facts(made)
+    assert facts is not None
+    assert (facts.task, facts.index, facts.version, facts.phase) == ("worker", 3, 0, "Pending")
+
+
+def test_a_pod_has_what_its_admission_puts_in_each_time_it_is_made() -> None:
+    world = VolcanoWorld(task("worker", 4)).start()
+    assert world.placed is not None
+    info = PodSetInfo(name="worker", count=4, node_selector={"gpu": "h100"}, scheduling_gates=("gate",))
+    world.placed = {"worker": msgspec.structs.replace(world.placed["worker"], info=info)}
+    for _ in range(2):
+        spec = pod(world)["spec"]
+        assert spec["nodeSelector"] == {"gpu": "h100"}
+        assert spec["schedulingGates"] == [{"name": "gate"}]
+
+
+def test_what_the_template_leaves_out_comes_from_the_job() -> None:
+    own = {"spec": {"containers": [{"name": "c"}], "schedulerName": "mine", "priorityClassName": "low"}}
+    bare = {"spec": {"containers": [{"name": "c"}], "hostNetwork": True}}
+    tasks = (task("own", 1, template=own), task("bare", 1, template=bare))
+    world = VolcanoWorld(*tasks, schedulerName="volcano", priorityClassName="high").start()
+    written_out, from_job = (pod(world, name, 0)["spec"] for name in ("own", "bare"))
+    assert (written_out["schedulerName"], written_out["priorityClassName"]) == ("mine", "low")
+    assert ("schedulerName" in from_job, from_job["priorityClassName"]) == (False, "high")
+    assert from_job["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+
+def test_volumes_are_mounted_in_all_containers_and_claims_are_made_once_under_one_name() -> None:
+    claim = {"accessModes": ["ReadWriteOnce"]}
+    volumes = [
+        {"mountPath": "/own", "volumeClaimName": "data"},
+        {"mountPath": "/new", "volumeClaim": claim},
+        {"mountPath": "/named", "volumeClaimName": "mine", "volumeClaim": claim},
+    ]
+    world = VolcanoWorld(task("worker", 4), volumes=volumes).settle()
+    world.placed = VolcanoWorld(task("worker", 4)).start().placed
+    decision = world.decide()
+    kept = keeping(world.job, world.seen(), decision)
+    names = [each.body["metadata"]["name"] for each in kept.made]
+    assert names[1:] == ["mine"]
+    assert names[0].startswith("train-pvc-")
+    assert kept.controlled == {f"volume-pvc-{name}": name for name in names}
+    spec = pod(world)["spec"]
+    claims = [each["persistentVolumeClaim"]["claimName"] for each in spec["volumes"]]
+    assert claims == ["data", names[0], "mine"]
+    assert [each["mountPath"] for each in spec["containers"][0]["volumeMounts"]] == ["/own", "/new", "/named"]
+    world.status = msgspec.structs.replace(world.status, controlled_resources=kept.controlled)
+    assert keeping(world.job, world.seen(), decision).made == ()
+
+
+def test_pods_are_told_of_as_many_others_as_were_admitted() -> None:
+    world = VolcanoWorld(task("worker", 4), minAvailable=1, plugins={"svc": []}).start(worker=2)
+    env = {each["name"]: each.get("value") for each in pod(world, index=1)["spec"]["containers"][0]["env"]}
+    (hosts,) = (
+        each.body
+        for each in keeping(job_here(world.job, world.seen().here), world.seen(), _again(world)).made
+        if each.body["kind"] == "ConfigMap"
+    )
+    assert "VC_WORKER_NUM" in env
+    assert hosts["data"]["VC_WORKER_NUM"] == "2"
+
+
+def _again(world: VolcanoWorld) -> Any:
+    world.vanish("train-worker-0")
+    return world.decide()
+
+
+def test_a_scale_down_is_written_down_before_its_pods_go() -> None:
+    world = VolcanoWorld(task("worker", 4)).run()
+    assert world.placed is not None
+    world.job["metadata"]["annotations"] = {PLACEMENT: written(world.placed)}
+    assert rescaled(world.job, world.plan) is None
+    world.scale("worker", 2)
+    patch = rescaled(world.job, world.plan)
+    assert patch is not None
+    assert patch.body["metadata"]["resourceVersion"] == "1"
+    world.job["metadata"]["annotations"] = patch.body["metadata"]["annotations"]
+    assert rescaled(world.job, world.plan) is None
+    placed = placement(world.job)
+    assert placed is not None
+    assert placed["worker"].pods == 2
+    kind, job = VolcanoJobKind(), {**world.job, "status": to_json(world.status)}
+    assert kind.counts(job) == {"worker": 4}
+    assert kind.reclaimed(job) == {"worker": 2}
+    assert kind.counts({**world.scale("worker", 3).job, "status": job["status"]}) == {"worker": 3}

@@ -7,26 +7,29 @@ from typing import Final
 TESTS: Final = Path(__file__).parents[2]
 LAST: Final = "e2e/test_rights.py"
 SECONDS: Final[Mapping[str, int]] = {
-    "e2e/queues/test_job_kinds.py": 220,
-    "e2e/queues/test_devices.py": 210,
-    "e2e/queues/test_controller_jobs.py": 160,
-    "e2e/queues/test_plain_pods.py": 130,
-    "e2e/agent/test_soak.py": 125,
-    "hack/cluster/test_lifecycle.py": 120,
-    "e2e/examples/test_articles.py": 115,
-    "e2e/queues/test_kinds_come_and_go.py": 100,
-    "e2e/queues/test_topology_fleet.py": 95,
-    "e2e/agent/test_daemonset.py": 90,
-    "e2e/sharing/test_mixed_node.py": 90,
-    "e2e/sharing/test_mig_layouts.py": 80,
-    "e2e/agent/test_restarts.py": 80,
-    "e2e/admission/test_webhooks.py": 75,
-    "e2e/examples/test_examples.py": 70,
-    "e2e/chart/test_agent.py": 65,
-    "e2e/queues/test_gangs.py": 65,
+    "e2e/queues/test_job_kinds.py": 480,
+    "e2e/queues/test_devices.py": 450,
+    "e2e/queues/test_plain_pods.py": 390,
+    "e2e/queues/test_controller_jobs.py": 380,
+    "e2e/examples/test_articles.py": 210,
+    "e2e/queues/test_jobs_core.py": 200,
+    "e2e/admission/test_webhooks.py": 180,
+    "e2e/agent/test_daemonset.py": 180,
+    "e2e/sharing/test_mixed_node.py": 180,
+    "hack/cluster/test_lifecycle.py": 170,
+    "e2e/queues/test_gangs.py": 150,
+    "e2e/agent/test_soak.py": 140,
+    "e2e/chart/test_agent.py": 130,
+    "e2e/queues/test_topology_fleet.py": 130,
+    "e2e/admission/test_queue_api.py": 120,
+    "e2e/queues/test_kinds_come_and_go.py": 110,
+    "e2e/admission/test_kueue_crds.py": 110,
+    "e2e/queues/test_controller_watches.py": 110,
+    "e2e/examples/test_examples.py": 90,
+    "e2e/agent/test_restarts.py": 70,
 }
-"""Of files that take more than a minute on two idle cores: ``pytest --durations=0`` tells. The others' order is of no
-matter.
+"""Of the files that take longest, measured on two cores beside other work: what counts is their order. ``pytest
+--durations=0`` tells.
 """
 
 

@@ -7,6 +7,7 @@ from hack.migration.rows import SIMULATED, Refused, Rows, below, not_yet, served
 
 _RULES: Final = "controller/foreignrules/"
 _JOB_RULES: Final = f"{_RULES}volcanojob.py"
+_JOBS: Final = "controller/volcanojobs/"
 _LABELS: Final = "write the topology annotations of the pod templates"
 _TIERS: Final = "networkTopology.mode networkTopology.highestTierAllowed networkTopology.highestTierName"
 _POLICIES: Final = "policies[].action policies[].event policies[].events policies[].exitCode policies[].timeout"
@@ -16,20 +17,36 @@ _JOB: Final[Rows] = {
     **below(
         "spec",
         {
-            **not_yet("queue priorityClassName minAvailable minSuccess maxRetry ttlSecondsAfterFinished plugins"),
-            **not_yet(_POLICIES),
+            **served("the queue that admits it", f"{_JOBS}kind.py", "queue"),
+            **served("the Workload's priority, and the pods' class", f"{_JOBS}kind.py", "priorityClassName"),
+            **served("pods admitted together, and how the job ends", f"{_JOBS}spec.py", "minAvailable minSuccess"),
+            **served("restarts before the job has failed", f"{_JOBS}lifecycle.py", "maxRetry"),
+            **served("the job is deleted so long after its end", f"{_JOBS}spec.py", "ttlSecondsAfterFinished"),
+            **served("variables, volumes and objects of its pods", f"{_JOBS}plugins/table.py", "plugins"),
+            **served("what an event leads to", f"{_JOBS}spec.py", _POLICIES),
             **not_yet("runningEstimate", "write the annotation `tessera.dev/runtime`"),
             **not_yet(_TIERS, _LABELS),
             **served("rewritten to the default scheduler's", f"{_RULES}schedulers.py", "schedulerName"),
-            **not_yet("volumes[].mountPath volumes[].volumeClaim volumes[].volumeClaimName"),
+            **served(
+                "volumes of all pods",
+                f"{_JOBS}bodies.py",
+                "volumes[].mountPath volumes[].volumeClaim volumes[].volumeClaimName",
+            ),
             **below(
                 "tasks[]",
                 {
-                    **not_yet("name replicas minAvailable template maxRetry dependsOn.name dependsOn.iteration"),
-                    **not_yet(_POLICIES),
-                    **not_yet(
-                        "partitionPolicy.totalPartitions partitionPolicy.partitionSize partitionPolicy.minPartitions"
+                    **served("a pod set of the Workload, and its pods", f"{_JOBS}kind.py", "name replicas template"),
+                    **served("pods without which the task has failed", f"{_JOBS}spec.py", "minAvailable maxRetry"),
+                    **served(
+                        "which tasks' pods are made first", f"{_JOBS}spec.py", "dependsOn.name dependsOn.iteration"
                     ),
+                    **served("what an event leads to", f"{_JOBS}spec.py", _POLICIES),
+                    **served(
+                        "which pods are restarted together; the task's minimum",
+                        f"{_JOBS}spec.py",
+                        "partitionPolicy.partitionSize partitionPolicy.minPartitions",
+                    ),
+                    **served("checked against the replicas", _JOB_RULES, "partitionPolicy.totalPartitions"),
                     **{f"partitionPolicy.{path}": row for path, row in not_yet(_TIERS, _LABELS).items()},
                     "topologyPolicy": Refused(
                         sentence="spec.tasks[0].topologyPolicy: no scheduler places pods on NUMA nodes here: expected"
@@ -42,15 +59,22 @@ _JOB: Final[Rows] = {
     **below(
         "status",
         {
-            **not_yet(f"{_COUNTS} taskStatusCount{{}}.phase minAvailable retryCount version"),
-            **not_yet("state.phase state.reason state.message state.lastTransitionTime"),
-            **not_yet("conditions[].status conditions[].lastTransitionTime controlledResources runningDuration"),
+            **served(
+                "written",
+                "controller/objects/volcanojob.py",
+                f"{_COUNTS} taskStatusCount{{}}.phase minAvailable retryCount version state.phase state.reason"
+                " state.message state.lastTransitionTime conditions[].status conditions[].lastTransitionTime"
+                " controlledResources runningDuration",
+            ),
         },
     ),
 }
 _COMMAND: Final[Rows] = {
-    **not_yet("action target.name target.uid target.kind target.apiVersion"),
-    **unrelated("of the owner reference's form alone", "target.controller target.blockOwnerDeletion"),
+    **served(
+        "one order to a Job, deleted when it is read",
+        "controller/objects/volcanojob.py",
+        "action target",
+    ),
     **unrelated("for users", "reason message"),
 }
 _NODE_GROUPS: Final = " ".join(

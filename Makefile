@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Byte code is kept whatever PYTHONDONTWRITEBYTECODE says, in one folder that `clean` removes: each process would compile anew.
 BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/bytecode
+FAST := PYTHONHASHSEED=0 $(BYTECODE) $(BIN)/pytest -q --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/gpu \
+  -m "not e2e and not conformance and not gpu and not bench"
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 
 .PHONY: help setup quick demo demo-down test lock check lint types fast explore mutants conformance e2e gpu foreign-nvml bench proto crds clean
@@ -52,8 +54,8 @@ types: setup
 # Three at a time suit two cores: some tests wait for processes and devices that hang.
 fast: setup
 	@echo "check: fast tests"
-	@PYTHONHASHSEED=0 $(BYTECODE) $(BIN)/pytest -q -n 3 --dist worksteal --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/gpu \
-	  -m "not e2e and not conformance and not gpu and not bench"
+	@test -d $(VENV)/bytecode || $(FAST) --collect-only > /dev/null || true  # compiled once, not by each worker
+	@$(FAST) -n 3 --dist worksteal
 
 explore: setup ## the properties with fresh seeds for TIME (10m); prints what it found, as it is pinned
 	@echo "explore: properties with fresh seeds, $(or $(TIME),10m)"

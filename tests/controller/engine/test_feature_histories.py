@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.conditions.decisions import Admitted, Evicted, SliceReplaced
@@ -240,6 +240,7 @@ def configs(draw: st.DrawFn) -> EngineConfig:
     )
 
 
+@settings(max_examples=30)
 @given(objects(), _acts(), configs())
 def test_nothing_is_given_twice_whatever_comes_together(
     given_: list[KubernetesObject], acts: list[Act], config: EngineConfig

@@ -5,7 +5,7 @@ keeps for nobody, shows as something that the fresh one does at once.
 """
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.model.config import BackfillPolicy, EngineConfig, Extensions, FairSharing, VictimOrder
@@ -36,11 +36,13 @@ def missed(story: Story, config: EngineConfig) -> list[tuple[str, str]]:
     return [] if world.leaving() else begins_anew(world, story, config)
 
 
+@settings(max_examples=30)
 @given(full_queues(), st.sampled_from(sorted(CONFIGS)))
 def test_who_waits_for_quota_would_wait_in_a_controller_that_starts_now(story: Story, name: str) -> None:
     assert missed(story, CONFIGS[name]) == []
 
 
+@settings(max_examples=30)
 @given(full_nodes(), st.sampled_from(sorted(CONFIGS)))
 def test_who_waits_for_nodes_would_wait_in_a_controller_that_starts_now(story: Story, name: str) -> None:
     assert missed(story, CONFIGS[name]) == []

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from controller.engine.conditions.decisions import Admitted, Evicted, SliceReplaced
 from controller.engine.engine import Engine
@@ -143,6 +143,7 @@ def test_an_object_that_cannot_be_taken_in_is_named_and_keeps_no_other_out(monke
     assert it.running() == {"first"}
 
 
+@settings(max_examples=30)
 @given(configs, setups(), histories, histories)
 def test_after_any_history_an_engine_made_anew_knows_what_the_old_one_knew(
     config: EngineConfig, objects: list[KubernetesObject], history: list[Act], more: list[Act]

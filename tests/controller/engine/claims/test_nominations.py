@@ -2,7 +2,7 @@
 
 from unittest.mock import patch
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.claims.claims import Claims
@@ -16,6 +16,7 @@ CLAIMS = Extensions(reserve_for_preemptor=True)
 WITHIN = {"withinClusterQueue": "LowerPriority"}
 
 
+@settings(max_examples=30)
 @given(full_queues() | full_nodes(), st.booleans())
 def test_what_is_remembered_makes_nobody_go_who_was_not_told_to(story: Story, fair: bool) -> None:
     recall = Claims.recall

@@ -199,12 +199,13 @@ class FakeApiServer:
 
     def _list(self, request: web.Request, collection: str, namespace: str) -> web.Response:
         """A page. Its place is an index, so later pages see what has changed since, as the real ones do not."""
-        found = [item for item in self.store.list_all(collection, namespace) if _selected(request, item)]
+        found = [stored for stored in self.store.find(collection, namespace) if _selected(request, stored.body)]
         first, limit = int(request.query.get("continue", "0")), int(request.query.get("limit", "0")) or len(found)
         meta = {"resourceVersion": str(self.store.version)}
         if first + limit < len(found):
             meta["continue"] = str(first + limit)
-        return web.json_response({"metadata": meta, "items": found[first : first + limit]})
+        page = [stored.render() for stored in found[first : first + limit]]
+        return web.json_response({"metadata": meta, "items": page})
 
     def _write(self, request: web.Request, key: Key, body: Any) -> Any:
         manager = request.query.get("fieldManager", "test")

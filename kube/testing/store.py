@@ -4,6 +4,7 @@ Server-side apply is the real one's rules for maps and scalars; a list is one va
 without list types behave, and enough for labels.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -76,11 +77,12 @@ class Store:
         self._uids = 0
 
     def list_all(self, collection: str, namespace: str) -> list[dict[str, Any]]:
-        return [
-            stored.render()
-            for (where, space, _), stored in sorted(self.objects.items())
-            if where == collection and namespace in ("", space)
-        ]
+        return [stored.render() for stored in self.find(collection, namespace)]
+
+    def find(self, collection: str, namespace: str) -> list[Stored]:
+        """In the order of their names. Rendering is left to the caller, who may want a page of them."""
+        there = [key for key in self.objects if key[0] == collection and namespace in ("", key[1])]
+        return [self.objects[key] for key in sorted(there)]
 
     def get(self, key: Key) -> Stored:
         if key not in self.objects:
@@ -170,7 +172,7 @@ class Store:
         """Changes after ``version``; ExpiredError if the log no longer reaches back so far."""
         if self.changes and version < self.changes[0].version - 1:
             raise ExpiredError("too old resource version", status=410, reason="Expired")
-        return [change for change in self.changes if change.version > version]
+        return self.changes[bisect_right(self.changes, version, key=_version) :]
 
     def compact(self) -> None:
         """Forget the log, so that older watches must list again."""
@@ -222,6 +224,10 @@ class Store:
         if change != "DELETED":
             self._told[key] = rendered
         return rendered
+
+
+def _version(change: Change) -> int:
+    return change.version
 
 
 def _is_custom(key: Key) -> bool:

@@ -82,3 +82,17 @@ async def test_another_version_or_object_is_a_conflict_and_no_version_is_invalid
 )
 def test_a_subresource_is_what_follows_the_name(path: str, subresource: str) -> None:
     assert parse_subresource(path) == subresource
+
+
+async def test_pages_and_changes_are_found_without_a_look_at_the_rest() -> None:
+    async with FakeApiServer() as server:
+        for name in "cab":
+            server.create(THINGS, name, {"metadata": {}})
+        before = server.store.version
+        server.merge(THINGS, "b", {"metadata": {"labels": {"a": "b"}}})
+        server.delete(THINGS, "c")
+        async with Client(server.config) as client:
+            listed = await client.list_all(THINGS, dict[str, Any])
+    assert [item["metadata"]["name"] for item in listed.items] == ["a", "b"]
+    assert [change.type for change in server.store.since(before)] == ["MODIFIED", "DELETED"]
+    assert server.store.since(server.store.version) == []

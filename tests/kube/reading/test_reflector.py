@@ -229,7 +229,7 @@ async def test_a_bookmark_spares_the_list_after_a_cut(
     server.store.changes = server.store.changes[-1:]  # all that came before the bookmark is forgotten
     server.cut()
     server.create(NODES, "b", sized("1"))
-    monkeypatch.setattr(server.store, "list_all", None)
+    monkeypatch.setattr(server.store, "find", None)
     server.down = False
     await eventually(lambda: len(mirror) == 2)
     assert [change.key.name for change in listener.of(Added)] == ["a", "b"]

@@ -19,7 +19,7 @@ from controller.engine.flavors.partialadmission import may_reduce, reduce_counts
 from controller.engine.flavors.topologystep import with_topologies
 from controller.engine.model.devicerequest import device_problems
 from controller.engine.model.limitrange import LimitSummary
-from controller.engine.model.resources import ClusterQueueName, FlavorResource, LocalQueueKey
+from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey, ResourceName
 from controller.engine.model.workload import limit_range_problems, resource_problems
 from controller.engine.preemption.room import room_for
 from controller.engine.preemption.search import Preemption
@@ -182,15 +182,18 @@ def nominate_beside_claims(
     """As ``Nominator.nominate``: what the entry has a claim on is free to it, what others claim is not.
 
     Claims of other ClusterQueues do not hold against an entry that needs no more than its own queue's quota: one that
-    does not fit beside them is nominated a second time without them, and that counts if it is such an entry.
+    does not fit beside them is nominated a second time without them, and that counts if it is such an entry. Claims of
+    others take nothing from the queue's own quota: where that is too little for it, the second time is spared.
     """
     bookmark = entry.pending.bookmark if entry.pending is not None else None
     own, others = charges.own(entry), charges.of_other_queues(entry)
     with cluster.trial():
         charges.lift(*own)
         goes_on = nominator.nominate(entry, now_s)
-    if not goes_on or not others or entry.pending is None or entry.assignment.mode is Mode.FIT:
-        return goes_on
+        if not goes_on or not others or entry.pending is None or entry.assignment.mode is Mode.FIT:
+            return goes_on
+        if not _could_stay_within_own_quota(entry.incoming, cluster):
+            return True
     bookmark, entry.pending.bookmark = entry.pending.bookmark, bookmark
     found = (entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail)
     with cluster.trial():
@@ -202,6 +205,22 @@ def nominate_beside_claims(
         entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail = found
         entry.pending.bookmark = bookmark
     return True
+
+
+def _could_stay_within_own_quota(incoming: Incoming, cluster: Cluster) -> bool:
+    """False only where the ClusterQueue's own quota, all flavors together, is too little of some resource."""
+    if incoming.replaces is not None or may_reduce(incoming.info, cluster.config.gates):
+        return True
+    free: dict[ResourceName, Amount] = {}
+    cells = incoming.queue.node.cells
+    for fr in incoming.queue.flavor_resources:
+        cell = cells[fr]
+        free[fr.resource] = free.get(fr.resource, 0) + max(0, cell.subtree_quota - cell.usage)
+    asked: dict[ResourceName, Amount] = {}
+    for pod_set in incoming.info.pod_sets:
+        for name, amount in pod_set.requests.items():
+            asked[name] = asked.get(name, 0) + amount
+    return all(amount <= free[name] for name, amount in asked.items() if name in free)
 
 
 def _within_own_quota(assignment: Assignment) -> bool:

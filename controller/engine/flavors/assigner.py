@@ -147,6 +147,7 @@ class _Run:
         "_chosen",
         "_counts",
         "_cycle",
+        "_hopeless",
         "_incoming",
         "_plan",
         "_reason",
@@ -178,6 +179,9 @@ class _Run:
         self._usage: dict[FlavorResource, Amount] = {}
         self._refused = False
         self._reason = NoFitReason.NONE
+        self._hopeless: dict[FlavorResource, Amount] | None = None
+        if len(plan.sets) > 1 and assigner.oracle.is_monotonic:
+            self._hopeless = {}
         self.tried: tuple[Mapping[ResourceName, int], ...] | None = None
 
     def add(self, together: SetPlan) -> bool:
@@ -194,7 +198,16 @@ class _Run:
         pinned = None if self._allowed is None else _merged(self._allowed.get(each.name) for each in pod_sets)
         for group in together.groups:
             start = self._start(together.members[0], group) if self.tried is not None else 0
-            request = GroupRequest(self._incoming, total, self._usage, start, kept=kept, held=held, pinned=pinned)
+            request = GroupRequest(
+                self._incoming,
+                total,
+                self._usage,
+                start,
+                kept=kept,
+                held=held,
+                pinned=pinned,
+                hopeless=self._hopeless,
+            )
             found = scan(group, request, self._rules, self._assigner.oracle)
             attempts += found.attempts
             # The reasons of groups that did find a flavor count too. Kueue takes resources by name, and a resource that

@@ -29,6 +29,10 @@ FlavorRank = tuple[int, int, int]
 class PreemptionOracle(Protocol):
     """What preemption could do for one flavor-resource alone, topology left aside."""
 
+    @property
+    def is_monotonic(self) -> bool:
+        """Whether an amount that nobody can make room for tells the same of every larger one."""
+
     def simulate(self, incoming: Incoming, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
         """Whether ``amount`` could be made room for, by whom, and the level it would then borrow at."""
 
@@ -72,10 +76,11 @@ class GroupRequest:
     """What one resource group is asked for. ``assumed`` is what earlier pod sets of the workload have taken already.
 
     ``kept``: the flavors an elastic slice must stay on, ``held`` what its predecessor holds of each resource: only the
-    increase is asked for. ``pinned``: the only flavor to look at, by resource.
+    increase is asked for. ``pinned``: the only flavor to look at, by resource. ``hopeless``: amounts that the oracle
+    found no victims for; pod sets of one workload share it, and only ``simulated`` writes it.
     """
 
-    __slots__ = ("amounts", "assumed", "held", "incoming", "kept", "pinned", "start")
+    __slots__ = ("amounts", "assumed", "held", "hopeless", "incoming", "kept", "pinned", "start")
 
     def __init__(
         self,
@@ -87,7 +92,9 @@ class GroupRequest:
         kept: Mapping[ResourceName, FlavorName] | None = None,
         held: Mapping[ResourceName, Amount] | None = None,
         pinned: Mapping[ResourceName, FlavorName] | None = None,
+        hopeless: dict[FlavorResource, Amount] | None = None,
     ) -> None:
+        self.hopeless = hopeless
         self.incoming = incoming
         self.amounts = amounts
         self.assumed = assumed
@@ -102,6 +109,17 @@ class GroupRequest:
         if self.held is not None:
             amount = max(0, amount - self.held.get(name, 0))
         return amount + self.assumed.get(fr, 0) if self.assumed else amount
+
+    def simulated(self, oracle: PreemptionOracle, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
+        """The oracle's answer; where an earlier pod set's smaller amount settles it, without another search."""
+        if self.hopeless is None:
+            return oracle.simulate(self.incoming, fr, amount)
+        if (least := self.hopeless.get(fr)) is not None and amount >= least:
+            return Possibility.NO_CANDIDATES, self.incoming.queue.node.borrow_level(fr, amount).height
+        possibility, level = oracle.simulate(self.incoming, fr, amount)
+        if possibility is Possibility.NO_CANDIDATES:
+            self.hopeless[fr] = amount
+        return possibility, level
 
 
 class ScanResult(NamedTuple):
@@ -228,7 +246,7 @@ def _weigh(
         mode, borrow = Mode.NO_FIT, unfit_borrow
     else:
         for index, fr, amount in unsettled:
-            possibility, after = oracle.simulate(request.incoming, fr, amount)
+            possibility, after = request.simulated(oracle, fr, amount)
             stands[index] = (_MODES[possibility], after)
         mode, borrow = min(stands, key=rules.stand_rank) if len(stands) > 1 else stands[0]
     attempt = FlavorAttempt(

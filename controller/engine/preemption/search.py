@@ -49,6 +49,10 @@ class Preemption:
         frs = tuple(sorted(assignment.preempting()))
         return self.targets_in(incoming, frs, room_for(self._cluster, incoming, assignment), now_s)
 
+    @property
+    def is_classical(self) -> bool:
+        return self._cluster.config.fair_sharing is None
+
     def next_due_s(self) -> float | None:
         """When a search that found no victims is to be repeated, because a minimum runtime ends then."""
         return min(self._due.values(), default=None)
@@ -120,6 +124,15 @@ class Oracle:
         self._preemption = preemption
         self.now_s = 0.0
         """The time of the scheduling cycle; the engine sets it before each."""
+
+    @property
+    def is_monotonic(self) -> bool:
+        """Whether nobody can be evicted for a larger amount where nobody can be for a smaller one.
+
+        Classical preemption: a larger request has fewer advantages and so no more candidates, and fits no sooner. With
+        fair sharing it changes the preemptor's share, and with that who may be evicted.
+        """
+        return self._preemption.is_classical
 
     def simulate(self, incoming: Incoming, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
         """What preemption could do for this flavor-resource alone, and the borrow level it would leave."""

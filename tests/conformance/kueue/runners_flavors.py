@@ -36,6 +36,8 @@ _USUAL_QUEUE = "test-clusterqueue"
 class RecordedOracle:
     """Answers what the case says that a simulated preemption would find."""
 
+    is_monotonic = False
+
     def __init__(self, results: Iterable[Mapping[str, Any]]) -> None:
         self._results = {(one["flavor"], one["resource"]): one for one in results}
 

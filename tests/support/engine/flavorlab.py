@@ -32,6 +32,8 @@ JSON = dict[str, Any]
 class Recording:
     """An oracle that says what it is told to and remembers what it was asked."""
 
+    is_monotonic = False
+
     def __init__(self) -> None:
         self.answers: dict[FlavorResource, tuple[Possibility, int]] = {}
         self.asked: list[tuple[FlavorResource, Amount]] = []

@@ -27,6 +27,8 @@ NOW_S = 1_000_000.0
 
 
 class NoOracle:
+    is_monotonic = False
+
     def simulate(self, incoming: Incoming, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:  # noqa: ARG002
         return Possibility.NO_CANDIDATES, 0
 

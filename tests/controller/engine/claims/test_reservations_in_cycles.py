@@ -1,12 +1,18 @@
 """What Kueue does not have, through whole cycles: what happens with it, and what happens without."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.cycle import nomination
 from controller.engine.cycle.cycle import Cycle
+from controller.engine.flavors.assignment import Assignment
 from controller.engine.model.config import (
     BackfillPolicy,
     EngineConfig,
@@ -18,7 +24,7 @@ from controller.engine.model.config import (
 from controller.engine.model.resources import FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.engine.queues.entry import Entry
 from controller.objects.meta import KubernetesObject
-from tests.controller.engine.test_engine_properties import Act, begun, histories, setups
+from tests.controller.engine.test_engine_properties import Act, Run, begun, histories, setups
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 EVERYTHING = Extensions(
@@ -192,9 +198,36 @@ def test_asking_why_changes_nothing() -> None:
 def test_with_everything_on_nothing_is_lost_and_every_world_settles(
     given: list[KubernetesObject], history: list[Act], fair: bool
 ) -> None:
-    run = begun(EngineConfig(fair_sharing=FairSharing() if fair else None, extensions=EVERYTHING), given)
-    for act in history:
-        act(run)
+    with without_the_short_cut():
+        run = begun(EngineConfig(fair_sharing=FairSharing() if fair else None, extensions=EVERYTHING), given)
+        for act in history:
+            act(run)
+        settled(run)
+
+
+@contextmanager
+def without_the_short_cut() -> Iterator[None]:
+    """Every entry is nominated a second time without claims; those that would have been spared it gain nothing."""
+    could_stay, within = nomination._could_stay_within_own_quota, nomination._within_own_quota
+    spared: list[bool] = []
+
+    def always(incoming: Incoming, cluster: Cluster) -> bool:
+        spared.append(not could_stay(incoming, cluster))
+        return True
+
+    def checked(assignment: Assignment) -> bool:
+        found = within(assignment)
+        assert not (found and spared[-1])
+        return found
+
+    with (
+        patch.object(nomination, "_could_stay_within_own_quota", always),
+        patch.object(nomination, "_within_own_quota", checked),
+    ):
+        yield
+
+
+def settled(run: Run) -> None:
     for _ in range(100):
         run.world.settle()
         state = run.world.engine.state

@@ -243,6 +243,21 @@ def test_the_oracle_is_asked_only_where_arithmetic_does_not_settle_it() -> None:
     assert lab.oracle.asked == [(fr("a100"), 3)]
 
 
+@pytest.mark.parametrize(("monotonic", "asked"), [(True, [3]), (False, [3, 4])])
+def test_what_a_smaller_amount_settles_is_not_asked_again_for_the_next_pod_set(
+    monotonic: bool, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = two_flavors()
+    monkeypatch.setattr(lab.oracle, "is_monotonic", monotonic)
+    lab.use("q", "a100", "gpu", 2)
+    lab.use("q", "h100", "gpu", 4)
+    lab.use("lender", "a100", "gpu", 4)
+    sets = [pod_set("head", requests={"gpu": 3}), pod_set("worker", requests={"gpu": 1})]
+    found = lab.assign(lab.incoming("q", *sets))
+    assert [one.mode for one in found.pod_sets] == [Mode.NO_CANDIDATES] * 2
+    assert [amount for one, amount in lab.oracle.asked if one == fr("a100")] == asked
+
+
 @pytest.mark.parametrize(
     ("fair", "preemption", "mode"),
     [

@@ -165,6 +165,18 @@ def test_who_holds_no_more_than_its_own_quota_loses_nothing_to_other_queues(case
             assert victim.node.usage(fr) > victim.node.quota(fr), reasons([target])
 
 
+@settings(max_examples=30, deadline=None)
+@given(classical())
+def test_where_nobody_can_be_evicted_for_an_amount_nobody_can_be_for_more(case: tuple[Lab, Incoming]) -> None:
+    """What classical preemption's oracle says of itself: the assigner asks it once for several pod sets."""
+    lab, incoming = case
+    assert lab.preemption.oracle.is_monotonic
+    fr, node = FlavorResource(FLAVOR, lab.resource), incoming.queue.node
+    asked = [amount for amount in range(1, 16) if amount > node.available(fr)]
+    found = [bool(lab.preemption.targets_alone(incoming, fr, amount, NOW_S)) for amount in asked]
+    assert found == sorted(found, reverse=True)
+
+
 def test_the_index_forgets_what_has_left() -> None:
     lab = Lab()
     lab.queue("a", 4)

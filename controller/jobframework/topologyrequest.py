@@ -23,6 +23,9 @@ SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 SLICE_CONSTRAINTS: Final = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 GROUP_NAME: Final = "kueue.x-k8s.io/podset-group-name"
 
+_KEYS: Final = frozenset(
+    {REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_TOPOLOGY, SLICE_SIZE, SLICE_CONSTRAINTS, GROUP_NAME}
+)
 _MAX_CONSTRAINTS: Final = 3
 _GROUP_MEMBERS: Final = 2
 _MAX_SIZE: Final = 2**31 - 1
@@ -49,6 +52,8 @@ def topology_request(
 
     Raises JobError; ``path`` is where the annotations stand.
     """
+    if _KEYS.isdisjoint(annotations):
+        return None
     asking = AskingPodSet(name="", path=path, count=count, annotations=annotations)
     for refusal in (*refusals(asking), *size_refusals(asking)):
         raise JobError(f"{refusal.field}: {refusal.sentence}")

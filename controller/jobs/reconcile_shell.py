@@ -13,13 +13,13 @@ from controller.config.settings import ControllerConfig
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobframework.kind import JobKind, api_version
-from controller.jobframework.marks import controller_of, prebuilt_workload, queue_name
+from controller.jobframework.marks import prebuilt_workload
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import Observed
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile import is_orphan, reconcile, unowned
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
-from controller.jobshell.watched import JobKinds, external_kinds, read_resource, seen_workload, serving_kinds
+from controller.jobshell.watched import JobKinds, KeptJob, external_kinds, read_resource, seen_workload, serving_kinds
 from controller.jobshell.workloadactions import WorkloadActions
 from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
@@ -111,35 +111,31 @@ class JobController:
                 self._queue.put(reader)
         match observed.change:
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if kind is not None:
-                self._hear_job(JobKey(kind.framework, *key), entry.object.json)
+                self._hear_job(JobKey(kind.framework, *key), entry.object)
             case Removed(key=key, old=entry) if kind is not None:
-                self._hear_job(JobKey(kind.framework, *key), entry.object.json, gone=True)
+                self._hear_job(JobKey(kind.framework, *key), entry.object, gone=True)
             case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 self._enqueue_all()
             case Changed(key=key, old=old, new=new) if observed.resource == NAMESPACES:
                 if old.object.metadata.labels != new.object.metadata.labels:
                     self._enqueue_all(key.name)
 
-    def _hear_job(self, key: JobKey, job: Json, *, gone: bool = False) -> None:
-        try:
-            name = prebuilt_workload(job)
-        except JobError:
-            name = ""
-        if name:
-            _note(self._prebuilt, WorkloadKey(f"{key.namespace}/{name}"), key, gone=gone)
-        if (owner := controller_of(job)) is not None:
-            _note(self._children, owner.uid, key, gone=gone)
+    def _hear_job(self, key: JobKey, job: KeptJob, *, gone: bool = False) -> None:
+        if job.prebuilt:
+            _note(self._prebuilt, WorkloadKey(f"{key.namespace}/{job.prebuilt}"), key, gone=gone)
+        if job.controller:
+            _note(self._children, job.controller, key, gone=gone)
         self._hear_references(key, job, gone=gone)
         self._queue.put(key)
 
-    def _hear_references(self, key: JobKey, job: Json, *, gone: bool) -> None:
+    def _hear_references(self, key: JobKey, job: KeptJob, *, gone: bool) -> None:
         for read in self._reads.pop(key, ()):
             _note(self._readers, read, key, gone=True)
         kind = self._kinds[self._resources[key.kind]]
         if gone or not kind.reads:
             return
         try:
-            references = kind.references(job)
+            references = kind.references(job.json)
         except JobError:
             return  # the reconciler refuses the job with this very error
         found = tuple(
@@ -155,7 +151,7 @@ class JobController:
         match change:
             case Added(new=entry):
                 self._enqueue_parts(entry.uid)
-            case Changed(old=old, new=new) if queue_name(old.object.json) != queue_name(new.object.json):
+            case Changed(old=old, new=new) if old.object.queue != new.object.queue:
                 self._enqueue_parts(new.uid)
 
     def _enqueue_parts(self, uid: str) -> None:

@@ -1,15 +1,17 @@
 """Jobs and their Workloads as the watches hold them: both as JSON, because their templates must come back whole."""
 
+import sys
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework.kind import JobKind, ObjectKind
+from controller.jobframework.marks import controller_of, prebuilt_workload, queue_name
 from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.raw import Json
+from controller.jobframework.raw import JobError, Json
 from controller.jobkinds.declared.kind import DeclaredKind
 from controller.jobkinds.table import JOB_KINDS
 from controller.servingkinds.kind import ServingKind
@@ -90,19 +92,40 @@ def _plural(kind: str) -> str:
 
 
 class KeptJob(msgspec.Struct, frozen=True):
-    """A job, or an object that jobs are read with, packed between two looks at it: a tenth of the memory."""
+    """A job, or an object that jobs are read with, packed between two looks at it: a tenth of the memory.
+
+    Beside it stands what every change of it is asked for: the name of its ``queue``, the uid of its ``controller``, and
+    the Workload that was made for it; empty where it has none, or none that can be read.
+    """
 
     packed: bytes
+    queue: str = ""
+    controller: str = ""
+    prebuilt: str = ""
 
     @classmethod
     def of(cls, given: Json) -> "KeptJob":
-        return cls(zlib.compress(msgspec.json.encode(given), 1))
+        owner = controller_of(given)
+        return cls(
+            zlib.compress(msgspec.json.encode(given), 1),
+            sys.intern(_readable(queue_name, given)),
+            "" if owner is None else owner.uid,
+            _readable(prebuilt_workload, given),
+        )
 
     @property
     def json(self) -> Json:
         """Made anew each time."""
         found: Json = msgspec.json.decode(zlib.decompress(self.packed))
         return found
+
+
+def _readable(mark: Callable[[Json], str], job: Json) -> str:
+    """The reconciler refuses a job with a mark that says nothing."""
+    try:
+        return mark(job)
+    except JobError:
+        return ""
 
 
 def keep_job(raw: bytes) -> KeptJob:

@@ -2,6 +2,9 @@
 
 The load is that of ``drain``, each workload submitted as a job that the whole controller queues, starts, preempts and
 finishes. The kinds' own controllers are played, for batch Jobs too, and make no pods: what is left is Tessera's share.
+
+Jobs of other kinds have two or three pod sets (``mixed``), or one, as a batch Job has (``plain``). The same without
+Tessera (``nulljobs``) shows what is the API server's share: its work grows with the objects, whoever writes them.
 """
 
 import argparse
@@ -30,9 +33,21 @@ from kube.config import from_kubeconfig
 
 SHARED = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds"
 KIND_CRDS = ("jobset/jobsets.yaml", "kubeflow/pytorchjobs.yaml", "kuberay/rayjobs.yaml", "kuberay/rayclusters.yaml")
-COMMAND = (sys.executable, "-m", "controller", "--no-leader-elect", "--metrics-address", "0", "--web-address", "0")
+COMMANDS = {
+    "tessera": (
+        sys.executable,
+        "-m",
+        "controller",
+        "--no-leader-elect",
+        "--metrics-address",
+        "0",
+        "--web-address",
+        "0",
+    ),
+    "null": (sys.executable, "-m", "hack.bench.throughput.nulljobs"),
+}
 START_S = 90.0
-TARGETS = {"wall time": "1.3 x", "controller, CPU": "1.3 x", "controller, writes a job": "1.3 x"}
+TARGET = "1.3 x"
 
 
 @dataclass(frozen=True)
@@ -46,29 +61,34 @@ class Run:
     peak_mib: float
 
 
+Runs = dict[tuple[str, str], Run]
+"""By controller and what was submitted."""
+
+
 def main(words: Sequence[str] = ()) -> None:
     options = _options(words)
     load = shape(options.factor, cohorts=options.cohorts)
-    names = ("batch", options.kinds)
+    kinds = options.kinds or ["mixed", "plain"]
+    controllers = ("tessera",) if options.only else tuple(COMMANDS)
+    wanted = [(controller, name) for controller in controllers for name in ("batch", *kinds)]
     rounds = []
     for turn in range(options.rounds):
-        runs = {}
-        for name in names[:: -1 if turn % 2 else 1]:
-            runs[name] = asyncio.run(_measure(name, load, options))
-            _tell(f"{name}: {load.workloads} jobs in {runs[name].load.wall_s:.1f} s")
-        _show(load, runs["batch"], runs[options.kinds], options.kinds)
+        runs: Runs = {}
+        for controller, name in wanted[:: -1 if turn % 2 else 1]:
+            runs[controller, name] = run = asyncio.run(_measure(controller, name, load, options))
+            _tell(f"{controller}, {name}: {load.workloads} jobs in {run.load.wall_s:.1f} s")
+        _show(load, runs, kinds)
         rounds.append(runs)
     if len(rounds) > 1:
-        for what, of in RATIOS.items():
-            ratios = [of(runs[options.kinds]) / of(runs["batch"]) for runs in rounds]
-            told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-            print(f"{what}, {options.kinds} against batch: {told}; median {median(ratios):.2f} x")
+        _sum_up(rounds, kinds)
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m hack.bench drain-jobs", description=__doc__.split("\n")[0])
     parser.add_argument("--factor", type=float, default=0.2, help="of the published counts (default %(default)s)")
-    parser.add_argument("--kinds", choices=[name for name in KINDS if name != "batch"], default="mixed")
+    choices = [name for name in KINDS if name != "batch"]
+    parser.add_argument("--kinds", choices=choices, action="append", help="default: mixed and plain")
+    parser.add_argument("--only", choices=["tessera"], help="not the same without Tessera")
     parser.add_argument("--cohorts", type=int, default=COHORTS, choices=range(1, COHORTS + 1))
     parser.add_argument("--crds", type=Path, default=SHARED, help="folder of the kinds' CRDs (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=1)
@@ -76,7 +96,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-async def _measure(name: str, load: Shape, options: argparse.Namespace) -> Run:
+async def _measure(by: str, name: str, load: Shape, options: argparse.Namespace) -> Run:
     kinds = KINDS[name]
     with (
         tempfile.TemporaryDirectory(prefix="tessera-drain-") as folder,
@@ -86,7 +106,7 @@ async def _measure(name: str, load: Shape, options: argparse.Namespace) -> Run:
         apply_crds(cluster, *(options.crds / file for file in KIND_CRDS))
         apply_all(cluster, [*setting(load), *priorities()])
         servers = [psutil.Process(cluster.state.processes[program].pid) for program in ("apiserver", "etcd")]
-        command = [*COMMAND, "--kubeconfig", str(cluster.kubeconfig)]
+        command = [*COMMANDS[by], "--kubeconfig", str(cluster.kubeconfig)]
         with started(name, command, cluster.log(f"controller-{name}")) as controller:
             config = from_kubeconfig(cluster.kubeconfig)
             agent = Client(config, user_agent=drainload.AGENT, timeout_s=30.0, connections=drainload.CONNECTIONS)
@@ -113,28 +133,52 @@ RATIOS: dict[str, Callable[[Run], float]] = {
 }
 
 
-def _show(load: Shape, batch: Run, kinds: Run, name: str) -> None:
+def _show(load: Shape, runs: Runs, kinds: Sequence[str]) -> None:
     print(f"\nDrain: {load.workloads} jobs in {len(load.queues)} ClusterQueues, floor {load.floor_s:.1f} s")
-    lines = [("", "batch", name, "ratio")]
-    lines += [
-        (what, f"{of(batch):.1f}", f"{of(kinds):.1f}", f"{of(kinds) / of(batch):.2f}") for what, of in RATIOS.items()
-    ]
-    told = sorted(batch.writes.keys() | kinds.writes.keys())
-    lines += [(f"  {what}", f"{batch.writes[what]}", f"{kinds.writes[what]}", "") for what in told]
+    lines = [["", "batch", *(word for name in kinds for word in (name, "ratio")), "target"]]
+    lines += [_line(what, "tessera", of, runs, kinds, TARGET) for what, of in RATIOS.items()]
+    ours = [run for (by, _), run in runs.items() if by == "tessera"]
+    for what in sorted(set().union(*(run.writes for run in ours))):
+        lines.append(_line(f"  {what}", "tessera", partial(_written, what), runs, kinds))
     more: dict[str, Callable[[Run], float]] = {
         "controller, peak memory, MiB": lambda run: run.peak_mib,
         "evictions": lambda run: run.load.evictions,
         "generator, CPU": lambda run: run.load.cpu_s,
         **{f"wait, {each.name}": partial(_wait, each.name) for each in load.classes},
     }
-    lines += [(what, f"{of(batch):.1f}", f"{of(kinds):.1f}", "") for what, of in more.items()]
-    widths = [max(len(line[column]) for line in lines) for column in range(4)]
+    lines += [_line(what, "tessera", of, runs, kinds) for what, of in more.items()]
+    if ("null", "batch") in runs:
+        lines += [_line(f"without Tessera: {what}", "null", of, runs, kinds) for what, of in RATIOS.items()]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
         print("  " + "   ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def _line(
+    what: str, by: str, of: Callable[[Run], float], runs: Runs, kinds: Sequence[str], target: str = ""
+) -> list[str]:
+    batch = of(runs[by, "batch"])
+    found = [of(runs[by, name]) for name in kinds]
+    told = [word for each in found for word in (f"{each:.1f}", f"{each / batch:.2f}" if batch else "")]
+    return [what, f"{batch:.1f}", *told, target]
+
+
+def _sum_up(rounds: Sequence[Runs], kinds: Sequence[str]) -> None:
+    """The machine's own speed changes from minute to minute: a ratio counts within its round, then their median."""
+    for by in dict.fromkeys(by for by, _ in rounds[0]):
+        for name in kinds:
+            for what, of in RATIOS.items():
+                ratios = [of(runs[by, name]) / of(runs[by, "batch"]) for runs in rounds]
+                told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+                print(f"{by}: {what}, {name} against batch: {told}; median {median(ratios):.2f} x")
+
+
 def _wait(kind: str, run: Run) -> float:
     return run.load.waits_s[kind]
+
+
+def _written(resource: str, run: Run) -> float:
+    return float(run.writes[resource])
 
 
 def _tell(what: str) -> None:

@@ -1,7 +1,7 @@
 """Jobs of several kinds as the load of a benchmark, and what their own controllers would write of them. Pure.
 
 Each asks for the cpus of its arrival in as many pod sets as people give it: a batch Job one, a PyTorchJob a master and
-workers, a JobSet a leader and workers, a RayJob a head, workers and what submits it.
+workers, a JobSet a leader and workers, a RayJob a head, workers and what submits it. The plain ones have one pod set.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ Json = dict[str, Any]
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 WARM_UP: Final = "warm-up"
+PRIORITIES: Final = {WARM_UP: 1000, **{each.name: each.priority for each in PUBLISHED}}
 _NOW: Final = "2026-01-01T00:00:00Z"
 _SUBMITTER_MILLIS: Final = 500
 _PODS: Final = 2
@@ -93,6 +94,27 @@ def _ray_job(cpus: int) -> Json:
     }
 
 
+def _pytorch_workers(cpus: int) -> Json:
+    workers = {"replicas": _PODS, "restartPolicy": "Never", "template": _template(cpus * 1000 // _PODS)}
+    return {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": {"Worker": workers}}
+
+
+def _one_replicated_job(cpus: int) -> Json:
+    pods = {"parallelism": _PODS, "completions": _PODS, "template": _template(cpus * 1000 // _PODS)}
+    return {"suspend": True, "replicatedJobs": [{"name": "workers", "replicas": 1, "template": {"spec": pods}}]}
+
+
+def _ray_head(cpus: int) -> Json:
+    """A Ray cluster has a head, and needs no more: one pod with all cpus, submitted to by KubeRay itself."""
+    return {
+        "suspend": True,
+        "entrypoint": "python train.py",
+        "shutdownAfterJobFinishes": True,
+        "submissionMode": "HTTPMode",
+        "rayClusterSpec": {"headGroupSpec": {"rayStartParams": {}, "template": _template(cpus * 1000)}},
+    }
+
+
 def _halves(cpus: int, *, less: int = 0) -> tuple[int, int]:
     """Thousandths of a cpu for the first pod, and for each worker."""
     millis = cpus * 1000 - less
@@ -143,9 +165,18 @@ RAY: Final = Played(
     {"jobDeploymentStatus": "Suspended", "jobStatus": "", "rayClusterStatus": None},
     {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "rayClusterStatus": None},
 )
-KINDS: Final = {"batch": (BATCH,), "mixed": (JOB_SET, RAY, PYTORCH), "jobset": (JOB_SET,), "rayjob": (RAY,)}
-KINDS["pytorchjob"] = (PYTORCH,)
-"""What is submitted, in equal parts, by name."""
+PLAIN_PYTORCH: Final = PYTORCH._replace(spec=_pytorch_workers)
+PLAIN_JOB_SET: Final = JOB_SET._replace(spec=_one_replicated_job)
+PLAIN_RAY: Final = RAY._replace(spec=_ray_head)
+KINDS: Final = {
+    "batch": (BATCH,),
+    "mixed": (JOB_SET, RAY, PYTORCH),
+    "plain": (PLAIN_JOB_SET, PLAIN_RAY, PLAIN_PYTORCH),
+    "jobset": (JOB_SET,),
+    "rayjob": (RAY,),
+    "pytorchjob": (PYTORCH,),
+}
+"""What is submitted, in equal parts, by name. ``plain``: with one pod set each, as a batch Job has."""
 
 
 def job(played: Played, arrival: Arrival) -> Json:
@@ -167,5 +198,5 @@ def priorities() -> list[Json]:
     """A WorkloadPriorityClass for each class of the load, and for the jobs before it."""
     return [
         {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
-        for name, value in {WARM_UP: 1000, **{each.name: each.priority for each in PUBLISHED}}.items()
+        for name, value in PRIORITIES.items()
     ]

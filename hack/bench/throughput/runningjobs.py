@@ -12,35 +12,28 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 import yaml
 
-from controller.jobframework.actions import CreateWorkload, StartJob
-from controller.jobframework.kind import JobKind, completed
-from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.kind import JobKind
 from controller.jobframework.raw import Json, merged
-from controller.jobframework.settings import ClusterObjects, JobSettings, Observed
 from controller.jobkinds.table import JOB_KINDS
-from controller.jobs.reconcile import reconcile
 from controller.jobshell.watched import read_resource, resource_of
-from controller.objects.decode import decode
-from controller.objects.queues import ResourceFlavor
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
 from hack.bench.table import Row, show
 from hack.bench.throughput.drainshape import API
 from hack.bench.throughput.measuring import ROOT, cpu_s, memory_mib, started
+from hack.bench.throughput.startedjobs import Starts, now
 from kube.testing import FakeApiServer
 
 EXAMPLES: Final = ROOT / "examples"
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 COMMAND: Final = (sys.executable, "-m", "controller", "--no-leader-elect", "--metrics-address", "0", "--web-address")
-_NOW: Final = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+_NOW: Final = now()
 """Nothing has run for too long yet."""
-_SETTINGS: Final = JobSettings(wait_for_pods_ready=False)
 _START_S: Final = 1800.0
 _QUIET_S, _FEW = 5.0, 10
 """It is done when it writes less than that in this time: statuses of queues and the like."""
@@ -48,7 +41,7 @@ _QUIET_S, _FEW = 5.0, 10
 
 def main(words: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m hack.bench running-jobs", description=__doc__.split("\n")[0])
-    parser.add_argument("--jobs", type=int, default=1400, help="default %(default)s: the stand-in is slow with more")
+    parser.add_argument("--jobs", type=int, default=10_000, help="default %(default)s")
     options = parser.parse_args(words)
     asyncio.run(_measure(options.jobs))
 
@@ -67,18 +60,10 @@ class Fleet:
                     self.jobs.append((kind, body))
                 elif body["kind"] in _READ:
                     self.others.append(body)
-        self._flavor = decode({"metadata": {"name": "default"}}, ResourceFlavor)
-        self._cluster = ClusterObjects(
-            flavor=lambda _: self._flavor,
-            workload_priority=lambda _: None,
-            pod_priority=lambda _: None,
-            global_default=lambda: None,
-            owner=lambda _namespace, _owner: None,
-            is_job_kind=lambda _version, _kind: False,
-            is_admitted=lambda _uid: False,
+        self._starts = Starts(
             look=lambda _kind, _namespace, name: next(
                 (other for other in self.others if other["metadata"]["name"] == name), None
-            ),
+            )
         )
 
     def running(self, count: int) -> Iterator[tuple[JobKind, Json, Json]]:
@@ -93,49 +78,16 @@ class Fleet:
             yield kind, *self._started(kind, job)
 
     def _started(self, kind: JobKind, job: Json) -> tuple[Json, Json]:
-        made = next(each for each in self._actions(kind, job) if isinstance(each, CreateWorkload)).body
-        workload = {**made, "status": _admitted(made, kind, completed(kind, job, self._cluster.look))}
+        made = self._starts.composed(kind, job)
+        workload = {**made, "status": self._starts.admission(made, kind, job, "cq")}
         workload["metadata"] = {**made["metadata"], "uid": f"w-{job['metadata']['uid']}", "creationTimestamp": _NOW}
-        seen = SeenWorkload.of(workload)
-        while kind.is_suspended(job):
-            start = next(each for each in self._actions(kind, job, seen) if isinstance(each, StartJob))
-            for patch in start.patches:
+        while patches := self._starts.start(kind, job, workload):
+            for patch in patches:
                 job = merged(job, patch.body)
         return job, workload
 
-    def _actions(self, kind: JobKind, job: Json, *workloads: SeenWorkload) -> tuple[Any, ...]:
-        return reconcile(Observed(kind=kind, job=job, workloads=workloads), _SETTINGS, self._cluster)
-
 
 _READ: Final = {other.kind: read_resource(other) for kind in JOB_KINDS for other in kind.reads}
-
-
-def _admitted(made: Json, kind: JobKind, job: Json) -> Json:
-    resources = {pod_set.name: _resources(pod_set.template) for pod_set in kind.pod_sets(job)}
-    assignments = [
-        {
-            "name": pod_set["name"],
-            "count": pod_set["count"],
-            "flavors": dict.fromkeys(resources[pod_set["name"]], "default"),
-            "resourceUsage": dict.fromkeys(resources[pod_set["name"]], "1"),
-        }
-        for pod_set in made["spec"]["podSets"]
-    ]
-    conditions = [
-        {"type": type_, "status": "True", "reason": type_, "message": "bench", "lastTransitionTime": _NOW}
-        for type_ in ("QuotaReserved", "Admitted")
-    ]
-    return {"admission": {"clusterQueue": "cq", "podSetAssignments": assignments}, "conditions": conditions}
-
-
-def _resources(template: Json) -> list[str]:
-    found = {
-        name: None
-        for container in template["spec"]["containers"]
-        for part in container.get("resources", {}).values()
-        for name in part
-    }
-    return list(found)
 
 
 def fill(server: FakeApiServer, count: int) -> None:
@@ -190,7 +142,7 @@ async def _settled(server: FakeApiServer, process: psutil.Process, count: int) -
     until_s, seen, since_s = time.monotonic() + _START_S, -_FEW - 1, 0.0
     while time.monotonic() < until_s:
         await asyncio.sleep(0.25)
-        asked = len([each for each in server.requests if each.method != "GET"])
+        asked = sum(each.method != "GET" for each in server.requests)
         if asked - seen > _FEW or asked < count:
             seen, since_s = asked, time.monotonic()
         elif time.monotonic() - since_s > _QUIET_S:

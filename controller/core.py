@@ -10,7 +10,7 @@ for long: after a slice of work it pauses, so that answers, renewals of the leas
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, Protocol
 
 from controller.config.settings import ControllerConfig
@@ -18,12 +18,14 @@ from controller.engine.conditions import reasons
 from controller.engine.conditions.decisions import Decision, Decisions, Event, Pending
 from controller.engine.conditions.reasons import EventType
 from controller.engine.engine import Engine
+from controller.engine.mirror.specs import System
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.state.intake import WorkloadPhase, standing
 from controller.lifecycle.lifecycle import Step
 from controller.lifecycle.lifecycle_shell import LifecycleController
 from controller.lifecycle.pendingcause import gates_of
 from controller.lifecycle.pendingconditions_shell import PendingConditions
+from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject, is_true
 from controller.objects.queues import (
     AdmissionCheck,
@@ -33,9 +35,10 @@ from controller.objects.queues import (
     Topology,
     WorkloadPriorityClass,
 )
+from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
 from controller.watching.inbox import Inbox, ObjectChange
-from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, TYPES, WORKLOADS
+from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, FOREIGN_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS
 from controller.watching.ledger import Ledger
 from controller.writing.decisionwriter import DecisionWriter
 from controller.writing.finalizers import KINDS as FINALIZED
@@ -64,6 +67,8 @@ _CHECK_S: Final = 300.0
 _PAUSE_S: Final = 0.001
 """Long enough for the event loop to look at its sockets: a pause of zero would only let other callbacks run."""
 _LONGEST_S: Final = 30.0
+_DECIDING: Final = TYPES | FOREIGN_QUEUES
+"""What the engine decides by, and the type that it is read as."""
 _QUEUE_KINDS: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)
 
 
@@ -158,6 +163,11 @@ class Core:
     def subscribe(self, listener: ChangeListener) -> None:
         """Before ``run``: a listener hears of all changes."""
         self._listeners.append(listener)
+
+    def decide_for(self, systems: Collection[System]) -> None:
+        """Before ``run``: Queues of these systems are queues, and so are those that each has without an object."""
+        for system in sorted(systems):
+            self.engine.imply(system, self._clock.wall())
 
     # -- the task ----------------------------------------------------------------------------------------------------
 
@@ -267,7 +277,8 @@ class Core:
     def _objects(self) -> Iterator[KubernetesObject]:
         """All that the engine decides by; of Workloads the newest state, for our writes may be ahead of the watch."""
         for observed in self._known():
-            if observed.resource in TYPES and observed.resource is not WORKLOADS and isinstance(observed.change, Added):
+            known = observed.resource in _DECIDING and observed.resource is not WORKLOADS
+            if known and isinstance(observed.change, Added):
                 yield observed.change.new.object
         for kept in self.ledger.values():
             yield kept.workload
@@ -292,7 +303,7 @@ class Core:
 
     def _hear(self, observed: ObjectChange, now_s: float) -> None:
         resource, change = observed.resource, observed.change
-        if resource in TYPES:
+        if resource in _DECIDING:
             self._take(resource, change, now_s)
         if resource is not WORKLOADS:
             for listener in self._listeners:
@@ -309,7 +320,7 @@ class Core:
                 if resource is WORKLOADS:
                     self._gone(WorkloadKey(entry.object.key), entry.uid)
                 else:
-                    self.engine.drop(TYPES[resource], key.namespace, key.name, now_s)
+                    self.engine.drop(_DECIDING[resource], key.namespace, key.name, now_s)
                     self._to_reconcile |= dict.fromkeys(self._affected_by(entry.object))
                     if resource in _QUEUE_KINDS:
                         self.statuses.gone(resource, key.namespace, key.name)
@@ -330,7 +341,7 @@ class Core:
     def _affected_by(self, given: KubernetesObject) -> Iterator[WorkloadKey]:
         """Workloads whose next step may depend on the object."""
         match given:
-            case ClusterQueue():
+            case ClusterQueue() | VolcanoQueue() | KaiQueue():
                 name = given.metadata.name
                 for kept in self.ledger.values():
                     admission = kept.workload.status.admission
@@ -414,9 +425,10 @@ class Core:
         self.inbox.wake()
 
 
-def _asks(given: KubernetesObject) -> tuple[object, bool]:
-    """The object without what is reported on it."""
-    return getattr(given, "spec", None), given.metadata.deletion_timestamp is not None
+def _asks(given: KubernetesObject) -> tuple[object, bool, bool]:
+    """The object without what is reported on it. Whether Volcano's queue takes jobs stands in its status."""
+    is_open = not isinstance(given, VolcanoQueue) or given.status.open
+    return getattr(given, "spec", None), given.metadata.deletion_timestamp is not None, is_open
 
 
 def _waits_for_checks(workload: Workload) -> bool:

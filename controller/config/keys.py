@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from controller.config.settings import INJECTED, OnGpuFailure, Policy, Webhook
+from controller.config.settings import FOREIGN_LEASES, INJECTED, OnGpuFailure, Policy, Webhook
 from controller.config.values import (
     ADDRESS,
     ANY_TEXT,
@@ -16,10 +16,12 @@ from controller.config.values import (
     DNS_LABEL,
     KIND,
     LABEL_VALUE,
+    LEASE,
     NOT_EMPTY,
     QUALIFIED,
     QUANTITY,
     SUBDOMAIN,
+    SWITCH,
     TLS_VERSION,
     Read,
     by,
@@ -29,6 +31,7 @@ from controller.config.values import (
     number,
     opaque,
 )
+from controller.engine.mirror.specs import System
 from controller.engine.model.config import BackfillPolicy, PreemptionStrategy, QuotaCheckStrategy, VictimOrder
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
@@ -416,6 +419,20 @@ OWN: Final = (
     _key("tessera.gpuFailures.budget", _COUNT, "10", "most pods evicted and gangs requeued for that in any window"),
     _key("tessera.gpuFailures.window", duration(least_s=1), "10m", "that window"),
     _key("tessera.gpuFailures.coolDown", duration(), "5m", "how long a workload is spared after such an action"),
+    *(
+        key
+        for system, name in ((System.VOLCANO, "Volcano"), (System.KAI, "KAI"))
+        for key in (
+            _key(
+                f"tessera.{system}.enabled",
+                SWITCH,
+                "tessera: auto, kueue: false",
+                f"{name}'s Queues are queues here; auto: where they are served and {name}'s own parts hold none of the"
+                " leases, looked up again every 10s",
+            ),
+            _key(f"tessera.{system}.leases[]", LEASE, ", ".join(FOREIGN_LEASES[system]), f"{name}'s leases"),
+        )
+    ),
     _key(
         "tessera.batchEvents",
         duration(),

@@ -8,6 +8,7 @@ from controller.config.keys import API_VERSIONS, KEYS, V1BETA1
 from controller.config.reader import Found, read
 from controller.config.settings import (
     DEFAULT_FRAMEWORKS,
+    FOREIGN_LEASES,
     INJECTED,
     KNOWN_FRAMEWORKS,
     MANAGED_FRAMEWORKS,
@@ -17,6 +18,7 @@ from controller.config.settings import (
     ClientLimits,
     ControllerConfig,
     DeviceClassMapping,
+    ForeignSystem,
     GpuFailureRules,
     Health,
     Integrations,
@@ -28,6 +30,7 @@ from controller.config.settings import (
     Tls,
     Webhook,
 )
+from controller.engine.mirror.specs import System
 from controller.jobframework.kind import JobKind
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
@@ -236,7 +239,15 @@ def _build(found: Found, policy: Policy, *, newest: bool) -> ControllerConfig:
     engine = engine_config(found, policy, newest=newest)
     settings = process_settings(found)
     settings["injected"] = _injected(found, policy)
+    settings["foreign"] = {system: _foreign(found, policy, system) for system in System}
     return ControllerConfig(policy=policy, engine=engine, without_effect=tuple(found.without_effect), **settings)
+
+
+def _foreign(found: Found, policy: Policy, system: System) -> ForeignSystem:
+    section = f"tessera.{system}"
+    leases = found.values(f"{section}.leases") if f"{section}.leases" in found else FOREIGN_LEASES[system]
+    usual = None if policy is Policy.TESSERA else False
+    return ForeignSystem(enabled=found.get(f"{section}.enabled", usual), leases=leases)
 
 
 def _injected(found: Found, policy: Policy) -> dict[str, dict[str, str]]:

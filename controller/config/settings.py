@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.engine.mirror.specs import System
 from controller.engine.model.config import EngineConfig
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
@@ -211,6 +212,21 @@ class GpuFailureRules(Struct, frozen=True, kw_only=True):
     cool_down_s: float = 300.0
 
 
+class ForeignSystem(Struct, frozen=True, kw_only=True):
+    """Whether Tessera decides about what is Volcano's, or KAI's. ``enabled`` None: where its Queue is served and nobody
+    holds one of ``leases``, ``namespace/name`` of those that its own schedulers and controllers hold.
+    """
+
+    enabled: bool | None = False
+    leases: tuple[str, ...] = ()
+
+
+FOREIGN_LEASES: Final[Mapping[System, tuple[str, ...]]] = {
+    System.VOLCANO: ("volcano-system/volcano", "volcano-system/vc-controller-manager"),
+    System.KAI: ("kai-scheduler/kai-scheduler",),
+}
+
+
 class WithoutEffect(Struct, frozen=True, kw_only=True):
     """A key, or a value of one, that is known and changes nothing here. ``where`` is ``file:line``."""
 
@@ -243,6 +259,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     device_class_mappings: tuple[DeviceClassMapping, ...] = ()
     pending_reports: PendingReports = PendingReports()
     gpu_failures: GpuFailureRules = GpuFailureRules()
+    foreign: Mapping[System, ForeignSystem] = {}
+    """Volcano and KAI; one that is not there is off."""
     injected: Mapping[str, Mapping[str, str]] = {}
     """Requests that are charged of init containers which operators put into pods, by their name."""
     batch_events_s: float = 0.02

@@ -7,7 +7,7 @@ from typing import Any, Final
 from controller.config.settings import Address
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
-from yamlfile.parsers import NUMBER, STRING, TEXT, Parser, Unfit, alternatives, finite, go_duration, mapped, plain
+from yamlfile.parsers import BOOL, NUMBER, STRING, TEXT, Parser, Unfit, alternatives, finite, go_duration, mapped, plain
 from yamlfile.place import Place
 from yamlfile.tree import YamlKind
 
@@ -71,6 +71,7 @@ _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
 DNS_LABEL: Final = matching(_LABEL, "a DNS label (lower case letters, digits and -)", longest=63)
 SUBDOMAIN: Final = matching(_SUBDOMAIN, "a DNS subdomain (lower case letters, digits, - and .)")
+LEASE: Final = matching(rf"{_LABEL}/{_SUBDOMAIN}", "NAMESPACE/NAME of a Lease", longest=317)
 QUALIFIED: Final = matching(rf"(?:{_SUBDOMAIN}/)?{_NAME}", "a name such as gpu or nvidia.com/gpu", longest=317)
 LABEL_VALUE: Final = matching(rf"(?:{_NAME})?", "a label value (at most 63 letters, digits, -, _ and .)")
 KIND: Final = matching(rf"[A-Za-z]\w*\.v\w+\.{_SUBDOMAIN}", "Kind.version.group, e.g. Job.v1.example.com")
@@ -91,6 +92,13 @@ def _address(text: str) -> Address | None:
 
 
 ADDRESS: Final = Parser(expected='HOST:PORT, :PORT, or "0" for none', convert=_address, kinds=STRING)
+
+
+def _switch(text: str) -> bool | None:
+    return None if text == "auto" else bool(BOOL.convert(text))
+
+
+SWITCH: Final = Parser(expected="true, false or auto", convert=_switch, kinds=STRING | BOOL.kinds)
 
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from controller.config.settings import ControllerConfig, Policy
+from controller.engine.mirror.forest import FLAVOR as MIRRORED_FLAVOR
 from controller.jobframework.deviceplan import DevicePlan, no_plan
 from controller.jobframework.kind import ObjectKind
 from controller.jobframework.raw import Json
@@ -12,6 +13,7 @@ from controller.jobshell.watched import JobKinds, read_kinds
 from controller.objects.meta import OwnerReference
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import FLAVORS, POD_CLASSES, WORKLOAD_CLASSES
+from inventory.api.names import ALL_NODES
 from kube.reading.reflector import ObjectKey
 from kube.resources import Resource
 
@@ -65,7 +67,7 @@ def cluster_objects(
 
     flavors, classes, pods = value(FLAVORS), value(WORKLOAD_CLASSES), value(POD_CLASSES)
     return ClusterObjects(
-        flavor=flavors,
+        flavor=lambda name: MIRRORED_FLAVOR if name == ALL_NODES else flavors(name),
         workload_priority=lambda name: None if (found := classes(name)) is None else found.value,
         pod_priority=lambda name: None if (found := pods(name)) is None else found.value,
         global_default=lambda: _global_default(feeds),

@@ -45,6 +45,7 @@ from controller.watching.kinds import (
     COHORTS,
     DECLARATIONS,
     DEPLOYMENTS,
+    FOREIGN_QUEUES,
     JOINING_PODS,
     LOCAL_QUEUES,
     PODS,
@@ -347,7 +348,7 @@ class TermControllers:
 
 def _drop_series(counting: Counting, observed: ObjectChange) -> None:
     match observed.change:
-        case Removed(key=key) if observed.resource == CLUSTER_QUEUES:
+        case Removed(key=key) if observed.resource == CLUSTER_QUEUES or observed.resource in FOREIGN_QUEUES:
             counting.gone_cluster_queue(key.name)
         case Removed(key=key) if observed.resource == LOCAL_QUEUES:
             counting.gone_local_queue(key.namespace, key.name)

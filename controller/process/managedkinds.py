@@ -7,7 +7,7 @@ kept right by hand, for a change that a cluster sees a few times in its life.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from controller.config.settings import VOLCANO_JOB, ControllerConfig
@@ -87,9 +87,15 @@ class ManagedKinds:
         if self._wanted() != wanted:
             self._changed.set()
 
-    async def while_in_force(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Run ``work`` until it ends, or until the kinds have changed: then it is ended, and this is True."""
-        tasks = (asyncio.create_task(work, name="term"), asyncio.create_task(self._change(), name="kinds"))
+    async def while_in_force(
+        self, work: Coroutine[Any, Any, None], changes: Callable[[], Coroutine[Any, Any, None]] | None = None
+    ) -> bool:
+        """Run ``work`` until it ends, or until the kinds have changed, or ``changes`` has returned: then it is ended,
+        and this is True.
+        """
+        tasks = [asyncio.create_task(work, name="term"), asyncio.create_task(self._change(), name="kinds")]
+        if changes is not None:
+            tasks.append(asyncio.create_task(changes(), name="systems"))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from controller.config.settings import MANAGED_FRAMEWORKS, VOLCANO_JOB, ControllerConfig
 from controller.core import Core
+from controller.engine.mirror.specs import System
 from controller.engine.model.resources import ClusterQueueName
 from controller.explain import Explanations
 from controller.jobshell.watched import (
@@ -29,6 +30,7 @@ from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
 from controller.pods.reconcile_shell import read_pod
 from controller.process.flags import VERSION, Flags
+from controller.process.foreignsystems import ForeignSystems
 from controller.process.managedkinds import ManagedKinds
 from controller.process.server import Listeners, exposed, probe
 from controller.process.term import LEASE, Replica, Running, Term
@@ -90,6 +92,7 @@ class Process:
         )
         self._feeds: Feeds | None = None
         self._kinds: ManagedKinds | None = None
+        self._systems: ForeignSystems | None = None
         self._term: Term | None = None
         self._leadership: Leadership | None = None
         self._own = ""
@@ -108,6 +111,7 @@ class Process:
             lacking = IF_SERVED | {resource for resource in readers if resource not in TYPES and is_custom(resource)}
             self._feeds = Feeds(client, clock=self._clock, random=random.random, readers=readers, may_lack=lacking)
             self._kinds = ManagedKinds(self._config, self._feeds, self._clock, declared=self._raws is not None)
+            self._systems = ForeignSystems(self._config, client, self._feeds, self._clock)
             self._listen()
             async with self.listeners, self._feeds.running() as following:
                 work = asyncio.create_task(self._lead(client, cluster), name="lead")
@@ -146,14 +150,16 @@ class Process:
                 await self._leadership.lead(partial(self._terms, client))
 
     async def _terms(self, client: Client) -> None:
-        """One term, and another whenever kinds of jobs have come or gone."""
+        """One term, and another whenever kinds of jobs have come or gone, or queues of other systems."""
         assert self._feeds is not None
         assert self._kinds is not None
+        assert self._systems is not None
         await self._feeds.synced()
         changed = True
         while changed:
             await self._kinds.adopt()
-            changed = await self._kinds.while_in_force(self._new_term(client).run())
+            await self._systems.adopt()
+            changed = await self._kinds.while_in_force(self._new_term(client).run(), self._systems.changes)
 
     def _webhooks(self, client: Client) -> list[asyncio.Task[None]]:
         """Every replica serves webhooks. A controller outside of its cluster has no Service that could call it."""
@@ -198,13 +204,14 @@ class Process:
     def _new_term(self, client: Client) -> Term:
         assert self._feeds is not None
         assert self._kinds is not None
+        systems = self._systems.in_force if self._systems is not None else frozenset[System]()
         self._term = Term(
             self._config,
             client,
             self._feeds,
             self._counting,
             clock=self._clock,
-            replica=Replica(self._me, self._own, self._raws, self._kinds.kinds, self._kinds.owned),
+            replica=Replica(self._me, self._own, self._raws, self._kinds.kinds, self._kinds.owned, systems),
             may_write=lambda: self._leadership is None or self._leadership.leading,
         )
         return self._term

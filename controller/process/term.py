@@ -10,6 +10,7 @@ from typing import Any, Final
 from controller.config.settings import ControllerConfig
 from controller.core import Core
 from controller.engine.conditions.decisions import Decision, Decisions, Event
+from controller.engine.mirror.specs import System
 from controller.jobframework.deviceplan import DevicePlan
 from controller.jobshell.watched import JobKinds
 from controller.lifecycle.lifecycle import Step
@@ -94,6 +95,7 @@ class _WriteObserver:
 class Replica:
     """``me`` holds the leases, ``namespace`` is the controller's own. ``raws``: Workloads' JSON, for the controllers of
     jobs and pods; None runs the core alone. ``kinds``: of jobs that are queued, ``owned``: what they make between.
+    ``systems``: whose Queues are queues here.
     """
 
     me: str
@@ -101,6 +103,7 @@ class Replica:
     raws: RawWorkloads | None
     kinds: JobKinds = field(default_factory=dict)
     owned: tuple[Resource, ...] = ()
+    systems: frozenset[System] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -172,6 +175,7 @@ class Term:
                 ledger=ledger,
                 known=self._feeds.known,
             )
+            core.decide_for(self._replica.systems)
             self.running = Running(core, writer, events)
             tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]
             tasks += [asyncio.create_task(work, name=name) for name, work in self._controllers(self.running)]

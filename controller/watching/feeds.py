@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled, reader
+from controller.watching.kinds import FOREIGN_QUEUES, IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled, reader
 from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Backoff, Clock, sleep
 from kube.errors import ForbiddenError, KubeError, NotFoundError
@@ -139,7 +139,7 @@ FIRST = 10.0
 _LOOK_S = 0.02
 
 # Workloads last: what they need (queues, flavors, classes) is known by then, so that nothing is tried twice.
-ORDER = tuple(sorted(TYPES, key=lambda resource: resource is WORKLOADS))
+ORDER = tuple(sorted((*TYPES, *FOREIGN_QUEUES), key=lambda resource: resource is WORKLOADS))
 
 
 class Feeds:
@@ -201,6 +201,15 @@ class Feeds:
         self._added[resource] = None
         self._start(resource)
         await self._served.add(resource)
+
+    def want(self, resource: Resource) -> None:
+        """Follow a kind of NEEDED_BY from now on, if it has a reader."""
+        if resource in self._wanted:
+            self._wanted[resource].set()
+
+    def is_served(self, resource: Resource) -> bool:
+        """Whether a kind that may be absent is there, by the last answer."""
+        return resource not in self._served.absent
 
     def drop(self, resource: Resource) -> None:
         """Follow a kind no longer that ``follow`` has added. No listener may ask for its objects any more."""

@@ -9,10 +9,12 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from controller.engine.mirror.specs import System
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework.raw import Json
 from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from controller.objects.decode import GpuNode, decode, read_custom
+from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import (
     AdmissionCheck,
@@ -23,6 +25,7 @@ from controller.objects.queues import (
     Topology,
     WorkloadPriorityClass,
 )
+from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload
 from inventory.api import jobkind
 from inventory.api.gpunode import KIND, PLURAL
@@ -53,7 +56,10 @@ JOBS: Final = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 
 
 class Labelled(Resource, frozen=True):
-    """Those objects of a kind that have a label, followed beside the others. ``word`` goes before them in texts."""
+    """Those objects of a kind that have a label, followed beside the others; without ``selector`` all of the kind.
+
+    ``word`` goes before them in texts.
+    """
 
     selector: str = ""
     word: str = "queued"
@@ -96,6 +102,12 @@ TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
 }
 """Everything the engine decides by. Jobs are read as JSON: see ``controller.jobshell.watched``."""
 
+
+VOLCANO_QUEUES: Final = Labelled("scheduling.volcano.sh", "v1beta1", "queues", "Queue", word="Volcano's")
+KAI_QUEUES: Final = Labelled("scheduling.run.ai", "v2", "queues", "Queue", word="KAI's")
+QUEUES_OF: Final[dict[System, Resource]] = {System.VOLCANO: VOLCANO_QUEUES, System.KAI: KAI_QUEUES}
+FOREIGN_QUEUES: Final[dict[Resource, type[KubernetesObject]]] = {VOLCANO_QUEUES: VolcanoQueue, KAI_QUEUES: KaiQueue}
+"""Followed where Tessera decides for their system: see ``controller.process.foreignsystems``."""
 
 NEEDED_BY: Final = {PODS: TOPOLOGIES}
 """Kinds that are followed only once there is an object of another kind. A cluster has many pods, and they count only

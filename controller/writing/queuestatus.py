@@ -113,11 +113,14 @@ class QueueStatuses:
         for pending in self._engine.state.queues:
             waiting[pending.local_queue] = waiting.get(pending.local_queue, 0) + 1
         locals_of: dict[ClusterQueueName, list[LocalQueue]] = {}
-        cluster = self._engine.state.cluster
+        cluster, mirror = self._engine.state.cluster, self._engine.mirror
         for queue in cluster.local_queues.values():
+            if not queue.metadata.uid and mirror.is_leaf(queue.spec.cluster_queue):
+                continue  # it is there for a mirrored queue, and has no object
             locals_of.setdefault(ClusterQueueName(queue.spec.cluster_queue), []).append(queue)
         for name, state in cluster.queues.items():
-            self._cluster_queue(state, now_s)
+            if not mirror.is_leaf(name):
+                self._cluster_queue(state, now_s)
             self._local_queues(state, locals_of.pop(name, ()), waiting, now_s)
         for orphans in locals_of.values():
             self._local_queues(None, orphans, waiting, now_s)

@@ -101,6 +101,10 @@ GIVEN: dict[str, Any] = {
     "tessera.gpuFailures.budget": 3,
     "tessera.gpuFailures.window": "1m",
     "tessera.gpuFailures.coolDown": "1m",
+    "tessera.volcano.enabled": True,
+    "tessera.volcano.leases[]": ["site/scheduler"],
+    "tessera.kai.enabled": False,
+    "tessera.kai.leases[]": ["site/scheduler"],
     "tessera.batchEvents": "1ms",
     "tessera.holdEvictions": "1s",
 }

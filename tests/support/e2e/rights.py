@@ -15,7 +15,7 @@ from tests.support.e2e.queuelab import NAMESPACE
 Json = dict[str, Any]
 
 ACCOUNTS: Final = ("t-tessera-controller", "t-tessera-agent")
-TEMPLATES: Final = ("rbac", "controller-rbac", "controller-rbac-kinds", "webhook")
+TEMPLATES: Final = ("rbac", "controller-rbac", "controller-rbac-kinds", "controller-rbac-foreign", "webhook")
 _USER: Final = f"system:serviceaccount:{NAMESPACE}:"
 _POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",

@@ -1,0 +1,123 @@
+"""Which of Volcano and KAI Tessera decides for: those that are switched on, whose Queues the API server has.
+
+Two must never decide about one queue. So with ``auto`` a system is left alone while one of its own leases is held; a
+lease that cannot be read counts as held. What holds is looked up before each term and every few seconds in it: a change
+ends the term, as a change of kinds of jobs does.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from controller.config.settings import ControllerConfig
+from controller.engine.mirror.specs import System
+from controller.watching.feeds import Feeds
+from controller.watching.kinds import FOREIGN_QUEUES, PODS, QUEUES_OF, reader
+from kube.client import Client
+from kube.clock import Clock, sleep
+from kube.election.candidate import LeaseSpec
+from kube.errors import ForbiddenError, KubeError, NotFoundError
+from kube.resources import LEASES
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 10.0
+"""Between two looks."""
+_LEASE_S: Final = 15
+"""How long a lease lasts that does not say so: what client-go's have by default."""
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    spec: LeaseSpec = LeaseSpec()
+
+
+def is_held(lease: LeaseSpec, now_s: float) -> bool:
+    """Whether its holder has renewed it within its duration. A time that cannot be read counts as just now."""
+    if not lease.holder_identity or not lease.renew_time:
+        return False
+    try:
+        renewed_s = datetime.fromisoformat(lease.renew_time).timestamp()
+    except ValueError:
+        return True
+    return now_s - renewed_s < (lease.lease_duration_seconds or _LEASE_S)
+
+
+class ForeignSystems:
+    """``adopt`` before each term; what ``changes`` gives returns in it when other systems are to be decided for.
+
+    ``in_force`` changes in ``adopt`` alone. Queues are followed from the first look at which their system is on, until
+    ``adopt`` finds it off.
+    """
+
+    def __init__(self, config: ControllerConfig, client: Client, feeds: Feeds, clock: Clock) -> None:
+        self._switched = {system: each for system, each in config.foreign.items() if each.enabled is not False}
+        self._client = client
+        self._feeds = feeds
+        self._clock = clock
+        self._unreadable: set[str] = set()
+        self.in_force: frozenset[System] = frozenset()
+
+    async def adopt(self) -> None:
+        found = await self._look()
+        for system in self._switched.keys() - found:
+            if QUEUES_OF[system] in self._feeds:
+                self._feeds.drop(QUEUES_OF[system])
+        if found:
+            self._feeds.want(PODS)  # mirrored queues place pods on nodes, where those of others take room
+            await self._feeds.synced()
+        if found != self.in_force:
+            log.info("queues of other systems: %s", ", ".join(sorted(found)) or "none")
+        self.in_force = found
+
+    @property
+    def changes(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """What returns when others are to be in force; None where none ever is."""
+        return self._change if self._switched else None
+
+    async def _change(self) -> None:
+        await sleep(self._clock, LOOK_S)
+        while await self._look() == self.in_force:
+            await sleep(self._clock, LOOK_S)
+
+    async def _look(self) -> frozenset[System]:
+        """Which are on now. As before, where the API server does not say."""
+        try:
+            served = await self._served_versions() if self._switched else frozenset()
+            return frozenset([system for system in self._switched if await self._is_on(system, served)])
+        except KubeError as error:
+            log.warning("it is not known which queues of other systems are there, trying on: %s", error)
+            return self.in_force
+
+    async def _served_versions(self) -> frozenset[str] | None:
+        """None where discovery is closed to this account."""
+        try:
+            return await self._client.group_versions()
+        except ForbiddenError:
+            return None
+
+    async def _is_on(self, system: System, served: frozenset[str] | None) -> bool:
+        queues, switch = QUEUES_OF[system], self._switched[system]
+        if served is not None and queues.api_version not in served:
+            return False
+        if switch.enabled is None:
+            for lease in switch.leases:
+                if await self._is_held(lease):
+                    return False
+        await self._feeds.follow(queues, reader(FOREIGN_QUEUES[queues]))
+        return self._feeds.is_served(queues)
+
+    async def _is_held(self, lease: str) -> bool:
+        namespace, _, name = lease.partition("/")
+        try:
+            found = await self._client.get(LEASES, name, _Lease, namespace=namespace)
+        except NotFoundError:
+            return False
+        except ForbiddenError as error:
+            if lease not in self._unreadable:
+                log.warning("lease %s counts as held: it cannot be read: %s", lease, error)
+                self._unreadable.add(lease)
+            return True
+        return is_held(found.spec, self._clock.wall())

@@ -104,7 +104,7 @@ async def _measure(by: str, name: str, load: Shape, options: argparse.Namespace)
     ):
         apply_crds(cluster, CRDS)
         apply_crds(cluster, *(options.crds / file for file in KIND_CRDS))
-        apply_all(cluster, [*setting(load), *priorities()])
+        apply_all(cluster, [*setting(load, memory=True), *priorities()])
         servers = [psutil.Process(cluster.state.processes[program].pid) for program in ("apiserver", "etcd")]
         command = [*COMMANDS[by], "--kubeconfig", str(cluster.kubeconfig)]
         with started(name, command, cluster.log(f"controller-{name}")) as controller:

@@ -100,10 +100,11 @@ def nodes() -> Iterator[dict[str, Any]]:
         yield {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
 
 
-def setting(load: Shape) -> Iterator[dict[str, Any]]:
+def setting(load: Shape, *, memory: bool = False) -> Iterator[dict[str, Any]]:
     """What must be there before the first workload: the flavor, then for each queue a namespace with a LocalQueue.
 
-    A queue's namespace, LocalQueue and ClusterQueue share its name.
+    A queue's namespace, LocalQueue and ClusterQueue share its name. ``memory``: quota on it too, more than is asked
+    for, because controllers of jobs add containers that want some.
     """
     flavor: dict[str, Any] = {"apiVersion": API, "kind": "ResourceFlavor", "metadata": {"name": FLAVOR}}
     if load.topology:
@@ -113,7 +114,9 @@ def setting(load: Shape) -> Iterator[dict[str, Any]]:
     yield flavor
     for name in load.queues:
         quota = {"name": "cpu", "nominalQuota": str(NOMINAL_CPUS), "borrowingLimit": str(BORROWING_CPUS)}
-        group = {"coveredResources": ["cpu"], "flavors": [{"name": FLAVOR, "resources": [quota]}]}
+        quotas = [quota, {"name": "memory", "nominalQuota": "1Pi"}] if memory else [quota]
+        covered = [each["name"] for each in quotas]
+        group = {"coveredResources": covered, "flavors": [{"name": FLAVOR, "resources": quotas}]}
         spec = {
             "cohortName": f"cohort-{name.split('-')[1]}",
             "namespaceSelector": {},

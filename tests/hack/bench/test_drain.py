@@ -55,6 +55,16 @@ def test_each_queue_has_its_namespace_and_local_queue() -> None:
     }
 
 
+@pytest.mark.parametrize(("memory", "covered"), [(False, ["cpu"]), (True, ["cpu", "memory"])])
+def test_jobs_find_quota_on_the_memory_that_their_controllers_containers_ask_for(
+    memory: bool, covered: list[str]
+) -> None:
+    made = [each["spec"] for each in setting(shape(0.2), memory=memory) if each["kind"] == "ClusterQueue"]
+    (group,) = made[0]["resourceGroups"]
+    assert group["coveredResources"] == covered
+    assert [each["name"] for each in group["flavors"][0]["resources"]] == covered
+
+
 def test_with_a_topology_the_same_cpus_are_asked_for_by_more_pods_in_three_ways() -> None:
     plain, placed = shape(0.2), shape(0.2, topology=True)
     assert placed.floor_s == plain.floor_s

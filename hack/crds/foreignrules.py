@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
+from controller.foreignrules.queues import QUEUE
 from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.ruled import ForeignKind
 from controller.foreignrules.schedulers import SCHEDULERS
@@ -16,9 +17,11 @@ TEMPLATE: Final = Path(__file__).parents[2] / "charts" / "tessera" / "templates"
 def rendered() -> str:
     """The named template ``tessera.foreignRules``: a YAML object.
 
-    ``kinds`` with their sentences, ``refused`` with theirs, and the names of ``schedulers`` by the system.
+    ``kinds`` with their sentences, ``refused`` with theirs; by the system the names of ``schedulers``, and in
+    ``queues`` the queue that an object is for.
     """
-    body = f"schedulers: {flow(SCHEDULERS)}\nkinds:\n" + "".join(f"- {flow(_row(kind))}\n" for kind in FOREIGN_KINDS)
+    body = f"schedulers: {flow(SCHEDULERS)}\nqueues: {flow(QUEUE)}\nkinds:\n"
+    body += "".join(f"- {flow(_row(kind))}\n" for kind in FOREIGN_KINDS)
     refused = [
         {"system": each.system, "group": each.group, "plural": each.plural, "says": each.sentence} for each in REFUSED
     ]

@@ -24,3 +24,20 @@ scheduler of theirs holds its lease, as the cluster has it when the chart is ins
 {{- include "tessera.managedNamespaces" .root -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* "true" where the queues of Volcano or KAI are queues here, by what the API server serves when the chart is installed;
+likewise. */ -}}
+{{- define "tessera.queuesOf" -}}
+{{- $values := index .root.Values.controller .system -}}
+{{- $kind := printf "%s/Queue" (get (dict "volcano" "scheduling.volcano.sh/v1beta1" "kai" "scheduling.run.ai/v2") .system) -}}
+{{- $there := or (eq (toString $values.enabled) "true") (.root.Capabilities.APIVersions.Has $kind) -}}
+{{- and $there (eq (include "tessera.decidesFor" .) "true") -}}
+{{- end -}}
+
+{{- /* CEL: the queue of theirs that the object is for, empty for none; likewise. */ -}}
+{{- define "tessera.foreignQueue" -}}
+{{- $rules := include "tessera.foreignRules" .root | fromYaml -}}
+{{- $values := index .root.Values.controller .system -}}
+{{- $names := default (list (get $rules.schedulers .system)) $values.schedulerNames | toJson | replace "\"" "'" -}}
+{{- get $rules.queues .system | replace "SCHEDULERS" $names -}}
+{{- end -}}

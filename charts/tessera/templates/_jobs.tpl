@@ -65,6 +65,9 @@ object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('')
 {{- if .Values.controller.pods.enabled }}
 - pod
 {{- end }}
+{{- if eq (toString .Values.controller.volcano.enabled) "true" }}
+- batch.volcano.sh/job
+{{- end }}
 {{- end -}}
 
 {{- /* The rows of the table that are queued: those that the configuration itself lists, else all, less those that it

@@ -24,14 +24,16 @@ pytestmark = pytest.mark.e2e
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 POLICIES = ("layout-policy", "foreign-rules-policy", "foreign-defaults-policy")
+QUEUES = ("foreign-queue-policy", "job-suspend-policy", "pod-gate-policy")
+"""The first is there only where their queues are queues here."""
 VOLCANO, KAI = "scheduling.volcano.sh/v1beta1", "scheduling.run.ai/v2"
 DEFAULT = "default-scheduler"
 LAST_IN_EFFECT = (VOLCANO, "Queue", {"parent": "one"})
 
 
-def rendered(*values: str) -> str:
+def rendered(*values: str, also: tuple[str, ...] = ()) -> str:
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
-    command += [word for name in POLICIES for word in ("-s", f"templates/{name}.yaml")]
+    command += [word for name in (*POLICIES, *also) for word in ("-s", f"templates/{name}.yaml")]
     command += [word for value in values for word in ("--set", value)]
     command += ["--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -44,10 +46,13 @@ def cluster() -> Iterator[Cluster]:
         cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds/gpulayouts.tessera.dev.yaml"))
         for system in ("volcano", "kai"):
             cluster.kubectl("apply", "--server-side", "-f", str(folder() / system))
-        cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered())
+        served = ("controller.volcano.enabled=true", "controller.kai.enabled=true")
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered(*served, also=QUEUES))
         until(lambda: refusal(cluster, []) != "", "the policy in effect")
         until(lambda: "found the queue itself" in told(cluster, *LAST_IN_EFFECT), "all policies in effect")
         until(lambda: created(cluster, pod("volcano"))["spec"]["schedulerName"] == DEFAULT, "pods of the default one")
+        until(lambda: queue(created(cluster, pod("kai-scheduler"))) == "default-queue", "pods of KAI's queue")
+        until(lambda: queue(created(cluster, batch_job("volcano"))) == "default", "jobs of Volcano's queue")
         yield cluster
 
 
@@ -177,6 +182,35 @@ def test_a_job_with_as_many_tasks_as_can_be_is_within_the_budget(cluster: Cluste
     created(cluster, job([{"name": "t0", "policies": policies}, *many], policies=policies))
 
 
+def queue(given: dict[str, Any]) -> str:
+    return str(given["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name", ""))
+
+
+def batch_job(scheduler: str = DEFAULT, **meta: Any) -> dict[str, Any]:
+    template = {"spec": {**pod(scheduler)["spec"], "restartPolicy": "Never"}}
+    made = foreign("batch/v1", "Job", {"template": template})
+    return {**made, "metadata": {**made["metadata"], **meta}}
+
+
+def test_what_is_for_a_queue_of_theirs_is_queued_by_the_label_of_all_others(cluster: Cluster) -> None:
+    kai, volcano = "kai.scheduler/queue", "scheduling.volcano.sh/queue-name"
+    marked = [
+        (batch_job(labels={kai: "a"}), "a"),
+        (batch_job(annotations={volcano: "b"}), "b"),
+        (batch_job("volcano"), "default"),
+        (batch_job("volcano", labels={"kueue.x-k8s.io/queue-name": "c"}), "c"),
+        (batch_job(), ""),
+    ]
+    for given, name in marked:
+        found = created(cluster, given)
+        assert (queue(found), found["spec"].get("suspend", False)) == (name, name != "")
+    for scheduler, name in (("volcano", "default"), ("kai-scheduler", "default-queue"), ("mine", "")):
+        found = created(cluster, pod(scheduler))
+        gates = [each["name"] for each in found["spec"].get("schedulingGates", [])]
+        assert (queue(found), gates) == (name, ["kueue.x-k8s.io/admission"] if name else [])
+        assert found["metadata"].get("finalizers", []) == (["kueue.x-k8s.io/managed"] if name else [])
+
+
 def test_a_job_of_volcano_keeps_its_tasks_and_a_queue_its_name(cluster: Cluster) -> None:
     made = job([{"name": "a"}], queue="default")
     cluster.kubectl("create", "-f", "-", input=json.dumps(made))
@@ -186,6 +220,21 @@ def test_a_job_of_volcano_keeps_its_tasks_and_a_queue_its_name(cluster: Cluster)
     cluster.kubectl("create", "-f", "-", input=json.dumps(foreign(VOLCANO, "Queue", {}, "default")))
     with pytest.raises(ClusterError, match="expected a queue other than default and root"):
         cluster.kubectl("delete", "queues.scheduling.volcano.sh", "default")
+
+
+def test_volcano_jobs_are_run_where_the_system_is_switched_on_by_hand() -> None:
+    """With the rights for that, which no other site gives."""
+
+    def kinds(*values: str) -> list[str]:
+        text = rendered(*values, also=("controller", "controller-rbac-kinds"))
+        found = (
+            yaml.safe_load(one["data"]["controller.yaml"]) for one in yaml.safe_load_all(text) if one and "data" in one
+        )
+        return [name for config in found for name in config["integrations"]["frameworks"]]
+
+    switched = "controller.volcano.enabled=true"
+    assert set(kinds(switched)) - set(kinds()) == {"batch.volcano.sh/job"}
+    assert "t-tessera-controller-volcano-jobs" in rendered(switched, also=("controller-rbac-volcano",))
 
 
 def test_a_site_that_keeps_a_scheduler_keeps_its_pods_and_one_that_has_its_deciders_all_else() -> None:

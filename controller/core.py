@@ -69,7 +69,7 @@ _PAUSE_S: Final = 0.001
 _LONGEST_S: Final = 30.0
 _DECIDING: Final = TYPES | FOREIGN_QUEUES
 """What the engine decides by, and the type that it is read as."""
-_QUEUE_KINDS: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)
+_QUEUE_KINDS: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS, *FOREIGN_QUEUES)
 
 
 class CoreObserver(Protocol):

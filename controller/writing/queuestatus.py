@@ -10,16 +10,20 @@ from typing import Any, Final
 
 from controller.engine.conditions.status import moment
 from controller.engine.engine import Engine
+from controller.engine.mirror.specs import QueueOwner
 from controller.engine.model.resources import ClusterQueueName, CohortName, LocalQueueKey
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.queueusage import shown, sums
 from controller.engine.quota.shares import share
 from controller.engine.quota.usagehistory import UsageRecord
 from controller.engine.state.activity import local_queue_problem
+from controller.objects.kai import KaiQueue
 from controller.objects.meta import Condition, KubernetesObject, to_json, with_condition
 from controller.objects.quantity import NANO, Quantity
 from controller.objects.queues import ClusterQueue, Cohort, LocalQueue
+from controller.objects.volcanoqueue import VolcanoQueue
 from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES
+from controller.writing import foreignstatus
 from controller.writing.mergepatch import Json
 from controller.writing.pace import Allowance, Pace
 from controller.writing.workloadwrites import status_write
@@ -54,6 +58,8 @@ class QueueStatuses:
         self._put = put
         self._backlog = backlog
         self._cohorts: dict[CohortName, Cohort] = {}
+        self._foreign: dict[_Key, QueueOwner] = {}
+        """Volcano's and KAI's Queues."""
         self._written: dict[_Key, Json] = {}
         self._samples: dict[LocalQueueKey, UsageRecord] = {}
         self._changes = -1
@@ -79,11 +85,14 @@ class QueueStatuses:
             self._cohorts[CohortName(given.metadata.name)] = given
         status = getattr(given, "status", None)
         key = (resource, given.metadata.namespace, given.metadata.name)
+        if isinstance(given, VolcanoQueue | KaiQueue):
+            self._foreign[key] = given
         if status is not None and key not in self._unsent:
             self._written[key] = to_json(status)
 
     def gone(self, resource: Resource, namespace: str, name: str) -> None:
         self._dirty = True
+        self._foreign.pop((resource, namespace, name), None)
         self._written.pop((resource, namespace, name), None)
         self._unsent.pop((resource, namespace, name), None)
         if resource is COHORTS:
@@ -125,6 +134,10 @@ class QueueStatuses:
         for orphans in locals_of.values():
             self._local_queues(None, orphans, waiting, now_s)
         self._cohort_shares()
+        if self._foreign:
+            known = foreignstatus.loads(self._engine)
+            for (resource, _, _), owner in self._foreign.items():
+                self._send(resource, owner, foreignstatus.status(self._engine, owner, known))
 
     def _cluster_queue(self, state: QueueState, now_s: float) -> None:
         queue: ClusterQueue = state.object

@@ -2,22 +2,34 @@
 
 from typing import Final
 
-from hack.migration.rows import SIMULATED, Rows, below, not_yet, unrelated
+from hack.migration.rows import Rows, below, not_yet, served, unrelated
 
 _AMOUNTS: Final = " ".join(
     f"resources.{resource}.{amount}"
     for resource in ("gpu", "cpu", "memory")
     for amount in ("quota", "overQuotaWeight", "limit")
 )
+_STATUS: Final = "controller/writing/foreignstatus.py"
 _QUEUE: Final[Rows] = {
     **below(
         "spec",
         {
-            **not_yet(f"parentQueue priority preemptMinRuntime reclaimMinRuntime {_AMOUNTS}", SIMULATED),
+            **served(
+                "the queue of its name, and by what it gets",
+                "controller/engine/mirror/specs.py",
+                f"parentQueue priority preemptMinRuntime reclaimMinRuntime {_AMOUNTS}",
+            ),
             **unrelated("for users", "displayName"),
         },
     ),
-    **below("status", not_yet("allocated allocatedNonPreemptible requested childQueues conditions")),
+    **below(
+        "status",
+        {
+            **served("written, for workloads", _STATUS, "allocated requested"),
+            **served("written", _STATUS, "childQueues conditions"),
+            **not_yet("allocatedNonPreemptible"),
+        },
+    ),
 }
 _LEVELS: Final = (
     "topologyConstraint.topology topologyConstraint.requiredTopologyLevel topologyConstraint.preferredTopologyLevel"

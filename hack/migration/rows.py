@@ -49,9 +49,6 @@ def not_yet(paths: str, instead: str = "") -> Rows:
     return {path: NotYet(instead=instead) for path in paths.split()}
 
 
-SIMULATED = "`tessera simulate` reads it, the controller does not"
-
-
 def below(prefix: str, rows: Rows) -> Rows:
     return {f"{prefix}.{path}": row for path, row in rows.items()}
 

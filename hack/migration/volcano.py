@@ -3,7 +3,7 @@
 from typing import Final
 
 from controller.foreignrules.refusedkinds import REFUSED
-from hack.migration.rows import SIMULATED, Refused, Rows, below, not_yet, served, unrelated
+from hack.migration.rows import Refused, Rows, below, not_yet, served, unrelated
 
 _RULES: Final = "controller/foreignrules/"
 _JOB_RULES: Final = f"{_RULES}volcanojob.py"
@@ -82,12 +82,15 @@ _NODE_GROUPS: Final = " ".join(
     for which in ("nodeGroupAffinity", "nodeGroupAntiAffinity")
     for when in ("required", "preferred")
 )
+_STATUS: Final = "controller/writing/foreignstatus.py"
 _QUEUE: Final[Rows] = {
     **below(
         "spec",
         {
-            **not_yet(
-                "weight capability deserved guarantee.resource reclaimable parent priority dequeueStrategy", SIMULATED
+            **served(
+                "the queue of its name, and by what it gets",
+                "controller/engine/mirror/specs.py",
+                "weight capability deserved guarantee.resource reclaimable parent priority dequeueStrategy",
             ),
             **not_yet(_NODE_GROUPS, "write ResourceFlavors with `nodeLabels`"),
             **unrelated(
@@ -100,8 +103,9 @@ _QUEUE: Final[Rows] = {
     **below(
         "status",
         {
-            **not_yet("state", SIMULATED),
-            **not_yet("allocated pending inqueue running unknown completed"),
+            **served("read and written", _STATUS, "state"),
+            **served("written, for workloads", _STATUS, "allocated pending running"),
+            **not_yet("inqueue unknown completed"),
             **unrelated("nodes are locked for no queue", "reservation.nodes reservation.resource"),
         },
     ),

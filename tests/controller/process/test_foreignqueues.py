@@ -16,7 +16,7 @@ from controller.watching.feeds import Feeds
 from controller.watching.kinds import CLUSTER_QUEUES, JOBS, KAI_QUEUES, NAMESPACES, NODES, VOLCANO_QUEUES
 from kube.client import Client
 from kube.election.candidate import LeaseSpec
-from kube.resources import LEASES
+from kube.resources import LEASES, Resource
 from kube.testing import FakeApiServer, VirtualClock, eventually
 from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
 
@@ -45,8 +45,14 @@ async def test_jobs_start_in_queues_of_volcano_and_kai() -> None:
         for resource in (VOLCANO_QUEUES, KAI_QUEUES):
             scene.server.install(resource)
         scene.server.create(NAMESPACES, "team", {"metadata": {"labels": {"kubernetes.io/metadata.name": "team"}}})
-        node(scene, "n1", 4)
+        node(scene, "n1", 8)
         scene.server.create(VOLCANO_QUEUES, "research", {"spec": {"weight": 1, "capability": {"cpu": "2"}}})
+
+        scene.server.create(KAI_QUEUES, "team", {"spec": {}})
+        scene.server.create(KAI_QUEUES, "leaf", {"spec": {"parentQueue": "team"}})
+
+        def status(resource: Resource, name: str) -> dict[str, Any]:
+            return dict(scene.server.get(resource, name).get("status", {}))
 
         def runs(name: str) -> bool:
             return scene.server.get(JOBS, name, namespace="team")["spec"]["suspend"] is False
@@ -59,6 +65,8 @@ async def test_jobs_start_in_queues_of_volcano_and_kai() -> None:
             job(scene, "e", "default", 1)
             await eventually(lambda: runs("e"))
             assert not runs("d"), "its queue may have two cpus, and another job has one"
+            await eventually(lambda: status(VOLCANO_QUEUES, "research").get("state") == "Open")
+            await eventually(lambda: status(KAI_QUEUES, "team").get("childQueues") == ["leaf"])
         assert not [*scene.server.written("clusterqueues"), *scene.server.written("localqueues")]
         assert not scene.server.list_all(CLUSTER_QUEUES)
 

@@ -1,0 +1,116 @@
+"""The status of Volcano's and KAI's Queues, as ``kubectl get`` shows it where their own controllers run. Pure.
+
+Of a Queue with others below it the sums of theirs. Keys that are not here stay as they are.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from controller.engine.engine import Engine
+from controller.engine.mirror.specs import MirroredName, QueueOwner, QueueSpec, System, system_of
+from controller.engine.model.resources import Amount, ClusterQueueName, ResourceName
+from controller.engine.quota.queueusage import quantity_of, sums
+from controller.objects.kai import KaiQueue
+from controller.objects.meta import to_json
+from controller.objects.quantity import Quantity
+from controller.objects.volcanoqueue import VolcanoQueue
+
+_REFUSED = "Refused"
+"""Type of the condition of a KAI Queue that does not stand."""
+
+
+class Load(msgspec.Struct):
+    """What a Queue and those below it have. ``allocated`` of workloads with quota, ``requested`` of all."""
+
+    allocated: Counter[ResourceName] = msgspec.field(default_factory=Counter)
+    requested: Counter[ResourceName] = msgspec.field(default_factory=Counter)
+    running: int = 0
+    pending: int = 0
+
+
+Loads = Mapping[tuple[System, MirroredName], Load]
+
+
+def loads(engine: Engine) -> Loads:
+    """Of all Queues that stand."""
+    forest, cluster = engine.mirror.queues, engine.state.cluster
+    found = {(spec.system, name): Load() for name, spec in forest.queues.items()}
+
+    def above(spec: QueueSpec) -> Iterable[Load]:
+        return (found[each.system, each.name] for each in forest.path(spec.name))
+
+    for spec in forest.leaves():
+        state = cluster.queues.get(ClusterQueueName(spec.name))
+        holders = tuple(state.holders.values()) if state is not None else ()
+        reserved = Counter[ResourceName]()
+        for cell, amount in sums(holders)[0].items():
+            reserved[cell.resource] += amount
+        for load in above(spec):
+            load.allocated.update(reserved)
+            load.requested.update(reserved)
+            load.running += len(holders)
+    for pending in engine.state.queues:
+        queue = cluster.local_queues.get(pending.local_queue)
+        if queue is None or not engine.mirror.is_leaf(queue.spec.cluster_queue):
+            continue
+        for load in above(forest.queues[MirroredName(queue.spec.cluster_queue)]):
+            load.requested.update(pending.info.usage().unassigned)
+            load.pending += 1
+    return found
+
+
+def status(engine: Engine, given: QueueOwner, known: Loads) -> dict[str, Any]:
+    """The keys that are ours. ``known``: the loads of all Queues."""
+    name = MirroredName(given.metadata.name)
+    load = known.get((system_of(type(given)), name), Load())
+    problem = engine.mirror.problem(type(given), name)
+    if isinstance(given, VolcanoQueue):
+        return _of_volcano(given, load, refused=bool(problem))
+    children = [spec.name for spec in engine.mirror.queues.queues.values() if (spec.system, spec.parent) == _kai(name)]
+    return _of_kai(given, load, children, problem)
+
+
+def _kai(name: MirroredName) -> tuple[System, MirroredName]:
+    return System.KAI, name
+
+
+def _of_volcano(given: VolcanoQueue, load: Load, *, refused: bool) -> dict[str, Any]:
+    """A queue that somebody closes is closed when nothing of it runs any more."""
+    state = given.status.state
+    if state == "Closing" and not load.running:
+        state = "Closed"
+    elif state not in ("Closed", "Closing"):
+        state = "Unknown" if refused else "Open"
+    return {
+        "state": state,
+        "allocated": _shown(load.allocated, given.status.allocated),
+        "running": load.running,
+        "pending": load.pending,
+    }
+
+
+def _of_kai(given: KaiQueue, load: Load, children: list[MirroredName], problem: str) -> dict[str, Any]:
+    found = {
+        "childQueues": sorted(children),
+        "allocated": _shown(load.allocated, given.status.allocated),
+        "requested": _shown(load.requested, given.status.requested),
+    }
+    conditions = given.status.conditions
+    before = next((each for each in conditions if each.type == _REFUSED), None)
+    if problem and (before is None or before.message != problem):
+        why = {"type": _REFUSED, "status": "True", "reason": "NotMirrored", "message": problem}
+        others = to_json(tuple(each for each in conditions if each.type != _REFUSED))
+        return {**found, "conditions": [*others, why]}
+    if not problem and before is not None:
+        return {**found, "conditions": to_json(tuple(each for each in conditions if each.type != _REFUSED))}
+    return found
+
+
+def _shown(amounts: Mapping[ResourceName, Amount], before: Mapping[str, Quantity]) -> dict[str, Any]:
+    """What stood there and is no more is 0: a patch takes no key away by leaving it out."""
+    whole = {**{ResourceName(name): 0 for name in before}, **amounts}
+    shown: dict[str, Any] = to_json({name: quantity_of(name, amount) for name, amount in sorted(whole.items())})
+    return shown

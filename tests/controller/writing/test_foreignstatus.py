@@ -1,0 +1,76 @@
+"""What ``kubectl get`` shows of Volcano's and KAI's Queues."""
+
+from typing import Any
+
+import pytest
+
+from controller.objects.decode import decode
+from controller.objects.kai import KaiQueue
+from controller.writing.foreignstatus import loads, status
+from tests.support.engine.foreignqueues import GPU, asks, kai_queue, volcano_queue, world
+from tests.support.engine.world import World
+
+
+def shown(lab: World, given: Any) -> dict[str, Any]:
+    return status(lab.engine, given, loads(lab.engine))
+
+
+def gpus(amounts: dict[str, str]) -> str:
+    return amounts[GPU]
+
+
+def test_a_queue_has_the_sums_of_those_below_it() -> None:
+    dept, one, two = kai_queue("dept"), kai_queue("one", "dept"), kai_queue("two", "dept", limit=2)
+    lab = world(dept, one, two)
+    for queue, number in (("one", 3), ("two", 4)):
+        for at in range(number):
+            lab.put(asks(f"{queue}{at}", queue, created_s=at))
+    lab.settle()
+    assert (gpus(shown(lab, one)["allocated"]), gpus(shown(lab, one)["requested"])) == ("3", "3")
+    assert (gpus(shown(lab, two)["allocated"]), gpus(shown(lab, two)["requested"])) == ("2", "4")
+    assert (gpus(shown(lab, dept)["allocated"]), gpus(shown(lab, dept)["requested"])) == ("5", "7")
+    assert (shown(lab, dept)["childQueues"], shown(lab, one)["childQueues"]) == (["one", "two"], [])
+
+
+def test_what_is_held_no_more_is_shown_as_none() -> None:
+    queue = kai_queue("q")
+    body = {"metadata": {"name": "q"}, "spec": {}, "status": {"allocated": {GPU: "2"}}}
+    assert shown(world(queue), decode(body, KaiQueue))["allocated"] == {GPU: "0"}
+
+
+def test_a_queue_that_cannot_be_used_says_why_until_it_can() -> None:
+    lost = kai_queue("lost", "nowhere")
+    (refused,) = shown(world(lost), lost)["conditions"]
+    assert (refused["type"], refused["status"]) == ("Refused", "True")
+    assert refused["message"] == "spec.parentQueue: expected a Queue that is there, found 'nowhere'"
+    body = {"metadata": {"name": "lost"}, "status": {"conditions": [refused, {"type": "Own", "status": "True"}]}}
+    known = decode({**body, "spec": {"parentQueue": "nowhere"}}, KaiQueue)
+    assert "conditions" not in shown(world(known), known), "it says so already"
+    mended = decode({**body, "spec": {}}, KaiQueue)
+    assert [each["type"] for each in shown(world(mended), mended)["conditions"]] == ["Own"]
+
+
+@pytest.mark.parametrize(
+    ("state", "jobs", "after"),
+    [
+        ("", 0, "Open"),
+        ("Unknown", 0, "Open"),
+        ("Closed", 0, "Closed"),
+        ("Closing", 0, "Closed"),
+        ("Closing", 1, "Closing"),
+    ],
+)
+def test_volcanos_queue_is_open_unless_somebody_closes_it(state: str, jobs: int, after: str) -> None:
+    lab = world(volcano_queue("q"))
+    for at in range(jobs):
+        lab.put(asks(f"j{at}", "q"))
+    lab.settle()
+    given = volcano_queue("q", state=state)
+    lab.put(given)
+    found = shown(lab, given)
+    assert (found["state"], found["running"], found["pending"]) == (after, jobs, 0)
+
+
+def test_volcanos_queue_that_cannot_be_used_is_of_unknown_state() -> None:
+    lost = volcano_queue("q", parent="nowhere")
+    assert shown(world(lost), lost)["state"] == "Unknown"

@@ -311,6 +311,7 @@ _WHY = {
     PreemptionReason.IN_COHORT_RECLAMATION: "of ClusterQueue {queue}, which reclaims quota that it lent",
     PreemptionReason.IN_COHORT_FAIR_SHARING: "of ClusterQueue {queue}, which has the lower share of the cohort",
     PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "of ClusterQueue {queue}, which borrows for it ({rank})",
+    PreemptionReason.CONSOLIDATION: "of ClusterQueue {queue}, which fits once this one has moved; it has another place",
 }
 
 _TAKES = "of Queue {queue}, which takes what is its part"

@@ -37,6 +37,8 @@ class PreemptionReason(StrEnum):
     IN_COHORT_RECLAMATION = "InCohortReclamation"
     IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
     IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+    CONSOLIDATION = "Consolidation"
+    """It moves: another place was found for it in the same decision. Tessera's own."""
 
 
 class Target(NamedTuple):

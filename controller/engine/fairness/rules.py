@@ -1,4 +1,4 @@
-"""Three rules of fairness in one form: KAI's, and Volcano's proportion and capacity plugins'.
+"""The rules of Volcano's proportion and capacity plugins in one form, and what a job of KAI's Queues is told.
 
 ``Rules.settle`` says once in a session what each Queue may have; the others answer for one job. All are asked with a
 tree that counts what has been decided in the session so far.
@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from controller.engine.fairness.tree import FairTree
-from controller.engine.mirror.specs import System
 from controller.engine.model.resources import ResourceName
-from controller.engine.proportion import limits, order, reclaim, volcano
+from controller.engine.proportion import limits, volcano
 from controller.engine.proportion.division import Claimant, QueueName, divide
 from controller.engine.proportion.queues import Amounts, added, subtracted
 from controller.engine.proportion.reclaim import Victims
@@ -40,12 +39,12 @@ class Rules(Protocol):
 
 def rules_for(tree: FairTree) -> Rules:
     """Volcano's capacity plugin for a tree in which any Queue says what it deserves, else its proportion plugin."""
-    if tree.system is System.KAI:
-        return Kai()
     return Capacity() if any(spec.quota for spec in tree.specs.values()) else Proportion()
 
 
 class Kai:
+    """The shares that a turn of gangs divides, and the bound that keeps a job out, in words."""
+
     def settle(self, tree: FairTree) -> None:
         shares: dict[QueueName, dict[ResourceName, float]] = {name: {} for name in tree.specs}
         for parent, siblings in tree.downwards():
@@ -55,18 +54,6 @@ class Kai:
                 for name, share in divide(total, claimants).shares.items():
                     shares[name][resource] = share
         tree.settle(shares, {QueueName(spec.name): spec.limit for spec in tree.specs.values()})
-
-    def key(self, tree: FairTree, name: QueueName, next_job: Amounts = _NONE, victims: Amounts = _NONE) -> Key:
-        spec = tree.specs[name]
-        return order.order_key(
-            tree.queues[name],
-            tree.total,
-            next_job=next_job,
-            victims=victims,
-            priority=spec.priority,
-            created=spec.created_s,
-            uid=spec.uid or spec.name,
-        )
 
     def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
         found = limits.over(tree.path(leaf), need, preemptible=preemptible)
@@ -78,12 +65,6 @@ class Kai:
         resource = next(each for each in sorted(need) if has.get(each, 0.0) + need[each] > bound.get(each, 0.0))
         what = "limit" if over_limit else "quota, which is all that non-preemptible jobs may have,"
         return _said(reason.value, queue.name, f"{what} of", resource, bound.get(resource, 0.0), has, need)
-
-    def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> bool:
-        return reclaim.may_reclaim(tree.queues[leaf], need, preemptible=preemptible)
-
-    def allows(self, tree: FairTree, leaf: QueueName, need: Amounts, victims: Victims, *, preemptible: bool) -> bool:
-        return reclaim.is_reclaimable(tree.queues, leaf, need, victims, preemptible=preemptible)
 
 
 def _claimant(tree: FairTree, name: QueueName, resource: ResourceName) -> Claimant:

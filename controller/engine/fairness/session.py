@@ -1,4 +1,4 @@
-"""One session: all jobs that wait in a tree are decided, by the actions of KAI's cycle in its order.
+"""One session of a tree of Volcano's Queues: all jobs that wait in it are decided.
 
     allocate   each job in its turn takes what is free, or what those who are leaving will free
     reclaim    a job whose Queue is below its share takes from Queues that are above theirs
@@ -84,13 +84,12 @@ class Session:
     """``run`` decides on every job that it was given, in the order of the decisions; nothing stays charged."""
 
     def __init__(
-        self, cluster: Cluster, assigner: FlavorAssigner, tree: FairTree, refusal: Refusal, now_s: float
+        self, cluster: Cluster, assigner: FlavorAssigner, tree: FairTree, refusal: Refusal, _now_s: float
     ) -> None:
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree
         self._refusal = refusal
-        self._now_s = now_s
         self._rules = rules_for(tree)
         self._decided: list[Entry] = []
         self._leaving: list[Holder] = []
@@ -99,7 +98,7 @@ class Session:
         """They fit once those have left."""
         self._solver = Solver(cluster, assigner, tree, self._rules)
         self.due_s: float | None = None
-        """When a minimum runtime ends that kept a victim."""
+        """Nothing here waits for a time."""
 
     def run(self, pending: Iterable[PendingWorkload]) -> list[Entry]:
         jobs = self._jobs(pending)
@@ -233,20 +232,16 @@ class Session:
         tree, rules = self._tree, self._rules
         if len(tree.leaves) == 1 or not rules.may_reclaim(tree, job.leaf, job.need, preemptible=job.preemptible):
             return False
-        candidates = Candidates(self._cluster, tree, rules, job.leaf, job.entry.incoming, self._now_s, within=False)
+        candidates = Candidates(self._cluster, tree, rules, job.leaf, job.entry.incoming, within=False)
         return self._evicts(job, candidates, PreemptionReason.IN_COHORT_RECLAMATION)
 
     def _preempts(self, job: Job) -> bool:
-        candidates = Candidates(
-            self._cluster, self._tree, self._rules, job.leaf, job.entry.incoming, self._now_s, within=True
-        )
+        candidates = Candidates(self._cluster, self._tree, self._rules, job.leaf, job.entry.incoming, within=True)
         return self._evicts(job, candidates, PreemptionReason.IN_CLUSTER_QUEUE)
 
     def _evicts(self, job: Job, candidates: Candidates, reason: PreemptionReason) -> bool:
         entry = job.entry
         found = self._solver.solve(entry.incoming, job.leaf, job.need, candidates, preemptible=job.preemptible)
-        if candidates.due_s is not None:
-            self.due_s = candidates.due_s if self.due_s is None else min(self.due_s, candidates.due_s)
         if found is None:
             return False
         entry.assignment = found.assignment

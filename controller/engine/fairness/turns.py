@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from controller.engine.cluster.cluster import Cluster
+from controller.engine.fairness.gangturn import GangTurn
 from controller.engine.fairness.session import Refusal, Session
 from controller.engine.fairness.tree import FairTree
 from controller.engine.flavors.assigner import FlavorAssigner
@@ -32,7 +33,7 @@ class TreePolicy(Protocol):
 OpenFor = Callable[[ClusterQueueName], bool]
 """Whether a ClusterQueue is active."""
 MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, float], TreePolicy]
-POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: Session, System.KAI: Session}
+POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: Session, System.KAI: GangTurn}
 
 
 class FairTurns:

@@ -18,7 +18,6 @@ from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Assignment, Mode
 from controller.engine.model.resources import ClusterQueueName, FlavorName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
-from controller.engine.preemption.index import started_at_s
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts, added
 from controller.engine.quota.queuestate import Holder
@@ -37,7 +36,7 @@ class Solution(NamedTuple):
 
 class Candidates:
     """Holders that may give way, the worst first. ``within``: those of the job's own Queue, of a lower priority; else
-    those of all others. ``due_s``: when the first of those has run for its minimum that are spared for it.
+    those of all others.
     """
 
     def __init__(
@@ -47,7 +46,6 @@ class Candidates:
         rules: Rules,
         leaf: QueueName,
         incoming: Incoming,
-        now_s: float,
         *,
         within: bool,
     ) -> None:
@@ -56,9 +54,7 @@ class Candidates:
         self._rules = rules
         self._leaf = leaf
         self._priority = incoming.priority
-        self._now_s = now_s
         self.within = within
-        self.due_s: float | None = None
 
     def worst_first(self, taken: set[WorkloadKey]) -> Iterator[Holder]:
         leaves = (self._leaf,) if self.within else (leaf for leaf in sorted(self._tree.leaves) if leaf != self._leaf)
@@ -71,35 +67,14 @@ class Candidates:
         found = [
             holder
             for holder in (queue.holders.values() if queue is not None else ())
-            if holder.key not in taken and self._may_go(leaf, holder)
+            if holder.key not in taken and self._may_go(holder)
         ]
         return sorted(found, key=lambda holder: (-holder.priority, holder.queued_at_s, holder.uid))
 
-    def _may_go(self, leaf: QueueName, holder: Holder) -> bool:
+    def _may_go(self, holder: Holder) -> bool:
         if holder.evicted or not is_preemptible(holder.info, holder.priority, self._tree.system):
             return False
-        if self.within and holder.priority >= self._priority:
-            return False
-        minimum_s, started_s = self._minimum_s(leaf), started_at_s(holder)
-        if minimum_s <= 0 or started_s is None or started_s + minimum_s <= self._now_s:
-            return True
-        due_s = started_s + minimum_s
-        self.due_s = due_s if self.due_s is None else min(self.due_s, due_s)
-        return False
-
-    def _minimum_s(self, leaf: QueueName) -> float:
-        """Of preemption the nearest value upwards; of reclaim from the Queue where the two paths part, upwards."""
-        names = self._tree.names(leaf)
-        if not self.within:
-            ours = set(self._tree.names(self._leaf))
-            below = [at for at, name in enumerate(names) if name not in ours]
-            names = names[below[-1] if below else 0 :]
-        for name in names:
-            spec = self._tree.specs[name]
-            said = spec.preempt_min_runtime_s if self.within else spec.reclaim_min_runtime_s
-            if said is not None:
-                return said
-        return 0.0
+        return not self.within or holder.priority < self._priority
 
 
 class _Last:

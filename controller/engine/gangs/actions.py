@@ -10,7 +10,7 @@ from controller.engine.gangs.machine import When
 from controller.engine.gangs.ordering import GangOrder
 from controller.engine.gangs.placing import place_gang
 from controller.engine.gangs.search import Search, Steps
-from controller.engine.gangs.session import Session
+from controller.engine.gangs.session import Session, Solution
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.limits import OverReason, over
 from controller.engine.proportion.queues import Amounts
@@ -38,7 +38,8 @@ def consolidation(session: Session) -> None:
         need = session.charged_together(gang.next_tasks()).get(GPU, 0.0)
         if need <= _free_gpus(session):
             others = _all_but(session, gang)
-            Search(session, others, _all_moved, session.limits.consolidation_victims).solve(gang)
+            search = Search(session, others, _all_moved, session.limits.consolidation_victims)
+            _solve(session, "consolidation", search, gang)
 
 
 def reclaim(session: Session) -> None:
@@ -47,7 +48,8 @@ def reclaim(session: Session) -> None:
         need = session.charged_together(gang.next_tasks())
         if not may_reclaim(session.tree[gang.queue], need, preemptible=gang.preemptible):
             continue
-        Search(session, _of_other_queues(session, gang), _reclaims(session, gang, need)).solve(gang)
+        search = Search(session, _of_other_queues(session, gang), _reclaims(session, gang, need))
+        _solve(session, "reclaim", search, gang)
 
 
 def preempt(session: Session) -> None:
@@ -57,7 +59,8 @@ def preempt(session: Session) -> None:
         refused = over(session.path(gang.queue), need, preemptible=gang.preemptible)
         if refused is not None and refused[0] is OverReason.NON_PREEMPTIBLE_OVER_QUOTA:
             continue
-        Search(session, _of_lower_priority(session, gang), lambda _steps: True).solve(gang)
+        search = Search(session, _of_lower_priority(session, gang), lambda _steps: True)
+        _solve(session, "preempt", search, gang)
 
 
 def staleness(session: Session) -> None:
@@ -80,6 +83,13 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
+def _solve(session: Session, action: str, search: Search, gang: Gang) -> None:
+    steps = search.solve(gang)
+    if steps is not None:
+        victims = {step.gang.name: step.gang for step in steps}
+        session.solutions.append(Solution(action, gang, tuple(victims.values())))
+
+
 def _pending(session: Session) -> list[Gang]:
     return [gang for gang in session.gangs.values() if gang.is_ready and gang.next_tasks()]
 
@@ -95,12 +105,19 @@ def _victims(session: Session) -> list[Gang]:
 
 
 def _of_other_queues(session: Session, reclaimer: Gang) -> Callable[[], Iterable[Gang]]:
-    return lambda: (gang for gang in _victims(session) if gang.queue != reclaimer.queue)
+    return lambda: (
+        gang
+        for gang in _victims(session)
+        if gang.queue != reclaimer.queue and not session.spares(gang, reclaimer, False)
+    )
 
 
 def _of_lower_priority(session: Session, preemptor: Gang) -> Callable[[], Iterable[Gang]]:
     return lambda: (
-        gang for gang in _victims(session) if gang.queue == preemptor.queue and gang.priority < preemptor.priority
+        gang
+        for gang in _victims(session)
+        if gang.queue == preemptor.queue and gang.priority < preemptor.priority
+        if not session.spares(gang, preemptor, True)
     )
 
 
@@ -126,7 +143,7 @@ def _all_moved(steps: Steps) -> bool:
 
 
 def _all_but(session: Session, gang: Gang) -> Callable[[], Iterable[Gang]]:
-    return lambda: (other for other in _victims(session) if other.name != gang.name)
+    return lambda: (other for other in _victims(session) if other.movable and other.name != gang.name)
 
 
 def _free_gpus(session: Session) -> float:

@@ -169,6 +169,8 @@ class Gang:
     created: float
     root: Group
     stale_s: float = 0.0
+    movable: bool = True
+    """A consolidation may move it."""
     pod_sets: dict[str, PodSet] = field(init=False)
 
     def __post_init__(self) -> None:

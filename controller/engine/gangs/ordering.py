@@ -49,6 +49,9 @@ class GangOrder:
             self._below.setdefault(parent, []).append(queue.name)
         self._taken: dict[QueueName, Amounts] = {}
         """What was popped as victims, of each queue and of those above it."""
+        self._keys: dict[QueueName, tuple[tuple[int, GangName, int], OrderKey]] = {}
+        """The last key of a queue, and what it followed from: charges, the gang that comes next, how much was taken."""
+        self._turns: dict[QueueName, int] = {}
         for gang in gangs:
             self.push(gang)
 
@@ -70,6 +73,7 @@ class GangOrder:
         """Victims of the queue: it counts as having less for the order from here on."""
         for above in self._session.path(queue):
             self._taken[above.name] = added(self._taken.get(above.name, {}), amounts)
+            self._turns[above.name] = self._turns.get(above.name, 0) + 1
 
     def _first(self, parent: QueueName | None) -> QueueName | None:
         """The leaf whose gang comes next below ``parent``."""
@@ -85,7 +89,11 @@ class GangOrder:
     def _key(self, name: QueueName, leaf: QueueName) -> OrderKey:
         session, queue = self._session, self._session.queues[name]
         _, head = self._gangs[leaf][-1 if self._reverse else 0]
-        return order_key(
+        state = session.stamps[name], head, self._turns.get(name, 0)
+        known = self._keys.get(name)
+        if known is not None and known[0] == state:
+            return known[1]
+        key = order_key(
             session.tree[name],
             session.total,
             next_job=session.charged_together(self._next_tasks(session.gangs[head])),
@@ -94,3 +102,5 @@ class GangOrder:
             created=queue.created,
             uid=name,
         )
+        self._keys[name] = state, key
+        return key

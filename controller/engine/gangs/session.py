@@ -26,6 +26,23 @@ from controller.engine.proportion.queues import Amounts, QueueShare, Tree, added
 _ROUNDING: Final = 1e-3
 """Of sums of floats; a thousandth of a milli-CPU, of a byte or of a GPU."""
 
+Spares = Callable[[Gang, Gang, bool], bool]
+"""Whether a victim is spared from a gang; True: within one queue, else between queues."""
+
+
+def nobody(_victim: Gang, _gang: Gang, _within: bool) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """``victims`` lose their places for ``gang``; an action's name says by which rule."""
+
+    action: str
+    gang: Gang
+    victims: tuple[Gang, ...]
+
+
 Mark = int
 """A length of the log of changes: what came after it can be undone."""
 
@@ -64,7 +81,11 @@ class Session:
         queues: Iterable[GangQueue],
         limits: Limits | None = None,
         total_amounts: Amounts | None = None,
+        spares: Spares = nobody,
     ) -> None:
+        """``spares`` says which victims have not run for their minimum yet. ``total_amounts`` is what queues divide,
+        where that is not what the nodes have.
+        """
         self.machines: dict[NodeName, Machine] = {machine.name: machine for machine in machines}
         self.gangs: dict[GangName, Gang] = {gang.name: gang for gang in gangs}
         self.queues: dict[QueueName, GangQueue] = {queue.name: queue for queue in queues}
@@ -72,8 +93,13 @@ class Session:
         self.total: Amounts = total(self.machines.values()) if total_amounts is None else total_amounts
         memories = [machine.gpu_memory_mib for machine in self.machines.values() if machine.gpu_memory_mib > 0]
         self._smallest_gpu_mib = min(memories, default=0)
+        self.spares = spares
+        self.solutions: list[Solution] = []
+        """What actions evicted for whom, in their order."""
         self._log: list[Callable[[], None]] = []
         self._groups = 0
+        self.stamps: dict[QueueName, int] = dict.fromkeys(self.queues, 0)
+        """Moves on with each change of what a queue is charged."""
         self.tree: dict[QueueName, QueueShare] = {}
         """The mappings of ``allocated`` and ``non_preemptible`` in it are changed in place."""
         self._allocated: dict[QueueName, dict[ResourceName, float]] = {name: {} for name in self.queues}
@@ -221,6 +247,7 @@ class Session:
     def _charge(self, task: Task, sign: float) -> None:
         gang = self.gangs[task.gang]
         for above in path(self.tree, gang.queue):
+            self.stamps[above.name] += 1
             books = [self._allocated[above.name]]
             if not gang.preemptible:
                 books.append(self._non_preemptible[above.name])

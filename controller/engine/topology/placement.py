@@ -10,7 +10,7 @@ from controller.engine.devices.grants import NOBODY, Drift, GrantOwner
 from controller.engine.devices.supply import Makeable, could_be_made
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.gates import FeatureGates
-from controller.engine.model.resources import FlavorName, ResourceName, WorkloadKey
+from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.undo import UndoLog
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import PodSetAsk, each_of
@@ -128,6 +128,16 @@ class Topologies:
 
     def begin(self, now_s: float, *, anew: bool = False) -> None:
         self.devices.begin(now_s, anew=anew)
+
+    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
+        finder = self._finders.get(flavor)
+        if finder is None or not finder.tree.by_host:
+            return
+        tree = finder.tree
+        for leaf in tree.at_level[-1]:
+            for node in tree.nodes[leaf].values():
+                used = tree.used[leaf]
+                yield node, {name: node.free.get(name, 0) - used.get(name, 0) for name in {*node.free, *used}}
 
     def spreads(self, *, empty: bool = False) -> Sequence[Spread]:
         if not self.devices.nodes:

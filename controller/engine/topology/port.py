@@ -16,6 +16,7 @@ from controller.engine.model.resources import Amount, FlavorName, ResourceName, 
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import PodSetAsk
 from controller.engine.topology.measures import Spread
+from controller.engine.topology.nodes import NodeFacts
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
 from controller.objects.queues import ResourceFlavor, Topology
@@ -112,6 +113,9 @@ class Placement(Protocol):
     def begin(self, now_s: float, *, anew: bool = False) -> None:
         """Outside of trials, before something is decided. ``anew``: what decays slowly is brought up to date too."""
 
+    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
+        """The flavor's nodes that take pods, and what is free of each; none where hosts are no level."""
+
     def spreads(self, *, empty: bool = False) -> Sequence[Spread]:
         """By flavor, what of its free devices can be used. ``empty``: as if nothing placed here were running."""
 
@@ -193,6 +197,9 @@ class Everywhere:
 
     def begin(self, now_s: float, *, anew: bool = False) -> None:
         """Nothing is kept."""
+
+    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:  # noqa: ARG002
+        return iter(())
 
     def spreads(self, *, empty: bool = False) -> Sequence[Spread]:  # noqa: ARG002
         return ()

@@ -1,0 +1,169 @@
+"""A tree of KAI's Queues with its jobs and nodes, as ``controller.engine.gangs`` looks at them.
+
+A job is one gang, a pod set of it one pod set, a pod one task. What others hold of a node is not there for the gangs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.fairness.tree import FairTree, is_preemptible
+from controller.engine.flavors.topologystep import single_pod
+from controller.engine.gangs.gang import (
+    CPU,
+    GPU,
+    MEMORY,
+    PODS,
+    Gang,
+    GangName,
+    Group,
+    NodeName,
+    Phase,
+    PodSet,
+    Request,
+    Task,
+    TaskName,
+)
+from controller.engine.gangs.machine import Machine
+from controller.engine.gangs.shares import GangQueue
+from controller.engine.mirror.specs import GPU as GPU_RESOURCE
+from controller.engine.mirror.specs import Bounds
+from controller.engine.model.resources import Amount, FlavorName, ResourceName
+from controller.engine.model.workload import PodSetRequests, WorkloadInfo
+from controller.engine.proportion.division import QueueName
+from controller.engine.proportion.queues import Amounts
+from controller.engine.quota.queuestate import Holder
+from controller.engine.topology.ask import Filter, filter_of
+from controller.engine.topology.nodes import NodeFacts
+from inventory.api.names import ALL_NODES
+
+KEPT_IN_PLACE: Final = (
+    ("karpenter.sh/do-not-disrupt", "true"),
+    ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+)
+"""Annotations of pods that are not moved."""
+
+_SAME: Final = {CPU: CPU, MEMORY: MEMORY, GPU_RESOURCE: GPU}
+
+
+def gang_queues(tree: FairTree) -> Iterator[GangQueue]:
+    for name, spec in tree.specs.items():
+        yield GangQueue(
+            name=name,
+            parent=QueueName(spec.parent) if spec.parent else None,
+            quota=_amounts(spec.quota),
+            limit=_amounts(spec.limit),
+            weight={ours: spec.weight_of(theirs) for theirs, ours in _SAME.items()},
+            priority=spec.priority,
+            created=spec.created_s,
+        )
+
+
+def _amounts(bounds: Bounds) -> Amounts:
+    return {ours: bounds.get(theirs, 0.0) for theirs, ours in _SAME.items()}
+
+
+class GangModel:
+    """Gangs and machines of one decision. ``holders`` are those of the tree, pending jobs come by ``add``."""
+
+    def __init__(self, cluster: Cluster, tree: FairTree) -> None:
+        self._tree = tree
+        self._rooms = list(cluster.placement.rooms(FlavorName(ALL_NODES)))
+        self._open: dict[Filter, frozenset[NodeName]] = {}
+        self._requests: dict[tuple[tuple[ResourceName, Amount], ...], Request] = {}
+        self.gangs: dict[GangName, Gang] = {}
+        self.machines: dict[NodeName, Machine] = {}
+        for facts, free in self._rooms:
+            self.machines[NodeName(facts.name)] = _machine(facts, free)
+
+    def add(self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float) -> Gang:
+        """A job that waits."""
+        pod_sets = [self._pod_set(info, pod_set, index) for index, pod_set in enumerate(info.pod_sets)]
+        return self._keep(info, leaf, priority, created_s, pod_sets)
+
+    def hold(self, holder: Holder, leaf: QueueName) -> Gang:
+        """A job that runs, or is leaving. Its pods are where they were placed."""
+        phase = Phase.RELEASING if holder.evicted else Phase.RUNNING
+        pod_sets: list[PodSet] = []
+        for index, pod_set in enumerate(holder.info.pod_sets):
+            made = self._pod_set(holder.info, pod_set, index)
+            hosts = [host for host in _hosts(pod_set) if host in self.machines]
+            for task, host in zip(made.tasks, hosts, strict=False):
+                task.phase, task.node = phase, host
+                _give_back(self.machines[host], task.request)
+            made.tasks = [task for task in made.tasks if task.node is not None]
+            made.minimum = len(made.tasks)
+            pod_sets.append(made)
+        return self._keep(holder.info, leaf, holder.priority, holder.queued_at_s, pod_sets)
+
+    def _keep(
+        self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float, pod_sets: list[PodSet]
+    ) -> Gang:
+        gang = Gang(
+            name=GangName(info.key),
+            queue=leaf,
+            priority=priority,
+            preemptible=is_preemptible(info, priority, self._tree.system),
+            created=created_s,
+            root=Group(pod_sets=pod_sets),
+            movable=not _is_kept_in_place(info),
+        )
+        self.gangs[gang.name] = gang
+        return gang
+
+    def _pod_set(self, info: WorkloadInfo, pod_set: PodSetRequests, index: int) -> PodSet:
+        given = info.workload.spec.pod_sets[index]
+        request = self._request(single_pod(given))
+        nodes = self._nodes_for(filter_of(given.template.spec, (), preferences=False))
+        name = f"{index}"
+        tasks = [
+            Task(TaskName(f"{info.key}/{name}/{pod}"), GangName(info.key), name, request, node_kinds=nodes)
+            for pod in range(pod_set.count)
+        ]
+        return PodSet(name, len(tasks), tasks)
+
+    def _request(self, each: Mapping[ResourceName, Amount]) -> Request:
+        key = tuple(sorted(each.items()))
+        if key not in self._requests:
+            known = {*_SAME, PODS}
+            self._requests[key] = Request(
+                cpu_milli=float(each.get(CPU, 0)),
+                memory_bytes=float(each.get(MEMORY, 0)),
+                gpus=int(each.get(GPU_RESOURCE, 0)),
+                counted={name: amount for name, amount in each.items() if name not in known and amount},
+            )
+        return self._requests[key]
+
+    def _nodes_for(self, wanted: Filter) -> frozenset[NodeName]:
+        if wanted not in self._open:
+            self._open[wanted] = frozenset(NodeName(facts.name) for facts, _ in self._rooms if wanted.admits(facts))
+        return self._open[wanted]
+
+
+def _machine(facts: NodeFacts, free: Mapping[ResourceName, Amount]) -> Machine:
+    return Machine(
+        NodeName(facts.name),
+        {_SAME.get(name, name): float(amount) for name, amount in free.items()},
+        labels=facts.labels,
+    )
+
+
+def _give_back(machine: Machine, request: Request) -> None:
+    """What the tree's own jobs hold is theirs to share."""
+    allocatable = dict(machine.allocatable)
+    for name, amount in request.asked.items():
+        allocatable[name] = allocatable.get(name, 0.0) + amount
+    machine.allocatable = allocatable
+
+
+def _hosts(pod_set: PodSetRequests) -> Iterator[NodeName]:
+    for domain in pod_set.topology.domains if pod_set.topology is not None else ():
+        for _ in range(domain.pods):
+            yield NodeName(domain.values[-1])
+
+
+def _is_kept_in_place(info: WorkloadInfo) -> bool:
+    annotations: Iterable[Mapping[str, str]] = (
+        pod_set.template.metadata.annotations for pod_set in info.workload.spec.pod_sets
+    )
+    return any(said.get(key) == value for said in annotations for key, value in KEPT_IN_PLACE)

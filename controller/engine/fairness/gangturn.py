@@ -1,0 +1,216 @@
+"""A turn of a tree of KAI's Queues: what gangs decide, as entries of the engine.
+
+What starts gets its places from the engine, which knows devices and links; the gangs' decision says who starts, and who
+leaves for whom. Where the engine finds no places although there is room for the gang, the job waits for the next turn.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
+from controller.engine.conditions.records import Rule
+from controller.engine.fairness.gangmodel import GangModel, gang_queues
+from controller.engine.fairness.rules import Kai
+from controller.engine.fairness.session import Refusal
+from controller.engine.fairness.tree import FairTree, is_preemptible, needs
+from controller.engine.fairness.victims import charge_assignment
+from controller.engine.flavors.assigner import FlavorAssigner
+from controller.engine.flavors.assignment import Mode
+from controller.engine.gangs.actions import allocate, consolidation, preempt, reclaim
+from controller.engine.gangs.gang import Gang, GangName, Phase
+from controller.engine.gangs.session import Session, Solution, running
+from controller.engine.model.resources import ClusterQueueName
+from controller.engine.preemption.index import started_at_s
+from controller.engine.proportion.division import QueueName
+from controller.engine.queues.entry import Entry
+from controller.engine.queues.pending import PendingWorkload
+from controller.engine.quota.queuestate import Holder
+
+SETTLED_S: Final = 600.0
+"""A job runs so long before it may be moved: so it moves six times an hour at most."""
+
+_REASONS: Final = {
+    "consolidation": PreemptionReason.CONSOLIDATION,
+    "reclaim": PreemptionReason.IN_COHORT_RECLAMATION,
+    "preempt": PreemptionReason.IN_CLUSTER_QUEUE,
+}
+
+
+class GangTurn:
+    """``run`` decides once on all that waits. The cluster is left as it was."""
+
+    def __init__(
+        self, cluster: Cluster, assigner: FlavorAssigner, tree: FairTree, refusal: Refusal, now_s: float
+    ) -> None:
+        self._cluster = cluster
+        self._assigner = assigner
+        self._tree = tree
+        self._refusal = refusal
+        self._now_s = now_s
+        self._rules = Kai()
+        self._holders: dict[GangName, Holder] = {}
+        self.due_s: float | None = None
+
+    def run(self, pending: Iterable[PendingWorkload]) -> list[Entry]:
+        model = GangModel(self._cluster, self._tree)
+        entries, refused = self._entries(pending, model)
+        self._hold(model)
+        running(model.machines, model.gangs.values())
+        session = Session(model.machines.values(), model.gangs.values(), gang_queues(self._tree), spares=self._spares)
+        self._rules.settle(self._tree)
+        for action in (allocate, consolidation, reclaim, preempt):
+            action(session)
+        decided = self._decided(session, entries)
+        said = {entry.key for entry in decided}
+        if len(said) == len(entries):
+            self.due_s = None
+        return [*decided, *(entry for entry in entries.values() if entry.key not in said), *refused]
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def _entries(
+        self, pending: Iterable[PendingWorkload], model: GangModel
+    ) -> tuple[dict[GangName, Entry], list[Entry]]:
+        """Those that are tried, by their gang; those that are not tried at all."""
+        entries: dict[GangName, Entry] = {}
+        refused: list[Entry] = []
+        for each in pending:
+            if each.at is None:
+                continue
+            leaf = QueueName(each.at.name)
+            entry = Entry(each.incoming(self._cluster.queues[each.at.name]), pending=each, mirrored=True)
+            why = self._refusal(each, entry.incoming)
+            if why is not None:
+                entry.decide(*why)
+                refused.append(entry)
+                continue
+            gang = model.add(each.info, leaf, each.priority, entry.incoming.queued_at_s)
+            self._tree.ask(leaf, needs(each.info, self._tree.system))
+            entries[gang.name] = entry
+        return entries, refused
+
+    def _hold(self, model: GangModel) -> None:
+        tree, system = self._tree, self._tree.system
+        for leaf in sorted(tree.leaves):
+            queue = self._cluster.queues.get(ClusterQueueName(leaf))
+            for holder in queue.holders.values() if queue is not None else ():
+                gang = model.hold(holder, leaf)
+                self._holders[gang.name] = holder
+                gang.movable = gang.movable and self._has_run(holder, SETTLED_S)
+                if not holder.evicted:
+                    need = needs(holder.info, system)
+                    tree.ask(leaf, need)
+                    tree.charge(leaf, need, preemptible=gang.preemptible)
+
+    def _has_run(self, holder: Holder, minimum_s: float) -> bool:
+        """``due_s`` says when it will have."""
+        started_s = started_at_s(holder)
+        if minimum_s <= 0.0 or started_s is None or started_s + minimum_s <= self._now_s:
+            return True
+        due_s = started_s + minimum_s
+        self.due_s = due_s if self.due_s is None else min(self.due_s, due_s)
+        return False
+
+    def _spares(self, victim: Gang, gang: Gang, within: bool) -> bool:
+        holder = self._holders.get(victim.name)
+        return holder is not None and not self._has_run(
+            holder, self._minimum_s(victim.queue, gang.queue, within=within)
+        )
+
+    def _minimum_s(self, victim: QueueName, taker: QueueName, *, within: bool) -> float:
+        """Of preemption the nearest value upwards; of reclaim from the Queue where the two paths part, upwards."""
+        names = self._tree.names(victim)
+        if not within:
+            ours = set(self._tree.names(taker))
+            below = [at for at, name in enumerate(names) if name not in ours]
+            names = names[below[-1] if below else 0 :]
+        for name in names:
+            spec = self._tree.specs[name]
+            said = spec.preempt_min_runtime_s if within else spec.reclaim_min_runtime_s
+            if said is not None:
+                return said
+        return 0.0
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def _decided(self, session: Session, entries: dict[GangName, Entry]) -> list[Entry]:
+        """Those that start come first, then those that others leave for; the order is the gangs'."""
+        solved = {solution.gang.name: solution for solution in session.solutions}
+        decided: list[Entry] = []
+        with self._cluster.trial():
+            for name, entry in entries.items():
+                phases = {task.phase for task in session.gangs[name].tasks()}
+                if phases <= {Phase.ALLOCATED} and self._start(entry):
+                    decided.append(entry)
+            for name, entry in entries.items():
+                solution = solved.get(name)
+                if solution is not None and self._evicts(entry, solution):
+                    decided.append(entry)
+                elif entry.rule is not Rule.FITS:
+                    waits = any(task.phase is Phase.PIPELINED for task in session.gangs[name].tasks())
+                    self._wait(entry, waits=waits and solution is None)
+        return decided
+
+    def _evicts(self, entry: Entry, solution: Solution) -> bool:
+        """The victims leave, if the engine itself has places for the job then: devices may say no where counts say yes.
+
+        Each victim that moves has a place too, in the order in which they will be started.
+        """
+        victims = [self._holders[victim.name] for victim in solution.victims if victim.name in self._holders]
+        moves = solution.action == "consolidation"
+        with self._cluster.trial():
+            for holder in victims:
+                self._cluster.release(holder)
+            starting = [entry.incoming, *(self._again(holder) for holder in victims if moves)]
+            starting.sort(key=lambda incoming: (-incoming.priority, incoming.queued_at_s, incoming.key))
+            for incoming in starting:
+                found = self._assigner.assign(incoming)
+                if found.mode is not Mode.FIT:
+                    return False
+                charge_assignment(self._cluster, incoming, found)
+                if incoming is entry.incoming:
+                    entry.assignment = found
+        for holder in victims:
+            self._cluster.release(holder)
+        charge_assignment(self._cluster, entry.incoming, entry.assignment)
+        reason = _REASONS[solution.action]
+        entry.targets = tuple(Target(holder, reason) for holder in victims if not holder.evicted)
+        entry.decide(Rule.PREEMPTS if entry.targets else Rule.FITS_AFTER_PREEMPTION)
+        return True
+
+    def _again(self, holder: Holder) -> Incoming:
+        return Incoming(
+            info=holder.info,
+            queue=self._cluster.queue(holder.cluster_queue),
+            local_queue=holder.local_queue,
+            priority=holder.priority,
+            queued_at_s=holder.queued_at_s,
+        )
+
+    def _start(self, entry: Entry) -> bool:
+        found = self._assigner.assign(entry.incoming)
+        entry.assignment = found
+        if found.mode is not Mode.FIT:
+            return False
+        charge_assignment(self._cluster, entry.incoming, found)
+        leaf = QueueName(entry.incoming.queue.name)
+        info = entry.incoming.info
+        self._tree.charge(leaf, needs(info, self._tree.system), preemptible=self._preemptible(entry))
+        entry.decide(Rule.FITS)
+        return True
+
+    def _preemptible(self, entry: Entry) -> bool:
+        return is_preemptible(entry.incoming.info, entry.incoming.priority, self._tree.system)
+
+    def _wait(self, entry: Entry, *, waits: bool) -> None:
+        """Why it waits: for those that leave, by its Queue's bounds, or because nothing fits."""
+        if waits:
+            entry.decide(Rule.FITS_AFTER_PREEMPTION)
+            return
+        leaf, info = QueueName(entry.incoming.queue.name), entry.incoming.info
+        need = needs(info, self._tree.system)
+        why = self._rules.refusal(self._tree, leaf, need, preemptible=self._preemptible(entry))
+        entry.decide(Rule.OVER_SHARE if why else Rule.NO_FIT, why)
+        if not why and entry.assignment.mode is Mode.NO_FIT and not entry.assignment.pod_sets:
+            entry.assignment = self._assigner.assign(entry.incoming)

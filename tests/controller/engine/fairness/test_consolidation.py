@@ -1,0 +1,107 @@
+"""Running jobs of KAI's Queues move, so that one that waits finds a node that is free."""
+
+import random
+
+import msgspec
+import pytest
+
+from controller.engine.conditions.decisions import Evicted
+from controller.engine.fairness.gangmodel import KEPT_IN_PLACE
+from controller.engine.fairness.gangturn import SETTLED_S
+from controller.objects.workload import Workload
+from tests.support.engine.foreignqueues import asks, evicted, kai_queue, node, rest
+from tests.support.engine.world import World
+from tests.support.seeds import histories
+
+
+def annotated(made: Workload, key: str, value: str) -> Workload:
+    """The same, its pods with the annotation."""
+    (pod_set,) = made.spec.pod_sets
+    metadata = msgspec.structs.replace(pod_set.template.metadata, annotations={key: value})
+    template = msgspec.structs.replace(pod_set.template, metadata=metadata)
+    spec = msgspec.structs.replace(made.spec, pod_sets=(msgspec.structs.replace(pod_set, template=template),))
+    return msgspec.structs.replace(made, spec=spec)
+
+
+def fragmented(mark: tuple[str, str] | None = None) -> World:
+    """Two nodes of four GPUs, each with a job on it, which have run for long enough to be moved."""
+    lab = World()
+    lab.put(node("n1", 4), node("n2", 4), kai_queue("q", quota=8))
+    for at, (name, gpus) in enumerate((("a", 2), ("b", 3), ("c", 2), ("d", 1))):
+        made = asks(name, "q", gpus, created_s=at)
+        lab.put(annotated(made, *mark) if mark else made)
+        rest(lab)
+    lab.finish("a")
+    lab.finish("b")
+    lab.now_s += SETTLED_S
+    return lab
+
+
+def test_a_job_moves_so_that_another_gets_a_whole_node() -> None:
+    lab = fragmented()
+    lab.put(asks("wide", "q", 4, created_s=50))
+    assert rest(lab) == {"q": 7}
+    assert lab.running() == {"c", "d", "wide"}
+    assert len(evicted(lab)) == 1
+
+
+def test_the_one_that_moves_is_told_for_whom() -> None:
+    lab = fragmented()
+    lab.put(asks("wide", "q", 4, created_s=50))
+    told: list[str] = []
+    for _ in range(5):
+        told += [each.message for each in lab.cycle().made if isinstance(each, Evicted)]
+    (message,) = told
+    assert message.startswith("Preempted to accommodate workload ns/wide")
+    assert message.endswith("which fits once this one has moved; it has another place")
+
+
+@pytest.mark.parametrize("mark", KEPT_IN_PLACE)
+def test_a_job_that_says_so_is_not_moved(mark: tuple[str, str]) -> None:
+    lab = fragmented(mark)
+    lab.put(asks("wide", "q", 4, created_s=50))
+    assert rest(lab) == {"q": 3}
+    assert evicted(lab) == []
+
+
+def test_nothing_moves_where_there_is_not_enough_in_all() -> None:
+    lab = fragmented()
+    lab.put(asks("wider", "q", 6, created_s=50))
+    assert rest(lab) == {"q": 3}
+    assert evicted(lab) == []
+
+
+def test_a_job_that_has_just_started_is_moved_later() -> None:
+    lab = fragmented()
+    lab.now_s -= SETTLED_S
+    lab.put(asks("wide", "q", 4, created_s=50))
+    assert rest(lab) == {"q": 3}
+    due_s = lab.engine.next_wakeup_s()
+    assert due_s is not None
+    lab.now_s = due_s
+    assert rest(lab) == {"q": 7}
+
+
+def test_nothing_moves_for_a_job_that_is_not_preemptible() -> None:
+    lab = fragmented()
+    lab.put(asks("urgent", "q", 4, created_s=50, marks={"kai.scheduler/preemptibility": "non-preemptible"}))
+    assert rest(lab) == {"q": 3}
+    assert evicted(lab) == []
+
+
+@histories(1, 2, 3, 4)
+def test_whatever_moves_runs_again_and_histories_come_to_rest(seed: int) -> None:
+    rng = random.Random(seed)
+    lab = World()
+    lab.put(*(node(f"n{at}", 4) for at in range(3)), kai_queue("q", quota=12))
+    for turn in range(8):
+        for at in range(rng.randint(1, 3)):
+            lab.put(asks(f"j{turn}-{at}", "q", rng.choice((1, 1, 2, 4)), created_s=turn * 3 + at))
+        before = lab.running()
+        rest(lab)
+        assert len(lab.running()) >= len(before), "a consolidation ended with fewer running than before"
+        for name in sorted(lab.running()):
+            if rng.random() < 0.3:
+                lab.finish(name)
+        lab.now_s += rng.choice((60.0, SETTLED_S, 2 * SETTLED_S))
+        lab.engine.validate()

@@ -71,7 +71,7 @@ def grant(cluster: Cluster) -> None:
     """The controller's account, with the chart's rights."""
     cluster.kubectl("create", "namespace", NAMESPACE)
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
-    files = ("controller-rbac", "controller-rbac-kinds")
+    files = ("controller-rbac", "controller-rbac-kinds", "controller-rbac-foreign")
     shown = [word for file in files for word in ("--show-only", f"templates/{file}.yaml")]
     rights = subprocess.run([*command, *shown], capture_output=True, text=True, check=True, timeout=60).stdout
     cluster.kubectl("apply", "--server-side", "-f", "-", input=rights)

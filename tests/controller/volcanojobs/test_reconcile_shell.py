@@ -2,15 +2,19 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from controller.volcanojobs.reconcile_shell import JOBS
-from controller.watching.kinds import PODS, VOLCANO_COMMANDS, WORKLOADS
+from controller.watching.kinds import NAMESPACES, NODES, PODS, VOLCANO_COMMANDS, VOLCANO_QUEUES, WORKLOADS
 from inventory.api.names import PLACEMENT
 from kube.resources import Resource
 from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
 WITH_VOLCANO = config(f"{CONFIG}integrations: {{frameworks: [batch/job, batch.volcano.sh/job]}}\n")
 
@@ -89,6 +93,27 @@ async def test_a_volcano_job_is_admitted_run_and_completed_with_its_spec_untouch
             assert seen(scene, "a")["spec"] == before
             await eventually(lambda: "b-worker-0" in pods(scene))
             assert not any(each["metadata"]["name"] == "a-svc" for each in scene.server.list_all(CONFIGMAPS))
+
+
+async def test_the_example_runs_in_a_queue_that_is_volcanos_own() -> None:
+    example = yaml.safe_load((EXAMPLES / "volcano" / "job.yaml").read_text())
+    settings = config(f"{CONFIG}  volcano: {{enabled: true}}\nintegrations: {{frameworks: [batch.volcano.sh/job]}}\n")
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+    offers = {"cpu": "8", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "4"}
+    machine = {"metadata": {"labels": {"kubernetes.io/hostname": "n1"}}, "spec": {}}
+    async with volcano() as scene:
+        scene.server.install(VOLCANO_QUEUES)
+        scene.server.create(NAMESPACES, "team", {"metadata": {"labels": {"kubernetes.io/metadata.name": "team"}}})
+        scene.server.create(NODES, "n1", {**machine, "status": {"allocatable": offers, "conditions": [ready]}})
+        scene.server.create(VOLCANO_QUEUES, example["spec"]["queue"], {"spec": {"weight": 1}})
+        async with scene.controller(settings, core_only=False):
+            made = {**example, "metadata": {"creationTimestamp": stamp()}}
+            scene.server.create(JOBS, "train", made, namespace="team")
+            await eventually(lambda: sorted(pods(scene)) == ["train-master-0", "train-worker-0", "train-worker-1"])
+            becomes(scene, "Running")
+            await eventually(lambda: phase(scene, "train") == "Running")
+            becomes(scene, "Succeeded", "train-master-0")
+            await eventually(lambda: phase(scene, "train") == "Completed", what="its policy completes it")
 
 
 async def test_a_failed_pod_restarts_the_job_and_a_command_ends_it() -> None:

@@ -14,6 +14,7 @@ from cli.console import Json
 from controller.config.load import default, load, parse
 from controller.config.settings import ControllerConfig
 from controller.engine.engine import Engine
+from controller.engine.mirror.specs import System
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.explain import explained, queue_shown, waiting
 from controller.lifecycle.pendingcause import blocked, why
@@ -21,7 +22,15 @@ from controller.objects.core import Node
 from controller.objects.decode import DecodeError
 from controller.objects.workload import Workload
 from controller.watching.feeds import ORDER
-from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS, reader
+from controller.watching.kinds import (
+    CLUSTER_QUEUES,
+    FOREIGN_QUEUES,
+    LOCAL_QUEUES,
+    QUEUES_OF,
+    TYPES,
+    WORKLOADS,
+    reader,
+)
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import NODES, Resource
@@ -42,15 +51,28 @@ class Offline:
     async def load(cls, client: Client, where: Where) -> "Offline":
         """Raises KubeError where queues or workloads cannot be listed, click.ClickException for a wrong --config."""
         notes: list[str] = []
-        made = cls(await _config(client, where, notes), notes)
-        kinds: list[tuple[Resource, type[Any]]] = [(resource, TYPES[resource]) for resource in ORDER]
-        if made.engine.shares is not None:
+        config = await _config(client, where, notes)
+        made = cls(config, notes)
+        for system, switch in config.foreign.items():
+            if switch.enabled is not False:
+                await made._read_queues(client, system)
+        kinds: list[tuple[Resource, type[Any]]] = [
+            (resource, TYPES[resource]) for resource in ORDER if resource in TYPES
+        ]
+        if made.engine.shares is not None or made.engine.mirror:
             kinds.insert(0, (NODES, Node))
         for resource, type_ in kinds:
             await made._read(client, resource, type_)
         return made
 
-    async def _read(self, client: Client, resource: Resource, type_: type[Any]) -> None:
+    async def _read_queues(self, client: Client, system: System) -> None:
+        """Volcano's or KAI's Queues, where they are served. Whether the other system decides now is not looked at."""
+        resource = QUEUES_OF[system]
+        if await self._read(client, resource, FOREIGN_QUEUES[resource], told=False):
+            self.engine.imply(system, self.now_s)
+
+    async def _read(self, client: Client, resource: Resource, type_: type[Any], *, told: bool = True) -> bool:
+        """Whether the kind could be read; where it could not, a note says so if it is to be ``told``."""
         read = reader(type_)
 
         def decode(raw: bytes) -> Any:
@@ -65,11 +87,13 @@ class Offline:
         except (NotFoundError, ForbiddenError) as failed:
             if resource in _NEEDED:
                 raise
-            self.notes.append(f"{resource.plural} are not read: {failed}")
-            return
+            if told:
+                self.notes.append(f"{resource.plural} are not read: {failed}")
+            return False
         for item in listed.items:
             if item is not None:
                 self.engine.put(item, self.now_s)
+        return True
 
     def queues(self) -> list[Json]:
         states = self.engine.state.cluster.queues

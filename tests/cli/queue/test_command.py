@@ -19,7 +19,7 @@ from controller.config.settings import ControllerConfig
 from controller.jobframework import names
 from controller.jobkinds.jobset import JobSet
 from controller.jobshell.watched import resource_of
-from controller.watching.kinds import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
+from controller.watching.kinds import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, VOLCANO_QUEUES, WORKLOADS
 from kube.errors import from_response
 from kube.resources import PODS
 from kube.testing import eventually
@@ -236,6 +236,13 @@ async def test_queues_stop_drain_and_resume(shell: Shell) -> None:
     assert policies() == ("Hold", "None")
     assert (await shell.run("queue", "resume", "cq")).stdout.endswith("(was Hold)\n")
     assert "expected a ClusterQueue that exists" in (await shell.run("queue", "stop", "no", code=1)).stderr
+
+
+async def test_queues_of_volcano_are_listed_under_their_names(shell: Shell) -> None:
+    shell.scene.server.install(VOLCANO_QUEUES)
+    shell.scene.server.create(VOLCANO_QUEUES, "research", {"spec": {"weight": 1}})
+    listed = await shell.json("queue", "list", "--offline")
+    assert {"research", "default"} <= {queue["name"] for queue in listed["clusterQueues"]}
 
 
 async def test_a_workload_in_a_stopped_queue_is_told_so(shell: Shell) -> None:

@@ -1,5 +1,6 @@
 """Sums that have drifted are made anew from the objects while the controller runs: counted, told, and on it goes."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -70,6 +71,7 @@ async def test_a_write_under_way_is_not_decided_a_second_time() -> None:
         async with scene.controller():
             core = scene.core
             await eventually(lambda: "cq" in core.engine.state.cluster.queues)
+            scene.server.hold = asyncio.Event()  # the write stays under way
             scene.workload("b", 2)
             scene.workload("a", 2)
             await eventually(lambda: bool(core.engine.state.unwritten.admissions))
@@ -78,6 +80,7 @@ async def test_a_write_under_way_is_not_decided_a_second_time() -> None:
             core._check_s = 0.0
             core.step()
             assert first in core.engine.state.cluster.holders
+            scene.server.hold.set()
             await eventually(lambda: scene.used() == 2)
             assert [scene.admitted("a"), scene.admitted("b")].count(True) == 1
             core.engine.validate()

@@ -1,17 +1,25 @@
 """The input of a reconciliation besides the job: settings, and other objects of the cluster."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from controller.engine.model.gates import FeatureGates
-from controller.jobframework.deviceplan import DevicePlan, no_plan
+from controller.engine.model.resources import WorkloadKey
 from controller.jobframework.kind import JobKind, Look, no_objects
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
 from controller.objects.meta import LabelSelector, OwnerReference
 from controller.objects.queues import ResourceFlavor
+
+DevicePlan = Callable[[WorkloadKey, str, str], Sequence[tuple[str, ...]]]
+"""Given a workload, a pod set and a node: the UUIDs of each pod that is planned there; empty where nothing is."""
+
+
+def no_plan(_workload: WorkloadKey, _pod_set: str, _node: str) -> Sequence[tuple[str, ...]]:
+    """Any free devices will do."""
+    return ()
 
 
 def is_never_spare(_pod: Json) -> bool:

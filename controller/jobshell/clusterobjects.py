@@ -5,10 +5,9 @@ from typing import Any
 
 from controller.config.settings import ControllerConfig, Policy
 from controller.engine.mirror.forest import FLAVOR as MIRRORED_FLAVOR
-from controller.jobframework.deviceplan import DevicePlan, no_plan
 from controller.jobframework.kind import ObjectKind
 from controller.jobframework.raw import Json
-from controller.jobframework.settings import ClusterObjects, JobSettings, is_never_spare
+from controller.jobframework.settings import ClusterObjects, DevicePlan, JobSettings, is_never_spare, no_plan
 from controller.jobshell.watched import JobKinds, read_kinds
 from controller.objects.meta import OwnerReference
 from controller.watching.feeds import Feeds

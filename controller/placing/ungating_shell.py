@@ -22,12 +22,13 @@ from controller.engine.conditions import reasons
 from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
-from controller.jobframework.deviceplan import DeviceDealer, DevicePlan, no_plan
 from controller.jobframework.podview import MANAGED
+from controller.jobframework.settings import DevicePlan, no_plan
 from controller.objects.core import Pod
 from controller.objects.decode import KUEUE
 from controller.objects.meta import epoch_s, is_true
 from controller.objects.workload import Workload
+from controller.placing.devicedealer import DeviceDealer
 from controller.placing.ungating import PlacedPod, PodSetPlaces, pod_set_places, ungated
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import PODS

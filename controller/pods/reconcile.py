@@ -23,7 +23,6 @@ from controller.jobframework.actions import (
     Refuse,
     SetReclaimable,
 )
-from controller.jobframework.deviceplan import DeviceDealer
 from controller.jobframework.marks import prebuilt_workload, queue_name
 from controller.jobframework.owners import NestingTooDeepError, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
@@ -34,6 +33,7 @@ from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobframework.steps import event, finish, flavor_missing, not_startable, refuse, update
 from controller.objects.meta import find_condition, is_true
 from controller.objects.workload import WorkloadStatus
+from controller.placing.devicedealer import DeviceDealer
 from controller.placing.ungating import PodPlace
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup

@@ -19,8 +19,7 @@ from controller.failures.nodefailures_shell import FEATURES, NodeFailureControll
 from controller.failures.stuckpods_shell import FEATURE as RECOVERY
 from controller.failures.stuckpods_shell import StuckPodController
 from controller.jobframework import names
-from controller.jobframework.deviceplan import DevicePlan
-from controller.jobframework.settings import ClusterObjects, is_never_spare
+from controller.jobframework.settings import ClusterObjects, DevicePlan, is_never_spare
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.jobkinds_shell import JobKindController
 from controller.jobs.reconcile_shell import JobController

@@ -11,7 +11,7 @@ from controller.config.settings import ControllerConfig
 from controller.core import Core
 from controller.engine.conditions.decisions import Decision, Decisions, Event
 from controller.engine.mirror.specs import System
-from controller.jobframework.deviceplan import DevicePlan
+from controller.jobframework.settings import DevicePlan
 from controller.jobshell.watched import JobKinds
 from controller.lifecycle.lifecycle import Step
 from controller.metrics.observing import Counting

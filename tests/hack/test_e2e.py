@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.e2e import PASSES, PLACES, SECOND_TRY, Ended, tier
+from hack.e2e.tier import PASSES, PLACES, SECOND_TRY, Ended, tier
 from tests.support.e2e import order
 
 OK, FAILED = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED

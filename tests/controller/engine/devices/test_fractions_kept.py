@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.kubelet.plans import BoundPod, Demand, Plans
-from controller.jobframework.deviceplan import DeviceDealer
+from controller.placing.devicedealer import DeviceDealer
 from inventory.api import deviceplan
 from inventory.devices import DeviceId
 from inventory.layout.entries import PERCENT_RESOURCE

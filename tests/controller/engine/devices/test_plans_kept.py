@@ -8,7 +8,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from agent.kubelet.plans import BoundPod, Demand, Plans
-from controller.jobframework.deviceplan import DeviceDealer
+from controller.placing.devicedealer import DeviceDealer
 from inventory.devices import DeviceId, ResourceName
 from tests.support.engine.boards import full, gpu_node, hosts, job, pod_of, world_of
 from tests.support.seeds import histories

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.model.resources import WorkloadKey
-from controller.jobframework.deviceplan import DeviceDealer, no_plan
+from controller.jobframework.settings import no_plan
+from controller.placing.devicedealer import DeviceDealer
 from inventory.api import deviceplan
 
 KEY = WorkloadKey("team/w")

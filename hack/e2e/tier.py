@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from hack.cluster.layout import AUDIT_ENV
-from hack.e2eplugin import AGAIN, NOTES, read, write
+from hack.e2e.plugin import AGAIN, NOTES, read, write
 
 PLACES: Final = ("tests/e2e", "tests/hack/cluster")
 """Where tests of the tier are: to look at all other tests takes longer than a scene."""
@@ -87,10 +87,6 @@ def _pytest(folder: Path, words: Sequence[str], only: frozenset[str]) -> Ended:
     if only:
         write(again, only)
         environment[AGAIN] = str(again)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "hack.e2eplugin", *words, *PLACES]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "hack.e2e.plugin", *words, *PLACES]
     done = subprocess.run(command, env=environment, check=False)
     return Ended(done.returncode, read(notes))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

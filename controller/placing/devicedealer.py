@@ -4,18 +4,11 @@ The agent of the node prefers what the pod's annotation names; what was really g
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 from controller.engine.model.resources import WorkloadKey
+from controller.jobframework.settings import DevicePlan
 from inventory.api import deviceplan
-
-DevicePlan = Callable[[WorkloadKey, str, str], Sequence[tuple[str, ...]]]
-"""Given a workload, a pod set and a node: the UUIDs of each pod that is planned there; empty where nothing is."""
-
-
-def no_plan(_workload: WorkloadKey, _pod_set: str, _node: str) -> Sequence[tuple[str, ...]]:
-    """Any free devices will do."""
-    return ()
 
 
 class DeviceDealer:

@@ -86,7 +86,6 @@ class GangTurn:
                 refused.append(entry)
                 continue
             gang = model.add(each.info, leaf, each.priority, entry.incoming.queued_at_s)
-            self._tree.ask(leaf, needs(each.info, self._tree.system))
             entries[gang.name] = entry
         return entries, refused
 
@@ -100,7 +99,6 @@ class GangTurn:
                 gang.movable = gang.movable and self._has_run(holder, SETTLED_S)
                 if not holder.evicted:
                     need = needs(holder.info, system)
-                    tree.ask(leaf, need)
                     tree.charge(leaf, need, preemptible=gang.preemptible)
 
     def _has_run(self, holder: Holder, minimum_s: float) -> bool:

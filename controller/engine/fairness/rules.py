@@ -11,7 +11,7 @@ from typing import Protocol
 from controller.engine.fairness.tree import FairTree
 from controller.engine.model.resources import ResourceName
 from controller.engine.proportion import limits, volcano
-from controller.engine.proportion.division import Claimant, QueueName, divide
+from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts, added, subtracted
 from controller.engine.proportion.reclaim import Victims
 
@@ -43,17 +43,13 @@ def rules_for(tree: FairTree) -> Rules:
 
 
 class Kai:
-    """The shares that a turn of gangs divides, and the bound that keeps a job out, in words."""
+    """The bound that keeps a job out of its Queue, in words; what else counts, a turn of gangs decides."""
 
     def settle(self, tree: FairTree) -> None:
-        shares: dict[QueueName, dict[ResourceName, float]] = {name: {} for name in tree.specs}
-        for parent, siblings in tree.downwards():
-            for resource in tree.resources():
-                total = tree.total[resource] if parent is None else shares[parent].get(resource, 0.0)
-                claimants = [_claimant(tree, name, resource) for name in siblings]
-                for name, share in divide(total, claimants).shares.items():
-                    shares[name][resource] = share
-        tree.settle(shares, {QueueName(spec.name): spec.limit for spec in tree.specs.values()})
+        """Shares are the gangs' own business: no bound follows from them."""
+        tree.settle(
+            {name: {} for name in tree.specs}, {QueueName(spec.name): spec.limit for spec in tree.specs.values()}
+        )
 
     def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
         found = limits.over(tree.path(leaf), need, preemptible=preemptible)
@@ -65,20 +61,6 @@ class Kai:
         resource = next(each for each in sorted(need) if has.get(each, 0.0) + need[each] > bound.get(each, 0.0))
         what = "limit" if over_limit else "quota, which is all that non-preemptible jobs may have,"
         return _said(reason.value, queue.name, f"{what} of", resource, bound.get(resource, 0.0), has, need)
-
-
-def _claimant(tree: FairTree, name: QueueName, resource: ResourceName) -> Claimant:
-    spec = tree.specs[name]
-    return Claimant(
-        queue=name,
-        quota=spec.quota.get(resource, 0.0),
-        limit=spec.limit.get(resource, 0.0),
-        weight=spec.weight_of(resource),
-        request=tree.requested[name].get(resource, 0.0),
-        priority=spec.priority,
-        created=spec.created_s,
-        uid=spec.uid or spec.name,
-    )
 
 
 def _said(

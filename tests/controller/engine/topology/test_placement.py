@@ -405,6 +405,42 @@ def test_a_sentence_counts_what_closes_nodes_and_which_are_full() -> None:
     lab.topologies.validate_trees()
 
 
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"nodeSelector": {"disk": "ssd"}}, "1 not selected by their node selector"),
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]
+                        }
+                    }
+                }
+            },
+            "1 not matched by their node affinity",
+        ),
+    ],
+)
+def test_what_the_pods_themselves_ask_of_nodes_is_told(spec: dict[str, Any], reason: str) -> None:
+    lab = Lab({"b/r/a": 2})
+    lab.topologies.set_node(node("b/r/b", 2, labels={"disk": "ssd"}))
+    sentence = lab.place(ask(3, required=RACK, spec=spec))
+    assert isinstance(sentence, str)
+    assert sentence.endswith(f"at most 2 fit; 1 of 2 nodes are closed to these pods: {reason}")
+
+
+def test_a_taint_is_told_with_its_value() -> None:
+    lab = Lab({"b/r/a": 2})
+    taint = {"key": "pool", "value": "batch", "effect": "NoExecute"}
+    lab.topologies.set_node(node("b/r/b", 2, labels={"disk": "ssd"}, taints=[taint]))
+    sentence = lab.place(ask(3, required=RACK, spec={"nodeSelector": {"disk": "tape"}}))
+    assert isinstance(sentence, str)
+    assert "1 with the taint pool=batch:NoExecute" in sentence
+    assert "1 not selected by their node selector" in sentence
+
+
 def test_nodes_that_are_all_closed_are_told_with_the_reason() -> None:
     lab = Lab({})
     for at in range(5):

@@ -98,7 +98,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     submissions: tuple[Submission, ...]
     warnings: tuple[str, ...]
     systems: frozenset[System] = frozenset()
-    """Whose Queues and jobs were read: these systems' own queues are there too."""
+    """The systems of which Queues or jobs were read: the queues that each has without an object are there too."""
 
 
 def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenario:

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
+from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.conditions.records import Rule
 from controller.engine.fairness.gangmodel import GangModel, gang_queues
 from controller.engine.fairness.rules import Kai
 from controller.engine.fairness.session import Refusal
-from controller.engine.fairness.tree import FairTree, is_preemptible, needs
-from controller.engine.fairness.victims import charge_assignment
+from controller.engine.fairness.tree import FairTree, needs
+from controller.engine.fairness.victims import as_incoming, charge_assignment
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Mode
 from controller.engine.gangs.actions import allocate, consolidation, preempt, reclaim
@@ -133,21 +133,20 @@ class GangTurn:
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def _decided(self, session: Session, entries: dict[GangName, Entry]) -> list[Entry]:
-        """Those that start come first, then those that others leave for; the order is the gangs'."""
+        """Those that start come first, then those that others leave for, each in the order in which they wait."""
         solved = {solution.gang.name: solution for solution in session.solutions}
         decided: list[Entry] = []
         with self._cluster.trial():
             for name, entry in entries.items():
-                phases = {task.phase for task in session.gangs[name].tasks()}
-                if phases <= {Phase.ALLOCATED} and self._start(entry):
+                gang = session.gangs[name]
+                if {task.phase for task in gang.tasks()} <= {Phase.ALLOCATED} and self._start(entry, gang):
                     decided.append(entry)
             for name, entry in entries.items():
                 solution = solved.get(name)
                 if solution is not None and self._evicts(entry, solution):
                     decided.append(entry)
                 elif entry.rule is not Rule.FITS:
-                    waits = any(task.phase is Phase.PIPELINED for task in session.gangs[name].tasks())
-                    self._wait(entry, waits=waits and solution is None)
+                    self._wait(entry, session.gangs[name], unsolved=solution is None)
         return decided
 
     def _evicts(self, entry: Entry, solution: Solution) -> bool:
@@ -160,7 +159,7 @@ class GangTurn:
         with self._cluster.trial():
             for holder in victims:
                 self._cluster.release(holder)
-            starting = [entry.incoming, *(self._again(holder) for holder in victims if moves)]
+            starting = [entry.incoming, *(as_incoming(self._cluster, holder) for holder in victims if moves)]
             starting.sort(key=lambda incoming: (-incoming.priority, incoming.queued_at_s, incoming.key))
             for incoming in starting:
                 found = self._assigner.assign(incoming)
@@ -177,16 +176,7 @@ class GangTurn:
         entry.decide(Rule.PREEMPTS if entry.targets else Rule.FITS_AFTER_PREEMPTION)
         return True
 
-    def _again(self, holder: Holder) -> Incoming:
-        return Incoming(
-            info=holder.info,
-            queue=self._cluster.queue(holder.cluster_queue),
-            local_queue=holder.local_queue,
-            priority=holder.priority,
-            queued_at_s=holder.queued_at_s,
-        )
-
-    def _start(self, entry: Entry) -> bool:
+    def _start(self, entry: Entry, gang: Gang) -> bool:
         found = self._assigner.assign(entry.incoming)
         entry.assignment = found
         if found.mode is not Mode.FIT:
@@ -194,21 +184,18 @@ class GangTurn:
         charge_assignment(self._cluster, entry.incoming, found)
         leaf = QueueName(entry.incoming.queue.name)
         info = entry.incoming.info
-        self._tree.charge(leaf, needs(info, self._tree.system), preemptible=self._preemptible(entry))
+        self._tree.charge(leaf, needs(info, self._tree.system), preemptible=gang.preemptible)
         entry.decide(Rule.FITS)
         return True
 
-    def _preemptible(self, entry: Entry) -> bool:
-        return is_preemptible(entry.incoming.info, entry.incoming.priority, self._tree.system)
-
-    def _wait(self, entry: Entry, *, waits: bool) -> None:
+    def _wait(self, entry: Entry, gang: Gang, *, unsolved: bool) -> None:
         """Why it waits: for those that leave, by its Queue's bounds, or because nothing fits."""
-        if waits:
+        if unsolved and gang.in_phase(frozenset({Phase.PIPELINED})):
             entry.decide(Rule.FITS_AFTER_PREEMPTION)
             return
         leaf, info = QueueName(entry.incoming.queue.name), entry.incoming.info
         need = needs(info, self._tree.system)
-        why = self._rules.refusal(self._tree, leaf, need, preemptible=self._preemptible(entry))
+        why = self._rules.refusal(self._tree, leaf, need, preemptible=gang.preemptible)
         entry.decide(Rule.OVER_SHARE if why else Rule.NO_FIT, why)
         if not why and entry.assignment.mode is Mode.NO_FIT and not entry.assignment.pod_sets:
             entry.assignment = self._assigner.assign(entry.incoming)

@@ -172,7 +172,7 @@ class Solver:
                 else:
                     away.append(holder)
             for holder in away:
-                again = _as_incoming(self._cluster, holder)
+                again = as_incoming(self._cluster, holder)
                 found = self._assigner.assign(again)
                 if found.mode is Mode.FIT:
                     charge_assignment(self._cluster, again, found)
@@ -230,7 +230,8 @@ def placed_holder(cluster: Cluster, holder: Holder) -> Iterator[Place]:
             yield (flavor, pod_set.topology), GrantOwner(holder.key, pod_set.name)
 
 
-def _as_incoming(cluster: Cluster, holder: Holder) -> Incoming:
+def as_incoming(cluster: Cluster, holder: Holder) -> Incoming:
+    """What holds quota, as if it waited."""
     return Incoming(
         info=holder.info,
         queue=cluster.queue(holder.cluster_queue),

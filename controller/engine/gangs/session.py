@@ -80,17 +80,14 @@ class Session:
         gangs: Iterable[Gang],
         queues: Iterable[GangQueue],
         limits: Limits | None = None,
-        total_amounts: Amounts | None = None,
         spares: Spares = nobody,
     ) -> None:
-        """``spares`` says which victims have not run for their minimum yet. ``total_amounts`` is what queues divide,
-        where that is not what the nodes have.
-        """
+        """``spares`` says which victims have not run for their minimum yet."""
         self.machines: dict[NodeName, Machine] = {machine.name: machine for machine in machines}
         self.gangs: dict[GangName, Gang] = {gang.name: gang for gang in gangs}
         self.queues: dict[QueueName, GangQueue] = {queue.name: queue for queue in queues}
         self.limits = limits or Limits()
-        self.total: Amounts = total(self.machines.values()) if total_amounts is None else total_amounts
+        self.total: Amounts = total(self.machines.values())
         memories = [machine.gpu_memory_mib for machine in self.machines.values() if machine.gpu_memory_mib > 0]
         self._smallest_gpu_mib = min(memories, default=0)
         self.spares = spares

@@ -35,7 +35,7 @@ Bounds = Mapping[ResourceName, float]
 
 
 class System(StrEnum):
-    """Whose Queues they are."""
+    """The system that a Queue is an object of."""
 
     KAI = "kai"
     VOLCANO = "volcano"

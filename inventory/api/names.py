@@ -40,6 +40,8 @@ FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"
 PLACEMENT: Final = "tessera.dev/placement"
 """Of a Volcano Job, written by the controller: what its admission puts into the pods of each task. Without it the job
 has no pods that run."""
+GANG: Final = "tessera.dev/gang"
+"""Of a Workload, written by the controller: which of its pods have to run together, where that is not all of them."""
 SCHEDULER_NAME: Final = "tessera.dev/scheduler-name"
 """Of a pod: the scheduler that it named when it was created, where the default one binds it in its place."""
 

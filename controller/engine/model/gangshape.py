@@ -1,0 +1,71 @@
+"""What of a workload's pods has to run together, where that is less than all of them: minimums, and a tree of groups.
+
+The controller writes it into the annotation ``tessera.dev/gang`` of the Workload, from a PodGroup of Volcano's or
+KAI's; the engine reads it there. A workload without it starts and ends as a whole.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from controller.objects.meta import Int32, Struct, to_json
+from inventory.api.names import GANG
+
+_WHERE: Final = f"metadata.annotations[{GANG}]"
+
+
+class GangShapeError(ValueError):
+    """The annotation is not what the controller writes; one sentence."""
+
+
+class Subgroup(Struct, frozen=True, kw_only=True):
+    """``parent`` is empty at the top. ``minimum``: pods of a leaf; of any other the groups right below, 0 for all.
+
+    ``required_level`` and ``preferred_level`` are labels of nodes, empty for none: one domain of it has all pods.
+    """
+
+    name: str
+    parent: str = ""
+    minimum: Int32 = 0
+    required_level: str = ""
+    preferred_level: str = ""
+
+
+class GangShape(Struct, frozen=True, kw_only=True):
+    """``minimum``: pods of the whole gang; with ``groups`` those at the top that start, 0 for all of them.
+
+    ``members``: by the name of a pod set the leaf that its pods are in; pod sets that are not named are in none.
+    ``staleness_s``: a gang that runs below its minimum for so long is evicted; None: by the default, negative: never.
+    """
+
+    minimum: Int32 = 0
+    groups: tuple[Subgroup, ...] = ()
+    members: dict[str, str] = msgspec.field(default_factory=dict)
+    required_level: str = ""
+    preferred_level: str = ""
+    staleness_s: float | None = None
+
+    def below(self, parent: str) -> tuple[Subgroup, ...]:
+        return tuple(group for group in self.groups if group.parent == parent)
+
+    @property
+    def leaves(self) -> tuple[Subgroup, ...]:
+        parents = {group.parent for group in self.groups}
+        return tuple(group for group in self.groups if group.name not in parents)
+
+
+def written(shape: GangShape) -> str:
+    """The annotation's value, the same text for the same shape."""
+    body: dict[str, Any] = to_json(shape)
+    return msgspec.json.encode(body, order="deterministic").decode()
+
+
+def gang_shape(annotations: dict[str, str]) -> GangShape | None:
+    """None for a workload without it. Raises GangShapeError."""
+    found = annotations.get(GANG)
+    if found is None:
+        return None
+    try:
+        return msgspec.json.decode(found, type=GangShape)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise GangShapeError(f"{_WHERE}: expected what the controller wrote, found {error}") from None

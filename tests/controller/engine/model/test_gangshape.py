@@ -1,0 +1,40 @@
+"""The shape of a gang comes back as it was written, and what nobody of ours wrote is refused."""
+
+import pytest
+
+from controller.engine.model.gangshape import GangShape, GangShapeError, Subgroup, gang_shape, written
+from inventory.api.names import GANG
+
+TREE = GangShape(
+    minimum=1,
+    groups=(
+        Subgroup(name="workers", minimum=1, required_level="zone"),
+        Subgroup(name="w0", parent="workers", minimum=2),
+        Subgroup(name="w1", parent="workers", minimum=3, preferred_level="rack"),
+        Subgroup(name="leader", minimum=1),
+    ),
+    members={"a": "w0", "b": "w1", "c": "leader"},
+    required_level="region",
+    staleness_s=60.0,
+)
+
+
+@pytest.mark.parametrize("shape", [GangShape(), GangShape(minimum=3), TREE])
+def test_it_comes_back_as_it_was_written(shape: GangShape) -> None:
+    assert gang_shape({GANG: written(shape)}) == shape
+
+
+def test_a_workload_without_it_has_none() -> None:
+    assert gang_shape({"other": "x"}) is None
+
+
+def test_the_leaves_are_those_without_groups_below() -> None:
+    assert [group.name for group in TREE.leaves] == ["w0", "w1", "leader"]
+    assert [group.name for group in TREE.below("")] == ["workers", "leader"]
+    assert [group.name for group in TREE.below("workers")] == ["w0", "w1"]
+
+
+@pytest.mark.parametrize("value", ["", "[]", '{"minimum": "many"}', '{"groups": [{"parent": "p"}]}'])
+def test_what_the_controller_did_not_write_is_refused(value: str) -> None:
+    with pytest.raises(GangShapeError, match=r"metadata\.annotations\[tessera\.dev/gang\]: expected"):
+        gang_shape({GANG: value})

@@ -10,6 +10,7 @@ from controller.engine.model.config import (
     BOTH_STRATEGIES,
     AdmissionFairSharing,
     BackfillPolicy,
+    Consolidation,
     EngineConfig,
     Extensions,
     FairSharing,
@@ -167,6 +168,7 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         victim_order=found.get("tessera.victimOrder", VictimOrder.LEAST_LOST if on else VictimOrder.NEWEST),
         keep_linked_gpus=found.get("tessera.keepLinkedGpus", on),
         quota_from_capacity=found.get("tessera.quotaFromCapacity", on),
+        consolidation=_consolidation(found, on=on),
         takeovers_first=on,
     )
 
@@ -179,4 +181,19 @@ def _minimum_runtime(found: Found, *, on: bool) -> MinimumRuntime | None:
     return MinimumRuntime(
         default_s=found.get(f"{section}.default", 0.0),
         by_priority_class=found.entries(f"{section}.byPriorityClass"),
+    )
+
+
+def _consolidation(found: Found, *, on: bool) -> Consolidation | None:
+    section = "tessera.consolidation"
+    said: bool | None = found.get(f"{section}.enabled")
+    if said and not on:
+        place: Place = found.places[f"{section}.enabled"]
+        raise place.error("false under policy: kueue, whose decisions move nothing", "true")
+    if said is False or not on:
+        return None
+    usual = Consolidation()
+    return Consolidation(
+        every_queue=bool(said),
+        minimum_runtime_s=found.get(f"{section}.minimumRuntime", usual.minimum_runtime_s),
     )

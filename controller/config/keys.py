@@ -373,6 +373,19 @@ OWN: Final = (
         _BY_POLICY,
         "of nodes that hold a pod, the one where it leaves most GPUs usable for requests like the recent ones",
     ),
+    _key(
+        "tessera.consolidation.enabled",
+        SWITCH,
+        "tessera: auto, kueue: false",
+        "running workloads move, each to a place found for it in the same decision, so that one that waits fits; auto:"
+        " in trees of KAI's Queues alone; never under policy kueue",
+    ),
+    _key(
+        "tessera.consolidation.minimumRuntime",
+        duration(),
+        "10m",
+        "how long a workload runs before it may be moved",
+    ),
     _key("tessera.quotaFromCapacity", BOOL, _BY_POLICY, "quotas may be written as shares of live healthy capacity"),
     _key(
         "tessera.honestUnits.gpuMemory",

@@ -27,9 +27,6 @@ from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import Holder
 
-SETTLED_S: Final = 600.0
-"""A job runs so long before it may be moved: so it moves six times an hour at most."""
-
 _REASONS: Final = {
     "consolidation": PreemptionReason.CONSOLIDATION,
     "reclaim": PreemptionReason.IN_COHORT_RECLAMATION,
@@ -49,6 +46,7 @@ class GangTurn:
         self._refusal = refusal
         self._now_s = now_s
         self._rules = Kai()
+        self._moves = cluster.config.extensions.consolidation
         self._holders: dict[GangName, Holder] = {}
         self.due_s: float | None = None
 
@@ -60,7 +58,8 @@ class GangTurn:
         session = Session(model.machines.values(), model.gangs.values(), gang_queues(self._tree), spares=self._spares)
         self._rules.settle(self._tree)
         for action in (allocate, consolidation, reclaim, preempt):
-            action(session)
+            if action is not consolidation or self._moves is not None:
+                action(session)
         decided = self._decided(session, entries)
         said = {entry.key for entry in decided}
         if len(said) == len(entries):
@@ -96,7 +95,8 @@ class GangTurn:
             for holder in queue.holders.values() if queue is not None else ():
                 gang = model.hold(holder, leaf)
                 self._holders[gang.name] = holder
-                gang.movable = gang.movable and self._has_run(holder, SETTLED_S)
+                if self._moves is not None:
+                    gang.movable = gang.movable and self._has_run(holder, self._moves.minimum_runtime_s)
                 if not holder.evicted:
                     need = needs(holder.info, system)
                     tree.charge(leaf, need, preemptible=gang.preemptible)

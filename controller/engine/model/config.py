@@ -102,6 +102,15 @@ class MinimumRuntime(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.default_s or any(self.by_priority_class.values())) if queue_s is None else queue_s > 0
 
 
+class Consolidation(msgspec.Struct, frozen=True, kw_only=True):
+    """Running workloads move so that one that waits fits. ``every_queue``: in ClusterQueues too, else in trees of KAI's
+    Queues alone. A workload moves after it has run for ``minimum_runtime_s``.
+    """
+
+    every_queue: bool = False
+    minimum_runtime_s: float = 600.0
+
+
 class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """What Kueue does not have, one field for each feature. All off is Kueue's behaviour."""
 
@@ -117,6 +126,8 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes are chosen so that large blocks of linked GPUs stay whole for later requests."""
     quota_from_capacity: bool = False
     """Quotas may be written as shares of live healthy capacity."""
+    consolidation: Consolidation | None = None
+    """None: nothing moves."""
     takeovers_first: bool = False
     """What takes over quota and asks for nothing new does not wait behind the head of its ClusterQueue."""
 

@@ -11,6 +11,7 @@ from controller.engine.model.config import (
     BOTH_STRATEGIES,
     AdmissionFairSharing,
     BackfillPolicy,
+    Consolidation,
     Extensions,
     FairSharing,
     MinimumRuntime,
@@ -33,6 +34,7 @@ ALL_ON = Extensions(
     victim_order=VictimOrder.LEAST_LOST,
     keep_linked_gpus=True,
     quota_from_capacity=True,
+    consolidation=Consolidation(),
     takeovers_first=True,
 )
 
@@ -87,6 +89,27 @@ def test_a_minimum_runtime_is_on_once_it_is_given() -> None:
     found = v2(f"tessera: {{policy: kueue, {section}}}").engine.extensions.minimum_runtime
     assert found == MinimumRuntime(default_s=600, by_priority_class={"high": 3600})
     assert [found.of("high"), found.of("low"), found.of("high", queue_s=5)] == [3600, 600, 5]
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        ("{}", Consolidation()),
+        ("{consolidation: {enabled: auto}}", Consolidation()),
+        ("{consolidation: {enabled: true}}", Consolidation(every_queue=True)),
+        ("{consolidation: {minimumRuntime: 0s}}", Consolidation(minimum_runtime_s=0)),
+        ("{consolidation: {enabled: false, minimumRuntime: 1m}}", None),
+        ("{policy: kueue, consolidation: {enabled: auto, minimumRuntime: 1m}}", None),
+        ("{policy: kueue, consolidation: {enabled: false}}", None),
+    ],
+)
+def test_running_workloads_move_as_far_as_the_file_says(block: str, expected: Consolidation | None) -> None:
+    assert v2(f"tessera: {block}").engine.extensions.consolidation == expected
+
+
+def test_under_kueues_policy_nothing_can_be_told_to_move() -> None:
+    with pytest.raises(ConfigError, match=r"consolidation\.enabled: found true, expected false under policy: kueue"):
+        v2("tessera: {policy: kueue, consolidation: {enabled: true}}")
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------

@@ -87,6 +87,8 @@ GIVEN: dict[str, Any] = {
     "tessera.backfill": "none",
     "tessera.victimOrder": "newest",
     "tessera.keepLinkedGpus": False,
+    "tessera.consolidation.enabled": False,
+    "tessera.consolidation.minimumRuntime": "1m",
     "tessera.quotaFromCapacity": False,
     "tessera.honestUnits.gpuMemory": "80Gi",
     "tessera.honestUnits.computeSlices": 4,

@@ -7,11 +7,14 @@ import pytest
 
 from controller.engine.conditions.decisions import Evicted
 from controller.engine.fairness.gangmodel import KEPT_IN_PLACE
-from controller.engine.fairness.gangturn import SETTLED_S
+from controller.engine.model.config import Consolidation, EngineConfig, Extensions
 from controller.objects.workload import Workload
 from tests.support.engine.foreignqueues import asks, evicted, kai_queue, node, rest
 from tests.support.engine.world import World
 from tests.support.seeds import histories
+
+SETTLED_S = 600.0
+MOVES = EngineConfig(extensions=Extensions(consolidation=Consolidation(minimum_runtime_s=SETTLED_S)))
 
 
 def annotated(made: Workload, key: str, value: str) -> Workload:
@@ -23,9 +26,9 @@ def annotated(made: Workload, key: str, value: str) -> Workload:
     return msgspec.structs.replace(made, spec=spec)
 
 
-def fragmented(mark: tuple[str, str] | None = None) -> World:
+def fragmented(mark: tuple[str, str] | None = None, config: EngineConfig = MOVES) -> World:
     """Two nodes of four GPUs, each with a job on it, which have run for long enough to be moved."""
-    lab = World()
+    lab = World(config)
     lab.put(node("n1", 4), node("n2", 4), kai_queue("q", quota=8))
     for at, (name, gpus) in enumerate((("a", 2), ("b", 3), ("c", 2), ("d", 1))):
         made = asks(name, "q", gpus, created_s=at)
@@ -82,6 +85,13 @@ def test_a_job_that_has_just_started_is_moved_later() -> None:
     assert rest(lab) == {"q": 7}
 
 
+def test_nothing_moves_where_it_is_off() -> None:
+    lab = fragmented(config=EngineConfig())
+    lab.put(asks("wide", "q", 4, created_s=50))
+    assert rest(lab) == {"q": 3}
+    assert lab.engine.next_wakeup_s() is None
+
+
 def test_nothing_moves_for_a_job_that_is_not_preemptible() -> None:
     lab = fragmented()
     lab.put(asks("urgent", "q", 4, created_s=50, marks={"kai.scheduler/preemptibility": "non-preemptible"}))
@@ -92,7 +102,7 @@ def test_nothing_moves_for_a_job_that_is_not_preemptible() -> None:
 @histories(1, 2, 3, 4)
 def test_whatever_moves_runs_again_and_histories_come_to_rest(seed: int) -> None:
     rng = random.Random(seed)
-    lab = World()
+    lab = World(MOVES)
     lab.put(*(node(f"n{at}", 4) for at in range(3)), kai_queue("q", quota=12))
     for turn in range(8):
         for at in range(rng.randint(1, 3)):

@@ -1,6 +1,5 @@
 """Kueue's kinds on a real API server: our CRDs and policies accept what Kueue's CRDs and webhooks together do."""
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -309,10 +308,8 @@ def test_what_an_example_repairs_is_refused_clearly(
 
 @pytest.fixture(scope="module")
 def hooks(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
-    values = tmp_path_factory.mktemp("values") / "values.json"
-    values.write_text(json.dumps({"controller": {"jobKinds": [OTHER_JOB]}}))
-    webhookserver.install(api, values)
-    server = WebhookServer(api, CONTROLLER)
+    webhookserver.install(api)
+    server = WebhookServer(api, CONTROLLER, {"jobKinds": [OTHER_JOB]}, tmp_path_factory.mktemp("values"))
     yield server
     server.close()
 

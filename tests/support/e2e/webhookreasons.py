@@ -1,18 +1,22 @@
-"""Which of Kueue's webhook cases an API server cannot answer as Kueue's webhook does, by rules over what they ask."""
+"""Which of Kueue's webhook cases an API server cannot answer as Kueue's webhook does, by rules over what they ask.
+
+And with which values of the chart it answers the others.
+"""
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
-from controller.jobframework.kind import Rule, refused
+from controller.jobframework.kind import Review, Rule, refused
 from controller.jobframework.raw import Json, at, labels
 from controller.jobkinds.policies import RULED, Ruled, review
 from tests.conformance.kueuejobs import differences
 from tests.conformance.kueuejobs.runners_podsets import filled
-from tests.conformance.replay import RUNNERS, Case
+from tests.conformance.replay import RUNNERS
 from tests.support.e2e.webhookcases import Asked, managed_by
 from tests.support.queuerules import requests, schemas
 
@@ -21,10 +25,31 @@ _OTHERS: Final = ("apiObjects", "objs", "clusterTrainingRuntime", "nsHasDefaultQ
 _LABEL: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
+class Setting(NamedTuple):
+    """The chart's values that a case needs: whether jobs without a queue wait too, and gates that are not at their
+    defaults.
+    """
+
+    manages_all: bool = False
+    gates: tuple[tuple[str, bool], ...] = ()
+
+    @property
+    def values(self) -> Json:
+        jobs, config = {"manageWithoutQueueName": self.manages_all}, {"featureGates": dict(self.gates)}
+        return {"jobs": jobs, "config": config}
+
+
+def setting(asked: Asked) -> Setting:
+    """Gates only where they decide: all other cases are asked of one rendering of the chart."""
+    managed = any(asked.case.input.get(key) for key in ("manageJobsWithoutQueueName", "manageAll"))
+    gates: Json = asked.case.input.get("featureGatesNonDefault") or {}
+    return Setting(managed, tuple(sorted(gates.items())) if _hangs_on_gates(asked) else ())
+
+
 def sentences(asked: Asked) -> list[str]:
     """What our policies say of it. Of two that refuse, an API server names either."""
     ruled = BY_KIND[asked.kind]
-    seen = review(ruled, asked.new, asked.old)
+    seen = _seen(ruled, asked, FeatureGates(dict(setting(asked).gates)))
     starts = ["only the controller starts a "] if seen.was_suspended and not seen.is_suspended else []
     return [*(f"{one.field}: {one.sentence}" for one in refused(ruled.rules, seen)), *starts]
 
@@ -40,13 +65,11 @@ def _is_declared(asked: Asked) -> bool:
     return any(rule.applies(case.input) for rule in differences.RULES) and RUNNERS[case.suite](case) is not None
 
 
-def _of_all(asked: Asked) -> bool:
-    return any(asked.case.input.get(key) for key in ("manageJobsWithoutQueueName", "manageAll"))
-
-
 def _hangs_on_gates(asked: Asked) -> bool:
     ruled = BY_KIND.get(asked.kind)
-    return ruled is not None and bool(_refusals(ruled, asked, asked.case)) != bool(_refusals(ruled, asked))
+    if ruled is None:
+        return False
+    return _is_refused(ruled, _seen(ruled, asked, asked.case.gates)) != _is_refused(ruled, _seen(ruled, asked))
 
 
 def _is_of_another_kind(asked: Asked) -> bool:
@@ -58,16 +81,20 @@ def _is_of_another_kind(asked: Asked) -> bool:
 def _is_the_controllers(asked: Asked) -> bool:
     """Refused, and not by what the policies know: it is one of the rules without CEL, or there are other objects."""
     ruled = BY_KIND.get(asked.kind)
-    if ruled is None or asked.made is not None or not asked.refused or _refusals(ruled, asked):
+    if ruled is None or asked.made is not None or not asked.refused:
+        return False
+    if _is_refused(ruled, _seen(ruled, asked, asked.case.gates)):
         return False
     more = any(asked.case.input.get(key) for key in _OTHERS)
     return more or bool(refused([rule for rule in ruled.rules if not rule.says], review(ruled, asked.new, asked.old)))
 
 
-def _refusals(ruled: Ruled, asked: Asked, case: Case | None = None) -> bool:
-    """Of rules that the API server knows, under the gates of ``case`` or by default."""
-    seen = review(ruled, asked.new, asked.old)
-    seen = seen if case is None else msgspec.structs.replace(seen, gates=case.gates)
+def _seen(ruled: Ruled, asked: Asked, gates: FeatureGates | None = None) -> Review:
+    return msgspec.structs.replace(review(ruled, asked.new, asked.old), gates=gates or FeatureGates())
+
+
+def _is_refused(ruled: Ruled, seen: Review) -> bool:
+    """By rules that the API server knows."""
     known: list[Rule] = [rule for rule in ruled.rules if rule.says]
     return bool(refused(known, seen))
 
@@ -94,7 +121,9 @@ def _has_a_wrong_label(asked: Asked) -> bool:
 
 def _is_written_without_a_queue(asked: Asked) -> bool:
     made = asked.made
-    return made is not None and not labels(made).get(names.QUEUE_NAME) and filled(made) != filled(asked.new)
+    if made is None or labels(made).get(names.QUEUE_NAME) or setting(asked).manages_all:
+        return False
+    return bool(filled(made) != filled(asked.new))
 
 
 def _is_refused_as_made(asked: Asked) -> bool:
@@ -120,8 +149,6 @@ def _has_gaps(asked: Asked) -> bool:
 
 REASONS: Final[tuple[tuple[str, Callable[[Asked], bool]], ...]] = (
     ("a difference on purpose, which conformance declares", _is_declared),
-    ("jobs without a queue are managed: another value of the chart", _of_all),
-    ("a gate decides that the policies have at its default", _hangs_on_gates),
     ("rules of another kind than the object's", _is_of_another_kind),
     ("the controller refuses it: the rule asks for other objects, or for what CEL cannot read", _is_the_controllers),
     ("MultiKueue's managedBy", _is_dispatched),

@@ -1,5 +1,6 @@
 """An API server with our policies, asked what Kueue's webhook cases ask: by dry run, on one connection."""
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,7 +24,7 @@ from tests.support.e2e import kindcrds, webhookcases
 from tests.support.e2e.podlab import rendered
 from tests.support.e2e.queueapi import GROUP, Api, Verdict
 from tests.support.e2e.webhookcases import PLAIN, WITH_DEFAULT, Asked, cases, difference, managed_by, path
-from tests.support.e2e.webhookreasons import BY_KIND, reason, sentences
+from tests.support.e2e.webhookreasons import BY_KIND, Setting, reason, sentences, setting
 
 _STRICT: Final = "?fieldValidation=Strict"
 _DRY: Final = f"{_STRICT}&dryRun=All"
@@ -47,13 +48,9 @@ QUIET: Final = "--controllers=*,-job-controller,-deployment-controller,-replicas
 """Of the controller manager: what a case says of a status stands."""
 
 
-def install(api: Api, values: Path) -> None:
-    """CRDs of job kinds, policies of the chart with ``values``, a queue, and namespaces in which pods can be made."""
+def install(api: Api) -> None:
+    """CRDs of job kinds, a queue, and namespaces in which pods can be made."""
     kindcrds.install(api)
-    for policy in yaml.safe_load_all(rendered(*POLICIES, files=(values,))):
-        plural = f"{policy['kind'].lower()}s".replace("policys", "policies")
-        made = api.ask("POST", f"/apis/{policy['apiVersion']}/{plural}", policy)
-        assert made.accepted, made.message
     for name in (PLAIN, WITH_DEFAULT):
         api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
@@ -95,12 +92,26 @@ def _is_held(api: Api, one: Json, queue: str) -> bool:
 
 
 class WebhookServer:
-    """``owner`` is a service account: whose it is decides about children. ``controller`` is Tessera's."""
+    """``owner`` is a service account: whose it is decides about children. ``controller`` is Tessera's. ``values`` are
+    the chart's, of the controller; ``folder`` is for files.
+    """
 
-    def __init__(self, api: Api, controller: str) -> None:
+    def __init__(self, api: Api, controller: str, values: Json, folder: Path) -> None:
         self.api = api
         self.controller = api.acting_as(controller)
         self.owner = api.acting_as("system:serviceaccount:lab:owner")
+        self._values = values
+        self._file = folder / "values.json"
+        self.use(Setting())
+
+    def use(self, setting: Setting) -> None:
+        """The chart's policies with these values, in place of those that are there."""
+        self._file.write_text(json.dumps({"controller": self._values | setting.values}))
+        for policy in yaml.safe_load_all(rendered(*POLICIES, files=(self._file,))):
+            plural = f"{policy['kind'].lower()}s".replace("policys", "policies")
+            at = f"/apis/{policy['apiVersion']}/{plural}/{policy['metadata']['name']}?fieldManager=chart"
+            made = self.api.ask("PATCH", at, policy, content_type="application/apply-patch+yaml")
+            assert made.accepted, made.message
         self._effective = time.monotonic() + EFFECTIVE_S
 
     def close(self) -> None:
@@ -189,7 +200,11 @@ def asked_of(server: WebhookServer) -> Answers:
     samples = {one.kind: one.new for one in sent if one.old is None and not one.refused and one.kind in BY_KIND}
     made.kinds = set(samples)
     await_policies(server.api, samples.values())
-    for one in sent:
+    in_use = Setting()
+    for one in sorted(sent, key=setting):
+        if setting(one) != in_use:
+            in_use = setting(one)
+            server.use(in_use)
         verdict = server.settled(one)
         made.answers[kind_of(verdict)] += 1
         made.wrong += [f"{one.case}: {said}" for said in differences(one, verdict)]

@@ -12,9 +12,8 @@ import click
 from cli.cluster import Where, named_config
 from cli.console import Json
 from controller.config.load import default, load, parse
-from controller.config.settings import ControllerConfig
+from controller.config.settings import ControllerConfig, ForeignSystem
 from controller.engine.engine import Engine
-from controller.engine.mirror.specs import System
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.explain import explained, queue_shown, waiting
 from controller.lifecycle.pendingcause import blocked, why
@@ -53,9 +52,9 @@ class Offline:
         notes: list[str] = []
         config = await _config(client, where, notes)
         made = cls(config, notes)
-        for system, switch in config.foreign.items():
+        for switch in config.foreign.values():
             if switch.enabled is not False:
-                await made._read_queues(client, system)
+                await made._read_queues(client, switch)
         kinds: list[tuple[Resource, type[Any]]] = [
             (resource, TYPES[resource]) for resource in ORDER if resource in TYPES
         ]
@@ -65,11 +64,11 @@ class Offline:
             await made._read(client, resource, type_)
         return made
 
-    async def _read_queues(self, client: Client, system: System) -> None:
+    async def _read_queues(self, client: Client, switch: ForeignSystem) -> None:
         """Volcano's or KAI's Queues, where they are served. Whether the other system decides now is not looked at."""
-        resource = QUEUES_OF[system]
+        resource = QUEUES_OF[switch.system]
         if await self._read(client, resource, FOREIGN_QUEUES[resource], told=False):
-            self.engine.imply(system, self.now_s)
+            self.engine.imply(switch.system, self.now_s, switch.adoption)
 
     async def _read(self, client: Client, resource: Resource, type_: type[Any], *, told: bool = True) -> bool:
         """Whether the kind could be read; where it could not, a note says so if it is to be ``told``."""

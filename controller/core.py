@@ -114,6 +114,7 @@ class Core:
         ledger: Ledger,
         known: Callable[[], Iterable[ObjectChange]],
     ) -> None:
+        self._switch = config.switch
         self.engine = Engine(config.engine)
         self.ledger = ledger
         self.inbox = Inbox(clock, batch_s=lambda: pace.batch_s(config.batch_events_s, clock.wall()))
@@ -167,7 +168,7 @@ class Core:
     def decide_for(self, systems: Collection[System]) -> None:
         """Before ``run``: Queues of these systems are queues, and so are those that each has without an object."""
         for system in sorted(systems):
-            self.engine.imply(system, self._clock.wall())
+            self.engine.imply(system, self._clock.wall(), self._switch(system).adoption)
 
     # -- the task ----------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from controller.config.values import (
 )
 from controller.engine.mirror.specs import System
 from controller.engine.model.config import BackfillPolicy, PreemptionStrategy, QuotaCheckStrategy, VictimOrder
+from controller.foreignrules.schedulers import SCHEDULERS
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
 from yamlfile.parsers import BOOL, PATH, Parser, integer, one_of
@@ -444,6 +445,24 @@ OWN: Final = (
                 " leases, looked up again every 10s",
             ),
             _key(f"tessera.{system}.leases[]", LEASE, ", ".join(FOREIGN_LEASES[system]), f"{name}'s leases"),
+            _selector(
+                f"tessera.{system}.namespaceSelector",
+                "all",
+                f"namespaces whose jobs may use {name}'s Queues; in others nothing of {name} is looked at",
+            ),
+            _key(
+                f"tessera.{system}.schedulerNames[]",
+                SUBDOMAIN,
+                SCHEDULERS[system.value],
+                f"names by which pods ask for {name}'s scheduler",
+            ),
+            _key(
+                f"tessera.{system}.keepSchedulerName",
+                BOOL,
+                "false",
+                f"{name}'s scheduler runs and chooses nodes for what is admitted here: jobs get quota alone. Needs"
+                " `enabled: true` where it holds a lease",
+            ),
         )
     ),
     _key(

@@ -31,6 +31,7 @@ from controller.config.settings import (
     Webhook,
 )
 from controller.engine.mirror.specs import System
+from controller.foreignrules.schedulers import SCHEDULERS
 from controller.jobframework.kind import JobKind
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
@@ -247,7 +248,14 @@ def _foreign(found: Found, policy: Policy, system: System) -> ForeignSystem:
     section = f"tessera.{system}"
     leases = found.values(f"{section}.leases") if f"{section}.leases" in found else FOREIGN_LEASES[system]
     usual = None if policy is Policy.TESSERA else False
-    return ForeignSystem(enabled=found.get(f"{section}.enabled", usual), leases=leases)
+    return ForeignSystem(
+        system=system,
+        enabled=found.get(f"{section}.enabled", usual),
+        leases=leases,
+        namespaces=found.get(f"{section}.namespaceSelector", LabelSelector()),
+        scheduler_names=found.values(f"{section}.schedulerNames") or (SCHEDULERS[system.value],),
+        keep_scheduler_name=found.get(f"{section}.keepSchedulerName", False),
+    )
 
 
 def _injected(found: Found, policy: Policy) -> dict[str, dict[str, str]]:

@@ -9,8 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.engine.mirror.specs import System
+from controller.engine.mirror.specs import Adoption, System
 from controller.engine.model.config import EngineConfig
+from controller.foreignrules.schedulers import bound_by
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
 from controller.jobkinds.table import JOB_KINDS
@@ -215,10 +216,25 @@ class GpuFailureRules(Struct, frozen=True, kw_only=True):
 class ForeignSystem(Struct, frozen=True, kw_only=True):
     """Whether Tessera decides about what is Volcano's, or KAI's. ``enabled`` None: where its Queue is served and nobody
     holds one of ``leases``, ``namespace/name`` of those that its own schedulers and controllers hold.
+
+    ``scheduler_names``: by which pods ask for its scheduler. ``keep_scheduler_name``: that scheduler runs and chooses
+    nodes for what is admitted here.
     """
 
+    system: System
     enabled: bool | None = False
     leases: tuple[str, ...] = ()
+    namespaces: LabelSelector = LabelSelector()
+    scheduler_names: tuple[str, ...] = ()
+    keep_scheduler_name: bool = False
+
+    @property
+    def adoption(self) -> Adoption:
+        return Adoption(places=not self.keep_scheduler_name, namespaces=self.namespaces)
+
+    def binds(self, scheduler_name: str) -> str:
+        """``schedulerName`` of a pod that the controller makes, whose template or job names this one."""
+        return bound_by(scheduler_name, self.system.value, names=self.scheduler_names, keep=self.keep_scheduler_name)
 
 
 FOREIGN_LEASES: Final[Mapping[System, tuple[str, ...]]] = {
@@ -273,6 +289,9 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     def counts_replicas(self) -> bool:
         """Whether replicas of a Deployment are known as such: its minimum is kept, and rollouts keep their quota."""
         return self.policy is Policy.TESSERA and Deployment.framework in self.integrations.frameworks
+
+    def switch(self, system: System) -> ForeignSystem:
+        return self.foreign.get(system) or ForeignSystem(system=system)
 
     @property
     def local_queue_metrics(self) -> bool:

@@ -19,7 +19,7 @@ from controller.engine.cycle.cycle import Cycle
 from controller.engine.cycle.nomination import Nominator
 from controller.engine.fairness.turns import FairTurns
 from controller.engine.mirror.mirror import Mirror
-from controller.engine.mirror.specs import System
+from controller.engine.mirror.specs import ADOPTED, Adoption, System
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import (
     Amount,
@@ -105,9 +105,9 @@ class Engine:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def imply(self, system: System, now_s: float) -> None:
+    def imply(self, system: System, now_s: float, how: Adoption = ADOPTED) -> None:
         """Volcano's or KAI's jobs are served: the queues exist that the system has without objects."""
-        self._mirrored.imply(system)
+        self._mirrored.imply(system, how)
         self._mirrored.flush(now_s)
 
     def put(self, given: KubernetesObject, now_s: float) -> None:
@@ -186,8 +186,8 @@ class Engine:
         before, refused = self.state, list[tuple[KubernetesObject, Exception]]()
         systems = self.mirror.implied()
         self._begin(before.config, None)
-        for system in sorted(systems):
-            self.imply(system, now_s)
+        for system, how in sorted(systems.items()):
+            self.imply(system, now_s, how)
         for given in objects:
             try:
                 self.put(given, now_s)

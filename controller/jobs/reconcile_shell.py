@@ -9,7 +9,8 @@ back. Nothing here knows a kind of job: kinds come with the resources of their o
 from collections.abc import Collection
 from typing import Any, NamedTuple, TypeVar
 
-from controller.config.settings import ControllerConfig
+from controller.config.settings import VOLCANO_JOB, ControllerConfig
+from controller.engine.mirror.specs import System
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobframework.kind import JobKind, api_version
@@ -18,7 +19,7 @@ from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import Observed
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile import is_orphan, reconcile, unowned
-from controller.jobshell.clusterobjects import cluster_objects, job_settings
+from controller.jobshell.clusterobjects import cluster_objects, is_selected, job_settings
 from controller.jobshell.watched import JobKinds, KeptJob, external_kinds, read_resource, seen_workload, serving_kinds
 from controller.jobshell.workloadactions import WorkloadActions
 from controller.objects.meta import OwnerReference, is_true
@@ -85,6 +86,7 @@ class JobController:
         self._externals = {one for one in external_kinds(config.integrations.external_frameworks) if one in feeds}
         self._owned = frozenset(owned)
         self._cluster = cluster_objects(feeds, kinds, self.is_admitted, externals=self._externals, owned=owned)
+        self._selectors = {VOLCANO_JOB: config.switch(System.VOLCANO).namespaces}
         self._has_pods = config.integrations.queue_pods
         self._grouped = {
             (kind.api_version, kind.kind) for kind in serving_kinds(config.integrations.frameworks).values()
@@ -219,6 +221,8 @@ class JobController:
         uid = entry.uid if entry is not None else ""
         if entry is not None and self._actions.behind(kind, at, uid, entry.resource_version):
             return  # the watch brings what was written, and with it the next reconciliation
+        if entry is not None and not self._is_ours(key, uid):
+            return
         await self._finish_orphans(key, kind, uid)
         if entry is None:
             self._actions.forget(kind, at)
@@ -227,6 +231,11 @@ class JobController:
         seen = await self._observed(kind, job, uid)
         for action in reconcile(seen, self._settings, self._cluster):
             await self._actions.carry_out(kind, job, action)
+
+    def _is_ours(self, key: JobKey, uid: str) -> bool:
+        """Whether the job is queued here: one of Volcano's only where its switch selects the namespace, or has."""
+        selector = self._selectors.get(key.kind)
+        return selector is None or uid in self._by_owner or is_selected(self._feeds, selector, key.namespace)
 
     async def _observed(self, kind: JobKind, job: Json, uid: str) -> Observed:
         keys = set(self._by_owner.get(uid, ()))

@@ -1,20 +1,22 @@
 """Settings and other objects of the cluster, for the reconcilers of jobs and of pods."""
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Final
 
 from controller.config.settings import ControllerConfig, Policy
-from controller.engine.mirror.forest import FLAVOR as MIRRORED_FLAVOR
+from controller.engine.mirror.forest import FLAVOR, UNPLACED
 from controller.jobframework.kind import ObjectKind
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import ClusterObjects, DevicePlan, JobSettings, is_never_spare, no_plan
 from controller.jobshell.watched import JobKinds, read_kinds
-from controller.objects.meta import OwnerReference
+from controller.objects.meta import LabelSelector, OwnerReference
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import FLAVORS, POD_CLASSES, WORKLOAD_CLASSES
-from inventory.api.names import ALL_NODES
+from controller.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES
 from kube.reading.reflector import ObjectKey
 from kube.resources import Resource
+
+_MIRRORED: Final = {each.metadata.name: each for each in (FLAVOR, UNPLACED)}
+"""Flavors that have no object."""
 
 
 def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
@@ -27,6 +29,12 @@ def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
         injected=config.injected,
         gates=config.engine.gates,
     )
+
+
+def is_selected(feeds: Feeds, selector: LabelSelector, namespace: str) -> bool:
+    """Whether the namespace has such labels. One that is not shown yet has none."""
+    entry = feeds[NAMESPACES].get(ObjectKey("", namespace))
+    return selector.matches({} if entry is None else entry.object.metadata.labels)
 
 
 def cluster_objects(
@@ -66,7 +74,7 @@ def cluster_objects(
 
     flavors, classes, pods = value(FLAVORS), value(WORKLOAD_CLASSES), value(POD_CLASSES)
     return ClusterObjects(
-        flavor=lambda name: MIRRORED_FLAVOR if name == ALL_NODES else flavors(name),
+        flavor=lambda name: _MIRRORED.get(name) or flavors(name),
         workload_priority=lambda name: None if (found := classes(name)) is None else found.value,
         pod_priority=lambda name: None if (found := pods(name)) is None else found.value,
         global_default=lambda: _global_default(feeds),

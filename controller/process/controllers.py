@@ -12,6 +12,7 @@ from typing import Any
 
 from controller.config.settings import ControllerConfig
 from controller.core import Core
+from controller.engine.mirror.specs import System
 from controller.engine.model.resources import WorkloadKey
 from controller.failures.gpufailurerecord_shell import GpuFailureRecord
 from controller.failures.gpufailures_shell import GpuFailureController
@@ -216,7 +217,9 @@ class TermControllers:
 
     def _volcano_jobs(self) -> Coroutine[Any, Any, None]:
         """The lifecycle of Volcano Jobs. None is judged before all of their pods are known."""
-        controller = VolcanoJobController(self._feeds, self._writer, self._clock, self._events.publish)
+        controller = VolcanoJobController(
+            self._config.switch(System.VOLCANO), self._feeds, self._writer, self._clock, self._events.publish
+        )
         self._of_others.append(controller.hear)
 
         async def run() -> None:

@@ -5,7 +5,7 @@ Objects that a document refers to (priority classes, namespaces) may stand befor
 object the later one counts, as if both had been applied.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -14,7 +14,7 @@ import msgspec
 from controller.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig, Policy
 from controller.conversion import GROUP, HUB, OLD, ConversionError, convert
 from controller.engine.conditions.status import moment
-from controller.engine.mirror.specs import QueueOwner, System, system_of
+from controller.engine.mirror.specs import Adoption, QueueOwner, System, system_of
 from controller.jobframework.foreignmarks import DEFAULT_QUEUES, as_queued, foreign_queue
 from controller.jobframework.kind import ObjectKind
 from controller.jobframework.raw import JobError, text
@@ -97,7 +97,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     objects: tuple[KubernetesObject, ...]
     submissions: tuple[Submission, ...]
     warnings: tuple[str, ...]
-    systems: frozenset[System] = frozenset()
+    systems: Mapping[System, Adoption] = {}
     """The systems of which Queues or jobs were read: the queues that each has without an object are there too."""
 
 
@@ -124,7 +124,8 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
             pod_groups[meta["namespace"], meta["name"]] = document.data
         else:
             objects += _object(document, kinds, warnings)
-    jobs = [_queued(job, pod_groups, systems) for job in jobs]
+    outside = _Outside(config, objects)
+    jobs = [_queued(job, pod_groups, systems, outside) for job in jobs]
     systems |= {system_of(type(loaded)) for loaded in objects if isinstance(loaded, QueueOwner)}
     objects += _namespaces(objects, jobs)
     base_s = _base_s(objects)
@@ -139,7 +140,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
         objects=tuple(objects),
         submissions=tuple(submissions),
         warnings=tuple(warnings),
-        systems=frozenset(systems),
+        systems={system: config.switch(system).adoption for system in sorted(systems)},
     )
 
 
@@ -327,7 +328,20 @@ def _made_of_a_job(document: Document, owned: set[tuple[str, str]]) -> bool:
     )
 
 
-def _queued(document: Document, pod_groups: PodGroups, systems: set[System]) -> Document:
+class _Outside:
+    """Whether a system's switch leaves a namespace out."""
+
+    def __init__(self, config: ControllerConfig, objects: Iterable[KubernetesObject]) -> None:
+        self._config = config
+        given = (loaded for loaded in objects if isinstance(loaded, Namespace))
+        self._labels = {each.metadata.name: each.metadata.labels for each in given}
+
+    def __call__(self, system: System, namespace: str) -> bool:
+        labels = {**self._labels.get(namespace, {}), NAMESPACE_NAME_LABEL: namespace}
+        return not self._config.switch(system).namespaces.matches(labels)
+
+
+def _queued(document: Document, pod_groups: PodGroups, systems: set[System], outside: _Outside) -> Document:
     """With Kueue's label where the job is for a queue of Volcano's or KAI's. Raises InputError."""
 
     def group_queue(namespace: str, name: str) -> str:
@@ -338,7 +352,7 @@ def _queued(document: Document, pod_groups: PodGroups, systems: set[System]) -> 
         return document
     try:
         found = foreign_queue(document.data, group_queue)
-        if found is None:
+        if found is None or outside(found.system, document.data["metadata"]["namespace"]):
             return document
         systems.add(found.system)
         return Document(document.file, document.number, as_queued(document.data, group_queue), document.path)

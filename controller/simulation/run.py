@@ -76,8 +76,8 @@ class Run:
         """A fingerprint of the running workloads and their flavors."""
         for loaded in scenario.objects:
             self.engine.put(loaded, self.now_s)
-        for system in sorted(scenario.systems):
-            self.engine.imply(system, self.now_s)
+        for system, how in scenario.systems.items():
+            self.engine.imply(system, self.now_s, how)
 
     @property
     def t(self) -> float:

@@ -5,8 +5,10 @@ Names follow from the job, so that whatever is made twice is the same object.
 
 import copy
 import hashlib
+from collections.abc import Callable
 from typing import Any, Final
 
+from controller.foreignrules.schedulers import bound_by
 from controller.jobframework.kind import Patch
 from controller.jobframework.marks import is_elastic
 from controller.jobframework.podsets import started_template
@@ -29,7 +31,6 @@ _COPIED: Final = (
     "volcano.sh/jdb-min-available",
     "volcano.sh/jdb-max-unavailable",
 )
-_FOREIGN_SCHEDULERS: Final = ("volcano", "kai-scheduler")
 _CLAIM: Final = "volume-pvc-"
 
 
@@ -87,7 +88,11 @@ def rescaled(job: Json, plan: JobPlan) -> Patch | None:
 # -- pods --------------------------------------------------------------------------------------------------------------
 
 
-def pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod) -> Json:
+Binds = Callable[[str], str]
+"""The scheduler that binds a pod whose template, or else its job, names this one."""
+
+
+def pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod, binds: Binds = bound_by) -> Json:
     """A new pod. Raises JobError and StartConflictError. ``job``: see ``job_here``."""
     place = next(index for index, task in enumerate(seen.plan.tasks) if task.name == new.task)
     task = seen.plan.tasks[place]
@@ -107,7 +112,7 @@ def pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod) -> Js
             "ownerReferences": [owner_reference(job)],
             **{key: metadata[key] for key in ("finalizers",) if key in metadata},
         },
-        "spec": _spec(job, spec),
+        "spec": _spec(job, spec, binds),
     }
     return plugins.applied(job, new.task, new.index, body)
 
@@ -157,13 +162,10 @@ def _annotations(job: Json, status: VolcanoJobStatus, new: NewPod) -> dict[str, 
     }
 
 
-def _spec(job: Json, template: Json) -> Json:
-    """What the template leaves out comes from the job. A scheduler whose queues Tessera serves does not bind here."""
+def _spec(job: Json, template: Json, binds: Binds) -> Json:
+    """What the template leaves out comes from the job."""
     spec = copy.deepcopy(template)
-    scheduler = text(spec, "schedulerName") or text(job, "spec", "schedulerName")
-    spec.pop("schedulerName", None)
-    if scheduler and scheduler not in _FOREIGN_SCHEDULERS:
-        spec["schedulerName"] = scheduler
+    spec["schedulerName"] = binds(text(spec, "schedulerName") or text(job, "spec", "schedulerName"))
     if not spec.get("priorityClassName") and (priority := text(job, "spec", "priorityClassName")):
         spec["priorityClassName"] = priority
     if spec.get("hostNetwork") and not spec.get("dnsPolicy"):

@@ -12,10 +12,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from controller.config.settings import ForeignSystem
 from controller.jobframework.kind import Patch
 from controller.jobframework.marks import controller_of
 from controller.jobframework.podsets import StartConflictError
 from controller.jobframework.raw import JobError, Json, labels, text
+from controller.jobshell.clusterobjects import is_selected
 from controller.jobshell.watched import JobKinds, KeptJob
 from controller.jobshell.watched import read_job as read_raw_job
 from controller.jobshell.workloadactions import written
@@ -23,7 +25,7 @@ from controller.objects.volcanojob import JOB_VERSION, VolcanoCommand
 from controller.volcanojobs import bodies
 from controller.volcanojobs.kind import VolcanoJobKind, queued
 from controller.volcanojobs.lifecycle import Decision, Seen, decide
-from controller.volcanojobs.placement import placement
+from controller.volcanojobs.placement import is_placed, placement
 from controller.volcanojobs.plugins.plugin import Kept
 from controller.volcanojobs.plugins.table import made
 from controller.volcanojobs.podfacts import JOB_NAME, OUT_OF_SYNC, PodFacts, pod_facts
@@ -31,7 +33,7 @@ from controller.volcanojobs.spec import job_plan, read_job
 from controller.volcanojobs.status import status_patch
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import PODS, VOLCANO_COMMANDS, VOLCANO_PODS, reader
+from controller.watching.kinds import NAMESPACES, PODS, VOLCANO_COMMANDS, VOLCANO_PODS, reader
 from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError, WorkQueue
 from controller.writing.workloadwrites import Stamped
@@ -102,8 +104,14 @@ class VolcanoJobController:
     """
 
     def __init__(
-        self, feeds: Feeds, writer: Writer, clock: Clock, tell: Callable[[ObjectReference, str, str, str], None]
+        self,
+        switch: ForeignSystem,
+        feeds: Feeds,
+        writer: Writer,
+        clock: Clock,
+        tell: Callable[[ObjectReference, str, str, str], None],
     ) -> None:
+        self._switch = switch
         self._feeds = feeds
         self._writer = writer
         self._clock = clock
@@ -143,6 +151,10 @@ class VolcanoJobController:
                 self._command(key, entry.object)
             case Removed(key=key, old=entry) if observed.resource == VOLCANO_COMMANDS:
                 self._command(key, entry.object, gone=True)
+            case Added(key=key) | Changed(key=key) if observed.resource == NAMESPACES:
+                for job in self._feeds[JOBS]:
+                    if job.namespace == key.name:
+                        self._queue.put(VolcanoKey(*job))
 
     def _forget(self, key: VolcanoKey) -> None:
         self._jobs_written.forget(ObjectKey(*key))
@@ -172,6 +184,8 @@ class VolcanoJobController:
         job: Json = entry.object.json
         if text(job, "metadata", "deletionTimestamp") or not self._has_seen_all(key):
             return
+        if not (is_placed(job) or is_selected(self._feeds, self._switch.namespaces, key.namespace)):
+            return  # another controller runs it
         about = ObjectReference(JOB_VERSION, "Job", key.name, entry.uid, key.namespace)
         try:
             await self._carry_out(key, job, about)
@@ -218,7 +232,7 @@ class VolcanoJobController:
         here = bodies.job_here(job, seen.here)
         names = {pod.name: pod for pod in seen.pods}
         keeping = bodies.keeping(here, seen, decision)
-        new = [bodies.pod_body(here, seen, decision.status, pod) for pod in decision.created]
+        new = [bodies.pod_body(here, seen, decision.status, pod, self._switch.binds) for pod in decision.created]
         for name, retry in decision.marks.items():
             await self._mark(job, names[name], retry)
         for kept in keeping.made:

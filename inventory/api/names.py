@@ -53,6 +53,8 @@ MINIMUM_RUNTIME_BEFORE_PREEMPTION: Final = "tessera.dev/minimum-runtime-before-p
 # -- what has no object ------------------------------------------------------------------------------------------------
 ALL_NODES: Final = "all-nodes.tessera.dev"
 """The one flavor, and its topology, of queues that are mirrored from Volcano's and KAI's Queues."""
+QUOTA_ALONE: Final = "quota-alone.tessera.dev"
+"""The flavor in its place where another scheduler chooses the nodes: it has no topology."""
 
 # -- annotations of the controller's own objects -----------------------------------------------------------------------
 GPU_FAILURE_ACTIONS: Final = "tessera.dev/gpu-failure-actions"

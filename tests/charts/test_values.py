@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from agent.config.table import OPTIONS
+from controller.config.load import default, parse
+from controller.engine.mirror.specs import System
 from hack.crds import rendered
 
 CHART = Path(__file__).parents[2] / "charts" / "tessera"
@@ -21,6 +23,20 @@ TEMPLATES = "\n".join(path.read_text() for path in sorted((CHART / "templates").
 def test_the_crd_is_what_the_structs_say() -> None:
     for path, text in rendered().items():
         assert path.read_text() == text, f"{path.name} is stale: python -m hack.crds"
+
+
+@pytest.mark.parametrize("system", System)
+def test_chart_and_controller_agree_when_others_decide(system: System) -> None:
+    """The values go into the configuration as they are; without the chart its own defaults are the same."""
+    given = VALUES["controller"][system.value]
+    head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+    switch = parse(json.dumps({**head, "tessera": {system.value: given}})).switch(system)
+    assert switch == default().switch(system)
+    assert (switch.enabled, list(switch.leases), list(switch.scheduler_names)) == (
+        None,
+        given["leases"],
+        given["schedulerNames"],
+    )
 
 
 def test_the_schema_is_one_and_the_defaults_fit_it() -> None:

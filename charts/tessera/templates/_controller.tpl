@@ -12,7 +12,7 @@
   "managedJobsNamespaceSelector" (include "tessera.managedNamespaces" . | fromYaml)
   "webhook" (dict "port" (int .Values.controller.webhook.port))
   "internalCertManagement" (dict "enable" .Values.controller.webhook.certificates.selfManaged "webhookServiceName" $service "webhookSecretName" $secret)
-  "tessera" (dict "policy" .Values.controller.policy "volcano" (pick .Values.controller.volcano "enabled" "leases") "kai" (pick .Values.controller.kai "enabled" "leases"))
+  "tessera" (dict "policy" .Values.controller.policy "volcano" .Values.controller.volcano "kai" .Values.controller.kai)
 -}}
 {{- if or .Values.metrics.rules.prometheusRule .Values.metrics.rules.configMap .Values.metrics.dashboards.enabled -}}
 {{- /* GPU-hours of queues and their quota are made of these series. */ -}}

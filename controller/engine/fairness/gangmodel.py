@@ -3,6 +3,7 @@
 A job is one gang, a pod set of it one pod set, a pod one task. What others hold of a node is not there for the gangs.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -34,8 +35,7 @@ from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts
 from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.ask import Filter, filter_of
-from controller.engine.topology.nodes import NodeFacts
-from inventory.api.names import ALL_NODES
+from inventory.api.names import ALL_NODES, QUOTA_ALONE
 
 KEPT_IN_PLACE: Final = (
     ("karpenter.sh/do-not-disrupt", "true"),
@@ -43,6 +43,8 @@ KEPT_IN_PLACE: Final = (
 )
 """Annotations of pods that are not moved."""
 
+_ONE: Final = NodeName(QUOTA_ALONE)
+"""The machine that all nodes are together, where another scheduler chooses among them."""
 _SAME: Final = {CPU: CPU, MEMORY: MEMORY, GPU_RESOURCE: GPU}
 
 
@@ -73,8 +75,10 @@ class GangModel:
         self._requests: dict[tuple[tuple[ResourceName, Amount], ...], Request] = {}
         self.gangs: dict[GangName, Gang] = {}
         self.machines: dict[NodeName, Machine] = {}
-        for facts, free in self._rooms:
-            self.machines[NodeName(facts.name)] = _machine(facts, free)
+        for facts, free in self._rooms if tree.places else ():
+            self.machines[NodeName(facts.name)] = _machine(facts.name, free, facts.labels)
+        if not tree.places:
+            self.machines[_ONE] = _machine(_ONE, {**tree.offered, PODS: math.inf}, {})
 
     def add(self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float) -> Gang:
         """A job that waits."""
@@ -88,9 +92,12 @@ class GangModel:
         for index, pod_set in enumerate(holder.info.pod_sets):
             made = self._pod_set(holder.info, pod_set, index)
             hosts = [host for host in _hosts(pod_set) if host in self.machines]
+            if not self._tree.places:
+                hosts = [_ONE] * len(made.tasks)
             for task, host in zip(made.tasks, hosts, strict=False):
                 task.phase, task.node = phase, host
-                _give_back(self.machines[host], task.request)
+                if self._tree.places:
+                    _give_back(self.machines[host], task.request)
             made.tasks = [task for task in made.tasks if task.node is not None]
             made.minimum = len(made.tasks)
             pod_sets.append(made)
@@ -135,16 +142,16 @@ class GangModel:
         return self._requests[key]
 
     def _nodes_for(self, wanted: Filter) -> frozenset[NodeName]:
+        if not self._tree.places:
+            return frozenset({_ONE})
         if wanted not in self._open:
             self._open[wanted] = frozenset(NodeName(facts.name) for facts, _ in self._rooms if wanted.admits(facts))
         return self._open[wanted]
 
 
-def _machine(facts: NodeFacts, free: Mapping[ResourceName, Amount]) -> Machine:
+def _machine(name: str, free: Mapping[ResourceName, float], labels: Mapping[str, str]) -> Machine:
     return Machine(
-        NodeName(facts.name),
-        {_SAME.get(name, name): float(amount) for name, amount in free.items()},
-        labels=facts.labels,
+        NodeName(name), {_SAME.get(each, each): float(amount) for each, amount in free.items()}, labels=labels
     )
 
 

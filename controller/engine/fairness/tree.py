@@ -59,11 +59,17 @@ def is_preemptible(info: WorkloadInfo, priority: int, system: System) -> bool:
 class FairTree:
     """``queues`` are the shares: their ``allocated`` and ``non_preemptible`` are changed by ``charge`` alone.
 
+    ``places``: jobs get nodes here. ``offered``: what all nodes have, as the engine counts it.
+
     Invariant: what a Queue has is the sum of what those below it have.
     """
 
-    def __init__(self, forest: Forest, system: System, total: Mapping[ResourceName, Amount]) -> None:
+    def __init__(
+        self, forest: Forest, system: System, total: Mapping[ResourceName, Amount], *, places: bool = True
+    ) -> None:
         self.system = system
+        self.places = places
+        self.offered = total
         self.specs: dict[QueueName, QueueSpec] = {
             QueueName(name): spec for name, spec in forest.queues.items() if spec.system is system
         }

@@ -67,7 +67,7 @@ class FairTurns:
     def _turn(self, system: System, now_s: float, refusal: Refusal, open_for: OpenFor) -> list[Entry]:
         names = [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
         pending = [each for name in names if open_for(name) for each in self._queues.take_all(name, now_s)]
-        tree = FairTree(self._mirror.queues, system, self._mirror.capacity)
+        tree = FairTree(self._mirror.queues, system, self._mirror.capacity, places=self._mirror.places(system))
         policy = POLICIES[system](self._cluster, self._assigner, tree, refusal, now_s)
         decided = policy.run(pending)
         if policy.due_s is not None:

@@ -2,7 +2,8 @@
 
 A leaf is a ClusterQueue, any other Queue a cohort without quota of its own, and each system has one root cohort with
 what the nodes offer: how it is divided, ``controller.engine.fairness`` decides. Cohorts are named with a slash, which
-no object's name has, so that none is a user's. One flavor covers all nodes, and places every pod on one of them.
+no object's name has, so that none is a user's. One flavor covers all nodes, and places every pod on one of them; a
+system whose own scheduler chooses nodes has another, which places none.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -10,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from controller.engine.mirror.specs import Bounds, MirroredName, QueueSpec, System
+from controller.engine.mirror.specs import ADOPTED, Adoption, Bounds, MirroredName, QueueSpec, System
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.resources import Amount, ResourceName
 from controller.engine.quota.queueusage import quantity_of
-from controller.objects.meta import KubernetesObject, LabelSelector, ObjectMeta
+from controller.objects.meta import KubernetesObject, ObjectMeta
 from controller.objects.queues import (
     ClusterQueue,
     ClusterQueueSpec,
@@ -29,9 +30,10 @@ from controller.objects.queues import (
     TopologyLevel,
     TopologySpec,
 )
-from inventory.api.names import ALL_NODES
+from inventory.api.names import ALL_NODES, QUOTA_ALONE
 
 FLAVOR: Final = ResourceFlavor(metadata=ObjectMeta(name=ALL_NODES), spec=ResourceFlavorSpec(topology_name=ALL_NODES))
+UNPLACED: Final = ResourceFlavor(metadata=ObjectMeta(name=QUOTA_ALONE))
 TOPOLOGY: Final = Topology(
     metadata=ObjectMeta(name=ALL_NODES), spec=TopologySpec(levels=(TopologyLevel(node_label=HOSTNAME_LABEL),))
 )
@@ -118,22 +120,24 @@ def cohort_name(spec: QueueSpec) -> str:
     return f"{spec.system}/{spec.name}"
 
 
-def told(given: Forest, capacity: Mapping[ResourceName, Amount]) -> Told:
-    """The objects that stand for the Queues in the engine; none without Queues."""
+def told(
+    given: Forest, capacity: Mapping[ResourceName, Amount], adopted: Mapping[System, Adoption] | None = None
+) -> Told:
+    """The objects that stand for the Queues in the engine; none without Queues. ``adopted``: by default all alike."""
     if not given.queues:
         return {}
-    covered = _covered(given.queues.values(), capacity)
-    made: list[KubernetesObject] = [TOPOLOGY, FLAVOR]
+    covered, how = _covered(given.queues.values(), capacity), adopted or {}
+    made: list[KubernetesObject] = [TOPOLOGY, FLAVOR, UNPLACED]
     for system in sorted({spec.system for spec in given.queues.values()}):
-        quotas = _group(covered, capacity)
+        quotas = _group(covered, capacity, how.get(system, ADOPTED))
         made.append(_cohort(root_cohort(system), "", quotas))
-    groups = _group(covered, {})
     for spec in given.queues.values():
         above = cohort_name(given.queues[spec.parent]) if spec.parent else root_cohort(spec.system)
         if spec.name in given.parents:
             made.append(_cohort(cohort_name(spec), above, ()))
         else:
-            made.append(_cluster_queue(spec.name, spec.uid, above, groups, stopped=spec.stopped))
+            adoption = how.get(spec.system, ADOPTED)
+            made.append(_cluster_queue(spec, above, _group(covered, {}, adoption), adoption))
     return {(type(each), each.metadata.name): each for each in made}
 
 
@@ -146,9 +150,11 @@ def _covered(specs: Iterable[QueueSpec], capacity: Mapping[ResourceName, Amount]
     return tuple(sorted(named - {ResourceName("pods")}))
 
 
-def _group(covered: tuple[ResourceName, ...], amounts: Mapping[ResourceName, Amount]) -> tuple[ResourceGroup, ...]:
+def _group(
+    covered: tuple[ResourceName, ...], amounts: Mapping[ResourceName, Amount], adoption: Adoption
+) -> tuple[ResourceGroup, ...]:
     quotas = tuple(ResourceQuota(name=name, nominal_quota=quantity_of(name, amounts.get(name, 0))) for name in covered)
-    flavors = (FlavorQuotas(name=ALL_NODES, resources=quotas),)
+    flavors = (FlavorQuotas(name=ALL_NODES if adoption.places else QUOTA_ALONE, resources=quotas),)
     return (ResourceGroup(covered_resources=covered, flavors=flavors),) if covered else ()
 
 
@@ -156,15 +162,13 @@ def _cohort(name: str, parent: str, groups: tuple[ResourceGroup, ...]) -> Cohort
     return Cohort(metadata=ObjectMeta(name=name), spec=CohortSpec(parent_name=parent, resource_groups=groups))
 
 
-def _cluster_queue(
-    name: str, uid: str, cohort: str, groups: tuple[ResourceGroup, ...], *, stopped: bool
-) -> ClusterQueue:
+def _cluster_queue(spec: QueueSpec, cohort: str, groups: tuple[ResourceGroup, ...], adoption: Adoption) -> ClusterQueue:
     return ClusterQueue(
-        metadata=ObjectMeta(name=name, uid=uid),
+        metadata=ObjectMeta(name=spec.name, uid=spec.uid),
         spec=ClusterQueueSpec(
             resource_groups=groups,
             cohort_name=cohort,
-            namespace_selector=LabelSelector(),
-            stop_policy="Hold" if stopped else "None",
+            namespace_selector=adoption.namespaces,
+            stop_policy="Hold" if spec.stopped else "None",
         ),
     )

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from controller.engine.mirror.forest import FLAVOR, NO_QUEUES, Forest, Told, forest, told
 from controller.engine.mirror.specs import (
+    ADOPTED,
+    Adoption,
     Bounds,
     MirroredName,
     QueueOwner,
@@ -63,7 +65,7 @@ class Mirror:
         self._stale = False
         self._specs: dict[_Key, QueueSpec] = {}
         self._unreadable: dict[_Key, str] = {}
-        self._implied: set[System] = set()
+        self._implied: dict[System, Adoption] = {}
         self._taken: set[str] = set()
         self._nodes: dict[str, Node] = {}
         self._capacity: Capacity | None = None
@@ -91,13 +93,17 @@ class Mirror:
         self._unreadable.pop(key, None)
         self._stale = self._specs.pop(key, None) is not None or self._stale
 
-    def imply(self, system: System) -> None:
+    def imply(self, system: System, how: Adoption = ADOPTED) -> None:
         """The system is served: it has the Queues that it has without objects."""
-        self._stale = self._stale or system not in self._implied
-        self._implied.add(system)
+        self._stale = self._stale or self._implied.get(system) != how
+        self._implied[system] = how
 
-    def implied(self) -> frozenset[System]:
-        return frozenset(self._implied)
+    def implied(self) -> Mapping[System, Adoption]:
+        return dict(self._implied)
+
+    def places(self, system: System) -> bool:
+        """Whether jobs in its queues get nodes here."""
+        return self._implied.get(system, ADOPTED).places
 
     def take_name(self, name: str) -> None:
         """A ClusterQueue of this name is there: no Queue stands under it."""
@@ -125,7 +131,7 @@ class Mirror:
         if not self._stale and self._told_of is self._queues:
             return []
         queues = self.queues
-        before, self._told = self._told, told(queues, self.capacity)
+        before, self._told = self._told, told(queues, self.capacity, self._implied)
         self._told_of = queues
         return list(_difference(before, self._told))
 
@@ -173,7 +179,7 @@ class Mirror:
         """MirrorDriftError where what was told is not what the Queues and nodes say."""
         if self.queues != self._forest():
             raise MirrorDriftError("the mirrored queues that stand are not those that their objects make")
-        if self._told_of is self._queues and dict(self._told) != dict(told(self._queues, self.capacity)):
+        if self._told_of is self._queues and dict(self._told) != dict(told(self._queues, self.capacity, self._implied)):
             raise MirrorDriftError("what was told of mirrored queues is not what their objects say")
         if self._capacity is not None:
             self._capacity.validate()

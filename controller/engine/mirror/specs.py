@@ -13,7 +13,7 @@ import msgspec
 from controller.engine.model.podrequests import amounts
 from controller.engine.model.resources import CPU, ResourceName
 from controller.objects.kai import UNBOUNDED, KaiQueue, KaiQuota
-from controller.objects.meta import Resources, epoch_s
+from controller.objects.meta import LabelSelector, Resources, epoch_s
 from controller.objects.volcanoqueue import VolcanoQueue
 from yamlfile.parsers import Unfit, go_duration
 
@@ -39,6 +39,19 @@ class System(StrEnum):
 
     KAI = "kai"
     VOLCANO = "volcano"
+
+
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """How a system's Queues are decided for. ``namespaces``: whose jobs may use them.
+
+    ``places``: jobs get nodes here; otherwise they get quota alone, and the system's own scheduler chooses nodes.
+    """
+
+    places: bool = True
+    namespaces: LabelSelector = LabelSelector()
+
+
+ADOPTED: Final = Adoption()
 
 
 class QueueSpec(msgspec.Struct, frozen=True, kw_only=True):

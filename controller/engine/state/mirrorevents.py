@@ -7,7 +7,7 @@ it. A LocalQueue object of that name in the namespace wins, for it is the namesp
 from collections.abc import Iterable
 
 from controller.engine.mirror.mirror import Change, Mirror, Tell
-from controller.engine.mirror.specs import QueueOwner, System
+from controller.engine.mirror.specs import Adoption, QueueOwner, System
 from controller.engine.model.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey
 from controller.engine.state.clusterevents import ClusterEvents
 from controller.engine.state.enginestate import EngineState
@@ -35,9 +35,9 @@ class MirrorEvents:
     def gone(self, kind: type[QueueOwner], name: str) -> None:
         self.mirror.gone(kind, name)
 
-    def imply(self, system: System) -> None:
+    def imply(self, system: System, how: Adoption) -> None:
         """The system has its own Queues from now on, whoever created any."""
-        self.mirror.imply(system)
+        self.mirror.imply(system, how)
 
     def node(self, node: Node) -> None:
         self.mirror.node(node)

@@ -94,3 +94,13 @@ def test_two_queues_of_weight_one_and_three_share_eight_gpus_as_two_and_six() ->
     preempted = [entry for entry in result.timeline if entry.event.value == "Preempted"]
     assert len(preempted) == 6
     assert preempted[0].message.endswith("of Queue b, which takes what is its part")
+
+
+def test_nothing_of_volcanos_is_looked_at_in_namespaces_that_its_switch_leaves_out() -> None:
+    theirs = {"annotations": {"volcano.sh/queue-name": "q"}}
+    settings = "tessera: {volcano: {namespaceSelector: {matchLabels: {volcano: gone}}}}"
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "there", "labels": {"volcano": "gone"}}}
+    moved = pod("b", meta=theirs)
+    moved["metadata"]["namespace"] = "there"
+    result = run(node(), queue(VOLCANO, "q"), namespace, pod("a", meta=theirs), moved, using=settings)
+    assert [(entry.event, entry.workload) for entry in result.timeline] == [("Admitted", "there/b")]

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from controller.config.settings import ForeignSystem
+from controller.engine.mirror.specs import System
 from controller.jobframework.podsets import PodSetInfo
 from controller.objects.meta import to_json
 from controller.volcanojobs.bodies import job_here, keeping, pod_body, rescaled
@@ -62,8 +64,19 @@ def test_what_the_template_leaves_out_comes_from_the_job() -> None:
     world = VolcanoWorld(*tasks, schedulerName="volcano", priorityClassName="high").start()
     written_out, from_job = (pod(world, name, 0)["spec"] for name in ("own", "bare"))
     assert (written_out["schedulerName"], written_out["priorityClassName"]) == ("mine", "low")
-    assert ("schedulerName" in from_job, from_job["priorityClassName"]) == (False, "high")
+    assert (from_job["schedulerName"], from_job["priorityClassName"]) == ("default-scheduler", "high")
     assert from_job["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+
+def test_the_site_says_which_scheduler_binds() -> None:
+    world = VolcanoWorld(task("worker", 1), schedulerName="vc").start()
+    switch = ForeignSystem(system=System.VOLCANO, scheduler_names=("vc",))
+    keeps = msgspec.structs.replace(switch, keep_scheduler_name=True)
+    here = job_here(world.job, world.seen().here)
+    new = NewPod(task="worker", index=0)
+    made = [pod_body(here, world.seen(), world.status, new, each.binds)["spec"] for each in (switch, keeps)]
+    assert [each["schedulerName"] for each in made] == ["default-scheduler", "vc"]
+    assert (keeps.binds(""), keeps.binds("mine")) == ("vc", "mine")
 
 
 def test_volumes_are_mounted_in_all_containers_and_claims_are_made_once_under_one_name() -> None:

@@ -80,7 +80,7 @@ async def test_a_volcano_job_is_admitted_run_and_completed_with_its_spec_untouch
             assert pod["metadata"]["labels"]["volcano.sh/task-index"] == "1"
             assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "worker"
             assert pod["metadata"]["ownerReferences"][0]["uid"] == seen(scene, "a")["metadata"]["uid"]
-            assert "schedulerName" not in pod["spec"]
+            assert pod["spec"]["schedulerName"] == "default-scheduler"
             assert {"name": "VC_TASK_INDEX", "value": "1"} in pod["spec"]["containers"][0]["env"]
             assert "worker.host" in scene.server.get(CONFIGMAPS, "a-svc", namespace="team")["data"]
             becomes(scene, "Running")
@@ -175,3 +175,20 @@ async def test_a_controller_that_dies_in_a_restart_is_followed_by_one_that_ends_
                 lambda: len(pods(scene)) == 3 and not first & {pod["metadata"]["uid"] for pod in pods(scene).values()}
             )
             assert seen(scene, "a")["status"]["retryCount"] == 1
+
+
+async def test_only_jobs_of_the_switchs_namespaces_are_queued_and_run() -> None:
+    switch = "  volcano: {enabled: false, namespaceSelector: {matchLabels: {volcano: gone}}}\n"
+    settings = config(f"{CONFIG}{switch}integrations: {{frameworks: [batch.volcano.sh/job]}}\n")
+    async with volcano() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(settings, core_only=False):
+            vcjob(scene, "a")
+            scene.workload("w", 1)
+            await eventually(lambda: scene.admitted("w"), what="what came later is decided")
+            assert (pods(scene), phase(scene, "a")) == ({}, "")
+            assert len(scene.server.list_all(WORKLOADS)) == 1
+            scene.finish("w")
+            labels = {"kubernetes.io/metadata.name": "team", "volcano": "gone"}
+            scene.server.merge(NAMESPACES, "team", {"metadata": {"labels": labels}})
+            await eventually(lambda: len(pods(scene)) == 2)

@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.mirror.mirror import Mirror, Tell
-from controller.engine.mirror.specs import System, spec_of
-from controller.objects.core import Node
+from controller.engine.mirror.specs import Adoption, System, spec_of
+from controller.engine.model.resources import WorkloadKey
+from controller.objects.core import Namespace, Node
 from controller.objects.kai import KaiQueue
-from controller.objects.meta import KubernetesObject
+from controller.objects.meta import KubernetesObject, LabelSelector, ObjectMeta
 from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.objects.volcanoqueue import VolcanoQueue
+from inventory.api.names import QUOTA_ALONE
 from tests.support.engine.foreignqueues import GPU, asks, kai_queue, node, volcano_queue
 from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue
 
@@ -73,6 +75,45 @@ def test_systems_have_their_own_queues_without_objects() -> None:
     assert sorted(lab.engine.state.cluster.queues) == ["default", "default-queue"]
     lab.rebuild()
     assert sorted(lab.engine.state.cluster.queues) == ["default", "default-queue"]
+
+
+@pytest.mark.parametrize(
+    ("queue", "running"),
+    [
+        (volcano_queue("q"), {"a", "c"}),
+        (volcano_queue("q", capability={GPU: "12"}), {"a"}),
+        (kai_queue("q"), {"a", "c"}),
+        (kai_queue("q", limit=12), {"a"}),
+    ],
+)
+def test_jobs_get_quota_alone_where_another_scheduler_chooses_nodes(queue: Any, running: set[str]) -> None:
+    """The first pod is larger than either node: it is counted against the sum of both."""
+    lab = world(node("n2"), queue, asks("a", "q", 10), asks("b", "q", 7, created_s=1), asks("c", "q", 6, created_s=2))
+    system = System.KAI if isinstance(queue, KaiQueue) else System.VOLCANO
+    lab.settle()
+    assert "a" not in lab.running()
+    for name in lab.running():
+        lab.delete(name)
+    lab.engine.imply(system, NOW_S, Adoption(places=False))
+    lab.put(asks("c", "q", 6, created_s=2))
+    lab.settle()
+    assert lab.running() == running
+    admission = lab.engine.state.workloads.objects[WorkloadKey("ns/a")].status.admission
+    assert admission is not None
+    (given,) = admission.pod_set_assignments
+    assert (given.topology_assignment, set(given.flavors.values())) == (None, {QUOTA_ALONE})
+    lab.rebuild()
+    assert (lab.engine.mirror.implied(), lab.running()) == ({system: Adoption(places=False)}, running)
+
+
+def test_a_queue_takes_jobs_of_the_namespaces_of_its_systems_switch() -> None:
+    lab = world(volcano_queue("q"), asks("a", "q"))
+    lab.engine.imply(System.VOLCANO, NOW_S, Adoption(namespaces=LabelSelector(match_labels={"volcano": "gone"})))
+    lab.settle()
+    assert lab.running() == set()
+    lab.put(Namespace(metadata=ObjectMeta(name="ns", labels={"volcano": "gone"})))
+    lab.settle()
+    assert lab.running() == {"a"}
 
 
 def test_a_closed_queue_takes_no_jobs_and_those_that_run_go_on() -> None:

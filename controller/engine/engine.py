@@ -8,6 +8,7 @@ the same events bring the same decisions.
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from controller.engine.claims.claim import in_vain, not_tried
@@ -41,6 +42,8 @@ from controller.engine.state.activity import Inactive
 from controller.engine.state.clusterevents import ClusterEvents
 from controller.engine.state.enginestate import EngineState
 from controller.engine.state.intake import SLICE_REPLACES, local_queue_of
+from controller.engine.state.minimums import validate as validate_minimums
+from controller.engine.state.minimums import waits_for
 from controller.engine.state.mirrorevents import MirrorEvents
 from controller.engine.state.workloadevents import WorkloadEvents
 from controller.engine.topology.port import Placement
@@ -89,7 +92,11 @@ class Engine:
         self._cluster = ClusterEvents(self.state, self._workloads)
         self._mirrored = MirrorEvents(self.state, self._cluster)
         self._nominator = Nominator(
-            self.state.cluster, self.state.assigner, self.state.preemption, self.state.activity.is_open
+            self.state.cluster,
+            self.state.assigner,
+            self.state.preemption,
+            self.state.activity.is_open,
+            partial(waits_for, self.state),
         )
         self._outcomes = Outcomes(self.state, self.stories)
         self._turns = FairTurns(self.state.cluster, self.state.assigner, self.state.queues, self.mirror)
@@ -97,6 +104,8 @@ class Engine:
         self._tried: set[_Try] = set()
         self._tried_at = -1
         self._settled = False
+        self._floors_at = -1
+        """The count of changes up to which no gang is below its minimum: ``cycle`` sees to it."""
 
     @property
     def mirror(self) -> Mirror:
@@ -238,6 +247,8 @@ class Engine:
         made = replaced + self._outcomes.of(cycle.run(entries), now_s)
         if self.mirror:
             made += self._mirrored_turns(now_s)
+        made += self._outcomes.below_minimum(now_s)
+        self._floors_at = state.changes
         self._notice(entries, changed=state.changes != before or bool(replaced))
         return Decisions(tuple(made), len(entries), cycle.skipped, cycle.recomputed)
 
@@ -265,6 +276,8 @@ class Engine:
         if due_s is not None and due_s <= now_s:
             return False
         if self.mirror and self._turns.due(self.state.changes, now_s, self.state.activity.open_now()):
+            return False
+        if self.state.workloads.above and self._floors_at != self.state.changes:
             return False
         if self._settled and self._tried_at == self.state.changes:
             return True
@@ -366,6 +379,8 @@ class Engine:
     def validate(self) -> None:
         """Recompute every sum and look for every workload. DriftError, QuotaDriftError or QueueDriftError."""
         self.state.validate()
+        if self._floors_at == self.state.changes:
+            validate_minimums(self.state)
         self.mirror.validate()
 
     # -- inside ------------------------------------------------------------------------------------------------------

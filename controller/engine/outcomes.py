@@ -19,6 +19,7 @@ from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import RequeueReason
 from controller.engine.quota.queuestate import Holder
 from controller.engine.state.enginestate import EngineState, UnwrittenDecisions
+from controller.engine.state.minimums import without_minimum
 from controller.engine.state.workloadevents import requests_of
 
 
@@ -79,6 +80,8 @@ class Outcomes:
         state.unwritten.admit(key, admitted)
         if queue.policies.usage_based_admission:
             state.usage.penalise(incoming.local_queue, key, requests_of(holder))
+        for above in state.workloads.above.get(key, ()):
+            state.wake_queue_of(above)
         state.touch()
         return admitted
 
@@ -134,6 +137,24 @@ class Outcomes:
                 continue
             self._tell(target.holder)
             yield _eviction(entry, target, by, record)
+
+    def below_minimum(self, now_s: float) -> Iterator[Evicted]:
+        """Pods of elastic gangs whose minimum leaves, or has left, for whatever cause: they leave with it."""
+        for holder, minimum in tuple(without_minimum(self._state)):
+            message = f"{minimum}, the minimum of its gang, holds no quota any more"
+            workload, queue = holder.info.workload, holder.cluster_queue
+            self._tell(holder)
+            yield Evicted(
+                holder=holder,
+                reason=reasons.BELOW_MINIMUM,
+                preemption=None,
+                by=None,
+                message=message,
+                after=evicted(workload, reasons.BELOW_MINIMUM, message, now_s=now_s),
+                record=DecisionRecord(
+                    at_s=now_s, workload=holder.key, cluster_queue=queue, rule=Rule.BELOW_MINIMUM, detail=minimum
+                ),
+            )
 
     def _tell(self, holder: Holder) -> None:
         told = msgspec.structs.replace(holder, evicted=True)

@@ -27,7 +27,7 @@ from controller.simulation.settling import MOST_ENTRIES, Settling, UnsettledErro
 from controller.simulation.submissions import Submission
 from controller.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent
 
-_REQUEUED_AT_ONCE: Final = (reasons.PREEMPTED, reasons.NODE_FAILURES)
+_REQUEUED_AT_ONCE: Final = (reasons.PREEMPTED, reasons.NODE_FAILURES, reasons.BELOW_MINIMUM)
 _STEPS: Final = 32
 """Steps of one workload at one moment: more means that two rules contradict each other."""
 

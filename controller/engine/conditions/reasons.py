@@ -16,6 +16,8 @@ DEACTIVATION_TARGET: Final = "DeactivationTarget"
 WORKLOAD_SLICE_REPLACED: Final = "WorkloadSliceReplaced"
 FLAVOR_MIGRATION: Final = "FlavorMigration"
 NODE_FAILURES: Final = "NodeFailures"
+BELOW_MINIMUM: Final = "BelowMinimum"
+"""A pod above the minimum of a gang whose minimum holds quota no more."""
 PREEMPTION_GATED: Final = "PreemptionGated"
 
 

@@ -38,6 +38,7 @@ class Rule(StrEnum):
     OVER_SHARE = "its queue may have no more now"
     NO_CANDIDATES = "no workload may be preempted"
     PREEMPTION_GATED = "its preemption gates are closed"
+    BELOW_MINIMUM = "the minimum of its gang holds no quota"
     CHECKS_FAILED = "an admission check rejected it"
     QUEUE_INACTIVE = "the ClusterQueue is not active"
     QUEUE_MISSING = "there is no such ClusterQueue"

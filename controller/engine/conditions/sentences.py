@@ -35,6 +35,7 @@ _SAYS = {
     Rule.HELD_BACK: "Fits, but would delay {detail}",
     Rule.WRITE_FAILED: "The admission could not be written: {detail}",
     Rule.PREEMPTION_GATED: "Needs preemption, and its preemption gates are closed: {detail}",
+    Rule.BELOW_MINIMUM: "Waits for {detail}, the minimum of its gang, to hold quota",
     Rule.CHECKS_FAILED: "Admission checks rejected it: {detail}",
     Rule.QUEUE_INACTIVE: "ClusterQueue {queue} is not active: {detail}",
     Rule.QUEUE_MISSING: "There is no ClusterQueue {queue}",

@@ -19,7 +19,14 @@ from controller.engine.flavors.partialadmission import may_reduce, reduce_counts
 from controller.engine.flavors.topologystep import with_topologies
 from controller.engine.model.devicerequest import device_problems
 from controller.engine.model.limitrange import LimitSummary
-from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey, ResourceName
+from controller.engine.model.resources import (
+    Amount,
+    ClusterQueueName,
+    FlavorResource,
+    LocalQueueKey,
+    ResourceName,
+    WorkloadKey,
+)
 from controller.engine.model.workload import limit_range_problems, resource_problems
 from controller.engine.preemption.room import room_for
 from controller.engine.preemption.search import Preemption
@@ -28,6 +35,7 @@ from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.topology.port import NoPlacement
 from controller.objects.core import Namespace
+from controller.objects.workload import Workload
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 _NO_LIMITS = LimitSummary()
@@ -47,10 +55,12 @@ class Nominator:
         assigner: FlavorAssigner,
         preemptor: Preemption,
         is_open: Callable[[ClusterQueueName], bool] = lambda _: True,
+        waits_for: Callable[[Workload], WorkloadKey | None] = lambda _: None,
     ) -> None:
-        """``is_open``: whether a ClusterQueue is active."""
+        """``is_open``: whether a ClusterQueue is active. ``waits_for``: the workload that has to hold quota first."""
         self._cluster = cluster
         self._is_open = is_open
+        self._waits_for = waits_for
         self._assigner = assigner
         self._preemptor = preemptor
         gates = cluster.config.gates
@@ -100,6 +110,8 @@ class Nominator:
         checks = workload.status.admission_checks
         if checks and (failed := [f"{check.name} ({check.state})" for check in checks if check.state in _FAILED]):
             return Rule.CHECKS_FAILED, ", ".join(failed)
+        if (before := self._waits_for(workload)) is not None:
+            return Rule.BELOW_MINIMUM, before
         at = self._cluster.generation + self._cluster.scope
         if at != self._sound_at or len(self._sound) > _REMEMBERED:
             self._sound.clear()

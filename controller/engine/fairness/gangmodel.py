@@ -1,6 +1,7 @@
 """A tree of KAI's Queues with its jobs and nodes, as ``controller.engine.gangs`` looks at them.
 
-A job is one gang, a pod set of it one pod set, a pod one task. What others hold of a node is not there for the gangs.
+A job is one gang, a pod set of it one pod set, a pod one task. Pods above the minimum of a job that holds quota are of
+its gang, in a pod set without a minimum. What others hold of a node is not there for the gangs.
 """
 
 import math
@@ -29,8 +30,8 @@ from controller.engine.gangs.machine import Machine
 from controller.engine.gangs.shares import GangQueue
 from controller.engine.mirror.specs import GPU as GPU_RESOURCE
 from controller.engine.mirror.specs import Bounds
-from controller.engine.model.resources import Amount, FlavorName, ResourceName
-from controller.engine.model.workload import PodSetRequests, WorkloadInfo
+from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
+from controller.engine.model.workload import PodSetRequests, WorkloadInfo, minimum_of
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts
 from controller.engine.quota.queuestate import Holder
@@ -45,6 +46,10 @@ KEPT_IN_PLACE: Final = (
 
 _ONE: Final = NodeName(QUOTA_ALONE)
 """The machine that all nodes are together, where another scheduler chooses among them."""
+
+_ABOVE: Final = "above"
+"""The pod set of what is above a gang's minimum; others are named by their index."""
+
 _SAME: Final = {CPU: CPU, MEMORY: MEMORY, GPU_RESOURCE: GPU}
 
 
@@ -66,7 +71,10 @@ def _amounts(bounds: Bounds) -> Amounts:
 
 
 class GangModel:
-    """Gangs and machines of one decision. ``holders`` are those of the tree, pending jobs come by ``add``."""
+    """Gangs and machines of one decision. ``workloads``: by task the one that it is a pod of.
+
+    A job that holds quota is told before those of its pods that are above its minimum.
+    """
 
     def __init__(self, cluster: Cluster, tree: FairTree) -> None:
         self._tree = tree
@@ -74,6 +82,7 @@ class GangModel:
         self._open: dict[Filter, frozenset[NodeName]] = {}
         self._requests: dict[tuple[tuple[ResourceName, Amount], ...], Request] = {}
         self.gangs: dict[GangName, Gang] = {}
+        self.workloads: dict[TaskName, WorkloadKey] = {}
         self.machines: dict[NodeName, Machine] = {}
         for facts, free in self._rooms if tree.places else ():
             self.machines[NodeName(facts.name)] = _machine(facts.name, free, facts.labels)
@@ -81,7 +90,7 @@ class GangModel:
             self.machines[_ONE] = _machine(_ONE, {**tree.offered, PODS: math.inf}, {})
 
     def add(self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float) -> Gang:
-        """A job that waits."""
+        """A job that waits, or a pod above the minimum of one that holds quota."""
         pod_sets = [self._pod_set(info, pod_set, index) for index, pod_set in enumerate(info.pod_sets)]
         return self._keep(info, leaf, priority, created_s, pod_sets)
 
@@ -106,6 +115,13 @@ class GangModel:
     def _keep(
         self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float, pod_sets: list[PodSet]
     ) -> Gang:
+        minimum = minimum_of(info.workload)
+        gang = self.gangs.get(GangName(minimum)) if minimum is not None else None
+        if gang is not None and gang.queue == leaf:
+            gang.movable = gang.movable and not _is_kept_in_place(info)
+            for pod_set in pod_sets:
+                self._put_above(gang, pod_set.tasks)
+            return gang
         gang = Gang(
             name=GangName(info.key),
             queue=leaf,
@@ -118,6 +134,14 @@ class GangModel:
         self.gangs[gang.name] = gang
         return gang
 
+    def _put_above(self, gang: Gang, tasks: Iterable[Task]) -> None:
+        if _ABOVE not in gang.pod_sets:
+            gang.pod_sets[_ABOVE] = PodSet(_ABOVE, 0)
+            gang.root.pod_sets.append(gang.pod_sets[_ABOVE])
+        for task in tasks:
+            task.gang, task.pod_set = gang.name, _ABOVE
+            gang.pod_sets[_ABOVE].tasks.append(task)
+
     def _pod_set(self, info: WorkloadInfo, pod_set: PodSetRequests, index: int) -> PodSet:
         given = info.workload.spec.pod_sets[index]
         request = self._request(single_pod(given))
@@ -127,6 +151,7 @@ class GangModel:
             Task(TaskName(f"{info.key}/{name}/{pod}"), GangName(info.key), name, request, node_kinds=nodes)
             for pod in range(pod_set.count)
         ]
+        self.workloads |= dict.fromkeys((task.name for task in tasks), info.key)
         return PodSet(name, len(tasks), tasks)
 
     def _request(self, each: Mapping[ResourceName, Amount]) -> Request:

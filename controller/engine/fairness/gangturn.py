@@ -4,7 +4,7 @@ What starts gets its places from the engine, which knows devices and links; the 
 leaves for whom. Where the engine finds no places although there is room for the gang, the job waits for the next turn.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from controller.engine.cluster.cluster import Cluster
@@ -18,9 +18,10 @@ from controller.engine.fairness.victims import as_incoming, charge_assignment
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Mode
 from controller.engine.gangs.actions import allocate, consolidation, preempt, reclaim
-from controller.engine.gangs.gang import Gang, GangName, Phase
+from controller.engine.gangs.gang import Gang, GangName, Phase, Task
 from controller.engine.gangs.session import Session, Solution, running
-from controller.engine.model.resources import ClusterQueueName
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
+from controller.engine.model.workload import minimum_of
 from controller.engine.preemption.index import started_at_s
 from controller.engine.proportion.division import QueueName
 from controller.engine.queues.entry import Entry
@@ -47,20 +48,20 @@ class GangTurn:
         self._now_s = now_s
         self._rules = Kai()
         self._moves = cluster.config.extensions.consolidation
-        self._holders: dict[GangName, Holder] = {}
+        self._holders: dict[WorkloadKey, Holder] = {}
         self.due_s: float | None = None
 
     def run(self, pending: Iterable[PendingWorkload]) -> list[Entry]:
         model = GangModel(self._cluster, self._tree)
-        entries, refused = self._entries(pending, model)
         self._hold(model)
+        entries, gangs, refused = self._entries(pending, model)
         running(model.machines, model.gangs.values())
         session = Session(model.machines.values(), model.gangs.values(), gang_queues(self._tree), spares=self._spares)
         self._rules.settle(self._tree)
         for action in (allocate, consolidation, reclaim, preempt):
             if action is not consolidation or self._moves is not None:
                 action(session)
-        decided = self._decided(session, entries)
+        decided = self._decided(entries, _Answers(session, model, gangs))
         said = {entry.key for entry in decided}
         if len(said) == len(entries):
             self.due_s = None
@@ -70,9 +71,10 @@ class GangTurn:
 
     def _entries(
         self, pending: Iterable[PendingWorkload], model: GangModel
-    ) -> tuple[dict[GangName, Entry], list[Entry]]:
-        """Those that are tried, by their gang; those that are not tried at all."""
-        entries: dict[GangName, Entry] = {}
+    ) -> tuple[dict[WorkloadKey, Entry], dict[WorkloadKey, Gang], list[Entry]]:
+        """Those that are tried, and their gangs; those that are not tried at all."""
+        entries: dict[WorkloadKey, Entry] = {}
+        gangs: dict[WorkloadKey, Gang] = {}
         refused: list[Entry] = []
         for each in pending:
             if each.at is None:
@@ -84,17 +86,17 @@ class GangTurn:
                 entry.decide(*why)
                 refused.append(entry)
                 continue
-            gang = model.add(each.info, leaf, each.priority, entry.incoming.queued_at_s)
-            entries[gang.name] = entry
-        return entries, refused
+            gangs[entry.key] = model.add(each.info, leaf, each.priority, entry.incoming.queued_at_s)
+            entries[entry.key] = entry
+        return entries, gangs, refused
 
     def _hold(self, model: GangModel) -> None:
         tree, system = self._tree, self._tree.system
         for leaf in sorted(tree.leaves):
             queue = self._cluster.queues.get(ClusterQueueName(leaf))
-            for holder in queue.holders.values() if queue is not None else ():
+            for holder in sorted(queue.holders.values() if queue is not None else (), key=_above_last):
                 gang = model.hold(holder, leaf)
-                self._holders[gang.name] = holder
+                self._holders[holder.key] = holder
                 if self._moves is not None:
                     gang.movable = gang.movable and self._has_run(holder, self._moves.minimum_runtime_s)
                 if not holder.evicted:
@@ -111,7 +113,7 @@ class GangTurn:
         return False
 
     def _spares(self, victim: Gang, gang: Gang, within: bool) -> bool:
-        holder = self._holders.get(victim.name)
+        holder = self._holders.get(WorkloadKey(victim.name))
         return holder is not None and not self._has_run(
             holder, self._minimum_s(victim.queue, gang.queue, within=within)
         )
@@ -132,29 +134,27 @@ class GangTurn:
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def _decided(self, session: Session, entries: dict[GangName, Entry]) -> list[Entry]:
+    def _decided(self, entries: dict[WorkloadKey, Entry], answers: "_Answers") -> list[Entry]:
         """Those that start come first, then those that others leave for, each in the order in which they wait."""
-        solved = {solution.gang.name: solution for solution in session.solutions}
         decided: list[Entry] = []
         with self._cluster.trial():
-            for name, entry in entries.items():
-                gang = session.gangs[name]
-                if {task.phase for task in gang.tasks()} <= {Phase.ALLOCATED} and self._start(entry, gang):
+            for key, entry in entries.items():
+                if answers.starts(key) and self._start(entry, answers.gangs[key]):
                     decided.append(entry)
-            for name, entry in entries.items():
-                solution = solved.get(name)
-                if solution is not None and self._evicts(entry, solution):
+            for key, entry in entries.items():
+                solution = answers.solutions.get(key)
+                if solution is not None and self._evicts(entry, solution, answers.victims(solution)):
                     decided.append(entry)
                 elif entry.rule is not Rule.FITS:
-                    self._wait(entry, session.gangs[name], unsolved=solution is None)
+                    self._wait(entry, answers.gangs[key], unsolved=solution is None)
         return decided
 
-    def _evicts(self, entry: Entry, solution: Solution) -> bool:
+    def _evicts(self, entry: Entry, solution: Solution, leaving: Iterable[WorkloadKey]) -> bool:
         """The victims leave, if the engine itself has places for the job then: devices may say no where counts say yes.
 
         Each victim that moves has a place too, in the order in which they will be started.
         """
-        victims = [self._holders[victim.name] for victim in solution.victims if victim.name in self._holders]
+        victims = [self._holders[key] for key in leaving if key in self._holders]
         moves = solution.action == "consolidation"
         with self._cluster.trial():
             for holder in victims:
@@ -199,3 +199,37 @@ class GangTurn:
         entry.decide(Rule.OVER_SHARE if why else Rule.NO_FIT, why)
         if not why and entry.assignment.mode is Mode.NO_FIT and not entry.assignment.pod_sets:
             entry.assignment = self._assigner.assign(entry.incoming)
+
+
+class _Answers:
+    """What a session has decided, by workload."""
+
+    def __init__(self, session: Session, model: GangModel, gangs: Mapping[WorkloadKey, Gang]) -> None:
+        """``gangs``: of the workloads that wait."""
+        self.gangs = gangs
+        self._session = session
+        self._model = model
+        self._tasks: dict[WorkloadKey, list[Task]] = {}
+        for gang in session.gangs.values():
+            for task in gang.tasks():
+                self._tasks.setdefault(model.workloads[task.name], []).append(task)
+        self.solutions = {
+            model.workloads[task.name]: solution for solution in session.solutions for task in solution.tasks
+        }
+
+    def starts(self, key: WorkloadKey) -> bool:
+        return {task.phase for task in self._tasks.get(key, ())} <= {Phase.ALLOCATED}
+
+    def victims(self, solution: Solution) -> list[WorkloadKey]:
+        """What is above the minimum of a gang leaves with it."""
+        found = dict.fromkeys(self._model.workloads[task.name] for task in solution.victims)
+        for key in tuple(found):
+            gang = self._session.gangs.get(GangName(key))
+            if gang is not None:
+                found |= dict.fromkeys(self._model.workloads[task.name] for task in gang.tasks())
+        return list(found)
+
+
+def _above_last(holder: Holder) -> bool:
+    """Orders those with minimums before what is above them."""
+    return minimum_of(holder.info.workload) is not None

@@ -84,10 +84,11 @@ ACTIONS: Mapping[str, Action] = {
 
 
 def _solve(session: Session, action: str, search: Search, gang: Gang) -> None:
+    tasks = tuple(gang.next_tasks())
     steps = search.solve(gang)
     if steps is not None:
-        victims = {step.gang.name: step.gang for step in steps}
-        session.solutions.append(Solution(action, gang, tuple(victims.values())))
+        victims = tuple(task for step in steps for task in step.tasks)
+        session.solutions.append(Solution(action, gang, tasks, victims))
 
 
 def _pending(session: Session) -> list[Gang]:

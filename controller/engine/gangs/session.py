@@ -36,11 +36,12 @@ def nobody(_victim: Gang, _gang: Gang, _within: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """``victims`` lose their places for ``gang``; an action's name says by which rule."""
+    """``victims`` lose their places for ``tasks`` of ``gang``; an action's name says by which rule."""
 
     action: str
     gang: Gang
-    victims: tuple[Gang, ...]
+    tasks: tuple[Task, ...]
+    victims: tuple[Task, ...]
 
 
 Mark = int

@@ -27,7 +27,7 @@ from controller.objects.core import PodSpec
 from controller.objects.meta import Resources, epoch_s, find_condition
 from controller.objects.quantity import Quantity
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
-from inventory.api.names import ABOVE_MIN_REPLICAS
+from inventory.api.names import ABOVE_MIN_REPLICAS, ABOVE_MINIMUM_OF
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 LOWEST_PRIORITY = -(2**31)
@@ -197,13 +197,20 @@ def _templates(workload: Workload) -> Iterator[tuple[str, PodSpec]]:
         yield f"spec.podSets[{index}].template.spec", pod_set.template.spec
 
 
+def minimum_of(workload: Workload) -> WorkloadKey | None:
+    """The workload with the minimum of its gang; None for one that is not a pod above a minimum."""
+    name = workload.metadata.annotations.get(ABOVE_MINIMUM_OF)
+    return WorkloadKey(f"{workload.metadata.namespace}/{name}") if name else None
+
+
 def effective_priority(workload: Workload, gates: FeatureGates) -> int:
     """The workload's priority (0 without one) and, behind the gate PriorityBoost, its annotation's boost.
 
-    Replicas above the minimum of what serves have the lowest there is, while they wait as well: they preempt nobody,
-    so that none of them takes what another workload reclaims from it.
+    Replicas above the minimum of what serves have the lowest there is, and pods above the minimum of a gang, while they
+    wait as well: they preempt nobody, so that none of them takes what another workload reclaims from it.
     """
-    if ABOVE_MIN_REPLICAS in workload.metadata.annotations:
+    annotations = workload.metadata.annotations
+    if ABOVE_MIN_REPLICAS in annotations or ABOVE_MINIMUM_OF in annotations:
         return LOWEST_PRIORITY
     priority = workload.spec.priority or 0
     if gates.on("PriorityBoost"):

@@ -150,6 +150,12 @@ class EngineState:
         self.claims.apply(RELEASED)
         self.queues.wake(name, departed)
 
+    def wake_queue_of(self, key: WorkloadKey) -> None:
+        """The workload, if it waits, may be admitted now, whatever it was told before."""
+        pending = self.queues.get(key)
+        if pending is not None and pending.at is not None:
+            self.queues.wake(pending.at.name)
+
     def dequeue(self, key: WorkloadKey) -> PendingWorkload | None:
         """The workload waits no longer, if it did: with its wait end its claim and its backfill reservation."""
         pending = self.queues.remove(key)

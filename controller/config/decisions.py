@@ -196,4 +196,5 @@ def _consolidation(found: Found, *, on: bool) -> Consolidation | None:
     return Consolidation(
         every_queue=bool(said),
         minimum_runtime_s=found.get(f"{section}.minimumRuntime", usual.minimum_runtime_s),
+        moves_per_hour=found.get(f"{section}.movesPerHour", usual.moves_per_hour),
     )

@@ -387,6 +387,7 @@ OWN: Final = (
         "10m",
         "how long a workload runs before it may be moved",
     ),
+    _key("tessera.consolidation.movesPerHour", _COUNT, "30", "most workloads that move in any hour, of all queues"),
     _key("tessera.quotaFromCapacity", BOOL, _BY_POLICY, "quotas may be written as shares of live healthy capacity"),
     _key(
         "tessera.honestUnits.gpuMemory",

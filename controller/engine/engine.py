@@ -33,6 +33,7 @@ from controller.engine.model.resources import (
     WorkloadKey,
 )
 from controller.engine.outcomes import Outcomes
+from controller.engine.preemption.moves import Moves
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingState, PendingWorkload
 from controller.engine.quota.queuestate import Holder, QueueState
@@ -84,9 +85,9 @@ class Engine:
         self._cycles = itertools.count()
         self._begin(config or EngineConfig(), placement)
 
-    def _begin(self, config: EngineConfig, placement: Placement | None) -> None:
-        """An engine that knows of nothing yet."""
-        self.state = EngineState(config, placement)
+    def _begin(self, config: EngineConfig, placement: Placement | None, moves: Moves | None = None) -> None:
+        """An engine that knows of nothing yet, but for moves of the last hour."""
+        self.state = EngineState(config, placement, moves)
         self.shares = QuotaShares() if self.state.config.extensions.quota_from_capacity else None
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
@@ -99,7 +100,9 @@ class Engine:
             partial(waits_for, self.state),
         )
         self._outcomes = Outcomes(self.state, self.stories)
-        self._turns = FairTurns(self.state.cluster, self.state.assigner, self.state.queues, self.mirror)
+        self._turns = FairTurns(
+            self.state.cluster, self.state.assigner, self.state.queues, self.mirror, self.state.moves
+        )
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[_Try] = set()
         self._tried_at = -1
@@ -194,7 +197,7 @@ class Engine:
         """
         before, refused = self.state, list[tuple[KubernetesObject, Exception]]()
         systems = self.mirror.implied()
-        self._begin(before.config, None)
+        self._begin(before.config, None, before.moves)
         for system, how in sorted(systems.items()):
             self.imply(system, now_s, how)
         for given in objects:

@@ -10,6 +10,7 @@ from controller.engine.conditions import reasons, status
 from controller.engine.conditions.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
 from controller.engine.conditions.evictionstatus import evicted
 from controller.engine.conditions.records import DecisionRecord, Rule
+from controller.engine.conditions.sentences import moves
 from controller.engine.conditions.stories import Stories
 from controller.engine.cycle.secondpass import placed_holder, with_places
 from controller.engine.flavors.assignment import PodSetChoice
@@ -72,6 +73,7 @@ class Outcomes:
             replaces=incoming.replaces,
         )
         state.dequeue(key)
+        state.moves.served(key)
         if incoming.replaces is not None:
             state.cluster.remove_holder(incoming.replaces.key)
             state.unwritten.end(incoming.replaces.key)
@@ -136,6 +138,8 @@ class Outcomes:
             if target.holder.evicted:
                 continue
             self._tell(target.holder)
+            if target.move is not None:
+                state.moves.moved(target.holder.key, entry.key, record.at_s)
             yield _eviction(entry, target, by, record)
 
     def below_minimum(self, now_s: float) -> Iterator[Evicted]:
@@ -222,6 +226,8 @@ class Outcomes:
         if isinstance(decision, Evicted):
             if decision.by is not None:
                 self._state.preemption.history.taken_back(decision.by.key, decision.key)
+                if decision.move is not None:
+                    self._state.moves.taken_back(decision.key, decision.by.key, decision.record.at_s)
             untold = self._untell(decision.key)
             if untold and decision.reason == reasons.NODE_FAILURES:
                 self._state.notes.pass_soon(decision.key, now_s)
@@ -324,6 +330,7 @@ def _eviction(entry: Entry, target: Target, by: Holder, record: DecisionRecord) 
         message=message,
         after=evicted(target.holder.info.workload, reason, message, now_s=record.at_s, preemption=rule),
         record=record,
+        move=target.move,
     )
 
 
@@ -332,7 +339,7 @@ _WHY = {
     PreemptionReason.IN_COHORT_RECLAMATION: "of ClusterQueue {queue}, which reclaims quota that it lent",
     PreemptionReason.IN_COHORT_FAIR_SHARING: "of ClusterQueue {queue}, which has the lower share of the cohort",
     PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "of ClusterQueue {queue}, which borrows for it ({rank})",
-    PreemptionReason.CONSOLIDATION: "of ClusterQueue {queue}, which fits once this one has moved; it has another place",
+    PreemptionReason.CONSOLIDATION: "of ClusterQueue {queue}, which fits once this one has moved",
 }
 
 _TAKES = "of Queue {queue}, which takes what is its part"
@@ -347,4 +354,5 @@ def _message(entry: Entry, target: Target) -> str:
     rank = f"priority {ours} over {theirs}" if ours > theirs else f"equal priority {ours}, queued earlier"
     of_others = entry.mirrored and target.reason is PreemptionReason.IN_COHORT_RECLAMATION
     why = (_TAKES if of_others else _WHY[target.reason]).format(queue=entry.incoming.queue.name, rank=rank)
-    return f"Preempted to accommodate {preemptor} {why}"
+    where = f" {moves(target.move)}" if target.move is not None else ""
+    return f"Preempted to accommodate {preemptor} {why}{where}"

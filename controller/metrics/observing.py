@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from controller.engine.cluster.incoming import Move
 from controller.engine.conditions import reasons
 from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
 from controller.engine.conditions.evictionstatus import cause_of
@@ -114,6 +115,8 @@ class Counting:
                 self._reserved(after)
             case Evicted(preemption=preemption, by=by) if preemption is not None and by is not None:
                 self._instruments.count("kueue_preempted_workloads_total", by.cluster_queue, preemption.value)
+                if decision.move is not None:
+                    self._moved(decision.holder.cluster_queue, decision.move)
             case SliceReplaced(holder=holder):
                 self._instruments.count("kueue_replaced_workload_slices_total", holder.cluster_queue)
 
@@ -137,6 +140,10 @@ class Counting:
             seconds = _since(evicted, epoch_s(reserved.last_transition_time) if reserved is not None else 0.0)
             queue = before.status.admission.cluster_queue
             self._instruments.observe("kueue_workload_eviction_latency_seconds", queue, value=seconds)
+
+    def _moved(self, queue: ClusterQueueName, move: Move) -> None:
+        self._instruments.count("tessera_consolidation_moves_total", queue)
+        self._instruments.count("tessera_consolidation_lost_gpu_seconds_total", queue, by=move.lost_gpu_s)
 
     def _reserved(self, after: Workload) -> None:
         queue, class_ = _queue(after), _class(after)

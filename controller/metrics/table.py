@@ -127,6 +127,16 @@ COUNTED: Final = (
         ("job_kind", "reason"),
         "Workloads that ended, by the kind of their job; reason FailedToStart: it could not be started",
     ),
+    _counter(
+        "tessera_consolidation_moves_total",
+        _CQ,
+        "Workloads that were evicted because another fits once they have moved to places that were found for them",
+    ),
+    _counter(
+        "tessera_consolidation_lost_gpu_seconds_total",
+        _CQ,
+        "Their GPUs times the seconds from admission to the move: the work that was lost",
+    ),
     _counter("tessera_job_starts_total", _KIND, "Jobs that were told to run (kinds with a suspend field)"),
     _counter("tessera_job_suspensions_total", _KIND, "Jobs that were suspended (kinds with a suspend field)"),
     _counter("tessera_decisions_total", ("outcome",), "Decisions, by outcome"),

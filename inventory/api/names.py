@@ -53,6 +53,10 @@ QUOTA_SHARES: Final = "tessera.dev/quota-shares"
 """Of a ClusterQueue or Cohort: quotas as shares of live capacity."""
 MINIMUM_RUNTIME_BEFORE_PREEMPTION: Final = "tessera.dev/minimum-runtime-before-preemption"
 
+# -- conditions of Workloads -------------------------------------------------------------------------------------------
+MOVED: Final = "tessera.dev/Moved"
+"""It was evicted so that another fits, and had another place; the transition is the last such eviction."""
+
 # -- what has no object ------------------------------------------------------------------------------------------------
 ALL_NODES: Final = "all-nodes.tessera.dev"
 """The one flavor, and its topology, of queues that are mirrored from Volcano's and KAI's Queues."""

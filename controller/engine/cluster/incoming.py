@@ -41,8 +41,17 @@ class PreemptionReason(StrEnum):
     """It moves: another place was found for it in the same decision. Tessera's own."""
 
 
+class Move(NamedTuple):
+    """The nodes that a workload leaves and those that it is to run on, and the work that is lost by it."""
+
+    leaves: tuple[str, ...]
+    goes_to: tuple[str, ...]
+    lost_gpu_s: float
+
+
 class Target(NamedTuple):
-    """A victim, and the rule by which it is one."""
+    """A victim, and the rule by which it is one. ``move``: one that has another place."""
 
     holder: Holder
     reason: PreemptionReason
+    move: Move | None = None

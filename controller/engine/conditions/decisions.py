@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.engine.cluster.incoming import PreemptionReason
+from controller.engine.cluster.incoming import Move, PreemptionReason
 from controller.engine.conditions import reasons, status
 from controller.engine.conditions.reasons import EventType, PendingReason
 from controller.engine.conditions.records import DecisionRecord
-from controller.engine.conditions.sentences import sentence
+from controller.engine.conditions.sentences import moves, sentence
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.model.workload import WorkloadInfo
@@ -105,6 +105,8 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     after: Workload
     record: DecisionRecord
+    move: Move | None = None
+    """Where it has another place."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -118,6 +120,8 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
         if self.preemption is not None and self.by is not None:
             found.append(Event(self.key, EventType.NORMAL, "Preempted", self.message))
             message = f"Preempted workload {self.key} of ClusterQueue {self.holder.cluster_queue}"
+            if self.move is not None:
+                message = f"Moved workload {self.key} of ClusterQueue {self.holder.cluster_queue} {moves(self.move)}"
             found.append(Event(self.by.key, EventType.NORMAL, "PreemptedWorkload", message))
         return tuple(found)
 

@@ -9,6 +9,7 @@ from controller.engine.conditions import reasons
 from controller.engine.conditions.status import MESSAGE_LIMIT, moment
 from controller.objects.meta import Condition, find_condition, with_condition
 from controller.objects.workload import AdmissionCheckState, EvictionCount, SchedulingStats, Workload
+from inventory.api.names import MOVED
 
 _DEACTIVATED_DUE_TO: Final = "DeactivatedDueTo"
 _PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
@@ -28,6 +29,10 @@ def evicted(
     conditions = with_condition(status.conditions, _true(workload, reasons.EVICTED, reason, message, now_s))
     if preemption is not None:
         conditions = with_condition(conditions, _true(workload, reasons.PREEMPTED, preemption.value, message, now_s))
+    if preemption is PreemptionReason.CONSOLIDATION:
+        # It stays True from the first move on, and its transition is the last one.
+        others = tuple(condition for condition in conditions if condition.type != MOVED)
+        conditions = (*others, _true(workload, MOVED, preemption.value, message, now_s))
     after = msgspec.structs.replace(
         status,
         conditions=conditions,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from controller.engine.cluster.incoming import Move
 from controller.engine.conditions.records import DecisionRecord, Missing, Rule
 from controller.engine.flavors.assignment import FlavorAttempt, Mode, Shortfall
 from controller.engine.model.resources import UNLIMITED, Amount, ResourceName
@@ -17,6 +18,8 @@ def sentence(record: DecisionRecord) -> str:
         return said.format(queue=record.cluster_queue, detail=record.detail)
     if record.rule in (Rule.PREEMPTS, Rule.MIGRATES):
         verb = "be preempted" if record.rule is Rule.PREEMPTS else "be evicted for a better flavor"
+        if all(target.move is not None for target in record.targets):
+            verb = "move to other nodes"
         return f"Waits for {_count(record)} to {verb}: {_names(record)}"
     return "; ".join(_no_fit(record)) or f"Nothing fits in ClusterQueue {record.cluster_queue} now"
 
@@ -54,8 +57,20 @@ def details(record: DecisionRecord) -> list[str]:
         lines.append(f"pod set {pod_set.name or 'main'}: {pod_set.count} pods, {asked or 'no resources'}")
         lines += [f"  {problem}" for problem in pod_set.problems]
         lines += [f"  {line}" for attempt in pod_set.attempts for line in _attempt(attempt)]
-    lines += [f"preempts {target.holder.key} ({target.reason})" for target in record.targets]
+    lines += [
+        f"preempts {target.holder.key} ({target.reason})"
+        if target.move is None
+        else f"moves {target.holder.key} {moves(target.move)}"
+        for target in record.targets
+    ]
     return lines
+
+
+def moves(move: Move) -> str:
+    """From where to where, and what is lost by it."""
+    return (
+        f"from {listed(move.leaves)} to {listed(move.goes_to)}; {move.lost_gpu_s:.0f} GPU-seconds of its work are lost"
+    )
 
 
 def shown(resource: ResourceName, amount: Amount) -> str:

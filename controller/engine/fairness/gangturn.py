@@ -14,15 +14,16 @@ from controller.engine.fairness.gangmodel import GangModel, gang_queues
 from controller.engine.fairness.rules import Kai
 from controller.engine.fairness.session import Refusal
 from controller.engine.fairness.tree import FairTree, needs
-from controller.engine.fairness.victims import as_incoming, charge_assignment
+from controller.engine.fairness.victims import as_incoming, assigned_without, charge_assignment, moved_to
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Mode
 from controller.engine.gangs.actions import allocate, consolidation, preempt, reclaim
 from controller.engine.gangs.gang import Gang, GangName, Phase, Task
-from controller.engine.gangs.session import Session, Solution, running
+from controller.engine.gangs.session import Limits, Session, Solution, running
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.model.workload import minimum_of
 from controller.engine.preemption.index import started_at_s
+from controller.engine.preemption.moves import Moves
 from controller.engine.proportion.division import QueueName
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingWorkload
@@ -39,7 +40,13 @@ class GangTurn:
     """``run`` decides once on all that waits. The cluster is left as it was."""
 
     def __init__(
-        self, cluster: Cluster, assigner: FlavorAssigner, tree: FairTree, refusal: Refusal, now_s: float
+        self,
+        cluster: Cluster,
+        assigner: FlavorAssigner,
+        tree: FairTree,
+        refusal: Refusal,
+        now_s: float,
+        moves: Moves,
     ) -> None:
         self._cluster = cluster
         self._assigner = assigner
@@ -47,7 +54,10 @@ class GangTurn:
         self._refusal = refusal
         self._now_s = now_s
         self._rules = Kai()
-        self._moves = cluster.config.extensions.consolidation
+        self._moves = moves
+        self._left = moves.left(now_s)
+        """How many workloads may still move: those above a gang's minimum move with it, and count each."""
+        self._consolidation = cluster.config.extensions.consolidation
         self._holders: dict[WorkloadKey, Holder] = {}
         self.due_s: float | None = None
 
@@ -56,15 +66,23 @@ class GangTurn:
         self._hold(model)
         entries, gangs, refused = self._entries(pending, model)
         running(model.machines, model.gangs.values())
-        session = Session(model.machines.values(), model.gangs.values(), gang_queues(self._tree), spares=self._spares)
+        session = Session(
+            model.machines.values(),
+            model.gangs.values(),
+            gang_queues(self._tree),
+            Limits(moves=self._left),
+            spares=self._spares,
+            moves_for=self._moves_for,
+        )
         self._rules.settle(self._tree)
         for action in (allocate, consolidation, reclaim, preempt):
-            if action is not consolidation or self._moves is not None:
-                action(session)
+            action(session)
         decided = self._decided(entries, _Answers(session, model, gangs))
         said = {entry.key for entry in decided}
         if len(said) == len(entries):
             self.due_s = None
+        elif self._consolidation is not None:
+            self._due_at(self._moves.next_s(self._now_s))
         return [*decided, *(entry for entry in entries.values() if entry.key not in said), *refused]
 
     # -- in ----------------------------------------------------------------------------------------------------------
@@ -97,8 +115,8 @@ class GangTurn:
             for holder in sorted(queue.holders.values() if queue is not None else (), key=_above_last):
                 gang = model.hold(holder, leaf)
                 self._holders[holder.key] = holder
-                if self._moves is not None:
-                    gang.movable = gang.movable and self._has_run(holder, self._moves.minimum_runtime_s)
+                if self._consolidation is not None:
+                    gang.movable = gang.movable and self._has_run(holder, self._consolidation.minimum_runtime_s)
                 if not holder.evicted:
                     need = needs(holder.info, system)
                     tree.charge(leaf, need, preemptible=gang.preemptible)
@@ -108,9 +126,15 @@ class GangTurn:
         started_s = started_at_s(holder)
         if minimum_s <= 0.0 or started_s is None or started_s + minimum_s <= self._now_s:
             return True
-        due_s = started_s + minimum_s
-        self.due_s = due_s if self.due_s is None else min(self.due_s, due_s)
+        self._due_at(started_s + minimum_s)
         return False
+
+    def _due_at(self, at_s: float | None) -> None:
+        if at_s is not None:
+            self.due_s = at_s if self.due_s is None else min(self.due_s, at_s)
+
+    def _moves_for(self, moved: Gang, gang: Gang) -> bool:
+        return moved.movable and not self._moves.moved_for(WorkloadKey(moved.name), WorkloadKey(gang.name))
 
     def _spares(self, victim: Gang, gang: Gang, within: bool) -> bool:
         holder = self._holders.get(WorkloadKey(victim.name))
@@ -156,23 +180,24 @@ class GangTurn:
         """
         victims = [self._holders[key] for key in leaving if key in self._holders]
         moves = solution.action == "consolidation"
-        with self._cluster.trial():
-            for holder in victims:
-                self._cluster.release(holder)
-            starting = [entry.incoming, *(as_incoming(self._cluster, holder) for holder in victims if moves)]
-            starting.sort(key=lambda incoming: (-incoming.priority, incoming.queued_at_s, incoming.key))
-            for incoming in starting:
-                found = self._assigner.assign(incoming)
-                if found.mode is not Mode.FIT:
-                    return False
-                charge_assignment(self._cluster, incoming, found)
-                if incoming is entry.incoming:
-                    entry.assignment = found
+        if moves and len(victims) > self._left:
+            return False
+        starting = [entry.incoming, *(as_incoming(self._cluster, holder) for holder in victims if moves)]
+        starting.sort(key=lambda incoming: (-incoming.priority, incoming.queued_at_s, incoming.key))
+        found = assigned_without(self._cluster, self._assigner, victims, starting)
+        if found is None:
+            return False
+        entry.assignment = found[entry.key]
         for holder in victims:
             self._cluster.release(holder)
         charge_assignment(self._cluster, entry.incoming, entry.assignment)
         reason = _REASONS[solution.action]
-        entry.targets = tuple(Target(holder, reason) for holder in victims if not holder.evicted)
+        entry.targets = tuple(
+            Target(holder, reason, moved_to(holder, found[holder.key], self._now_s) if moves else None)
+            for holder in victims
+            if not holder.evicted
+        )
+        self._left -= len(entry.targets) if moves else 0
         entry.decide(Rule.PREEMPTS if entry.targets else Rule.FITS_AFTER_PREEMPTION)
         return True
 

@@ -21,6 +21,7 @@ from controller.engine.fairness.walk import Walk
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Assignment, Mode
 from controller.engine.model.resources import ClusterQueueName
+from controller.engine.preemption.moves import Moves
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts
 from controller.engine.queues.entry import Entry
@@ -84,8 +85,15 @@ class Session:
     """``run`` decides on every job that it was given, in the order of the decisions; nothing stays charged."""
 
     def __init__(
-        self, cluster: Cluster, assigner: FlavorAssigner, tree: FairTree, refusal: Refusal, _now_s: float
+        self,
+        cluster: Cluster,
+        assigner: FlavorAssigner,
+        tree: FairTree,
+        refusal: Refusal,
+        _now_s: float,
+        _moves: Moves,
     ) -> None:
+        """Volcano moves nothing, and nothing in its rules goes by the time."""
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree

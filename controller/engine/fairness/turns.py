@@ -15,6 +15,7 @@ from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.mirror.mirror import Mirror
 from controller.engine.mirror.specs import System
 from controller.engine.model.resources import ClusterQueueName
+from controller.engine.preemption.moves import Moves
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingWorkload, RequeueReason
 from controller.engine.queues.pendingqueues import PendingQueues
@@ -32,18 +33,21 @@ class TreePolicy(Protocol):
 
 OpenFor = Callable[[ClusterQueueName], bool]
 """Whether a ClusterQueue is active."""
-MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, float], TreePolicy]
+MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, float, Moves], TreePolicy]
 POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: Session, System.KAI: GangTurn}
 
 
 class FairTurns:
     """``seen``: the engine's count of changes that each tree was decided at; a later one makes it due again."""
 
-    def __init__(self, cluster: Cluster, assigner: FlavorAssigner, queues: PendingQueues, mirror: Mirror) -> None:
+    def __init__(
+        self, cluster: Cluster, assigner: FlavorAssigner, queues: PendingQueues, mirror: Mirror, moves: Moves
+    ) -> None:
         self._cluster = cluster
         self._assigner = assigner
         self._queues = queues
         self._mirror = mirror
+        self._moves = moves
         self._seen: dict[System, int] = {}
         self._due: dict[System, float] = {}
 
@@ -68,7 +72,7 @@ class FairTurns:
         names = [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
         pending = [each for name in names if open_for(name) for each in self._queues.take_all(name, now_s)]
         tree = FairTree(self._mirror.queues, system, self._mirror.capacity, places=self._mirror.places(system))
-        policy = POLICIES[system](self._cluster, self._assigner, tree, refusal, now_s)
+        policy = POLICIES[system](self._cluster, self._assigner, tree, refusal, now_s, self._moves)
         decided = policy.run(pending)
         if policy.due_s is not None:
             self._due[system] = policy.due_s

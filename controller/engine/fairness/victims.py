@@ -5,11 +5,11 @@ another place is moved, which is a restart, and does not count as taken from its
 allow is the answer: it is not the smallest there is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.incoming import Incoming
+from controller.engine.cluster.incoming import Incoming, Move
 from controller.engine.devices.grants import GrantOwner
 from controller.engine.fairness.rules import Key, Rules
 from controller.engine.fairness.tree import FairTree, is_preemptible, needs
@@ -18,6 +18,7 @@ from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Assignment, Mode
 from controller.engine.model.resources import ClusterQueueName, FlavorName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
+from controller.engine.preemption.moves import move_of
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts, added
 from controller.engine.quota.queuestate import Holder
@@ -239,3 +240,25 @@ def as_incoming(cluster: Cluster, holder: Holder) -> Incoming:
         priority=holder.priority,
         queued_at_s=holder.queued_at_s,
     )
+
+
+def assigned_without(
+    cluster: Cluster, assigner: FlavorAssigner, gone: Iterable[Holder], starting: Iterable[Incoming]
+) -> dict[WorkloadKey, Assignment] | None:
+    """What each of these gets in its turn once those have gone; None where one of them does not fit then."""
+    found: dict[WorkloadKey, Assignment] = {}
+    with cluster.trial():
+        for holder in gone:
+            cluster.release(holder)
+        for incoming in starting:
+            assignment = assigner.assign(incoming)
+            if assignment.mode is not Mode.FIT:
+                return None
+            charge_assignment(cluster, incoming, assignment)
+            found[incoming.key] = assignment
+    return found
+
+
+def moved_to(holder: Holder, assignment: Assignment, now_s: float) -> Move:
+    """The holder runs elsewhere by this assignment."""
+    return move_of(holder, (pod_set.topology for pod_set in assignment.pod_sets), now_s)

@@ -34,12 +34,14 @@ def allocate(session: Session) -> None:
 
 def consolidation(session: Session) -> None:
     """Running gangs move, each to a place found in the same trial, so that a pending one fits."""
+    left = session.limits.moves
     for gang in _in_order(session, (gang for gang in _pending(session) if gang.preemptible)):
         need = session.charged_together(gang.next_tasks()).get(GPU, 0.0)
-        if need <= _free_gpus(session):
+        if need <= _free_gpus(session) and left != 0:
             others = _all_but(session, gang)
-            search = Search(session, others, _all_moved, session.limits.consolidation_victims)
-            _solve(session, "consolidation", search, gang)
+            search = Search(session, others, _all_moved(left), session.limits.consolidation_victims)
+            moved = _solve(session, "consolidation", search, gang)
+            left = left if left is None else left - moved
 
 
 def reclaim(session: Session) -> None:
@@ -83,12 +85,15 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
-def _solve(session: Session, action: str, search: Search, gang: Gang) -> None:
+def _solve(session: Session, action: str, search: Search, gang: Gang) -> int:
+    """How many gangs lose tasks by a solution; 0 where there is none."""
     tasks = tuple(gang.next_tasks())
     steps = search.solve(gang)
-    if steps is not None:
-        victims = tuple(task for step in steps for task in step.tasks)
-        session.solutions.append(Solution(action, gang, tasks, victims))
+    if steps is None:
+        return 0
+    victims = tuple(task for step in steps for task in step.tasks)
+    session.solutions.append(Solution(action, gang, tasks, victims))
+    return len({step.gang.name for step in steps})
 
 
 def _pending(session: Session) -> list[Gang]:
@@ -139,12 +144,20 @@ def _reclaims(session: Session, gang: Gang, need: Amounts) -> Callable[[Steps], 
     return allows
 
 
-def _all_moved(steps: Steps) -> bool:
-    return all(task.phase is not Phase.RELEASING for step in steps for task in step.tasks)
+def _all_moved(most: int | None) -> Callable[[Steps], bool]:
+    """Every victim got a place, and no more than ``most`` gangs another than their own."""
+
+    def allows(steps: Steps) -> bool:
+        if any(task.phase is Phase.RELEASING for step in steps for task in step.tasks):
+            return False
+        moved = {step.gang.name for step in steps if any(task.phase not in ACTIVE for task in step.tasks)}
+        return most is None or len(moved) <= most
+
+    return allows
 
 
 def _all_but(session: Session, gang: Gang) -> Callable[[], Iterable[Gang]]:
-    return lambda: (other for other in _victims(session) if other.movable and other.name != gang.name)
+    return lambda: (other for other in _victims(session) if other.name != gang.name and session.moves_for(other, gang))
 
 
 def _free_gpus(session: Session) -> float:

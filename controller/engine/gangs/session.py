@@ -29,9 +29,16 @@ _ROUNDING: Final = 1e-3
 Spares = Callable[[Gang, Gang, bool], bool]
 """Whether a victim is spared from a gang; True: within one queue, else between queues."""
 
+MovesFor = Callable[[Gang, Gang], bool]
+"""Whether a gang may move for another."""
+
 
 def nobody(_victim: Gang, _gang: Gang, _within: bool) -> bool:
     return False
+
+
+def may_move(gang: Gang, _other: Gang) -> bool:
+    return gang.movable
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,8 @@ class SessionDriftError(AssertionError):
 class Limits:
     """What a cycle may do. ``spread_gpus`` and ``spread_cpu``: nodes are spread over, else packed; ``spread_shared``
     the same of GPUs that are shared; ``fills_shared``: nodes with room on a shared GPU first. ``saturation`` is KAI's
-    saturation multiplier of reclaim. ``consolidation_victims`` is how many gangs may move for one; None: any number.
+    saturation multiplier of reclaim. ``consolidation_victims`` is how many gangs may move for one, ``moves`` how many
+    for all together; None: any number.
     """
 
     spread_gpus: bool = False
@@ -67,6 +75,7 @@ class Limits:
     usage_weight: float = 0.0
     staleness_s: float = 60.0
     consolidation_victims: int | None = 16
+    moves: int | None = None
 
 
 class Session:
@@ -82,8 +91,9 @@ class Session:
         queues: Iterable[GangQueue],
         limits: Limits | None = None,
         spares: Spares = nobody,
+        moves_for: MovesFor = may_move,
     ) -> None:
-        """``spares`` says which victims have not run for their minimum yet."""
+        """``spares`` says which victims have not run for their minimum yet, ``moves_for`` which may be moved."""
         self.machines: dict[NodeName, Machine] = {machine.name: machine for machine in machines}
         self.gangs: dict[GangName, Gang] = {gang.name: gang for gang in gangs}
         self.queues: dict[QueueName, GangQueue] = {queue.name: queue for queue in queues}
@@ -92,6 +102,7 @@ class Session:
         memories = [machine.gpu_memory_mib for machine in self.machines.values() if machine.gpu_memory_mib > 0]
         self._smallest_gpu_mib = min(memories, default=0)
         self.spares = spares
+        self.moves_for = moves_for
         self.solutions: list[Solution] = []
         """What actions evicted for whom, in their order."""
         self._log: list[Callable[[], None]] = []

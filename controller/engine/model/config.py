@@ -104,11 +104,13 @@ class MinimumRuntime(msgspec.Struct, frozen=True, kw_only=True):
 
 class Consolidation(msgspec.Struct, frozen=True, kw_only=True):
     """Running workloads move so that one that waits fits. ``every_queue``: in ClusterQueues too, else in trees of KAI's
-    Queues alone. A workload moves after it has run for ``minimum_runtime_s``.
+    Queues alone. A workload moves after it has run for ``minimum_runtime_s``; in any hour ``moves_per_hour`` of them at
+    most, of all queues together.
     """
 
     every_queue: bool = False
     minimum_runtime_s: float = 600.0
+    moves_per_hour: int = 30
 
 
 class Extensions(msgspec.Struct, frozen=True, kw_only=True):

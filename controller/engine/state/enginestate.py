@@ -10,6 +10,7 @@ from controller.engine.conditions.decisions import Admitted
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+from controller.engine.preemption.moves import Moves
 from controller.engine.preemption.search import Preemption
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queues.pendingqueues import PendingQueues
@@ -117,7 +118,7 @@ class EngineState:
     (``queues``) or is stranded (``workloads.stranded``); in none while it is held back or its slice has ended.
     """
 
-    def __init__(self, config: EngineConfig, placement: Placement | None) -> None:
+    def __init__(self, config: EngineConfig, placement: Placement | None, moves: Moves | None = None) -> None:
         fair = config.admission_fair_sharing if config.gates.on("AdmissionFairSharing") else None
         self.config = config
         self.cluster = Cluster(config, placement)
@@ -132,6 +133,7 @@ class EngineState:
         self.unwritten = UnwrittenDecisions()
         self.notes = HolderNotes()
         self.defaults = PodDefaults()
+        self.moves = Moves(config.extensions.consolidation) if moves is None else moves
         self.changes = 0
 
     def touch(self) -> None:

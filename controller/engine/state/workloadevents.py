@@ -13,8 +13,9 @@ from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import Holder
 from controller.engine.state.enginestate import EngineState
 from controller.engine.state.intake import Shapes, WorkloadPhase, holder_of, local_queue_of, replaced_slice, standing
-from controller.objects.meta import is_true
+from controller.objects.meta import epoch_s, find_condition, is_true
 from controller.objects.workload import Workload
+from inventory.api.names import MOVED
 
 _NO_LIMITS = LimitSummary()
 
@@ -41,6 +42,8 @@ class WorkloadEvents:
             # Conditions change; what was asked for stays in memory once.
             workload = msgspec.structs.replace(workload, spec=known.spec)
         state.workloads.tell(key, workload)
+        if state.config.extensions.consolidation is not None:
+            self._note_move(key, workload)
         if key in state.unwritten.admissions:
             if where is WorkloadPhase.PENDING:
                 # The object as it was before the admission that is being written.
@@ -56,9 +59,16 @@ class WorkloadEvents:
             self._release(key)
             self._unqueue(key)
 
+    def _note_move(self, key: WorkloadKey, workload: Workload) -> None:
+        """A leader before this one may have moved it."""
+        moved = find_condition(workload.status.conditions, MOVED)
+        if moved is not None and moved.status == "True" and moved.last_transition_time is not None:
+            self._state.moves.seen(key, epoch_s(moved.last_transition_time))
+
     def remove(self, key: WorkloadKey) -> None:
         """Finished, or gone."""
         state = self._state
+        state.moves.served(key)
         known = state.workloads.forget(key)
         if known is not None and state.config.extensions.no_eviction_cycles:
             self._outside(known)

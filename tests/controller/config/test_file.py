@@ -98,6 +98,7 @@ def test_a_minimum_runtime_is_on_once_it_is_given() -> None:
         ("{consolidation: {enabled: auto}}", Consolidation()),
         ("{consolidation: {enabled: true}}", Consolidation(every_queue=True)),
         ("{consolidation: {minimumRuntime: 0s}}", Consolidation(minimum_runtime_s=0)),
+        ("{consolidation: {movesPerHour: 0}}", Consolidation(moves_per_hour=0)),
         ("{consolidation: {enabled: false, minimumRuntime: 1m}}", None),
         ("{policy: kueue, consolidation: {enabled: auto, minimumRuntime: 1m}}", None),
         ("{policy: kueue, consolidation: {enabled: false}}", None),

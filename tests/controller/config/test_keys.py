@@ -89,6 +89,7 @@ GIVEN: dict[str, Any] = {
     "tessera.keepLinkedGpus": False,
     "tessera.consolidation.enabled": False,
     "tessera.consolidation.minimumRuntime": "1m",
+    "tessera.consolidation.movesPerHour": 3,
     "tessera.quotaFromCapacity": False,
     "tessera.honestUnits.gpuMemory": "80Gi",
     "tessera.honestUnits.computeSlices": 4,

@@ -7,12 +7,15 @@ import msgspec
 import pytest
 
 from controller.engine.conditions.evictionstatus import evicted
+from controller.engine.model.config import Consolidation, EngineConfig, Extensions
+from controller.engine.model.resources import WorkloadKey
 from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
 from controller.objects.meta import Condition
 from controller.objects.workload import Workload
 from tests.controller.metrics.test_workloadkinds import of_kind
 from tests.support.controller.told import value
+from tests.support.engine.foreignqueues import asks, kai_queue, node, rest
 from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 
 
@@ -98,3 +101,20 @@ def test_how_long_a_job_waited_for_its_workload_is_counted_behind_its_gate() -> 
     Counting(instruments, local_queues=True).created("Job", 0.5)
     Counting(instruments, local_queues=True, creations=False).created("Job", 0.5)
     assert value(instruments, "kueue_workload_creation_latency_seconds", "Job") == 1
+
+
+def test_moves_are_counted_with_the_work_that_they_lose() -> None:
+    world = World(EngineConfig(extensions=Extensions(consolidation=Consolidation(minimum_runtime_s=60.0))))
+    world.put(node("n1", 2), node("n2", 2), kai_queue("q", quota=4))
+    for at, (name, gpus) in enumerate((("a", 1), ("b", 1), ("c", 1))):
+        world.put(asks(name, "q", gpus, created_s=at))
+        rest(world)
+    world.finish("a")
+    world.now_s += 60.0
+    world.put(asks("wide", "q", 2, created_s=50))
+    instruments = Instruments()
+    counting = Counting(instruments, local_queues=False)
+    for decision in world.cycle().made:
+        counting.carried_out(decision, world.workloads[WorkloadKey(decision.key)])
+    assert value(instruments, "tessera_consolidation_moves_total", "q") == 1.0
+    assert value(instruments, "tessera_consolidation_lost_gpu_seconds_total", "q") == 60.0

@@ -5,10 +5,12 @@ import random
 import msgspec
 import pytest
 
-from controller.engine.conditions.decisions import Evicted
+from controller.engine.conditions.decisions import Evicted, Pending
+from controller.engine.conditions.sentences import details, sentence
 from controller.engine.fairness.gangmodel import KEPT_IN_PLACE
 from controller.engine.model.config import Consolidation, EngineConfig, Extensions
 from controller.objects.workload import Workload
+from inventory.api.names import MOVED
 from tests.support.engine.foreignqueues import asks, evicted, kai_queue, node, rest
 from tests.support.engine.world import World
 from tests.support.seeds import histories
@@ -56,7 +58,66 @@ def test_the_one_that_moves_is_told_for_whom() -> None:
         told += [each.message for each in lab.cycle().made if isinstance(each, Evicted)]
     (message,) = told
     assert message.startswith("Preempted to accommodate workload ns/wide")
-    assert message.endswith("which fits once this one has moved; it has another place")
+    assert message.endswith("which fits once this one has moved from n2 to n1; 600 GPU-seconds of its work are lost")
+    assert lab.condition("d", MOVED) == "True/Consolidation"
+
+
+def test_the_one_that_waits_says_what_moves_for_it() -> None:
+    lab = fragmented()
+    lab.put(asks("wide", "q", 4, created_s=50))
+    waits = [each for each in lab.cycle().made if isinstance(each, Pending)]
+    (record,) = [each.record for each in waits if each.key == "ns/wide"]
+    assert sentence(record) == "Waits for 1 workload to move to other nodes: ns/d"
+    assert details(record)[-1] == "moves ns/d from n2 to n1; 600 GPU-seconds of its work are lost"
+
+
+def test_both_hear_of_the_move_in_events() -> None:
+    lab = fragmented()
+    lab.put(asks("wide", "q", 4, created_s=50))
+    (moved,) = [each for each in lab.cycle().made if isinstance(each, Evicted)]
+    said = {f"{event.workload} {event.reason}": event.message for event in moved.events()}
+    assert said["ns/wide PreemptedWorkload"] == (
+        "Moved workload ns/d of ClusterQueue q from n2 to n1; 600 GPU-seconds of its work are lost"
+    )
+    assert "from n2 to n1" in said["ns/d Preempted"]
+
+
+def limited(moves_per_hour: int) -> EngineConfig:
+    limits = Consolidation(minimum_runtime_s=SETTLED_S, moves_per_hour=moves_per_hour)
+    return EngineConfig(extensions=Extensions(consolidation=limits))
+
+
+def test_nothing_moves_once_the_hours_moves_are_spent() -> None:
+    lab = fragmented(config=limited(1))
+    lab.put(asks("wide", "q", 4, created_s=50))
+    assert rest(lab) == {"q": 7}
+    moved_s = lab.now_s
+    lab.finish("wide")
+    lab.now_s += SETTLED_S
+    # n1 holds c and d: three GPUs. A job of two on n2, then one of four needs that one to move.
+    lab.put(asks("e", "q", 2, created_s=51))
+    rest(lab)
+    lab.finish("c")
+    lab.now_s += SETTLED_S
+    lab.put(asks("wider", "q", 4, created_s=52))
+    assert rest(lab) == {"q": 3}
+    assert lab.engine.next_wakeup_s() == moved_s + 3600.0
+    lab.now_s = moved_s + 3599.0
+    assert rest(lab) == {"q": 3}
+    lab.now_s = moved_s + 3600.0
+    assert rest(lab) == {"q": 7}
+
+
+def test_a_new_leader_counts_the_moves_of_the_last_hour() -> None:
+    lab = fragmented(config=limited(1))
+    lab.put(asks("wide", "q", 4, created_s=50))
+    rest(lab)
+    after = World(limited(1))
+    after.now_s = lab.now_s
+    after.put(*lab.others.values(), *lab.workloads.values())
+    assert after.engine.state.moves.left(after.now_s) == 0
+    lab.rebuild()
+    assert lab.engine.state.moves.left(lab.now_s) == 0
 
 
 @pytest.mark.parametrize("mark", KEPT_IN_PLACE)

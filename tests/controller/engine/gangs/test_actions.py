@@ -1,5 +1,7 @@
 """What a cycle of gangs decides: who starts, who moves, who leaves."""
 
+import pytest
+
 from controller.engine.gangs.gang import Phase, Request
 from controller.engine.gangs.session import Limits
 from tests.support.engine.gangworld import act, gang, node, phases, places, queue, session
@@ -94,6 +96,17 @@ def test_no_more_gangs_move_for_one_than_are_allowed_to() -> None:
     world = session([*nodes, node("n3", 1)], [queue("q", 9)], [*gangs, wide], limits)
     act(world, "consolidation")
     assert {task.phase for task in wide.tasks()} == {Phase.PENDING}
+
+
+@pytest.mark.parametrize(("moves", "placed"), [(0, 0), (1, 1), (2, 2), (None, 2)])
+def test_no_more_gangs_move_for_all_than_are_allowed_to(moves: int | None, placed: int) -> None:
+    nodes = [node(f"n{index}", 2) for index in range(4)]
+    gangs = [gang(f"g{index}", "q", on=[f"n{index}"], created=float(index)) for index in range(4)]
+    wide = [gang(f"wide{index}", "q", request=Request(gpus=2), created=9.0 + index) for index in range(2)]
+    world = session(nodes, [queue("q", 9)], [*gangs, *wide], Limits(moves=moves))
+    act(world, "consolidation")
+    assert sum(task.phase is Phase.PIPELINED for each in wide for task in each.tasks()) == placed
+    assert sum(len(solution.victims) for solution in world.solutions) == placed
 
 
 def test_a_share_of_a_gpu_joins_the_fullest_gpu_that_has_room() -> None:

@@ -1,0 +1,92 @@
+"""Moves of running workloads: what one costs, and how many there were lately.
+
+A move is an eviction for which another place was found in the same decision. It is a restart: nothing says when a job
+wrote its last checkpoint, so all its work since it was admitted counts as lost.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from controller.engine.cluster.incoming import Move
+from controller.engine.model.config import Consolidation
+from controller.engine.model.resources import WorkloadKey
+from controller.engine.model.workload import TopologyUsage
+from controller.engine.preemption.index import is_gpu, started_at_s
+from controller.engine.quota.queuestate import Holder
+from inventory.api.names import GPU_PERCENT
+
+WINDOW_S: Final = 3600.0
+_PERCENTS: Final = 100.0
+
+
+def move_of(holder: Holder, places: Iterable[TopologyUsage | None], now_s: float) -> Move:
+    """``places``: where its pod sets are to run."""
+    held = (pod_set.topology for pod_set in holder.info.pod_sets)
+    return Move(_hosts(held), _hosts(places), lost_gpu_seconds(holder, now_s))
+
+
+def _hosts(places: Iterable[TopologyUsage | None]) -> tuple[str, ...]:
+    found = (domain.values[-1] for place in places if place is not None for domain in place.domains)
+    return tuple(dict.fromkeys(found))
+
+
+def lost_gpu_seconds(holder: Holder, now_s: float) -> float:
+    """Its GPUs, parts of GPUs included, times its seconds since it was admitted."""
+    started_s = started_at_s(holder)
+    if started_s is None:
+        return 0.0
+    gpus = sum(amount for fr, amount in holder.usage.items() if is_gpu(fr.resource))
+    percents = sum(amount for fr, amount in holder.usage.items() if fr.resource == GPU_PERCENT)
+    return (gpus + percents / _PERCENTS) * max(0.0, now_s - started_s)
+
+
+class Moves:
+    """Which workloads moved in the last hour, and for whom. Times are whole seconds, as conditions carry them.
+
+    ``_at`` outlives the workloads: one that is gone moved all the same. What a new leader knows of it are the last
+    moves of the workloads that are still there, by their condition. ``_causes``, by the workload that waits, those
+    that moved for it since: known to this process alone.
+    """
+
+    def __init__(self, limits: Consolidation | None) -> None:
+        self._limits = limits
+        self._at: dict[WorkloadKey, set[int]] = {}
+        self._causes: dict[WorkloadKey, set[WorkloadKey]] = {}
+
+    def moved(self, key: WorkloadKey, by: WorkloadKey, now_s: float) -> None:
+        """It was decided that the workload moves for another."""
+        self.seen(key, now_s)
+        self._causes.setdefault(by, set()).add(key)
+
+    def seen(self, key: WorkloadKey, at_s: float) -> None:
+        """The workload's condition says that it moved then."""
+        self._at.setdefault(key, set()).add(int(at_s))
+
+    def taken_back(self, key: WorkloadKey, by: WorkloadKey, now_s: float) -> None:
+        """The eviction was not written."""
+        self._at.get(key, set()).discard(int(now_s))
+        self._causes.get(by, set()).discard(key)
+
+    def served(self, by: WorkloadKey) -> None:
+        """The workload waits no longer: if it ever waits again, that is another cause."""
+        self._causes.pop(by, None)
+
+    def moved_for(self, key: WorkloadKey, by: WorkloadKey) -> bool:
+        """Whether the workload has moved for this one already, which still waits."""
+        return key in self._causes.get(by, ())
+
+    def left(self, now_s: float) -> int:
+        """How many workloads may move now."""
+        if self._limits is None:
+            return 0
+        return max(0, self._limits.moves_per_hour - len(self._counted(now_s)))
+
+    def next_s(self, now_s: float) -> float | None:
+        """When the first of those that count does so no longer; None where none counts."""
+        counted = self._counted(now_s)
+        return min(counted) + WINDOW_S if counted else None
+
+    def _counted(self, now_s: float) -> list[int]:
+        for key in [key for key, times in self._at.items() if max(times, default=0) + WINDOW_S <= now_s]:
+            del self._at[key]
+        return [at_s for times in self._at.values() for at_s in times if at_s + WINDOW_S > now_s]

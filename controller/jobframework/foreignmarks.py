@@ -11,17 +11,15 @@ from typing import Final, NamedTuple
 from controller.engine.mirror.specs import System
 from controller.jobframework.marks import queue_name
 from controller.jobframework.names import QUEUE_NAME
-from controller.jobframework.podview import VOLCANO_GROUPS
+from controller.jobframework.podview import KAI_QUEUE, SCHEDULERS, GroupName, foreign_group
 from controller.jobframework.raw import Json, annotations, labels, mapping, text
 from inventory.api.names import SCHEDULER_NAME
 
-KAI_QUEUE: Final = "kai.scheduler/queue"
 KAI_PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
 KAI_PRIORITY_CLASS: Final = "priorityClassName"
 """A label of this plain key."""
 VOLCANO_QUEUES: Final = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
 VOLCANO_PREEMPTABLE: Final = "volcano.sh/preemptable"
-SCHEDULERS: Final = {"volcano": System.VOLCANO, "kai-scheduler": System.KAI}
 DEFAULT_QUEUES: Final = {System.VOLCANO: "default", System.KAI: "default-queue"}
 KAI_PRIORITIES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
 """KAI's own classes, which count where the cluster has none of that name."""
@@ -31,8 +29,10 @@ _BY_KIND: Final = {"Deployment": "inference", "Notebook": "build"}
 _OF_JOBS: Final = "train"
 _DEPTH: Final = 8
 
-GroupQueue = Callable[[str, str], str]
-"""The queue of a Volcano PodGroup, by namespace and name; empty where there is none."""
+GroupQueue = Callable[[str, GroupName], str]
+"""The queue of a PodGroup, by its namespace and name; empty where there is no such group."""
+PriorityOf = Callable[[str], int | None]
+"""Value of a PriorityClass, by its name."""
 
 
 class ForeignQueue(NamedTuple):
@@ -42,7 +42,7 @@ class ForeignQueue(NamedTuple):
     name: str
 
 
-def no_group(_namespace: str, _name: str) -> str:
+def no_group(_namespace: str, _name: GroupName) -> str:
     return ""
 
 
@@ -54,8 +54,11 @@ def foreign_queue(job: Json, group_queue: GroupQueue = no_group) -> ForeignQueue
     for each in marked:
         if name := labels(each).get(KAI_QUEUE, ""):
             return ForeignQueue(System.KAI, name)
-        if name := _volcano_queue(each, text(job, "metadata", "namespace"), group_queue):
+        if name := _volcano_queue(each):
             return ForeignQueue(System.VOLCANO, name)
+        group = foreign_group(labels(each), annotations(each), text(each, "spec", "schedulerName"))
+        if group is not None and (name := group_queue(text(job, "metadata", "namespace"), group)):
+            return ForeignQueue(group.system, name)
     if text(job, "apiVersion").partition("/")[0] == _VOLCANO_GROUP:
         return ForeignQueue(System.VOLCANO, text(job, "spec", "queue") or DEFAULT_QUEUES[System.VOLCANO])
     for each in marked:
@@ -65,13 +68,9 @@ def foreign_queue(job: Json, group_queue: GroupQueue = no_group) -> ForeignQueue
     return None
 
 
-def _volcano_queue(marked: Json, namespace: str, group_queue: GroupQueue) -> str:
-    said = annotations(marked)
-    for key in VOLCANO_QUEUES:
-        if name := said.get(key) or labels(marked).get(key, ""):
-            return name
-    groups = [said[key] for key in VOLCANO_GROUPS if said.get(key)]
-    return group_queue(namespace, groups[0]) if groups else ""
+def _volcano_queue(marked: Json) -> str:
+    said, own = annotations(marked), labels(marked)
+    return next((name for key in VOLCANO_QUEUES if (name := said.get(key) or own.get(key, ""))), "")
 
 
 def as_queued(job: Json, group_queue: GroupQueue = no_group) -> Json:
@@ -101,18 +100,26 @@ def _below(value: object, depth: int) -> Iterator[Json]:
         yield from _below(item, depth - 1)
 
 
-def kai_class(job: Json, known: Callable[[str], int | None]) -> tuple[str, int] | None:
+def kai_class(job: Json, known: PriorityOf) -> tuple[str, int] | None:
     """Name and value of the class by which a job of a KAI queue runs; None for any other job, or for an unknown name.
 
-    The label of the job or its pods, their ``priorityClassName``, or what KAI gives jobs of this kind. ``known``: the
-    cluster's PriorityClasses.
+    ``known``: the cluster's PriorityClasses.
     """
-    marked = [job, *pod_templates(job)]
-    if not any(KAI_QUEUE in labels(each) for each in marked):
+    if not any(KAI_QUEUE in labels(each) for each in (job, *pod_templates(job))):
         return None
+    return kai_value(kai_class_name(job), known)
+
+
+def kai_class_name(job: Json) -> str:
+    """The label of the job or its pods, their ``priorityClassName``, or what KAI gives jobs of this kind."""
+    marked = [job, *pod_templates(job)]
     named = [labels(each).get(KAI_PRIORITY_CLASS, "") for each in marked]
     named += [text(each, "spec", "priorityClassName") for each in marked]
-    name = next(filter(None, named), _BY_KIND.get(text(job, "kind"), _OF_JOBS))
+    return next(filter(None, named), _BY_KIND.get(text(job, "kind"), _OF_JOBS))
+
+
+def kai_value(name: str, known: PriorityOf) -> tuple[str, int] | None:
+    """Name and value; None for a class that neither the cluster nor KAI has."""
     value = known(name)
     value = KAI_PRIORITIES.get(name) if value is None else value
     return None if value is None else (name, value)

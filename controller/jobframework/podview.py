@@ -1,14 +1,17 @@
 """A plain pod as the queue sees it, and the labels and annotations that tie pods to queues and groups.
 
-Labels, annotations, gate and finalizer are Kueue's (KEP 976, "Plain Pods"); ``scheduling.k8s.io/group-name`` and the
-PodGroup are Volcano's.
+Labels, annotations, gate and finalizer are Kueue's (KEP 976, "Plain Pods"); PodGroups, and the annotations that name
+them, are Volcano's and KAI's.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
+from controller.engine.mirror.specs import System
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobframework.raw import (
@@ -28,6 +31,7 @@ from controller.jobframework.raw import (
 )
 from controller.objects.core import Pod
 from controller.objects.meta import ZERO_TIME_S
+from inventory.api.names import SCHEDULER_NAME
 
 ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
 MANAGED: Final = "kueue.x-k8s.io/managed"
@@ -45,10 +49,34 @@ SUSPENDING_PARENT: Final = "kueue.x-k8s.io/pod-suspending-parent"
 ROLE_HASH: Final = "kueue.x-k8s.io/role-hash"
 IS_GROUP_WORKLOAD: Final = "kueue.x-k8s.io/is-group-workload"
 VOLCANO_GROUPS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+KAI_GROUP: Final = "pod-group-name"
+"""Annotation of pods that are for KAI: this key alone is nobody's."""
+_OF_GROUPER: Final = re.compile(r"pg-.+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Groups that KAI's pod grouper makes of an owner, and writes into pods that are there already: nobody asks for one."""
+KAI_QUEUE: Final = "kai.scheduler/queue"
+SCHEDULERS: Final = {"volcano": System.VOLCANO, "kai-scheduler": System.KAI}
+"""The systems by the names of their schedulers."""
 TERMINATION_TARGET: Final = "TerminationTarget"
 """The condition that a pod gets before the queue deletes it; a user's deletion has none."""
 
 OWN_GATES: Final = (ADMISSION_GATE, names.TOPOLOGY_GATE)
+
+
+class GroupName(NamedTuple):
+    """A PodGroup of another system, in the pod's namespace."""
+
+    system: System
+    name: str
+
+
+def foreign_group(own_labels: Mapping[str, str], said: Mapping[str, str], scheduler: str) -> GroupName | None:
+    """The PodGroup of a pod with these labels, annotations and ``schedulerName``; None where it is in none."""
+    for key in VOLCANO_GROUPS:
+        if said.get(key):
+            return GroupName(System.VOLCANO, said[key])
+    for_kai = KAI_QUEUE in own_labels or SCHEDULERS.get(said.get(SCHEDULER_NAME) or scheduler) is System.KAI
+    name = said.get(KAI_GROUP, "")
+    return GroupName(System.KAI, name) if for_kai and name and not _OF_GROUPER.fullmatch(name) else None
 
 
 @dataclass(frozen=True)
@@ -190,9 +218,11 @@ class SeenPod:
         return self.annotations.get(GROUP_NAME) or self.labels.get(GROUP_NAME, "")
 
     @cached_property
-    def volcano_group(self) -> str:
-        """The name of its Volcano PodGroup; empty where it is in none."""
-        return next((self.annotations[key] for key in VOLCANO_GROUPS if self.annotations.get(key)), "")
+    def foreign_group(self) -> GroupName | None:
+        """Its PodGroup of Volcano's or KAI's; None for a pod of Kueue's group, or of none."""
+        if self.group:
+            return None
+        return foreign_group(self.labels, self.annotations, text(self.raw, "spec", "schedulerName"))
 
     def flag(self, key: str) -> bool:
         """An annotation that says yes or no. Raises JobError."""
@@ -212,7 +242,8 @@ class SeenPod:
 
 def key_of(pod: SeenPod) -> tuple[str, str]:
     """``(namespace, name)`` of the Workload's owner set: the group's name, or ``""`` for a pod on its own."""
-    return text(pod.raw, "metadata", "namespace"), pod.group or pod.volcano_group
+    theirs = pod.foreign_group
+    return text(pod.raw, "metadata", "namespace"), pod.group if theirs is None else theirs.name
 
 
 def workload_of(pod: Pod) -> WorkloadKey | None:
@@ -224,6 +255,6 @@ def workload_of(pod: Pod) -> WorkloadKey | None:
     name = meta.annotations.get(names.WORKLOAD, "")
     if not name and meta.labels.get(MANAGED) == "true":
         group = meta.annotations.get(GROUP_NAME) or meta.labels.get(GROUP_NAME, "")
-        volcano = next((meta.annotations[key] for key in VOLCANO_GROUPS if meta.annotations.get(key)), "")
-        name = group or volcano or names.workload_name("Pod", "", meta.name, meta.uid)
+        theirs = foreign_group(meta.labels, meta.annotations, pod.spec.scheduler_name)
+        name = group or (theirs.name if theirs else names.workload_name("Pod", "", meta.name, meta.uid))
     return WorkloadKey(f"{meta.namespace}/{name}") if name else None

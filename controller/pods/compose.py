@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from controller.engine.mirror.specs import System
+from controller.engine.model.gangshape import GangShape, written
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import compose, foreignmarks, marks, names
 from controller.jobframework.context import controls
@@ -17,8 +19,9 @@ from controller.jobframework.podview import IS_GROUP_WORKLOAD, OWN_GATES, SeenPo
 from controller.jobframework.raw import Json, PriorityClassMissingError, sequence, shown, text
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import PodTemplateSpec
-from controller.pods.group import Group, copied_labels
-from inventory.api.names import ABOVE_MIN_REPLICAS
+from controller.podgroups.group import subgroup_of
+from controller.pods.group import Group, copied_labels, role
+from inventory.api.names import ABOVE_MIN_REPLICAS, GANG
 
 
 def workload_name(group: Group, pod: SeenPod, gates: FeatureGates) -> str:
@@ -57,9 +60,9 @@ def workload_body(
         "finalizers": [names.RESOURCE_IN_USE],
         "ownerReferences": owners(group, pods),
         "labels": _labels(group, pods, settings),
-        "annotations": _annotations(group, oldest, settings) | _spare(oldest, cluster),
+        "annotations": _annotations(group, oldest, settings) | gang_annotation(group, pods) | _spare(oldest, cluster),
     }
-    return compose.document(metadata, sets, priority(oldest, pods, settings, cluster), oldest.raw)
+    return compose.document(metadata, sets, priority(group, pods, settings, cluster), oldest.raw)
 
 
 def owners(group: Group, pods: Sequence[SeenPod]) -> list[Json]:
@@ -76,25 +79,34 @@ def owners(group: Group, pods: Sequence[SeenPod]) -> list[Json]:
     ]
 
 
-def priority(oldest: SeenPod, pods: Sequence[SeenPod], settings: JobSettings, cluster: ClusterObjects) -> Json:
-    """``priorityClassRef`` and ``priority``, by the order of ``compose.priority``.
-
-    Of several priority classes of the pods the highest counts. Raises PriorityClassMissingError.
+def priority(group: Group, pods: Sequence[SeenPod], settings: JobSettings, cluster: ClusterObjects) -> Json:
+    """``priorityClassRef`` and ``priority``, by the order of ``compose.priority``; a PodGroup's class goes before that
+    of its pods. Of several priority classes of the pods the highest counts. Raises PriorityClassMissingError.
     """
+    oldest, foreign = min(pods, key=lambda member: member.age_key), group.foreign
+    known = cluster.pod_priority
     if label := marks.priority_class(oldest.raw):
         return compose.workload_class(label, cluster)
-    if (of_kai := foreignmarks.kai_class(oldest.raw, cluster.pod_priority)) is not None:
+    if foreign is not None and foreign.system is System.KAI:
+        of_kai = foreignmarks.kai_value(foreign.priority_class or foreignmarks.kai_class_name(oldest.raw), known)
+    else:
+        of_kai = foreignmarks.kai_class(oldest.raw, known)
+    if of_kai is not None:
         return compose.pod_class(*of_kai)
-    known: list[tuple[int, str]] = []
-    for name in {text(pod.raw, "spec", "priorityClassName") for pod in pods} - {""}:
-        value = cluster.pod_priority(name)
-        if value is None:
-            raise PriorityClassMissingError(f"spec.priorityClassName: no PriorityClass {shown(name)}")
-        known.append((value, name))
-    if known:
-        value, name = max(known)
-        return compose.pod_class(name, value)
-    return compose.default_class(settings, cluster)
+    if foreign is not None and foreign.priority_class:
+        return _highest(f"PodGroup {foreign.name}: spec.priorityClassName", {foreign.priority_class}, known)
+    named = {text(pod.raw, "spec", "priorityClassName") for pod in pods} - {""}
+    return _highest("spec.priorityClassName", named, known) if named else compose.default_class(settings, cluster)
+
+
+def _highest(where: str, class_names: set[str], known: foreignmarks.PriorityOf) -> Json:
+    values = {name: known(name) for name in class_names}
+    found = [(value, name) for name, value in values.items() if value is not None]
+    if len(found) < len(values):
+        missing = min(name for name, value in values.items() if value is None)
+        raise PriorityClassMissingError(f"{where}: no PriorityClass {shown(missing)}")
+    value, name = max(found)
+    return compose.pod_class(name, value)
 
 
 def spec_patch(oldest: SeenPod, sets: Sequence[JobPodSet], workload: SeenWorkload, cluster: ClusterObjects) -> Json:
@@ -146,13 +158,16 @@ def metadata_patch(group: Group, pods: Sequence[SeenPod], workload: SeenWorkload
         "annotations": marks.passed_on(oldest.raw, settings.gates),
     }
     have = {"labels": meta.labels, "annotations": meta.annotations}
+    gang = {GANG: meta.annotations[GANG]} if GANG in meta.annotations else {}
+    if not workload.is_reserved and (now := gang_annotation(group, pods)) != gang:
+        patch["annotations"] = {GANG: now.get(GANG)}
     for part, values in wanted.items():
         changed: dict[str, str | None] = {key: value for key, value in values.items() if key not in have[part]}
         gone, known = names.ADMISSION_GATED_BY, settings.gates.on("AdmissionGatedBy")
         if known and part == "annotations" and have[part].get(gone) != values.get(gone):
             changed[gone] = values.get(gone)
         if changed:
-            patch[part] = changed
+            patch[part] = {**patch.get(part, {}), **changed}
     return patch
 
 
@@ -180,6 +195,14 @@ def _spare(oldest: SeenPod, cluster: ClusterObjects) -> dict[str, str]:
     return {ABOVE_MIN_REPLICAS: "true"} if oldest.has_parent and cluster.may_be_spare(oldest.raw) else {}
 
 
+def gang_annotation(group: Group, pods: Sequence[SeenPod]) -> dict[str, str]:
+    """What of a PodGroup's pods has to run together, where that is more than a number. Raises JobError."""
+    if group.foreign is None:
+        return {}
+    shape = group.foreign.shape({role(pod): subgroup_of(pod) for pod in pods})
+    return {} if shape == GangShape(minimum=shape.minimum) else {GANG: written(shape)}
+
+
 def _annotations(group: Group, oldest: SeenPod, settings: JobSettings) -> dict[str, str]:
     found = {**marks.passed_on(oldest.raw, settings.gates), **foreignmarks.preemption_marks(oldest.raw)}
     if settings.gates.on("WorkloadIdentifierAnnotations"):
@@ -187,4 +210,6 @@ def _annotations(group: Group, oldest: SeenPod, settings: JobSettings) -> dict[s
         found[names.JOB_OWNER_NAME] = group.name or oldest.name
     if group.name:
         found[IS_GROUP_WORKLOAD] = "true"
+    if group.foreign is not None and group.foreign.preemptibility:
+        found[foreignmarks.KAI_PREEMPTIBILITY] = group.foreign.preemptibility
     return found

@@ -1,7 +1,7 @@
 """What the pods of a group ask for together: how many they are, which roles they have, which are too many.
 
-Source: Kueue's KEP 976, "Groups of Pods created beforehand", "Serving Workload" and "Retrying Failed Pods"; Volcano's
-PodGroup for ``minMember``.
+Source: Kueue's KEP 976, "Groups of Pods created beforehand", "Serving Workload" and "Retrying Failed Pods". What a
+PodGroup of Volcano's or KAI's says is read by ``controller.podgroups.group``.
 
 Pods of a group are sorted into roles, one pod set for each: pods that a scheduler cannot tell apart are of one role. A
 role is computed here and nowhere else: an annotation that states one would let a large pod be counted as a small one.
@@ -28,10 +28,9 @@ from controller.jobframework.podview import (
     ROLE_HASH,
     SERVING,
     SUSPENDING_PARENT,
-    VOLCANO_GROUPS,
     SeenPod,
 )
-from controller.jobframework.raw import JobError, Json, integer, mapping, parsed_integer, sequence, shown
+from controller.jobframework.raw import JobError, Json, mapping, parsed_integer, sequence, shown
 from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
 from controller.jobframework.topologyrequest import (
     PREFERRED,
@@ -42,6 +41,7 @@ from controller.jobframework.topologyrequest import (
     ranked,
     topology_request,
 )
+from controller.podgroups.group import ForeignGroup, chosen, lacking
 from inventory.api.names import DEVICES, PREFIX
 
 MAIN: Final = "main"
@@ -174,15 +174,12 @@ def by_role(pods: Sequence[SeenPod]) -> dict[str, list[SeenPod]]:
     return found
 
 
-VOLCANO: Final = "scheduling.volcano.sh"
-
-
 @dataclass(frozen=True, kw_only=True)
 class SeenPods:
     """All pods of one group, or one pod on its own, with what belongs to them.
 
-    ``workload``: the one of the name that ``compose.workload_name`` gives, whatever owns it. ``pod_group``: Volcano's
-    object of the group's name. ``namespace_terminating``: the namespace is being deleted: no pods follow these.
+    ``workload``: the one of the name that ``compose.workload_name`` gives, whatever owns it. ``pod_group``: the object
+    of Volcano's or KAI's that they are in. ``namespace_terminating``: the namespace is being deleted: no pods follow.
     ``predecessor_runs``: the pod whose quota this one takes over may still be on its node.
     """
 
@@ -198,8 +195,8 @@ class SeenPods:
 class Group:
     """``total`` pods are asked for, with ``minimum`` of them the group may start. ``name`` is empty for a single pod.
 
-    ``declared``: the pods themselves name their total, so one more is too many; a Volcano PodGroup names a minimum.
-    ``of_object``: the Workload is made of the object that the pods belong to, not of the pods.
+    ``declared``: the pods themselves name their total, so one more is too many; a PodGroup (``foreign``) names a
+    minimum. ``of_object``: the Workload is made of the object that the pods belong to, not of the pods.
     """
 
     name: str
@@ -209,30 +206,30 @@ class Group:
     serving: bool = False
     declared: bool = True
     of_object: bool = False
+    foreign: ForeignGroup | None = None
 
 
-def group_of(pods: Sequence[SeenPod], pod_group: Json | None) -> Group:
-    """``pods`` is not empty. Raises JobError where they contradict each other, or their PodGroup is not there."""
+def group_of(pods: Sequence[SeenPod], foreign: ForeignGroup | None = None) -> Group:
+    """``pods`` is not empty; those of a PodGroup come with it. Raises JobError where they contradict each other."""
     oldest = min(pods, key=lambda member: member.age_key)
-    kueue, volcano = oldest.group, oldest.volcano_group
-    if not kueue and not volcano:
+    name = oldest.group if foreign is None else foreign.name
+    if not name:
         return Group(name="", total=1, minimum=1)
-    name = kueue or volcano
     if not is_object_name(name):
-        where = f"metadata.labels[{GROUP_NAME}]" if kueue else f"metadata.annotations[{VOLCANO_GROUPS[0]}]"
+        where = f"metadata.labels[{GROUP_NAME}]"
         raise JobError(f"{where}: expected a name of lower case letters, digits, '-' and '.', found {shown(name)}")
     if of_serving_object(oldest):
         total = oldest.total()
         return Group(name=name, total=total, minimum=total, fast=True, serving=True, of_object=True)
     _agree(pods, QUEUE_NAME, lambda pod: queue_name(pod.raw))
     _agree(pods, PRIORITY_CLASS, lambda pod: priority_class(pod.raw))
-    if kueue:
+    if foreign is None:
         _agree(pods, GROUP_TOTAL, lambda pod: str(pod.total()))
         total = minimum = oldest.total()
         _check_indexes(pods, total)
     else:
         _agree(pods, GROUP_TOTAL, lambda pod: pod.annotations.get(GROUP_TOTAL, ""))
-        minimum = min_member(name, pod_group)
+        minimum = foreign.minimum
         total = oldest.total() if GROUP_TOTAL in oldest.annotations else minimum
     if minimum > total:
         raise JobError(f"PodGroup {name}: spec.minMember is {minimum}, and the group has {total} pods")
@@ -242,18 +239,23 @@ def group_of(pods: Sequence[SeenPod], pod_group: Json | None) -> Group:
         minimum=minimum,
         fast=oldest.flag(FAST_ADMISSION),
         serving=oldest.flag(SERVING),
-        declared=bool(kueue) or GROUP_TOTAL in oldest.annotations,
+        declared=foreign is None or GROUP_TOTAL in oldest.annotations,
+        foreign=foreign,
     )
 
 
-def min_member(name: str, pod_group: Json | None) -> int:
-    """``spec.minMember`` of a Volcano PodGroup; absent is 1. Raises JobError."""
-    if pod_group is None:
-        raise JobError(f"metadata.annotations[{VOLCANO_GROUPS[0]}]: no PodGroup {shown(name)} of {VOLCANO}")
-    found = integer(pod_group, "spec", "minMember", default=1)
-    if not 1 <= found < 2**31:
-        raise JobError(f"PodGroup {name}: spec.minMember: expected at least 1, found {found}")
-    return found
+def filling(group: Group, pods: Sequence[SeenPod]) -> list[SeenPod]:
+    """As many of ``pods`` as the group of a PodGroup asks for, in their order."""
+    return list(pods[: group.total]) if group.foreign is None else chosen(group.foreign, pods, group.total)
+
+
+def short(group: Group, pods: Sequence[SeenPod]) -> str:
+    """Why these pods are too few, in a sentence; empty where they are not."""
+    parts = "" if group.foreign is None else lacking(group.foreign, pods)
+    whole = f"{len(pods)} of {group.total} pods"
+    if not parts:
+        return f"group {group.name} has {whole}" if len(pods) < group.total else ""
+    return f"group {group.name} has {parts}" if len(pods) >= group.minimum else f"group {group.name} has {whole}"
 
 
 def _check_indexes(pods: Sequence[SeenPod], total: int) -> None:
@@ -296,6 +298,8 @@ def pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
     missing = group.total - len(pods)
     if not group.name:
         return (pod_set(pods[0], MAIN, 1),)
+    if group.foreign is not None and lacking(group.foreign, pods):
+        return ()
     if len(roles) == 1 and (group.fast or len(pods) >= group.minimum):
         ((name, own),) = roles.items()
         minimum = group.minimum if group.minimum < group.total else None

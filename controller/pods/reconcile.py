@@ -35,6 +35,7 @@ from controller.objects.meta import find_condition, is_true
 from controller.objects.workload import WorkloadStatus
 from controller.placing.devicedealer import DeviceDealer
 from controller.placing.ungating import PodPlace
+from controller.podgroups.group import ForeignGroup, as_admitted, as_member, read_group
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
 from controller.pods.actions import (
@@ -97,12 +98,28 @@ def _owned(
     if ancestor is not None:
         free = cluster.is_admitted(ancestor)
         return [PatchPod(name=pod.name, body=released(pod)) for pod in pods if free or pod.is_over]
+    foreign, pods = _of_pod_group(seen, pods)
     if not queue_name(pods[0].raw) and not settings.manage_jobs_without_queue_name:
         raise JobError(
             f"metadata.labels[{names.QUEUE_NAME}]: expected the queue that the pod was created for, found none"
         )
-    group = podgroup.group_of(pods, seen.pod_group)
+    group = podgroup.group_of(pods, foreign)
     return _Reconciliation(seen=seen, pods=pods, group=group, settings=settings, cluster=cluster).next()
+
+
+def _of_pod_group(seen: SeenPods, pods: tuple[SeenPod, ...]) -> tuple[ForeignGroup | None, tuple[SeenPod, ...]]:
+    """The PodGroup that the pods are in, and the pods as it completes them.
+
+    One that was deleted while its workload is there is as that was made: its pods may still run, or wait for their end.
+    """
+    name = pods[0].foreign_group
+    if name is None:
+        return None, pods
+    if seen.pod_group is None and seen.workload is not None and is_of_pods(seen.workload, pods):
+        foreign = as_admitted(name, seen.workload)
+    else:
+        foreign = read_group(name, seen.pod_group)
+    return foreign, tuple(as_member(pod, foreign) for pod in pods)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +145,7 @@ class _Reconciliation:
     def counted(self) -> list[SeenPod]:
         """The pods that fill the group: they stay, or have succeeded and need no replacement.
 
-        Of a Volcano group with more pods than it asks for, ungated pods first, then the oldest; once quota is reserved,
+        Of a PodGroup with more pods than it asks for, ungated pods first, then the oldest; once quota is reserved,
         as many of each role as the workload has.
         """
         found = [pod for pod in self.pods if pod.stays or (pod.has_succeeded and not self.group.serving)]
@@ -137,7 +154,7 @@ class _Reconciliation:
         found.sort(key=lambda pod: (pod.is_gated, pod.age_key))
         workload = self.seen.workload
         if workload is None or not workload.is_reserved:
-            return found[: self.group.total]
+            return podgroup.filling(self.group, found)
         left = compose.counts_of(workload.typed.spec.pod_sets)
         members = []
         for pod in found:
@@ -221,8 +238,7 @@ class _Reconciliation:
             return over
         sets = self._sets()
         if not sets:
-            short = f"group {self.group.name} has {len(self.counted)} of {self.group.total} pods"
-            return [*over, event("WaitingForPods", short)]
+            return [*over, event("WaitingForPods", podgroup.short(self.group, self.counted))]
         holding = [pod for pod in self.counted if pod.has_finalizer or pod.has_parent]
         if not holding:
             raise JobError("metadata.finalizers: the pod was created without the queue's finalizer; create it anew")

@@ -6,7 +6,6 @@ Only pods with the label that the admission policy puts on them are followed her
 """
 
 import asyncio
-import random
 from collections.abc import Collection, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +15,7 @@ from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobframework.marks import controller_of, prebuilt_mark
 from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.podview import IS_GROUP_WORKLOAD, SUSPENDING_PARENT, SeenPod, key_of
+from controller.jobframework.podview import IS_GROUP_WORKLOAD, SUSPENDING_PARENT, GroupName, SeenPod, key_of
 from controller.jobframework.raw import JobError, Json, annotations
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobshell.watched import seen_workload
@@ -27,8 +26,8 @@ from controller.pods.actions import PodAction
 from controller.pods.actions_shell import PodActions
 from controller.pods.compose import own_workload, workload_name
 from controller.pods.group import Group, SeenPods
+from controller.pods.groupobjects_shell import GroupObjects
 from controller.pods.reconcile import reconcile_pods
-from controller.pods.volcanogroups_shell import PodGroups
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import (
@@ -43,7 +42,6 @@ from controller.watching.kinds import (
 from controller.watching.ledger import Ledger
 from controller.watching.workqueue import WorkQueue
 from kube.client import Client, Selection
-from kube.clock import Clock
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, ObjectKey, Removed
 from kube.resources import Resource
@@ -89,7 +87,7 @@ def read_pod(raw: bytes) -> QueuedPod:
 
 
 class PodController:
-    """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled, and so does ``pod_groups.run``.
+    """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled, beside what ``pod_groups`` runs.
 
     The indexes of pods follow the watch: ``_of`` and ``_groups`` are inverse to each other, ``_children`` holds the
     same pods by the uid of what controls them, the job perhaps whose start releases them. Only ``_see`` and ``_leave``
@@ -107,7 +105,7 @@ class PodController:
         cluster: ClusterObjects,
         job_resources: Collection[Resource],
         *,
-        clock: Clock,
+        pod_groups: GroupObjects,
     ) -> None:
         self._client = client
         self._feeds = feeds
@@ -117,7 +115,8 @@ class PodController:
         self._settings = settings
         self._cluster = cluster
         self._job_resources = frozenset(job_resources)
-        self.pod_groups = PodGroups(client, self.pod_group, clock=clock, random=random.random)
+        self._pod_groups = pod_groups
+        pod_groups.changed = self.pod_group
         self._queue: WorkQueue[GroupKey] = WorkQueue("pods", self._reconcile)
         self._groups: dict[GroupKey, set[ObjectKey]] = {}
         self._of: dict[ObjectKey, GroupKey] = {}
@@ -148,6 +147,8 @@ class PodController:
                     self._queue.put(group)
             case Added(new=entry) | Changed(new=entry) | Removed(old=entry) if observed.resource in self._job_resources:
                 self._touch_children(entry.uid)
+                for each in self._pod_groups.of_owner(entry.uid):
+                    self.pod_group(each)
             case Changed(key=key, old=old, new=new) if observed.resource == NAMESPACES:
                 before, after = old.object.metadata, new.object.metadata
                 if (before.labels, before.deletion_timestamp) != (after.labels, after.deletion_timestamp):
@@ -178,7 +179,7 @@ class PodController:
             self._queue.put(group)
 
     def pod_group(self, key: ObjectKey | None) -> None:
-        """One of Volcano's groups changed; None: any may have."""
+        """A PodGroup changed; None: any may have."""
         if key is not None:
             self._queue.put(GroupKey(key.namespace, key.name, ""))
             return
@@ -243,19 +244,22 @@ class PodController:
             pods.append(entry.object.seen())
         await self._finish_orphans(group, {pod.raw["metadata"]["uid"] for pod in pods})
         if not pods:
+            await self._pod_groups.tell_alone(group.namespace, group.group)
             return
-        seen = self._observed(group, tuple(pods))
+        foreign = next((pod.foreign_group for pod in pods if pod.foreign_group), None)
+        seen = self._observed(group, tuple(pods), foreign)
         if seen is not None:
             await self._carry_out(group, seen, reconcile_pods(seen, self._settings, self._cluster))
+            if foreign is not None:
+                await self._pod_groups.tell(group.namespace, foreign, seen)
 
-    def _observed(self, group: GroupKey, pods: tuple[SeenPod, ...]) -> SeenPods | None:
-        """None while it is not known yet whether Volcano has a group of that name."""
+    def _observed(self, group: GroupKey, pods: tuple[SeenPod, ...], foreign: GroupName | None) -> SeenPods | None:
+        """None while it is not known yet whether there is a PodGroup of that name."""
         pod_group = None
-        volcano = any(not pod.group for pod in pods) and bool(group.group)
-        if volcano:
-            if not self.pod_groups.need():
+        if foreign is not None:
+            if not self._pod_groups.known(foreign):
                 return None
-            pod_group = self.pod_groups.get(ObjectKey(group.namespace, group.group))
+            pod_group = self._pod_groups.get(group.namespace, foreign)
         namespace = self._feeds[NAMESPACES].get(ObjectKey("", group.namespace))
         meta = None if namespace is None else namespace.object.metadata
         workload = self._workload_of(group, pods)

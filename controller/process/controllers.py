@@ -33,6 +33,7 @@ from controller.placing.gateremovals_shell import GateRemovals
 from controller.placing.planresults_shell import PlanResultReporter
 from controller.placing.ungating_shell import FEATURE, TopologyUngater
 from controller.pods.actions_shell import PodActions
+from controller.pods.groupobjects_shell import GroupObjects
 from controller.pods.reconcile_shell import PodController
 from controller.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.serving.reconcile_shell import ServingController
@@ -67,7 +68,7 @@ NamedTask = tuple[str, Coroutine[Any, Any, None]]
 @dataclass(frozen=True)
 class ProcessContext:
     """What a process has for its terms: its configuration, its client, what its watches show, and the kinds of jobs
-    that are queued during the term, with what lies between them and their pods.
+    that are queued during the term, with what lies between them and their pods. ``systems``: whose Queues are queues.
     """
 
     config: ControllerConfig
@@ -78,6 +79,7 @@ class ProcessContext:
     own_namespace: str
     kinds: JobKinds
     owned: tuple[Resource, ...]
+    systems: frozenset[System]
 
 
 class TermControllers:
@@ -98,6 +100,7 @@ class TermControllers:
     ) -> None:
         self._config, self._client, self._feeds = context.config, context.client, context.feeds
         self._raws, self._clock, self._own_namespace = context.raws, context.clock, context.own_namespace
+        self._systems = context.systems
         self._core = core
         self._writer = writer
         self._events = events
@@ -270,16 +273,18 @@ class TermControllers:
     def _pod_controller(self, jobs: JobController | None) -> Iterator[NamedTask]:
         """Plain pods. ``jobs`` is None where no kind of job is queued here: then no pod belongs to one that is."""
         is_admitted = (lambda _uid: False) if jobs is None else jobs.is_admitted
+        settings, cluster = job_settings(self._config, self._own_namespace), self._cluster_of_pods(is_admitted)
+        groups = GroupObjects(self._client, self._writer, self._systems, settings, cluster, clock=self._clock)
         controller = PodController(
             self._client,
             self._feeds,
             self._core.ledger,
             self._raws,
             PodActions(self._writer, self._workloads, self._events.publish, self._clock),
-            job_settings(self._config, self._own_namespace),
-            self._cluster_of_pods(is_admitted),
+            settings,
+            cluster,
             self._job_kinds,
-            clock=self._clock,
+            pod_groups=groups,
         )
         self._of_workloads.append(controller.workload)
         self._of_others.append(controller.hear)
@@ -291,7 +296,7 @@ class TermControllers:
             await controller.run()
 
         yield "pods", run()
-        yield "pod-groups", controller.pod_groups.run()
+        yield from groups.runs()
         if DEPLOYMENTS in self._feeds:
             yield "deployments", self._after_loading(self._deployments().run)
 

@@ -204,6 +204,7 @@ class Term:
             own_namespace=replica.namespace,
             kinds=replica.kinds,
             owned=replica.owned,
+            systems=replica.systems,
         )
         controllers = TermControllers(
             context,

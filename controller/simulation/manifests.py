@@ -15,9 +15,10 @@ from controller.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig, P
 from controller.conversion import GROUP, HUB, OLD, ConversionError, convert
 from controller.engine.conditions.status import moment
 from controller.engine.mirror.specs import Adoption, QueueOwner, System, system_of
-from controller.jobframework.foreignmarks import DEFAULT_QUEUES, as_queued, foreign_queue
+from controller.jobframework.foreignmarks import as_queued, foreign_queue
 from controller.jobframework.kind import ObjectKind
-from controller.jobframework.raw import JobError, text
+from controller.jobframework.podview import GroupName
+from controller.jobframework.raw import JobError
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import Namespace, PriorityClass
 from controller.objects.decode import KINDS, DecodeError, UnknownKindError, decode_object
@@ -30,6 +31,7 @@ from controller.objects.queues import (
     ResourceFlavor,
     WorkloadPriorityClass,
 )
+from controller.podgroups.group import group_queue
 from controller.simulation.crddefaults import with_defaults
 from controller.simulation.documents import Document, Json
 from controller.simulation.groups import KINDS_OF_GROUPS, groups
@@ -45,8 +47,8 @@ from controller.simulation.submissions import (
     PodGroups,
     Submission,
     gathered,
-    is_pod_group,
     names_queue,
+    pod_group_of,
 )
 
 EPOCH_S: Final = 946684800.0
@@ -106,7 +108,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     warnings: list[str] = []
     jobs: list[Document] = []
     objects: list[KubernetesObject] = []
-    pod_groups: dict[tuple[str, str], Json] = {}
+    pod_groups: dict[tuple[str, GroupName], Json] = {}
     facts: Facts = {}
     systems: set[System] = set()
     given = [_stored(_placed(document)) for document in documents]
@@ -119,9 +121,8 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
         elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
             meta = document.data["metadata"]
             facts[read, meta["namespace"] if read.namespaced else "", meta["name"]] = document.data
-        elif is_pod_group(document):
-            meta = document.data["metadata"]
-            pod_groups[meta["namespace"], meta["name"]] = document.data
+        elif (group := pod_group_of(document)) is not None:
+            pod_groups[document.data["metadata"]["namespace"], group] = document.data
         else:
             objects += _object(document, kinds, warnings)
     outside = _Outside(config, objects)
@@ -344,18 +345,17 @@ class _Outside:
 def _queued(document: Document, pod_groups: PodGroups, systems: set[System], outside: _Outside) -> Document:
     """With Kueue's label where the job is for a queue of Volcano's or KAI's. Raises InputError."""
 
-    def group_queue(namespace: str, name: str) -> str:
-        found = pod_groups.get((namespace, name))
-        return "" if found is None else text(found, "spec", "queue") or DEFAULT_QUEUES[System.VOLCANO]
+    def queue_of(namespace: str, name: GroupName) -> str:
+        return group_queue(name, pod_groups.get((namespace, name)))
 
     if document.kind == "Workload":
         return document
     try:
-        found = foreign_queue(document.data, group_queue)
+        found = foreign_queue(document.data, queue_of)
         if found is None or outside(found.system, document.data["metadata"]["namespace"]):
             return document
         systems.add(found.system)
-        return Document(document.file, document.number, as_queued(document.data, group_queue), document.path)
+        return Document(document.file, document.number, as_queued(document.data, queue_of), document.path)
     except JobError as error:
         raise document.error(f"{document.kind} {document.data['metadata']['name']}: {error}") from None
 

@@ -16,13 +16,14 @@ from controller.jobframework import compose, names
 from controller.jobframework.kind import JobKind, ObjectKind, api_version, completed
 from controller.jobframework.marks import priority_class, queue_name
 from controller.jobframework.owners import is_managed
-from controller.jobframework.podview import SeenPod, key_of
+from controller.jobframework.podview import GroupName, SeenPod, key_of
 from controller.jobframework.raw import JobError, Json, annotations, labels, shown, strings
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobkinds.table import JOB_KINDS
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
+from controller.podgroups.group import GROUPS, as_member, read_group
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
 from controller.simulation.documents import Document
@@ -32,12 +33,15 @@ from inventory.api.names import ARRIVAL, RUNTIME
 from yamlfile.parsers import Unfit, go_duration
 
 POD: Final = ("v1", "Pod")
-PodGroups = Mapping[tuple[str, str], Json]
-"""Volcano's PodGroups by namespace and name."""
+PodGroups = Mapping[tuple[str, GroupName], Json]
+"""PodGroups of Volcano and KAI by namespace and name."""
 
 
-def is_pod_group(document: Document) -> bool:
-    return document.kind == "PodGroup" and document.version.partition("/")[0] == podgroup.VOLCANO
+def pod_group_of(document: Document) -> GroupName | None:
+    """The name of the PodGroup that the document is; None for anything else."""
+    group, name = document.version.partition("/")[0], document.data["metadata"]["name"]
+    systems = (system for system, known in GROUPS.items() if (document.kind, known) == ("PodGroup", group))
+    return next((GroupName(system, name) for system in systems), None)
 
 
 def gathered(jobs: Iterable[Document]) -> list[list[Document]]:
@@ -60,12 +64,16 @@ def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettin
     runtime = _longest(pods)
     seen = [SeenPod(_told(pod, age, runtime)) for age, pod in enumerate(pods)]
     namespace, _ = key_of(seen[0])
-    group = podgroup.group_of(seen, pod_groups.get((namespace, seen[0].volcano_group)))
-    if group.declared and group.name:
-        seen = seen[: group.total]
+    foreign, name = None, seen[0].foreign_group
+    if name is not None:
+        foreign = read_group(name, pod_groups.get((namespace, name)))
+        seen = [as_member(pod, foreign) for pod in seen]
+    group = podgroup.group_of(seen, foreign)
+    if group.name:
+        seen = podgroup.filling(group, seen)
     sets = podgroup.pod_sets(group, seen)
     if not sets:
-        raise JobError(f"group {group.name} has {len(seen)} of {group.total} pods")
+        raise JobError(podgroup.short(group, seen))
     body = podcompose.workload_body(group, seen, sets, settings, cluster)
     body["metadata"]["name"] = group.name or seen[0].name
     del body["metadata"]["finalizers"], body["metadata"]["ownerReferences"]

@@ -82,6 +82,8 @@ REPLICA_SETS: Final = Labelled(
 )
 """Those of queued Deployments: their labels are those of the pod template."""
 POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", namespaced=True)
+KAI_POD_GROUPS: Final = Resource("scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup", namespaced=True)
+POD_GROUPS_OF: Final[dict[System, Resource]] = {System.VOLCANO: POD_GROUPS, System.KAI: KAI_POD_GROUPS}
 
 TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
     WORKLOADS: Workload,

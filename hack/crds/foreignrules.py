@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
-from controller.foreignrules.queues import QUEUE
+from controller.foreignrules.queues import GROUPED, QUEUE
 from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.ruled import ForeignKind
 from controller.foreignrules.schedulers import SCHEDULERS
@@ -18,9 +18,9 @@ def rendered() -> str:
     """The named template ``tessera.foreignRules``: a YAML object.
 
     ``kinds`` with their sentences, ``refused`` with theirs; by the system the names of ``schedulers``, and in
-    ``queues`` the queue that an object is for.
+    ``queues`` the queue that an object is for, in ``grouped`` whether a pod is for that of its PodGroup.
     """
-    body = f"schedulers: {flow(SCHEDULERS)}\nqueues: {flow(QUEUE)}\nkinds:\n"
+    body = f"schedulers: {flow(SCHEDULERS)}\nqueues: {flow(QUEUE)}\ngrouped: {flow(GROUPED)}\nkinds:\n"
     body += "".join(f"- {flow(_row(kind))}\n" for kind in FOREIGN_KINDS)
     refused = [
         {"system": each.system, "group": each.group, "plural": each.plural, "says": each.sentence} for each in REFUSED

@@ -34,12 +34,21 @@ _QUEUE: Final[Rows] = {
 _LEVELS: Final = (
     "topologyConstraint.topology topologyConstraint.requiredTopologyLevel topologyConstraint.preferredTopologyLevel"
 )
+_GROUPS: Final = "controller/podgroups/group.py"
 _POD_GROUP: Final[Rows] = {
     **below(
         "spec",
         {
-            **not_yet("queue minMember preemptibility priorityClassName markUnschedulable schedulingBackoff"),
-            **not_yet(f"subGroups[].name subGroups[].minMember subGroups[].parent {_LEVELS}"),
+            **served("the pods that are admitted together", _GROUPS, "minMember"),
+            **served("the queue of pods that name none", _GROUPS, "queue"),
+            **served("whether it may be preempted, and by whom", _GROUPS, "preemptibility priorityClassName"),
+            **served(
+                "the tree of subgroups; without their minimums none starts",
+                _GROUPS,
+                "subGroups[].name subGroups[].minMember subGroups[].parent",
+            ),
+            **not_yet(f"markUnschedulable {_LEVELS}"),
+            **unrelated("a gang that waits is tried whenever something changes", "schedulingBackoff"),
             **{f"subGroups[].{path}": row for path, row in not_yet(_LEVELS).items()},
             **unrelated("KAI's scheduler reads none of it", "backoffLimit completions parallelism"),
         },
@@ -47,7 +56,11 @@ _POD_GROUP: Final[Rows] = {
     **below(
         "status",
         {
-            **not_yet("phase pending running succeeded failed conditions resourcesStatus schedulingConditions"),
+            **served(
+                "written",
+                "controller/podgroups/status.py",
+                "phase pending running succeeded failed conditions resourcesStatus schedulingConditions",
+            ),
         },
     ),
 }

@@ -110,20 +110,26 @@ _QUEUE: Final[Rows] = {
         },
     ),
 }
-_GROUPS: Final = "controller/pods/group.py"
+_GROUPS: Final = "controller/podgroups/group.py"
+_GROUP_STATUS: Final = "controller/podgroups/status.py"
 _POD_GROUP: Final[Rows] = {
     **below(
         "spec",
         {
             **served("the pods that are admitted together", _GROUPS, "minMember"),
             **unrelated("pods ask for what is in them, and are charged for that", "minResources"),
-            **not_yet("queue", "write the label `kueue.x-k8s.io/queue-name` on the pods"),
-            **not_yet("minTaskMember priorityClassName"),
+            **served("the queue of pods that name none", _GROUPS, "queue"),
+            **served("the Workload's priority", _GROUPS, "priorityClassName"),
+            **served("pods of each task without which none starts", _GROUPS, "minTaskMember"),
             **not_yet(_TIERS, _LABELS),
             **below(
                 "subGroupPolicy[]",
                 {
-                    **not_yet("name labelSelector matchLabelKeys minSubGroups subGroupSize"),
+                    **served(
+                        "subgroups without which none starts",
+                        _GROUPS,
+                        "name labelSelector matchLabelKeys minSubGroups subGroupSize",
+                    ),
                     **not_yet(_TIERS, _LABELS),
                 },
             ),
@@ -131,10 +137,15 @@ _POD_GROUP: Final[Rows] = {
     ),
     **below(
         "status",
-        not_yet(
-            "phase running succeeded failed conditions[].type conditions[].status conditions[].reason"
-            " conditions[].message conditions[].lastTransitionTime conditions[].transitionID"
-        ),
+        {
+            **served(
+                "written",
+                _GROUP_STATUS,
+                "phase running succeeded failed conditions[].type conditions[].status conditions[].reason"
+                " conditions[].message conditions[].lastTransitionTime",
+            ),
+            **unrelated("it is named after a cycle of Volcano's scheduler", "conditions[].transitionID"),
+        },
     ),
 }
 _HYPER_NODE: Final[Rows] = {

@@ -37,7 +37,18 @@ likewise. */ -}}
 {{- /* CEL: the queue of theirs that the object is for, empty for none; likewise. */ -}}
 {{- define "tessera.foreignQueue" -}}
 {{- $rules := include "tessera.foreignRules" .root | fromYaml -}}
+{{- get $rules.queues .system | replace "SCHEDULERS" (include "tessera.foreignSchedulers" .) -}}
+{{- end -}}
+
+{{- /* CEL: whether a pod is for the queue of its PodGroup, which no policy sees; likewise. */ -}}
+{{- define "tessera.foreignGrouped" -}}
+{{- $rules := include "tessera.foreignRules" .root | fromYaml -}}
+{{- get $rules.grouped .system | replace "SCHEDULERS" (include "tessera.foreignSchedulers" .) -}}
+{{- end -}}
+
+{{- /* CEL's list of names by which pods ask for the system's scheduler; likewise. */ -}}
+{{- define "tessera.foreignSchedulers" -}}
+{{- $rules := include "tessera.foreignRules" .root | fromYaml -}}
 {{- $values := index .root.Values.controller .system -}}
-{{- $names := default (list (get $rules.schedulers .system)) $values.schedulerNames | toJson | replace "\"" "'" -}}
-{{- get $rules.queues .system | replace "SCHEDULERS" $names -}}
+{{- default (list (get $rules.schedulers .system)) $values.schedulerNames | toJson | replace "\"" "'" -}}
 {{- end -}}

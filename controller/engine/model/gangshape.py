@@ -21,12 +21,14 @@ class GangShapeError(ValueError):
 class Subgroup(Struct, frozen=True, kw_only=True):
     """``parent`` is empty at the top. ``minimum``: pods of a leaf; of any other the groups right below, 0 for all.
 
-    ``required_level`` and ``preferred_level`` are labels of nodes, empty for none: one domain of it has all pods.
+    ``required_level`` and ``preferred_level`` are labels of nodes, empty for none: one domain of it has all pods. They
+    are levels of the KAI Topology ``topology``, where it is named.
     """
 
     name: str
     parent: str = ""
     minimum: Int32 = 0
+    topology: str = ""
     required_level: str = ""
     preferred_level: str = ""
 
@@ -41,6 +43,7 @@ class GangShape(Struct, frozen=True, kw_only=True):
     minimum: Int32 = 0
     groups: tuple[Subgroup, ...] = ()
     members: dict[str, str] = msgspec.field(default_factory=dict)
+    topology: str = ""
     required_level: str = ""
     preferred_level: str = ""
     staleness_s: float | None = None

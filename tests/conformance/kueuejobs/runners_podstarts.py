@@ -13,6 +13,7 @@ from controller.objects.meta import LabelSelector
 from controller.objects.workload import Workload
 from controller.placing.gateremovals_shell import GateRemovals
 from controller.pods.actions_shell import PodActions
+from controller.pods.groupobjects_shell import GroupObjects
 from controller.pods.reconcile_shell import PodController, read_pod
 from controller.pods.start import places
 from controller.watching.inbox import ObjectChange
@@ -108,7 +109,9 @@ def started(case: Case) -> Difference | None:
 def workload_is_gone(case: Case) -> Difference | None:
     none: Any = None
     actions = PodActions(none, none, none, none)
-    controller = PodController(none, none, none, none, actions, none, none, (), clock=none)
+    controller = PodController(
+        none, none, none, none, actions, none, none, (), pod_groups=GroupObjects(none, none, (), none, none, clock=none)
+    )
     controller.workload(decode(case.input["workload"], Workload), gone=True)
     found = [
         {"namespacedName": f"group/{key.namespace}/{key.group}" if key.group else f"{key.namespace}/{key.pod}"}

@@ -2,13 +2,15 @@
 
 from typing import Any, Final
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.engine.mirror.specs import System
-from controller.foreignrules.queues import NAMES, QUEUE
+from controller.foreignrules.queues import GROUPED, NAMES, QUEUE
 from controller.foreignrules.schedulers import SCHEDULERS
-from controller.jobframework.foreignmarks import KAI_QUEUE, VOLCANO_QUEUES, foreign_queue
+from controller.jobframework.foreignmarks import VOLCANO_QUEUES, foreign_queue
+from controller.jobframework.podview import KAI_QUEUE
 from inventory.api.names import SCHEDULER_NAME
 from tests.support.controller.celpolicies import evaluated
 
@@ -49,9 +51,13 @@ def objects(draw: st.DrawFn, system: System) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template}}
 
 
-def in_cel(system: System, given: dict[str, Any]) -> str:
+def asked(system: System, expressions: dict[Any, str], given: dict[str, Any]) -> Any:
     names = f"['{SCHEDULERS[system.value]}']"
-    return str(evaluated(QUEUE[system.value].replace(NAMES, names), {"object": given}))
+    return evaluated(expressions[system.value].replace(NAMES, names), {"object": given})
+
+
+def in_cel(system: System, given: dict[str, Any]) -> str:
+    return str(asked(system, QUEUE, given))
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -65,8 +71,23 @@ def test_both_name_the_same_queue(system: System, data: st.DataObject) -> None:
     assert own == theirs or (own == "" and theirs in ("default", "default-queue"))
 
 
-def test_what_is_for_the_queue_of_a_pod_group_is_told_by_no_policy() -> None:
-    pod = {"metadata": {"annotations": {GROUP: "g"}}, "spec": {"schedulerName": "volcano"}}
-    assert in_cel(System.VOLCANO, pod) == ""
-    pod["metadata"]["annotations"][VOLCANO_QUEUES[0]] = "q"  # type: ignore[index]
-    assert in_cel(System.VOLCANO, pod) == "q"
+GROUPS: Final = {System.VOLCANO: (GROUP, "volcano"), System.KAI: ("pod-group-name", "kai-scheduler")}
+
+
+@pytest.mark.parametrize("system", System)
+def test_a_pod_that_leaves_the_queue_to_its_group_is_held_without_a_queue(system: System) -> None:
+    mark, scheduler = GROUPS[system]
+    pod = {"metadata": {"annotations": {mark: "g"}}, "spec": {"schedulerName": scheduler}}
+    assert (in_cel(system, pod), asked(system, GROUPED, pod)) == ("", True)
+    kept = {"metadata": {"annotations": {mark: "g", SCHEDULER_NAME: scheduler}}, "spec": {"schedulerName": "other"}}
+    assert asked(system, GROUPED, kept)
+    anothers = {**pod, "spec": {"schedulerName": "other"}}
+    assert not asked(system, GROUPED, anothers), "another scheduler's pods are not ours to hold"
+    assert not asked(system, GROUPED, {"metadata": {}, "spec": {"schedulerName": scheduler}})
+
+
+def test_a_queue_beside_the_group_is_the_pods_own() -> None:
+    volcano = {"annotations": {GROUP: "g", VOLCANO_QUEUES[0]: "q"}}
+    assert in_cel(System.VOLCANO, {"metadata": volcano, "spec": {"schedulerName": "volcano"}}) == "q"
+    kai = {"annotations": {"pod-group-name": "g"}, "labels": {KAI_QUEUE: "q"}}
+    assert in_cel(System.KAI, {"metadata": kai, "spec": {"schedulerName": "kai-scheduler"}}) == "q"

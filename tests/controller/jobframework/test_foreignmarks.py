@@ -43,7 +43,7 @@ def job(template: dict[str, Any] | None = None, *, kind: str = "Job", scheduler:
     ],
 )
 def test_the_queue_that_a_job_is_for(given: Any, expected: ForeignQueue | None) -> None:
-    found = foreign_queue(given, lambda namespace, name: "g" if (namespace, name) == ("ns", "gang") else "")
+    found = foreign_queue(given, lambda namespace, group: "g" if (namespace, *group) == ("ns", VOLCANO, "gang") else "")
     assert found == expected
 
 

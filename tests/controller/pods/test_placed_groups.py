@@ -1,6 +1,10 @@
 """Pod groups that are sent to nodes, and those of a Volcano PodGroup, as claims."""
 
+import dataclasses
+import json
+
 from controller.jobframework.podview import GROUP_TOTAL, POD_INDEX
+from controller.jobframework.raw import Json
 from inventory.api.names import DEVICES
 from tests.support.controller.jobmodel import cluster_objects
 from tests.support.controller.podworld import PodWorld, group, member, pod
@@ -109,6 +113,76 @@ class TestVolcanoGroup:
 
     def test_without_its_pod_group_is_refused(self) -> None:
         assert "no PodGroup 'v'" in self.world(1, None).refusals[0]
+
+    def test_is_in_the_queue_of_its_pod_group_where_its_pods_name_none(self) -> None:
+        marked: Json = {"labels": {"kueue.x-k8s.io/queue-name": ""}, "notes": {"scheduling.k8s.io/group-name": "v"}}
+        world = PodWorld(*(pod(f"p{i}", **marked) for i in range(2)))
+        world.pod_group = {"spec": {"minMember": 2, "queue": "theirs"}}
+        world.settle()
+        assert world.workload["spec"]["queueName"] == "theirs"
+        world.admit()
+        world.settle()
+        assert world.running() == {"p0", "p1"}
+        assert "queue-name" not in str(world.pods["p0"]["metadata"]["labels"].values())
+
+    def test_waits_for_the_pods_of_each_task_and_starts_with_them(self) -> None:
+        def task(name: str, of: str) -> Json:
+            return pod(name, notes={"scheduling.k8s.io/group-name": "v", "volcano.sh/task-spec": of})
+
+        world = PodWorld(task("w0", "worker"), task("w1", "worker"), task("w2", "worker"))
+        world.pod_group = {"spec": {"minMember": 3, "minTaskMember": {"ps": 1, "worker": 2}}}
+        world.settle()
+        assert (world.workloads, world.events[-1]) == ({}, ("WaitingForPods", "group v has 0 of 1 pods of ps"))
+        world.create(task("ps", "ps"))
+        world.settle()
+        assert sorted(world.sizes()) == [1, 2], "a task is a role of its own"
+        world.admit()
+        world.settle()
+        assert world.running() == {"w0", "w1", "ps"}
+        shape = json.loads(world.workload["metadata"]["annotations"]["tessera.dev/gang"])
+        assert [(each["name"], each["minimum"]) for each in shape["groups"]] == [("ps", 1), ("worker", 2)]
+        assert sorted(shape["members"].values()) == ["ps", "worker"]
+
+    def test_goes_by_the_priority_class_of_its_pod_group(self) -> None:
+        world = PodWorld(pod("p", notes={"scheduling.k8s.io/group-name": "v"}, priorityClassName="low"))
+        world.cluster = dataclasses.replace(world.cluster, pod_priority={"high": 9, "low": 1}.get)
+        world.pod_group = {"spec": {"minMember": 1, "priorityClassName": "high"}}
+        world.settle()
+        assert (world.workload["spec"]["priority"], world.workload["spec"]["priorityClassRef"]["name"]) == (9, "high")
+        lost = PodWorld(pod("p", notes={"scheduling.k8s.io/group-name": "v"}))
+        lost.pod_group = {"spec": {"minMember": 1, "priorityClassName": "none"}}
+        lost.settle()
+        assert lost.refusals[0] == "PodGroup v: spec.priorityClassName: no PriorityClass 'none'"
+
+    def test_goes_on_when_its_pod_group_is_deleted_and_ends(self) -> None:
+        world = self.world(2, 2)
+        world.admit()
+        world.settle()
+        world.pod_group = None
+        for name in ("p0", "p1"):
+            world.end(name, "Succeeded")
+        world.settle()
+        assert (world.outcome(), world.refusals) == ("Succeeded", [])
+
+    def test_of_kai_has_its_words_about_priority_and_preemption(self) -> None:
+        marked: Json = {"labels": {"kai.scheduler/queue": "q"}, "notes": {"pod-group-name": "k"}}
+        world = PodWorld(*(pod(f"p{i}", **marked) for i in range(2)))
+        world.pod_group = {"spec": {"minMember": 2, "priorityClassName": "build", "preemptibility": "preemptible"}}
+        world.settle()
+        spec, notes = world.workload["spec"], world.workload["metadata"]["annotations"]
+        assert (spec["priority"], spec["priorityClassRef"]["name"]) == (100, "build")
+        assert notes["kai.scheduler/preemptibility"] == "preemptible"
+        assert "tessera.dev/gang" not in notes, "a number alone is said by the pod sets"
+
+    def test_says_anew_what_runs_together_while_it_waits(self) -> None:
+        marked: Json = {"labels": {"kai.scheduler/queue": "q"}, "notes": {"pod-group-name": "k"}}
+        world = PodWorld(*(pod(f"p{i}", **marked) for i in range(2)))
+        world.pod_group = {"spec": {"minMember": 2, "topologyConstraint": {"requiredTopologyLevel": "zone"}}}
+        world.settle()
+        assert "zone" in world.workload["metadata"]["annotations"]["tessera.dev/gang"]
+        world.pod_group = {"spec": {"minMember": 2}}
+        world.settle()
+        assert "tessera.dev/gang" not in world.workload["metadata"]["annotations"]
 
     def test_further_pods_are_kept_and_wait(self) -> None:
         world = self.world(4, 3)

@@ -1,0 +1,117 @@
+"""PodGroups of Volcano and KAI, as the controller of plain pods needs them: found by name, and their status kept.
+
+Status is written where Tessera decides for a system, and of all its PodGroups but those of Volcano Jobs, which have it
+from ``controller.volcanojobs``.
+"""
+
+import random
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from typing import Any
+
+from controller.engine.mirror.specs import System
+from controller.jobframework.marks import controller_of
+from controller.jobframework.owners import NestingTooDeepError
+from controller.jobframework.podview import GroupName
+from controller.jobframework.raw import JobError, Json
+from controller.jobframework.settings import ClusterObjects, JobSettings
+from controller.objects.volcanojob import JOB_VERSION
+from controller.pods import groupstatus
+from controller.pods.group import SeenPods
+from controller.pods.podgroups_shell import PodGroups
+from controller.watching.kinds import POD_GROUPS_OF
+from kube.client import Client
+from kube.clock import Clock
+from kube.reading.reflector import ObjectKey
+from kube.writing.writer import Writer
+
+
+def unheard(_key: ObjectKey | None) -> None:
+    """Before anybody listens."""
+
+
+class GroupObjects:
+    """``systems``: those that Tessera decides for. ``changed`` gets the key of a group that changed, None for any.
+
+    ``_owners`` and ``_owned`` are inverse: the uid of what controls a group, and the groups by it. Only ``_tell``
+    writes them.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        systems: Collection[System],
+        settings: JobSettings,
+        cluster: ClusterObjects,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._writer = writer
+        self._systems = frozenset(systems)
+        self._settings = settings
+        self._cluster = cluster
+        self.changed: Callable[[ObjectKey | None], None] = unheard
+        self._owners: dict[tuple[System, ObjectKey], str] = {}
+        self._owned: dict[str, set[ObjectKey]] = {}
+        self._of = {
+            system: PodGroups(
+                client,
+                resource,
+                lambda key, system=system: self._tell(system, key),  # type: ignore[misc]
+                clock=clock,
+                random=random.random,
+                subresource=system is System.KAI,
+            )
+            for system, resource in POD_GROUPS_OF.items()
+        }
+
+    def runs(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        for system, groups in self._of.items():
+            if system in self._systems:
+                groups.need()
+            yield f"{system}-pod-groups", groups.run()
+
+    def known(self, name: GroupName) -> bool:
+        """Whether ``get`` knows all of that system. From now on they are followed."""
+        return self._of[name.system].need()
+
+    def get(self, namespace: str, name: GroupName) -> Json | None:
+        return self._of[name.system].get(ObjectKey(namespace, name.name))
+
+    def of_owner(self, uid: str) -> Iterator[ObjectKey]:
+        """Groups that the object of this uid controls."""
+        yield from self._owned.get(uid, ())
+
+    async def tell(self, namespace: str, name: GroupName, seen: SeenPods) -> None:
+        """Write the status of the group of these pods. Raises ActionFailedError and KubeError."""
+        if name.system in self._systems:
+            await self._write(namespace, name, groupstatus.of_pods(name, seen))
+
+    async def tell_alone(self, namespace: str, group: str) -> None:
+        """Likewise of the groups of this name, none of whose pods is queued by itself."""
+        for system in sorted(self._systems):
+            name = GroupName(system, group)
+            given = self.get(namespace, name)
+            owner = None if given is None else controller_of(given)
+            if given is None or (owner is not None and owner.api_version == JOB_VERSION):
+                continue
+            try:
+                await self._write(namespace, name, groupstatus.of_owner(name, given, self._settings, self._cluster))
+            except (JobError, NestingTooDeepError):
+                continue  # its pods are refused with the sentence, once there are some
+
+    async def _write(self, namespace: str, name: GroupName, status: Json) -> None:
+        await self._of[name.system].write(self._writer, ObjectKey(namespace, name.name), status)
+
+    def _tell(self, system: System, key: ObjectKey | None) -> None:
+        if key is not None:
+            if (before := self._owners.pop((system, key), "")) in self._owned:
+                self._owned[before].discard(key)
+                if not self._owned[before]:
+                    del self._owned[before]
+            given = self._of[system].get(key)
+            owner = None if given is None else controller_of(given)
+            if owner is not None:
+                self._owners[system, key] = owner.uid
+                self._owned.setdefault(owner.uid, set()).add(key)
+        self.changed(key)

@@ -30,6 +30,7 @@ from controller.engine.topology.nodematch import match_problem
 from controller.objects.core import NodeSelector
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet
+from inventory.api.names import ALL_NODES
 
 ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 """Workload annotation: the flavors it may use, separated by commas. Read behind the gate ConcurrentAdmission."""
@@ -168,7 +169,7 @@ OnNodes = Mapping[int, frozenset[FlavorName]]
 
 
 class Plan:
-    __slots__ = ("asking", "asks", "counts_pods", "implied", "on_nodes", "sets", "shortcut")
+    __slots__ = ("asking", "asks", "bound", "counts_pods", "implied", "on_nodes", "sets", "shortcut")
 
     def __init__(
         self,
@@ -178,6 +179,7 @@ class Plan:
         counts_pods: bool,
         implied: bool,
         asking: frozenset[int],
+        bound: frozenset[int],
     ) -> None:
         self.sets = sets
         self.asks = asks
@@ -188,6 +190,8 @@ class Plan:
         """All flavors of the queue have a topology: who asks for nothing is placed all the same."""
         self.asking = asking
         """The pod sets that ask for a topology."""
+        self.bound = bound
+        """Those that do not start without one."""
         self.on_nodes: OnNodes = {
             index: pod_set.on_nodes for pod_set in sets for index in pod_set.members if pod_set.on_nodes
         }
@@ -272,7 +276,9 @@ class Plans:
                     groups.append(GroupPlan(wanted, tuple(options)))
             sets.append(SetPlan(members, tuple(groups), undeclared(resources, queue.group_of)))
         asking = frozenset(index for index, asked in enumerate(asks) if self._topology and asked.placed)
-        return Plan(tuple(sets), asks, counts_pods=counts_pods, implied=implied, asking=asking)
+        # A queue of another system has all nodes: pods that request nothing are theirs as they would be without it.
+        bound = asking if not implied or _has_all_nodes(queue) else frozenset(range(len(asks)))
+        return Plan(tuple(sets), asks, counts_pods=counts_pods, implied=implied, asking=asking, bound=bound)
 
     def _options(
         self,
@@ -366,6 +372,10 @@ def _asks_topology(pod_sets: list[tuple[PodSet, PodSetAsk]]) -> bool:
 def _has_topology(cluster: Cluster, names: Iterable[FlavorName]) -> bool:
     known = map(cluster.flavors.get, names)
     return any(flavor is not None and flavor.spec.topology_name is not None for flavor in known)
+
+
+def _has_all_nodes(queue: QueueState) -> bool:
+    return all(name == ALL_NODES for group in queue.groups for name in group.flavors)
 
 
 def _made_later(cluster: Cluster, queue: QueueState, flavor: FlavorName) -> bool:

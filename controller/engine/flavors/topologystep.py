@@ -23,17 +23,17 @@ _replace: Final = msgspec.structs.replace
 
 
 def conflicts(chosen: Sequence[PodSetChoice], plan: Plan) -> list[PodSetChoice]:
-    """A pod set runs on the nodes of one topology: with several it is refused, and with none where it asks for one or
-    its queue has nothing else (who requests nothing gets no flavor).
+    """A pod set runs on the nodes of one topology: with several it is refused, and with none where it is bound to one
+    (a pod set that requests nothing gets no flavor).
     """
     return [
-        _unless_torn(choice, sorted(_flavors(choice, index, plan.on_nodes)), asks=plan.implied or index in plan.asking)
+        _unless_torn(choice, sorted(_flavors(choice, index, plan.on_nodes)), is_bound=index in plan.bound)
         for index, choice in enumerate(chosen)
     ]
 
 
-def _unless_torn(choice: PodSetChoice, flavors: Sequence[FlavorName], *, asks: bool) -> PodSetChoice:
-    if asks and not flavors and not choice.refused:
+def _unless_torn(choice: PodSetChoice, flavors: Sequence[FlavorName], *, is_bound: bool) -> PodSetChoice:
+    if is_bound and not flavors and not choice.refused:
         problem = "its pods must be placed, and it has no flavor that names a topology"
         return _replace(choice, refused=True, choices={}, problems=(*choice.problems, problem))
     if len(flavors) <= 1:

@@ -17,7 +17,7 @@ from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.objects.volcanoqueue import VolcanoQueue
 from inventory.api.names import QUOTA_ALONE
 from tests.support.engine.foreignqueues import GPU, asks, kai_queue, node, volcano_queue
-from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue
+from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, requesting, workload
 
 
 def world(*objects: Any) -> World:
@@ -40,6 +40,13 @@ def test_a_leaf_is_a_queue_of_its_own_name_and_its_jobs_reach_it_from_any_namesp
     assert lab.running() == {"a"}
     assert [*lab.engine.state.cluster.queues] == ["team"]
     assert lab.engine.state.cluster.queues["team"].node.used()[("all-nodes.tessera.dev", GPU)] == 2  # type: ignore[index]
+
+
+@pytest.mark.parametrize("queue", [volcano_queue("q"), kai_queue("q", quota=8)], ids=["Volcano", "KAI"])
+def test_pods_that_request_nothing_run_on_any_node(queue: Any) -> None:
+    lab = world(queue, requesting(workload("launcher", "q"), {}), asks("a", "q", 8, created_s=1))
+    lab.settle()
+    assert lab.running() == {"launcher", "a"}
 
 
 def test_jobs_that_came_before_their_queue_wait_for_it() -> None:

@@ -53,13 +53,19 @@ class Pytorch(PluginDefaults):
 
 
 def _wait(pod: Json, address: str, given: Parsed) -> None:
-    """Workers start when the master's name is known; the pod fails where it is not in time."""
+    """Workers start when the master's name is known; the pod fails where it is not in time.
+
+    The name is short, and busybox' ``nslookup`` asks for it as it is: the script tries each domain of the search list,
+    as the C library does. As process 1 it would not be ended by SIGTERM without a trap.
+    """
     initial = pod["spec"].setdefault("initContainers", [])
     if any(container.get("name") == _WAITING for container in initial):
         return
     seconds = given.number(_WAITS_AT_MOST)
     script = (
-        f"end=$(($(date +%s) + {seconds})); until nslookup {address} > /dev/null 2>&1; do "
+        "known() { for zone in '' $(sed -n 's/^search //p' /etc/resolv.conf); do "
+        f"nslookup {address}${{zone:+.$zone}} > /dev/null 2>&1 && return; done; false; }}; "
+        f"trap 'exit 1' TERM; end=$(($(date +%s) + {seconds})); until known; do "
         f"if [ $(date +%s) -ge $end ]; then echo 'no address of {address} within {seconds} seconds' >&2; exit 1; fi; "
         "sleep 1; done"
     )

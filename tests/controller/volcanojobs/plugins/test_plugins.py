@@ -148,7 +148,8 @@ def test_pytorch_workers_wait_for_the_masters_name_where_they_are_told_to() -> N
     whole = job({"master": 1, "worker": 1}, pytorch=["--wait-master-enabled", "--wait-master-timeout=9"])
     [waiting] = pod_of(whole, "worker")["spec"]["initContainers"]
     assert (waiting["name"], waiting["image"]) == ("wait-for-master", "busybox:1.36.1")
-    assert "nslookup train-master-0.train " in waiting["command"][2]
+    assert "nslookup train-master-0.train${zone:+.$zone} " in waiting["command"][2]
+    assert "sed -n 's/^search //p' /etc/resolv.conf" in waiting["command"][2]
     assert "+ 9))" in waiting["command"][2]
     assert "initContainers" not in pod_of(whole, "master")["spec"]
     own = [{"name": "wait-for-master", "image": "mine"}]

@@ -66,6 +66,7 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--kwok-capacity", action="append", default=[], metavar="RESOURCE=AMOUNT", help="of each kwok node; repeatable"
     )
+    up.add_argument("--dns", action="store_true", help="CoreDNS, for the names of Services and their pods")
     for part in ("apiserver", "controller-manager", "scheduler"):
         up.add_argument(f"--{part}-arg", action="append", default=[], metavar="--FLAG=VALUE", help="repeatable")
     up.add_argument(
@@ -95,6 +96,7 @@ def _spec(args: argparse.Namespace) -> Spec:
         controller_manager_args=tuple(args.controller_manager_arg),
         scheduler_args=tuple(args.scheduler_arg),
         kubelet_config=kubelet_config,
+        dns=args.dns,
     )
 
 

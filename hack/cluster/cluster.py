@@ -247,7 +247,8 @@ class Cluster:
 
 
 def _programs(spec: Spec) -> list[str]:
-    return ["kubernetes", *(["containerd"] if spec.nodes else []), *(["kwok"] if spec.kwok_nodes else [])]
+    wanted = {"containerd": bool(spec.nodes), "kwok": bool(spec.kwok_nodes), "coredns": spec.dns}
+    return ["kubernetes", *(name for name, is_wanted in wanted.items() if is_wanted)]
 
 
 def _readable_state(paths: ClusterPaths) -> State | None:

@@ -168,6 +168,10 @@ class ClusterPaths:
     def stages(self) -> Path:
         return self.home / "kwok.yaml"
 
+    @property
+    def corefile(self) -> Path:
+        return self.home / "Corefile"
+
     def log(self, component: str) -> Path:
         return self.home / "logs" / f"{component}.log"
 

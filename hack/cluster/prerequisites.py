@@ -113,12 +113,17 @@ def ensure(*, kubelets: bool) -> None:
 def install(packages: list[str]) -> None:
     """Debian packages, as root. Raises ClusterError."""
     print(f"installing Debian's {', '.join(packages)}", file=sys.stderr, flush=True)
+    apt_get_install(*packages)
+
+
+def apt_get_install(*arguments: str) -> None:
+    """``apt-get install`` without recommended packages, with the lists of packages refreshed if need be."""
     base = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=180"]
-    install = [*base, "install", "--no-install-recommends", *packages]
+    install = [*base, "install", "--no-install-recommends", *arguments]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     # The lists may be stale or absent: refresh them only when the first try says so.
     for command in (install, [*base, "update"], install):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if command is install and done.returncode == 0:
             return
-    raise ClusterError(f"apt-get install {' '.join(packages)} failed:\n{done.stderr[-2000:].rstrip()}")
+    raise ClusterError(f"apt-get install {' '.join(arguments)} failed:\n{done.stderr[-2000:].rstrip()}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from hack.cluster import processes, waiting
 from hack.cluster import state as states
 from hack.cluster.controlplane import controlplane, pki, render, stages
+from hack.cluster.errors import ClusterError
 from hack.cluster.layout import AUDIT_ENV, ClusterPaths
 from hack.cluster.mutex import mutex
 from hack.cluster.nodes import network, serviceroute
@@ -28,6 +29,8 @@ from hack.cluster.state import Spec, State
 _READY_S = 300.0
 _COMPONENT_S = 240.0
 _API_SERVICE_PORT = 443  # the API server gives its Service no other
+_DNS_PORT = 53
+_DNS_READY = "coredns-ready"
 
 Say = Callable[[str], None]
 Kubectl = Callable[..., str]
@@ -58,6 +61,8 @@ class Startup:
             self._join(hosts, booted)
         if spec.kwok_nodes:
             self._kwok(spec)
+        if spec.dns:
+            self._dns()
         self._await_ready(spec)
         self._record(lambda state: dataclasses.replace(state, phase="up"))
         self._tell(f"ready: {len(spec.nodes) + spec.kwok_nodes} nodes")
@@ -78,6 +83,7 @@ class Startup:
         """Choose what no other cluster has, write it down and take the addresses, all before another may choose."""
         names = ["etcd", "etcd-peer", "apiserver"]
         names += [f"{kind}-{node}" for node in spec.nodes for kind in ("kubelet", "healthz")]
+        names += [_DNS_READY] if spec.dns else []
         with mutex("addresses and ports"):
             addresses = network.choose_addresses(network.networks_in_use(), seed=int(self._paths.short_id, 16))
             ports = network.choose_ports(names, claimed=states.claimed_ports(self._paths.home.parent))
@@ -174,6 +180,23 @@ class Startup:
         self._paths.stages.write_text(stages.stages(), encoding="utf-8")
         self._spawn("kwok", [str(Path(self._built["kwok"]) / "kwok"), *controlplane.kwok(self._paths)])
         self._kubectl("create", "-f", "-", input=stages.nodes(spec.kwok_nodes, spec.kwok_capacity))
+
+    def _dns(self) -> None:
+        """CoreDNS, on the address that kubelets write into pods' resolv.conf. It answers once it knows all Services."""
+        address, port = self._now().addresses.dns_service, self._now().ports[_DNS_READY]
+        if not network.is_free(_DNS_PORT, str(address)):
+            raise ClusterError(f"port {_DNS_PORT} of every address is taken on this machine: CoreDNS needs it")
+        text = render.corefile(address=address, ready_port=port, kubeconfig=self._paths.kubeconfig)
+        self._paths.corefile.write_text(text, encoding="utf-8")
+        identity = self._spawn(
+            "coredns", [str(Path(self._built["coredns"]) / "coredns"), *controlplane.coredns(self._paths)]
+        )
+        waiting.until(
+            lambda: waiting.answers(f"http://127.0.0.1:{port}/ready"),
+            "CoreDNS",
+            timeout_s=_COMPONENT_S,
+            watched={self._paths.log("coredns"): identity},
+        )
 
     def _await_ready(self, spec: Spec) -> None:
         watched = {

@@ -34,6 +34,8 @@ class Spec:
     scheduler_args: tuple[str, ...] = ()
     kubelet_config: dict[str, Any] = field(default_factory=dict)
     """Keys laid over each KubeletConfiguration, e.g. ``{"topologyManagerPolicy": "best-effort"}``."""
+    dns: bool = False
+    """CoreDNS answers pods for the names of Services and of pods that have a subdomain."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The command lines of etcd, the API server, the controllers, the scheduler and kwok. Pure: paths in, arguments out."""
+"""The command lines of the control plane's programs, of kwok and of CoreDNS. Pure: paths in, arguments out."""
 
 from pathlib import Path
 
@@ -118,6 +118,10 @@ def kwok(paths: ClusterPaths) -> list[str]:
         "manage-nodes-with-annotation-selector": "=".join(KWOK_ANNOTATION),
     }
     return [*_flags(flags)]
+
+
+def coredns(paths: ClusterPaths) -> list[str]:
+    return ["-conf", str(paths.corefile)]
 
 
 def _flags(values: dict[str, object] | dict[str, str]) -> list[str]:

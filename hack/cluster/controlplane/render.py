@@ -147,6 +147,20 @@ def cni_config(*, bridge: str, pods: Network, own: Network, gateway: IPv4Address
     return _json({"cniVersion": "1.0.0", "name": "tessera", "plugins": [plugin]})
 
 
+def corefile(*, address: IPv4Address, ready_port: int, kubeconfig: Path) -> str:
+    """CoreDNS for the cluster's own names: any other name is refused, since nothing outside can be asked."""
+    return f"""\
+.:53 {{
+    bind {address}
+    errors
+    ready 127.0.0.1:{ready_port}
+    kubernetes cluster.local in-addr.arpa {{
+        kubeconfig {kubeconfig}
+    }}
+}}
+"""
+
+
 def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=2) + "\n"
 

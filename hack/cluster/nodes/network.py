@@ -107,11 +107,12 @@ def has_link(name: str) -> bool:
 
 
 def add_bridge(name: str, addresses: Addresses) -> None:
-    """Make the bridge and give it the nodes' address and the API Service's."""
+    """Make the bridge and give it the nodes' address and those of the API's and the DNS Service."""
     # A fixed hardware address: a bridge otherwise takes that of its lowest port, and pods' ARP entries go stale.
     ip("link", "add", name, "address", "02:" + os.urandom(5).hex(":"), "type", "bridge")
     ip("address", "add", f"{addresses.gateway}/{addresses.pods.prefixlen}", "dev", name)
-    ip("address", "add", f"{addresses.api_service}/32", "dev", name)
+    for service in (addresses.api_service, addresses.dns_service):
+        ip("address", "add", f"{service}/32", "dev", name)
     ip("link", "set", name, "up")
 
 

@@ -23,6 +23,7 @@ from hack.cluster.programs.progress import Progress
 SOURCE = Path(__file__).resolve().parents[1]
 KUBERNETES_VERSION = "1.36.3"
 TRAINING_OPERATOR_VERSION = "1.8.1"
+COREDNS_VERSION = "1.15.0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,17 @@ def _training_operator() -> Program:
     )
 
 
+def _coredns() -> Program:
+    return Program(
+        name="coredns",
+        version=COREDNS_VERSION,
+        binaries=("coredns",),
+        packages=(".",),
+        ldflags="-s -w",
+        module=SOURCE / "coredns",
+    )
+
+
 def _published(name: str, version: str, paths: tuple[str, ...]) -> Program:
     return Program(
         name=name,
@@ -97,6 +109,7 @@ PROGRAMS: Mapping[str, Program] = {
         _published("kwok", "0.8.0", ("sigs.k8s.io/kwok/cmd/kwok",)),
         _published("helm", "4.3.1", ("helm.sh/helm/v4/cmd/helm",)),
         _training_operator(),
+        _coredns(),
     )
 }
 

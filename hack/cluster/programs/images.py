@@ -33,26 +33,31 @@ def busybox_layer(busybox: bytes, applets: Iterable[str]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for folder in _FOLDERS:
-            tar.addfile(_entry(folder, kind=tarfile.DIRTYPE, mode=0o1777 if folder == "tmp" else 0o755))
-        _add_file(tar, "bin/busybox", busybox, mode=0o755)
+            tar.addfile(entry(folder, kind=tarfile.DIRTYPE, mode=0o1777 if folder == "tmp" else 0o755))
+        add_file(tar, "bin/busybox", busybox, mode=0o755)
         for applet in sorted({name.strip() for name in applets} - {"", "busybox"}):
-            link = _entry(f"bin/{applet}", kind=tarfile.SYMTYPE)
+            link = entry(f"bin/{applet}", kind=tarfile.SYMTYPE)
             link.linkname = "busybox"
             tar.addfile(link)
-        _add_file(tar, "etc/passwd", _PASSWD.encode())
-        _add_file(tar, "etc/group", _GROUP.encode())
+        for path, content in base_files().items():
+            add_file(tar, path, content)
     return out.getvalue()
 
 
-def _entry(name: str, *, kind: bytes, mode: int = 0o755) -> tarfile.TarInfo:
+def base_files() -> dict[str, bytes]:
+    """Who there is, by path."""
+    return {"etc/passwd": _PASSWD.encode(), "etc/group": _GROUP.encode()}
+
+
+def entry(name: str, *, kind: bytes, mode: int = 0o755) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.type = kind
     info.mode = mode
     return info
 
 
-def _add_file(tar: tarfile.TarFile, name: str, content: bytes, *, mode: int = 0o644) -> None:
-    info = _entry(name, kind=tarfile.REGTYPE, mode=mode)
+def add_file(tar: tarfile.TarFile, name: str, content: bytes, *, mode: int = 0o644) -> None:
+    info = entry(name, kind=tarfile.REGTYPE, mode=mode)
     info.size = len(content)
     tar.addfile(info, io.BytesIO(content))
 
@@ -72,7 +77,7 @@ def archive(images: Iterable[Image], *, machine: str) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, content in files.items():
-            _add_file(tar, name, content)
+            add_file(tar, name, content)
     return out.getvalue()
 
 

@@ -15,7 +15,7 @@ from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.layout import ClusterPaths, NodePaths
 from hack.cluster.nodes.network import Addresses, Network
 from hack.cluster.processes import Identity
-from hack.cluster.programs import images
+from hack.cluster.programs import debian, images
 from hack.cluster.state import Spec, State, claimed_ports, decode, encode, load, save
 
 ADDRESSES = Addresses(Network("198.18.16.0/20"))
@@ -134,6 +134,44 @@ def test_a_busybox_layer_links_each_applet() -> None:
     with tarfile.open(fileobj=io.BytesIO(images.busybox_layer(b"x", ["sh"]))) as tar:
         assert tar.getmember("bin/sh").linkname == "busybox"
         assert tar.getmember("tmp").mode == 0o1777
+
+
+def tree(**files: str) -> bytes:
+    """A package's files, by path with ``__`` for each slash; ``->`` begins a symbolic link, ``=>`` a hard one."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for path, content in files.items():
+            info = tarfile.TarInfo(f"./{path.replace('__', '/')}")
+            if content[:2] in ("->", "=>"):
+                info.type = tarfile.SYMTYPE if content[:2] == "->" else tarfile.LNKTYPE
+                info.linkname = content[2:]
+            info.size = 0 if info.type != tarfile.REGTYPE else len(content)
+            tar.addfile(info, io.BytesIO(content.encode()))
+    return out.getvalue()
+
+
+def test_debian_s_packages_are_one_layer_with_one_folder_of_programs() -> None:
+    old = tree(bin__sh="->dash", bin__dash="dash", bin__rdash="=>./bin/dash", usr__share__doc__dash="left out")
+    new = tree(usr__bin__dash="another", usr__lib64__ld="ld", etc__passwd="theirs", usr__share__perl__x="left out")
+    own = {"etc/passwd": b"ours", "srv/run": b"#!/bin/sh"}
+    with tarfile.open(fileobj=io.BytesIO(debian.merged([old, new], files=own, links={"usr/bin/python": "x"}))) as tar:
+        found = {member.name: member for member in tar}
+        content = {name: tar.extractfile(name).read() for name in ("usr/bin/rdash", "etc/passwd")}  # type: ignore[union-attr] # files
+    assert content == {"usr/bin/rdash": b"dash", "etc/passwd": b"ours"}
+    linked = {name: member.linkname for name, member in found.items() if member.issym()}
+    ours = {name: f"usr/{name}" for name in ("bin", "lib", "lib64", "sbin")}
+    assert linked == {**ours, "usr/bin/python": "x", "usr/bin/sh": "dash"}
+    files = {"usr/bin/dash", "usr/bin/rdash", "usr/lib64/ld", "etc/passwd", "etc/group", "srv/run"}
+    assert set(found) == files | set(linked)
+    assert (found["srv/run"].mode, found["etc/passwd"].mode) == (0o755, 0o644)
+
+
+def test_coredns_answers_where_kubelets_send_their_pods() -> None:
+    assert kubelet_config({})["clusterDNS"] == [str(ADDRESSES.dns_service)]
+    text = render.corefile(address=ADDRESSES.dns_service, ready_port=7, kubeconfig=Path("/k"))
+    assert f"bind {ADDRESSES.dns_service}\n" in text
+    assert "ready 127.0.0.1:7\n" in text
+    assert "kubeconfig /k\n" in text
 
 
 def test_stages_cover_a_node_s_and_a_pod_s_life() -> None:

@@ -185,12 +185,18 @@ def test_the_module_builds_the_version_that_it_is_stamped_with() -> None:
     assert set(replaced) == {f"v{staging}"}
 
 
-def test_a_module_of_its_own_pins_the_training_operator_with_all_its_sums() -> None:
-    program = binaries.PROGRAMS["training-operator"]
-    assert [path.name for path in program.sources] == ["go.mod", "go.sum"]
-    requirements, sums = (path.read_text() for path in program.sources)
-    assert f"tool {program.packages[0]}\n" in requirements
-    module = "github.com/kubeflow/training-operator"
+@pytest.mark.parametrize(
+    ("name", "module", "files"),
+    [
+        ("training-operator", "github.com/kubeflow/training-operator", ["go.mod", "go.sum"]),
+        ("coredns", "github.com/coredns/coredns", ["go.mod", "go.sum", "main.go"]),
+    ],
+)
+def test_a_module_of_its_own_pins_a_program_with_all_its_sums(name: str, module: str, files: list[str]) -> None:
+    program = binaries.PROGRAMS[name]
+    assert [path.name for path in program.sources] == files
+    requirements, sums = (path.read_text() for path in program.sources[:2])
+    assert name == "coredns" or f"tool {program.packages[0]}\n" in requirements
     assert f"{module} v{program.version}" in requirements
     assert f"{module} v{program.version} h1:" in sums
 

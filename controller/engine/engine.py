@@ -33,6 +33,7 @@ from controller.engine.model.resources import (
     WorkloadKey,
 )
 from controller.engine.outcomes import Outcomes
+from controller.engine.packing.turn import PackTurn
 from controller.engine.preemption.moves import Moves
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingState, PendingWorkload
@@ -103,6 +104,13 @@ class Engine:
         self._turns = FairTurns(
             self.state.cluster, self.state.assigner, self.state.queues, self.mirror, self.state.moves
         )
+        limits = self.state.config.extensions.consolidation
+        self._packing: PackTurn | None = None
+        if limits is not None and limits.every_queue:
+            state = self.state
+            self._packing = PackTurn(
+                state.cluster, state.assigner, state.claims, state.moves, state.preemption.history, limits
+            )
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[_Try] = set()
         self._tried_at = -1
@@ -250,9 +258,13 @@ class Engine:
         made = replaced + self._outcomes.of(cycle.run(entries), now_s)
         if self.mirror:
             made += self._mirrored_turns(now_s)
+        if self._packing is not None:
+            self._packing.note(entries)
         made += self._outcomes.below_minimum(now_s)
         self._floors_at = state.changes
         self._notice(entries, changed=state.changes != before or bool(replaced))
+        if self._packing is not None and self._packing.due(state.changes, now_s) and self._cycles_settled(now_s):
+            made += self._moved(self._packing, now_s)
         return Decisions(tuple(made), len(entries), cycle.skipped, cycle.recomputed)
 
     def failed(self, decision: Decision, now_s: float, detail: str) -> bool:
@@ -273,9 +285,15 @@ class Engine:
 
     def settled(self, now_s: float) -> bool:
         """Whether another cycle would bring nothing new: the next event or ``next_wakeup_s`` may change that."""
+        if not self._cycles_settled(now_s):
+            return False
+        return self._packing is None or not self._packing.due(self.state.changes, now_s)
+
+    def _cycles_settled(self, now_s: float) -> bool:
+        """The same, moves aside."""
         self._mirrored.flush(now_s)
         self._prune_claims()
-        due_s = self.next_wakeup_s()
+        due_s = self._cycles_due_s()
         if due_s is not None and due_s <= now_s:
             return False
         if self.mirror and self._turns.due(self.state.changes, now_s, self.state.activity.open_now()):
@@ -293,6 +311,10 @@ class Engine:
 
         Past usage decays by the caller's timer, see ``sample_usage``.
         """
+        packing_s = self._packing.next_due_s(self.state.changes) if self._packing is not None else None
+        return min(filter(None, (self._cycles_due_s(), packing_s)), default=None)
+
+    def _cycles_due_s(self) -> float | None:
         times = [coming.due_s for coming in self.state.notes.passes.values()]
         later = (self.state.queues.next_due_s(), self.state.preemption.next_due_s(), self._turns.next_due_s())
         times += filter(None, later)
@@ -333,6 +355,12 @@ class Engine:
             return None
         if self.mirror.is_leaf(queue.name):
             return self._last_told(pending, queue, now_s)
+        entry = self._asked(pending, queue, now_s)
+        return Pending(info=pending.info, record=entry.record(now_s), gates=state.config.gates)
+
+    def _asked(self, pending: PendingWorkload, queue: QueueState, now_s: float) -> Entry:
+        """Decided on by itself, without any effect."""
+        state = self.state
         entry = self._entry(pending, queue)
         state.preemption.oracle.now_s = now_s
         state.cluster.placement.begin(now_s)
@@ -351,7 +379,7 @@ class Engine:
             ).run([entry])
         finally:
             pending.bookmark = bookmark
-        return Pending(info=pending.info, record=entry.record(now_s), gates=state.config.gates)
+        return entry
 
     def _last_told(self, pending: PendingWorkload, queue: QueueState, now_s: float) -> Pending:
         """A mirrored queue's workload is decided with all others of its tree: what was decided last, stands."""
@@ -428,6 +456,21 @@ class Engine:
 
         state = self.state
         return self._outcomes.of(self._turns.take(state.changes, now_s, refusal, state.activity.open_now()), now_s)
+
+    def _moved(self, packing: PackTurn, now_s: float) -> list[Decision]:
+        """What moves so that a workload fits that places alone keep out."""
+        state = self.state
+
+        def ask(key: WorkloadKey) -> Entry | None:
+            pending = state.queues.get(key)
+            queue = None if pending is None else state.queue_of(pending.local_queue)
+            return None if pending is None or queue is None else self._asked(pending, queue, now_s)
+
+        entry = packing.take(state.changes, now_s, ask, state.activity.is_open)
+        if entry is None or entry.pending is None:
+            return []
+        state.queues.take(entry.pending)
+        return self._outcomes.of([entry], now_s)
 
     def _entry(self, pending: PendingWorkload, queue: QueueState) -> Entry:
         old = pending.info.workload.metadata.annotations.get(SLICE_REPLACES) if self._elastic else None

@@ -50,6 +50,7 @@ _ONE: Final = NodeName(QUOTA_ALONE)
 _ABOVE: Final = "above"
 """The pod set of what is above a gang's minimum; others are named by their index."""
 
+_ALL_NODES: Final = FlavorName(ALL_NODES)
 _SAME: Final = {CPU: CPU, MEMORY: MEMORY, GPU_RESOURCE: GPU}
 
 
@@ -76,17 +77,19 @@ class GangModel:
     A job that holds quota is told before those of its pods that are above its minimum.
     """
 
-    def __init__(self, cluster: Cluster, tree: FairTree) -> None:
-        self._tree = tree
-        self._rooms = list(cluster.placement.rooms(FlavorName(ALL_NODES)))
+    def __init__(self, cluster: Cluster, tree: FairTree | None, flavor: FlavorName = _ALL_NODES) -> None:
+        """Without a tree: of ClusterQueues on the nodes of ``flavor``, all of whose workloads may lose their places."""
+        self._system = tree.system if tree is not None else None
+        self._places = tree is None or tree.places
+        self._rooms = list(cluster.placement.rooms(flavor))
         self._open: dict[Filter, frozenset[NodeName]] = {}
         self._requests: dict[tuple[tuple[ResourceName, Amount], ...], Request] = {}
         self.gangs: dict[GangName, Gang] = {}
         self.workloads: dict[TaskName, WorkloadKey] = {}
         self.machines: dict[NodeName, Machine] = {}
-        for facts, free in self._rooms if tree.places else ():
+        for facts, free in self._rooms if self._places else ():
             self.machines[NodeName(facts.name)] = _machine(facts.name, free, facts.labels)
-        if not tree.places:
+        if tree is not None and not tree.places:
             self.machines[_ONE] = _machine(_ONE, {**tree.offered, PODS: math.inf}, {})
 
     def add(self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float) -> Gang:
@@ -101,11 +104,11 @@ class GangModel:
         for index, pod_set in enumerate(holder.info.pod_sets):
             made = self._pod_set(holder.info, pod_set, index)
             hosts = [host for host in _hosts(pod_set) if host in self.machines]
-            if not self._tree.places:
+            if not self._places:
                 hosts = [_ONE] * len(made.tasks)
             for task, host in zip(made.tasks, hosts, strict=False):
                 task.phase, task.node = phase, host
-                if self._tree.places:
+                if self._places:
                     _give_back(self.machines[host], task.request)
             made.tasks = [task for task in made.tasks if task.node is not None]
             made.minimum = len(made.tasks)
@@ -126,7 +129,7 @@ class GangModel:
             name=GangName(info.key),
             queue=leaf,
             priority=priority,
-            preemptible=is_preemptible(info, priority, self._tree.system),
+            preemptible=self._system is None or is_preemptible(info, priority, self._system),
             created=created_s,
             root=Group(pod_sets=pod_sets),
             movable=not _is_kept_in_place(info),
@@ -167,7 +170,7 @@ class GangModel:
         return self._requests[key]
 
     def _nodes_for(self, wanted: Filter) -> frozenset[NodeName]:
-        if not self._tree.places:
+        if not self._places:
             return frozenset({_ONE})
         if wanted not in self._open:
             self._open[wanted] = frozenset(NodeName(facts.name) for facts, _ in self._rooms if wanted.admits(facts))

@@ -39,7 +39,7 @@ def consolidation(session: Session) -> None:
         need = session.charged_together(gang.next_tasks()).get(GPU, 0.0)
         if need <= _free_gpus(session) and left != 0:
             others = _all_but(session, gang)
-            search = Search(session, others, _all_moved(left), session.limits.consolidation_victims)
+            search = Search(session, others, all_moved(left), session.limits.consolidation_victims)
             moved = _solve(session, "consolidation", search, gang)
             left = left if left is None else left - moved
 
@@ -144,7 +144,7 @@ def _reclaims(session: Session, gang: Gang, need: Amounts) -> Callable[[Steps], 
     return allows
 
 
-def _all_moved(most: int | None) -> Callable[[Steps], bool]:
+def all_moved(most: int | None) -> Callable[[Steps], bool]:
     """Every victim got a place, and no more than ``most`` gangs another than their own."""
 
     def allows(steps: Steps) -> bool:

@@ -121,9 +121,17 @@ class ClusterQueueOrder:
             if head is not None:
                 self._take(head)
         if head is not None:
-            head.state = PendingState.IN_FLIGHT
-            head.popped_epoch = self.epoch
+            self._fly(head)
         return head
+
+    def take(self, pending: PendingWorkload) -> None:
+        """It is popped whether or not it comes next."""
+        self.remove(pending)
+        self._fly(pending)
+
+    def _fly(self, pending: PendingWorkload) -> None:
+        pending.state = PendingState.IN_FLIGHT
+        pending.popped_epoch = self.epoch
 
     def requeue(self, pending: PendingWorkload, reason: RequeueReason) -> None:
         """Back from a cycle that did not admit it."""

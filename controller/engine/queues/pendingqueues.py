@@ -211,6 +211,14 @@ class PendingQueues:
         self._ready.discard(name)
         return taken
 
+    def take(self, pending: PendingWorkload) -> None:
+        """It is decided on now, wherever it waits. Its ClusterQueue is tried again: its shape was refused before."""
+        self._carry_out_wake_ups()
+        order = self._orders.get(pending.at.name) if pending.at is not None else None
+        if order is not None:
+            self._wake(order.name)
+            order.take(pending)
+
     def busy(self, *, open_for: Callable[[ClusterQueueName], bool]) -> bool:
         """Whether ``heads`` would return something, back-offs aside."""
         self._carry_out_wake_ups()

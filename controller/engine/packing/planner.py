@@ -1,0 +1,163 @@
+"""Which running workloads of ClusterQueues move so that one fits that places alone keep out.
+
+The search is that of gangs: tasks on nodes, victims and places chosen together. The engine, which knows quota, devices
+and links, then has to find a place for each of them; where it does not, the search goes on. Victims are looked for on
+the nodes that cost the least lost work to be made free.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
+from controller.engine.conditions.records import Rule
+from controller.engine.fairness.gangmodel import GangModel
+from controller.engine.fairness.victims import as_incoming, assigned_without, moved_to
+from controller.engine.flavors.assigner import FlavorAssigner
+from controller.engine.flavors.assignment import Assignment
+from controller.engine.gangs.actions import all_moved
+from controller.engine.gangs.gang import ACTIVE, CPU, GPU, MEMORY, USED, Gang, GangName, TopologyConstraint
+from controller.engine.gangs.search import Search, Steps
+from controller.engine.gangs.session import Limits, Session, running
+from controller.engine.gangs.shares import GangQueue
+from controller.engine.model.resources import FlavorName
+from controller.engine.model.workload import WorkloadInfo
+from controller.engine.packing.sources import ranked
+from controller.engine.preemption.moves import lost_gpu_seconds
+from controller.engine.proportion.division import QueueName
+from controller.engine.queues.entry import Entry
+from controller.engine.quota.queuestate import Holder
+from controller.engine.topology.ask import pod_set_ask
+
+MayMove = Callable[[Holder], bool]
+"""Whether a holder may be moved, its pods' own marks aside."""
+
+_UNBOUNDED: Final = dict.fromkeys((CPU, MEMORY, GPU), math.inf)
+_ALL: Final = GangQueue(QueueName("all"), None, _UNBOUNDED, _UNBOUNDED, {})
+"""One queue without bounds: quota is the engine's to look at."""
+
+
+class Plan(NamedTuple):
+    """Where the workload goes, and what moves for it: all of ``moves``, or it is no plan."""
+
+    assignment: Assignment
+    moves: tuple[Target, ...]
+
+
+def lacks_places(entry: Entry) -> bool:
+    """Whether the entry was refused although its ClusterQueue's own quota holds it: its pods would have places on empty
+    nodes, and nothing may be preempted for them.
+    """
+    assignment = entry.assignment
+    return (
+        entry.rule is Rule.NO_CANDIDATES
+        and entry.incoming.replaces is None
+        and assignment.borrowing == 0
+        and any(pod_set.topology is not None for pod_set in assignment.pod_sets)
+        and entry.incoming.queue.node.fits(assignment.usage)
+    )
+
+
+class Planner:
+    """``most``: how many workloads may move."""
+
+    def __init__(self, cluster: Cluster, assigner: FlavorAssigner, now_s: float, most: int) -> None:
+        self._cluster = cluster
+        self._assigner = assigner
+        self._now_s = now_s
+        self._most = most
+
+    def plan(self, entry: Entry, may_move: MayMove) -> Plan | None:
+        """For an entry that lacks places. The cluster is left as it was."""
+        flavor = self._flavor(entry.assignment)
+        if flavor is None or self._most < 1:
+            return None
+        model = GangModel(self._cluster, None, flavor)
+        gang = model.add(entry.incoming.info, _ALL.name, entry.incoming.priority, -math.inf)
+        self._constrain(gang, entry.incoming.info, flavor)
+        holders: dict[GangName, Holder] = {}
+        for holder in self._on(flavor):
+            if holder.evicted or holder.priority > entry.incoming.priority or not may_move(holder):
+                continue
+            held = model.hold(holder, _ALL.name)
+            self._constrain(held, holder.info, flavor)
+            holders[held.name] = holder
+        running(model.machines, model.gangs.values())
+        lost = {name: lost_gpu_seconds(holder, self._now_s) for name, holder in holders.items()}
+        for at, name in enumerate(ranked(model, gang, lost)):
+            # Victims of one priority are taken youngest first.
+            model.gangs[name].created = -float(at)
+        limits = Limits(moves=self._most)
+        session = Session(model.machines.values(), model.gangs.values(), [_ALL], limits)
+        return self._solved(entry, session, gang, holders)
+
+    def _solved(self, entry: Entry, session: Session, gang: Gang, holders: Mapping[GangName, Holder]) -> Plan | None:
+        plans: list[Plan] = []
+        pure = all_moved(self._most)
+
+        def allows(steps: Steps) -> bool:
+            if not pure(steps):
+                return False
+            if any(task.phase not in USED for task in gang.tasks()):
+                return True
+            plan = self._carried_out(entry, _moving(steps, holders))
+            if plan is not None:
+                plans.append(plan)
+            return plan is not None
+
+        def victims() -> Iterator[Gang]:
+            return (session.gangs[name] for name in holders if session.gangs[name].movable)
+
+        search = Search(session, victims, allows, session.limits.consolidation_victims)
+        return plans[-1] if search.solve(gang) is not None and plans else None
+
+    def _carried_out(self, entry: Entry, moving: Sequence[Holder]) -> Plan | None:
+        """The workload is placed first: what its victims leave is kept for it until it starts."""
+        starting: list[Incoming] = [as_incoming(self._cluster, holder) for holder in moving]
+        starting.sort(key=lambda incoming: (-incoming.priority, incoming.queued_at_s, incoming.key))
+        found = assigned_without(self._cluster, self._assigner, moving, [entry.incoming, *starting])
+        if found is None or not moving or found[entry.key].borrowing:
+            return None
+        return Plan(
+            found[entry.key],
+            tuple(
+                Target(holder, PreemptionReason.CONSOLIDATION, moved_to(holder, found[holder.key], self._now_s))
+                for holder in moving
+            ),
+        )
+
+    def _flavor(self, assignment: Assignment) -> FlavorName | None:
+        """The one whose nodes it runs on; None where there are several."""
+        flavors = {
+            self._cluster.on_nodes(choice.flavor for choice in pod_set.choices.values())
+            for pod_set in assignment.pod_sets
+            if pod_set.topology is not None
+        }
+        return flavors.pop() if len(flavors) == 1 else None
+
+    def _on(self, flavor: FlavorName) -> Iterator[Holder]:
+        """Those that hold places on the flavor's nodes and nowhere else."""
+        for holder in self._cluster.holders.values():
+            placed = [pod_set for pod_set in holder.info.pod_sets if pod_set.topology is not None]
+            if placed and all(self._cluster.on_nodes(pod_set.flavors.values()) == flavor for pod_set in placed):
+                yield holder
+
+    def _constrain(self, gang: Gang, info: WorkloadInfo, flavor: FlavorName) -> None:
+        """Where its pod sets are to be together. Slices and groups of pod sets are the engine's to look at."""
+        named = self._cluster.flavors[flavor].spec.topology_name
+        topology = self._cluster.topologies.get(named) if named is not None else None
+        if topology is None:
+            return
+        levels = tuple(level.node_label for level in topology.spec.levels)
+        for pod_set, spec in zip(gang.pod_sets.values(), info.workload.spec.pod_sets, strict=True):
+            asked = pod_set_ask(spec)
+            if asked.required or asked.preferred:
+                pod_set.constraint = TopologyConstraint(levels, asked.required or "", asked.preferred or "")
+
+
+def _moving(steps: Steps, holders: Mapping[GangName, Holder]) -> list[Holder]:
+    moved: Iterable[GangName] = (
+        step.gang.name for step in steps if any(task.phase not in ACTIVE for task in step.tasks)
+    )
+    return [holders[name] for name in dict.fromkeys(moved)]

@@ -37,6 +37,7 @@ from controller.pods.groupobjects_shell import GroupObjects
 from controller.pods.reconcile_shell import PodController
 from controller.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.serving.reconcile_shell import ServingController
+from controller.volcanojobs.podgroup_shell import JobGroups
 from controller.volcanojobs.reconcile_shell import VolcanoJobController
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
@@ -221,7 +222,12 @@ class TermControllers:
     def _volcano_jobs(self) -> Coroutine[Any, Any, None]:
         """The lifecycle of Volcano Jobs. None is judged before all of their pods are known."""
         controller = VolcanoJobController(
-            self._config.switch(System.VOLCANO), self._feeds, self._writer, self._clock, self._events.publish
+            self._config.switch(System.VOLCANO),
+            self._feeds,
+            self._writer,
+            self._clock,
+            self._events.publish,
+            groups=JobGroups(self._writer) if System.VOLCANO in self._systems else None,
         )
         self._of_others.append(controller.hear)
 

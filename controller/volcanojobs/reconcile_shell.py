@@ -29,6 +29,7 @@ from controller.volcanojobs.placement import is_placed, placement
 from controller.volcanojobs.plugins.plugin import Kept
 from controller.volcanojobs.plugins.table import made
 from controller.volcanojobs.podfacts import JOB_NAME, OUT_OF_SYNC, PodFacts, pod_facts
+from controller.volcanojobs.podgroup_shell import JobGroups
 from controller.volcanojobs.spec import job_plan, read_job
 from controller.volcanojobs.status import status_patch
 from controller.watching.feeds import Feeds
@@ -98,6 +99,8 @@ def read_volcano_pod(raw: bytes) -> VolcanoPod:
 class VolcanoJobController:
     """``hear`` takes changes; ``run`` works on them until cancelled. ``tell`` records an Event about a job.
 
+    ``groups`` writes their PodGroups; None where another system's are not ours to write.
+
     ``_pods`` and ``_commands`` follow their watches, by job; their sets are never empty. ``_made`` has the pods that
     were created and that the watch has not shown, with the time until which they are waited for: while there are some,
     nothing is decided about their job. ``_deleted`` has the uids of pods that were deleted and are still shown.
@@ -110,8 +113,11 @@ class VolcanoJobController:
         writer: Writer,
         clock: Clock,
         tell: Callable[[ObjectReference, str, str, str], None],
+        *,
+        groups: JobGroups | None = None,
     ) -> None:
         self._switch = switch
+        self._groups = groups
         self._feeds = feeds
         self._writer = writer
         self._clock = clock
@@ -139,8 +145,10 @@ class VolcanoJobController:
         match observed.change:
             case Added(key=key) | Changed(key=key) if observed.resource == JOBS:
                 self._queue.put(VolcanoKey(*key))
-            case Removed(key=key) if observed.resource == JOBS:
+            case Removed(key=key, old=entry) if observed.resource == JOBS:
                 self._forget(VolcanoKey(*key))
+                if self._groups is not None:
+                    self._groups.forget(entry.uid)
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == VOLCANO_PODS:
                 self._pod(key, entry.object)
             case Removed(key=key, old=entry) if observed.resource == VOLCANO_PODS:
@@ -250,6 +258,8 @@ class VolcanoJobController:
             await self._delete(VOLCANO_COMMANDS, {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid})
         if decision.expired:
             await self._delete(JOBS, job["metadata"])
+        elif self._groups is not None:
+            await self._groups.keep(job, seen, after)
 
     def _seen_pods(self, key: VolcanoKey, uid: str) -> tuple[PodFacts, ...] | None:
         """Those of the job itself. None while the watch does not show yet what was written to one of them."""

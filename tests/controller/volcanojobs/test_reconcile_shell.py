@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from controller.volcanojobs.reconcile_shell import JOBS
-from controller.watching.kinds import NAMESPACES, NODES, PODS, VOLCANO_COMMANDS, VOLCANO_QUEUES, WORKLOADS
+from controller.watching.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, VOLCANO_COMMANDS, VOLCANO_QUEUES, WORKLOADS
 from inventory.api.names import PLACEMENT
 from kube.resources import Resource
 from kube.testing import eventually
@@ -102,7 +102,8 @@ async def test_the_example_runs_in_a_queue_that_is_volcanos_own() -> None:
     offers = {"cpu": "8", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "4"}
     machine = {"metadata": {"labels": {"kubernetes.io/hostname": "n1"}}, "spec": {}}
     async with volcano() as scene:
-        scene.server.install(VOLCANO_QUEUES)
+        for resource in (VOLCANO_QUEUES, POD_GROUPS):
+            scene.server.install(resource)
         scene.server.create(NAMESPACES, "team", {"metadata": {"labels": {"kubernetes.io/metadata.name": "team"}}})
         scene.server.create(NODES, "n1", {**machine, "status": {"allocatable": offers, "conditions": [ready]}})
         scene.server.create(VOLCANO_QUEUES, example["spec"]["queue"], {"spec": {"weight": 1}})
@@ -112,8 +113,20 @@ async def test_the_example_runs_in_a_queue_that_is_volcanos_own() -> None:
             await eventually(lambda: sorted(pods(scene)) == ["train-master-0", "train-worker-0", "train-worker-1"])
             becomes(scene, "Running")
             await eventually(lambda: phase(scene, "train") == "Running")
+            await eventually(lambda: group_phases(scene) == {f"train-{made_uid(scene)}": "Running"})
             becomes(scene, "Succeeded", "train-master-0")
             await eventually(lambda: phase(scene, "train") == "Completed", what="its policy completes it")
+            await eventually(lambda: set(group_phases(scene).values()) == {"Completed"})
+            assert len(scene.server.written("podgroups")) <= 4
+
+
+def made_uid(scene: Stage) -> str:
+    return str(seen(scene, "train")["metadata"]["uid"])
+
+
+def group_phases(scene: Stage) -> dict[str, str]:
+    found = scene.server.list_all(POD_GROUPS)
+    return {group["metadata"]["name"]: group["status"]["phase"] for group in found}
 
 
 async def test_a_failed_pod_restarts_the_job_and_a_command_ends_it() -> None:

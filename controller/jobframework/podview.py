@@ -31,7 +31,7 @@ from controller.jobframework.raw import (
 )
 from controller.objects.core import Pod
 from controller.objects.meta import ZERO_TIME_S
-from inventory.api.names import SCHEDULER_NAME
+from inventory.api.names import ABOVE_MINIMUM_OF, SCHEDULER_NAME
 
 ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
 MANAGED: Final = "kueue.x-k8s.io/managed"
@@ -218,9 +218,14 @@ class SeenPod:
         return self.annotations.get(GROUP_NAME) or self.labels.get(GROUP_NAME, "")
 
     @cached_property
+    def above_minimum_of(self) -> str:
+        """The name of the Workload with the minimum of its group, where it is above that; empty for any other pod."""
+        return self.annotations.get(ABOVE_MINIMUM_OF, "")
+
+    @cached_property
     def foreign_group(self) -> GroupName | None:
-        """Its PodGroup of Volcano's or KAI's; None for a pod of Kueue's group, or of none."""
-        if self.group:
+        """Its PodGroup of Volcano's or KAI's; None for a pod of Kueue's group, of none, or above the minimum of one."""
+        if self.group or self.above_minimum_of:
             return None
         return foreign_group(self.labels, self.annotations, text(self.raw, "spec", "schedulerName"))
 
@@ -256,5 +261,7 @@ def workload_of(pod: Pod) -> WorkloadKey | None:
     if not name and meta.labels.get(MANAGED) == "true":
         group = meta.annotations.get(GROUP_NAME) or meta.labels.get(GROUP_NAME, "")
         theirs = foreign_group(meta.labels, meta.annotations, pod.spec.scheduler_name)
+        if theirs is not None and ABOVE_MINIMUM_OF in meta.annotations:
+            theirs = None
         name = group or (theirs.name if theirs else names.workload_name("Pod", "", meta.name, meta.uid))
     return WorkloadKey(f"{meta.namespace}/{name}") if name else None

@@ -21,7 +21,7 @@ from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import PodTemplateSpec
 from controller.podgroups.group import subgroup_of
 from controller.pods.group import Group, copied_labels, role
-from inventory.api.names import ABOVE_MIN_REPLICAS, GANG
+from inventory.api.names import ABOVE_MIN_REPLICAS, ABOVE_MINIMUM_OF, GANG
 
 
 def workload_name(group: Group, pod: SeenPod, gates: FeatureGates) -> str:
@@ -212,4 +212,6 @@ def _annotations(group: Group, oldest: SeenPod, settings: JobSettings) -> dict[s
         found[IS_GROUP_WORKLOAD] = "true"
     if group.foreign is not None and group.foreign.preemptibility:
         found[foreignmarks.KAI_PREEMPTIBILITY] = group.foreign.preemptibility
+    if oldest.above_minimum_of:
+        found[ABOVE_MINIMUM_OF] = oldest.above_minimum_of
     return found

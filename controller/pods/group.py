@@ -180,7 +180,8 @@ class SeenPods:
 
     ``workload``: the one of the name that ``compose.workload_name`` gives, whatever owns it. ``pod_group``: the object
     of Volcano's or KAI's that they are in. ``namespace_terminating``: the namespace is being deleted: no pods follow.
-    ``predecessor_runs``: the pod whose quota this one takes over may still be on its node.
+    ``predecessor_runs``: the pod whose quota this one takes over may still be on its node. ``minimum``: of a pod above
+    the minimum of its group, that group's Workload.
     """
 
     pods: tuple[SeenPod, ...]
@@ -189,6 +190,7 @@ class SeenPods:
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     namespace_terminating: bool = False
     predecessor_runs: bool = False
+    minimum: SeenWorkload | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,7 @@ from controller.placing.ungating import PodPlace
 from controller.podgroups.group import ForeignGroup, as_admitted, as_member, read_group
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
+from controller.pods.above import is_whole, marked, returned
 from controller.pods.actions import (
     DeletePod,
     PatchPod,
@@ -95,7 +96,7 @@ def _owned(
 ) -> list[PodAction]:
     """Pods of a job that is queued as a whole belong to that job: they are released once it is admitted."""
     ancestor = managed_ancestor(pods[0].raw, settings, cluster)
-    if ancestor is not None:
+    if ancestor is not None and not pods[0].above_minimum_of:
         free = cluster.is_admitted(ancestor)
         return [PatchPod(name=pod.name, body=released(pod)) for pod in pods if free or pod.is_over]
     foreign, pods = _of_pod_group(seen, pods)
@@ -103,6 +104,8 @@ def _owned(
         raise JobError(
             f"metadata.labels[{names.QUEUE_NAME}]: expected the queue that the pod was created for, found none"
         )
+    if back := returned(pods, seen.workload, seen.minimum):
+        return back
     group = podgroup.group_of(pods, foreign)
     return _Reconciliation(seen=seen, pods=pods, group=group, settings=settings, cluster=cluster).next()
 
@@ -266,7 +269,14 @@ class _Reconciliation:
         actions += self._spare_finalizers(workload) + self._reclaimed(workload) + self._waiting(workload)
         ready = pods_ready(workload, self.settings, lambda: podgroup.all_ready(self.counted, self._needed(workload)))
         actions += [] if ready is None else [ready]
-        return actions + self._started(workload)
+        return actions + self._started(workload) + self._above(workload)
+
+    def _above(self, workload: SeenWorkload) -> list[PodAction]:
+        """Pods beyond the minimum of a PodGroup are queued by themselves while that runs."""
+        if self.group.declared or not is_whole(workload):
+            return []
+        counted = {pod.uid for pod in self.counted}
+        return [marked(pod, workload) for pod in self.pods if pod.is_gated and pod.stays and pod.uid not in counted]
 
     def _mismatch(self, workload: SeenWorkload) -> list[PodAction] | None:
         """What is done where the workload is not one for these pods; None where it is, or follows them.
@@ -380,9 +390,9 @@ class _Reconciliation:
         return [*patches, event("Started", f"Admitted by cluster queue {queue}")] if patches else []
 
     def _told(self, status: WorkloadStatus) -> list[PodAction]:
-        """Why a pod of what serves waits: who looks at a Deployment sees its pods, and not their Workloads."""
+        """Why a pod of what serves waits, or one above a minimum: their users look at pods, and not at Workloads."""
         waits = find_condition(status.conditions, "QuotaReserved")
-        gated = self.single and any(pod.is_gated and pod.has_parent for pod in self.counted)
+        gated = self.single and any(pod.is_gated and (pod.has_parent or pod.above_minimum_of) for pod in self.counted)
         if not gated or status.admission is not None or waits is None or waits.status != "False" or not waits.message:
             return []
         return [event("WaitsForQuota", waits.message)]

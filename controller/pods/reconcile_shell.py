@@ -41,6 +41,7 @@ from controller.watching.kinds import (
 )
 from controller.watching.ledger import Ledger
 from controller.watching.workqueue import WorkQueue
+from inventory.api.names import ABOVE_MINIMUM_OF
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, ObjectKey, Removed
@@ -62,13 +63,15 @@ class GroupKey(NamedTuple):
 
 class QueuedPod(msgspec.Struct, frozen=True):
     """A pod as it is kept: as JSON text, which takes a quarter of what objects do. ``owner``: the uid of what
-    controls it, empty for nothing; ``group`` is empty for a pod on its own, ``parent`` for one of no serving kind.
+    controls it, empty for nothing; ``group`` is empty for a pod on its own, ``parent`` for one of no serving kind,
+    ``minimum`` for one that is not above the minimum of a group: it names that group's Workload.
     """
 
     raw: bytes
     group: str
     owner: str
     parent: str = ""
+    minimum: str = ""
 
     def seen(self) -> SeenPod:
         return SeenPod(msgspec.json.decode(self.raw))
@@ -82,7 +85,11 @@ def read_pod(raw: bytes) -> QueuedPod:
         pod["status"] = {key: status[key] for key in ("phase", "conditions") if key in status}
     owner = controller_of(pod)
     return QueuedPod(
-        msgspec.json.encode(pod), _group_name(pod), "" if owner is None else owner.uid, _suspending_parent(pod)
+        msgspec.json.encode(pod),
+        _group_name(pod),
+        "" if owner is None else owner.uid,
+        _annotation(pod, SUSPENDING_PARENT),
+        _annotation(pod, ABOVE_MINIMUM_OF),
     )
 
 
@@ -90,8 +97,8 @@ class PodController:
     """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled, beside what ``pod_groups`` runs.
 
     The indexes of pods follow the watch: ``_of`` and ``_groups`` are inverse to each other, ``_children`` holds the
-    same pods by the uid of what controls them, the job perhaps whose start releases them. Only ``_see`` and ``_leave``
-    write the three, and their sets are never empty.
+    same pods by the uid of what controls them, the job perhaps whose start releases them, ``_above`` those above the
+    minimum of a group by its Workload. Only ``_see`` and ``_leave`` write the four, and their sets are never empty.
     """
 
     def __init__(  # noqa: PLR0913
@@ -122,6 +129,7 @@ class PodController:
         self._of: dict[ObjectKey, GroupKey] = {}
         self._soon: set[GroupKey] = set()
         self._children: dict[str, set[ObjectKey]] = {}
+        self._above: dict[WorkloadKey, set[ObjectKey]] = {}
         self._after: dict[GroupKey, set[GroupKey]] = {}
         """Pods that start once another has ended, by that other. Each entry goes when the other changes."""
         self._owned: dict[GroupKey, set[WorkloadKey]] = {}
@@ -162,6 +170,8 @@ class PodController:
         if gone:
             self._actions.forget(meta.uid)
             self._queue.put(GroupKey(meta.namespace, meta.name, ""))  # a group of its name may have waited for that
+        for above in self._above.get(key, ()):
+            self._queue.put(self._of[above])
         if meta.annotations.get(IS_GROUP_WORKLOAD) == "true":
             self._queue.put(GroupKey(meta.namespace, meta.name, ""))
             return
@@ -195,6 +205,8 @@ class PodController:
         self._groups.setdefault(group, set()).add(key)
         if pod.owner:
             self._children.setdefault(pod.owner, set()).add(key)
+        if pod.minimum:
+            self._above.setdefault(_minimum_of(key, pod), set()).add(key)
         self._touch(group)
 
     def _leave(self, key: ObjectKey, pod: QueuedPod) -> None:
@@ -210,6 +222,10 @@ class PodController:
             self._children[pod.owner].discard(key)
             if not self._children[pod.owner]:
                 del self._children[pod.owner]
+        for minimum in [minimum for minimum, pods in self._above.items() if key in pods]:
+            self._above[minimum].discard(key)
+            if not self._above[minimum]:
+                del self._above[minimum]
         self._touch(group)
 
     def _touch(self, group: GroupKey) -> None:
@@ -268,6 +284,7 @@ class PodController:
             workload=workload,
             predecessor_runs=not group.group and workload is not None and self._predecessor_runs(group, workload),
             pod_group=pod_group,
+            minimum=self._minimum(group, pods[0]),
             namespace_labels={} if meta is None else meta.labels,
             namespace_terminating=meta is not None and meta.deletion_timestamp is not None,
         )
@@ -282,6 +299,11 @@ class PodController:
         keys |= {WorkloadKey(f"{group.namespace}/{name}") for name in named if name}
         found = (seen_workload(self._ledger, self._raws, key) for key in keys)
         return own_workload(group.group, pods, [each for each in found if each is not None], self._settings.gates)
+
+    def _minimum(self, group: GroupKey, pod: SeenPod) -> SeenWorkload | None:
+        """The Workload with the minimum of the pod's group, where the pod is above it."""
+        name = "" if group.group else pod.above_minimum_of
+        return seen_workload(self._ledger, self._raws, WorkloadKey(f"{group.namespace}/{name}")) if name else None
 
     def _predecessor_runs(self, group: GroupKey, workload: SeenWorkload) -> bool:
         """Whether the pod whose quota it takes over may run. That pod's Workload is there for as long as it may."""
@@ -347,11 +369,15 @@ def _group_name(pod: Json) -> str:
         return ""
 
 
-def _suspending_parent(pod: Json) -> str:
+def _annotation(pod: Json, key: str) -> str:
     try:
-        return annotations(pod).get(SUSPENDING_PARENT, "")
+        return annotations(pod).get(key, "")
     except JobError:
         return ""
+
+
+def _minimum_of(key: ObjectKey, pod: QueuedPod) -> WorkloadKey:
+    return WorkloadKey(f"{key.namespace}/{pod.minimum}")
 
 
 def _group_of(key: ObjectKey, name: str) -> GroupKey:

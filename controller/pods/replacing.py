@@ -14,7 +14,7 @@ from controller.objects.meta import find_condition
 from controller.pods.actions import PodAction, finalizer_removed
 from controller.pods.group import role
 
-_WAITING: Final = "WaitingForReplacementPods"
+WAITING: Final = "WaitingForReplacementPods"
 
 
 def waiting(workload: SeenWorkload, *, needed: int, there: int, failing: bool) -> list[PodAction]:
@@ -23,7 +23,7 @@ def waiting(workload: SeenWorkload, *, needed: int, there: int, failing: bool) -
     ``there``: pods of ``needed`` that stay or have succeeded. ``failing``: what is missing was there before. An
     eviction gives its own reason, another one a new reason; once admitted again, the reason stays until all are there.
     """
-    now, evicted = find_condition(workload.typed.status.conditions, _WAITING), workload.eviction
+    now, evicted = find_condition(workload.typed.status.conditions, WAITING), workload.eviction
     waits = now is not None and now.status == "True"
     name, uid, missing = workload.name, workload.uid, needed - there
     if missing <= 0:

@@ -48,6 +48,7 @@ from controller.simulation.submissions import (
     Submission,
     gathered,
     names_queue,
+    parts,
     pod_group_of,
 )
 
@@ -291,7 +292,8 @@ def _submissions(
     }
     found: list[Submission] = []
     seen: dict[str, Document] = {}
-    for order, documents in enumerate(gathered(jobs)):
+    apart = [part for documents in gathered(jobs) for part in parts(documents, composer.pod_groups)]
+    for order, documents in enumerate(apart):
         document = documents[0]
         if _made_of_a_job(document, owned):
             continue

@@ -29,7 +29,7 @@ from controller.pods import group as podgroup
 from controller.simulation.documents import Document
 from controller.simulation.groups import KINDS_OF_GROUPS
 from controller.simulation.groups import workload_body as serving_workload
-from inventory.api.names import ARRIVAL, RUNTIME
+from inventory.api.names import ABOVE_MINIMUM_OF, ARRIVAL, RUNTIME, SUBGROUP
 from yamlfile.parsers import Unfit, go_duration
 
 POD: Final = ("v1", "Pod")
@@ -59,8 +59,28 @@ def gathered(jobs: Iterable[Document]) -> list[list[Document]]:
     return list(found.values())
 
 
-def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettings, cluster: ClusterObjects) -> Json:
-    """The complete Workload. ``pods``: one, or all of a group, the oldest first. Raises JobError."""
+def parts(documents: list[Document], pod_groups: PodGroups) -> list[list[Document]]:
+    """The pods of an elastic group's minimum, those that arrive first, and each pod above it; anything else as it is.
+
+    A group that cannot be read is one part: who makes its Workload says what is wrong.
+    """
+    if len(documents) == 1:
+        return [documents]
+    try:
+        arrived = sorted(documents, key=lambda document: _duration(document.data, ARRIVAL) or 0.0)
+        group, seen = _grouped([document.data for document in arrived], pod_groups)
+    except JobError:
+        return [documents]
+    if group.declared:
+        return [documents]
+    counted = {pod.name for pod in podgroup.filling(group, seen)}
+    minimum = [document for document in arrived if document.data["metadata"]["name"] in counted]
+    above = ([_above(document, group.name, pod)] for document, pod in zip(arrived, seen, strict=True))
+    return [minimum, *(part for part in above if part[0].data["metadata"]["name"] not in counted)]
+
+
+def _grouped(pods: Sequence[Json], pod_groups: PodGroups) -> tuple[podgroup.Group, list[SeenPod]]:
+    """The pods' group, and the pods as it completes them. Raises JobError."""
     runtime = _longest(pods)
     seen = [SeenPod(_told(pod, age, runtime)) for age, pod in enumerate(pods)]
     namespace, _ = key_of(seen[0])
@@ -68,7 +88,22 @@ def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettin
     if name is not None:
         foreign = read_group(name, pod_groups.get((namespace, name)))
         seen = [as_member(pod, foreign) for pod in seen]
-    group = podgroup.group_of(seen, foreign)
+    return podgroup.group_of(seen, foreign), seen
+
+
+def _above(document: Document, minimum: str, pod: SeenPod) -> Document:
+    """``pod``: as its group completes it."""
+    given = document.data
+    metadata = {**given["metadata"], "labels": pod.labels}
+    metadata["annotations"] = {**annotations(given), ABOVE_MINIMUM_OF: minimum}
+    if SUBGROUP in pod.annotations:
+        metadata["annotations"][SUBGROUP] = pod.annotations[SUBGROUP]
+    return Document(document.file, document.number, {**given, "metadata": metadata}, document.path)
+
+
+def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettings, cluster: ClusterObjects) -> Json:
+    """The complete Workload. ``pods``: one, or all of a group, the oldest first. Raises JobError."""
+    group, seen = _grouped(pods, pod_groups)
     if group.name:
         seen = podgroup.filling(group, seen)
     sets = podgroup.pod_sets(group, seen)
@@ -153,7 +188,7 @@ class Composer:
         kinds: Mapping[tuple[str, str], JobKind] = KINDS_OF_JOBS,
     ) -> None:
         self.kinds = kinds
-        self._pod_groups: PodGroups = pod_groups or {}
+        self.pod_groups: PodGroups = pod_groups or {}
         self._default_queues = default_queues
         self._settings = settings
         self._cluster = cluster
@@ -196,7 +231,7 @@ class Composer:
             return serving_workload(serving, jobs[0], self._settings, self._cluster)
         kind = self.kinds.get((given["apiVersion"], given["kind"]))
         if kind is None:
-            return workload_of(jobs, self._pod_groups, self._settings, self._cluster)
+            return workload_of(jobs, self.pod_groups, self._settings, self._cluster)
         if kind.is_skipped(jobs[0]):
             return None
         job = completed(kind, kind.defaulted(jobs[0]), self._cluster.look)

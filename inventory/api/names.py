@@ -46,7 +46,7 @@ has no pods that run."""
 GANG: Final = "tessera.dev/gang"
 """Of a Workload, written by the controller: which of its pods have to run together, where that is not all of them."""
 SUBGROUP: Final = "tessera.dev/subgroup"
-"""Of a pod template in a Workload, written by the controller: the subgroup of its gang that such pods are in."""
+"""Of pod templates in a Workload, and of pods above a minimum, written by the controller: the subgroup of its gang."""
 SCHEDULER_NAME: Final = "tessera.dev/scheduler-name"
 """Of a pod: the scheduler that it named when it was created, where the default one binds it in its place."""
 

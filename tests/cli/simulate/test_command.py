@@ -137,6 +137,17 @@ def test_quotas_follow_what_is_healthy() -> None:
     assert {*told(kueue, "Admitted")} == {"0 Admitted eleven", "0 Admitted three", "0 Admitted one-more"}
 
 
+def test_a_gang_grows_above_its_minimum_and_gives_back_pod_by_pod() -> None:
+    found = simulated("elastic-gang", "fleet-8")
+    said = told(found)
+    assert said[:5] == ["0 Admitted sweep", *(f"0 Admitted sweep-{at}" for at in range(2, 6))]
+    left = [line.split()[-1] for line in said if line.startswith("10 Preempted")]
+    assert len(left) == 2
+    assert "sweep" not in left
+    assert {line for line in said if line.startswith("30 Admitted")} == {f"30 Admitted {name}" for name in left}
+    assert "60 Finished sweep" in said
+
+
 def test_every_example_has_its_test() -> None:
     used = Path(__file__).read_text()
     names = [path.stem for path in FOLDER.iterdir()]

@@ -5,7 +5,7 @@ import json
 
 from controller.jobframework.podview import GROUP_TOTAL, POD_INDEX
 from controller.jobframework.raw import Json
-from inventory.api.names import DEVICES
+from inventory.api.names import ABOVE_MINIMUM_OF, DEVICES
 from tests.support.controller.jobmodel import cluster_objects
 from tests.support.controller.podworld import PodWorld, group, member, pod
 
@@ -225,3 +225,111 @@ class TestVolcanoGroup:
         world.pods["older"]["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z"
         world.settle()
         assert world.running() == {"p0", "p1"}
+        assert world.above() == ["older"]
+
+
+class TestAboveTheMinimum:
+    """Pods beyond ``minMember``, while the minimum holds quota."""
+
+    def world(self, pods: int, minimum: int) -> PodWorld:
+        world = TestVolcanoGroup().world(pods, minimum)
+        world.admit()
+        world.settle()
+        return world
+
+    def test_each_is_queued_by_itself_with_a_workload_that_names_the_minimum(self) -> None:
+        world = self.world(4, 2)
+        assert world.above() == ["p2", "p3"]
+        own = world.workload_of("p2")
+        assert own["metadata"]["annotations"][ABOVE_MINIMUM_OF] == "v"
+        assert own["spec"]["queueName"] == "q"
+        assert [one["count"] for one in own["spec"]["podSets"]] == [1]
+        assert {one["name"] for one in own["metadata"]["ownerReferences"]} == {"p2"}
+
+    def test_they_join_and_leave_one_by_one(self) -> None:
+        world = self.world(4, 2)
+        world.admit(above="p3")
+        world.settle()
+        assert world.running() == {"p0", "p1", "p3"}
+        world.admit(above="p2")
+        world.settle()
+        assert world.running() == {"p0", "p1", "p2", "p3"}
+        world.evict(above="p2")
+        world.settle()
+        assert world.running() == {"p0", "p1", "p3"}
+        assert "p2" not in world.pods
+
+    def test_none_is_marked_before_the_minimum_holds_quota(self) -> None:
+        assert TestVolcanoGroup().world(4, 2).above() == []
+
+    def test_one_that_ends_ends_by_itself(self) -> None:
+        world = self.world(3, 2)
+        world.admit(above="p2")
+        world.settle()
+        world.end("p2", "Succeeded")
+        world.settle()
+        assert [each["type"] for each in world.workload_of("p2")["status"]["conditions"]][-1] == "Finished"
+        assert world.running() == {"p0", "p1"}
+        assert world.outcome() == ""
+
+    def test_those_that_wait_are_of_the_group_again_when_the_minimum_has_lost_its_quota(self) -> None:
+        world = self.world(4, 2)
+        world.admit(above="p3")
+        world.settle()
+        world.evict()
+        world.evict(above="p3")
+        world.settle()
+        assert world.above() == []
+        assert set(world.pods) == {"p2"}, "those that ran are gone, and their owner makes new ones"
+        world.create(pod("new", notes={"scheduling.k8s.io/group-name": "v"}))
+        world.settle()
+        world.admit()
+        world.settle()
+        assert world.running() == {"p2", "new"}
+
+    def test_one_that_waits_stands_in_for_one_of_the_minimum_that_failed(self) -> None:
+        world = self.world(4, 2)
+        world.admit(above="p3")
+        world.settle()
+        world.end("p1", "Failed")
+        world.settle()
+        assert world.running() == {"p0", "p2", "p3"}
+        assert world.above() == ["p3"]
+
+    def test_one_of_another_shape_cannot_and_is_above_again_once_the_minimum_is_whole(self) -> None:
+        world = self.world(2, 2)
+        world.create(pod("other", cpu="7", notes={"scheduling.k8s.io/group-name": "v"}))
+        world.settle()
+        assert world.above() == ["other"]
+        world.end("p1", "Failed")
+        world.settle()
+        assert world.above() == []
+        assert world.running() == {"p0"}
+        world.create(pod("same", notes={"scheduling.k8s.io/group-name": "v"}))
+        world.settle()
+        assert world.running() == {"p0", "same"}
+        assert world.above() == ["other"]
+
+    def test_a_group_that_names_its_total_marks_none(self) -> None:
+        world = TestVolcanoGroup().world(4, 2, {GROUP_TOTAL: "4"})
+        world.admit(count=2)
+        world.settle()
+        assert world.above() == []
+
+    def test_one_that_waits_says_why(self) -> None:
+        world = self.world(3, 2)
+        name = world.workload_of("p2")["metadata"]["name"]
+        world.condition(name, "QuotaReserved", "False", "Pending", "Nothing is free")
+        world.settle()
+        assert ("WaitsForQuota", "Nothing is free") in world.events
+
+    def test_when_the_minimum_has_ended_those_above_it_stay_what_they_are(self) -> None:
+        world = self.world(3, 2)
+        for name in ("p0", "p1"):
+            world.end(name, "Succeeded")
+        world.settle()
+        assert world.outcome() == "Succeeded"
+        assert world.above() == ["p2"]
+        world.admit(above="p2")
+        world.settle()
+        assert world.running() == {"p2"}

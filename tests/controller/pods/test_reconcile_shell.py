@@ -302,8 +302,35 @@ async def test_a_volcano_group_needs_its_pod_group_and_as_many_as_that_says() ->
             body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {}}
             spec = {"minMember": 2, "queue": "somebody-elses"}
             scene.server.create(POD_GROUPS, "v", {**body, "spec": spec}, namespace="team")
-            await eventually(lambda: sum(free(scene, name) for name in ("v0", "v1", "v2")) == 2)
-            assert [one["count"] for one in workload(scene)["spec"]["podSets"]] == [2]
+            await eventually(lambda: freed(scene, "v0", "v1", "v2"))
+            assert [one["count"] for one in workload(scene, "v")["spec"]["podSets"]] == [2]
+
+
+async def test_pods_above_a_minimum_join_and_leave_by_themselves_and_go_with_it() -> None:
+    names_ = [f"v{at}" for at in range(5)]
+    group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {}}
+
+    def free_now() -> int:
+        return sum(free(scene, name) and "deletionTimestamp" not in seen(scene, name)["metadata"] for name in names_)
+
+    async with stage() as scene:
+        scene.queue(cpus=4, preemption={"withinClusterQueue": "LowerPriority"})
+        scene.server.create(POD_GROUPS, "v", {**group, "spec": {"minMember": 2}}, namespace="team")
+        async with scene.controller(WITH_PODS, core_only=False):
+            for name in names_:
+                pod(scene, name, notes={"scheduling.k8s.io/group-name": "v"})
+            await eventually(lambda: free_now() == 4)
+        # Another leader reads from the pods which are above the minimum.
+        async with scene.controller(WITH_PODS, core_only=False):
+            pod(scene, "other")
+            await eventually(lambda: free_now() == 3, what="one leaves for it")
+            for name in names_:
+                if "deletionTimestamp" in seen(scene, name)["metadata"]:
+                    runs(scene, name, phase="Failed")
+            await eventually(lambda: free(scene, "other"))
+            scene.server.merge(WORKLOADS, "v", {"spec": {"active": False}}, namespace="team")
+            await eventually(lambda: free_now() == 0, what="all of the gang leave")
+            assert free(scene, "other")
 
 
 async def test_without_volcanos_crd_its_groups_are_refused_and_nothing_else_waits_for_it() -> None:

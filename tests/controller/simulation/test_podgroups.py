@@ -93,3 +93,32 @@ def test_the_examples_are_admitted_whole_or_wait_whole(file: str, name: str, pod
         assert [one.count for one in found.submissions[0].workload.spec.pod_sets] == [pods]
         (entry,) = simulate(found, settings.engine, check=True).timeline
         assert (entry.event.value, entry.workload) == (expected, f"ml-research/{name}")
+
+
+def of_volcano(name: str, **annotations: Any) -> dict[str, Any]:
+    """A pod of the PodGroup ``v``."""
+    found = pod(name, **annotations)
+    found["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "v"
+    return found
+
+
+def test_a_pod_groups_minimum_is_the_pods_that_arrive_first_and_the_others_follow_it() -> None:
+    group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "spec": {"minMember": 2}}
+    group["metadata"] = {"name": "v", "namespace": "ns"}
+    flat = (kueue("ResourceFlavor", "a100"), cluster_queue(gpus=3), local_queue())
+    pods = [
+        of_volcano("late", arrival="9s"),
+        of_volcano("a"),
+        of_volcano("b", arrival="2s"),
+        of_volcano("c", arrival="3s"),
+    ]
+    assert told(run(*flat, group, *pods)) == ["2 Admitted v", "3 Admitted c", "9 Pending late"]
+
+
+def test_pods_above_a_minimum_wait_for_it() -> None:
+    group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "spec": {"minMember": 4}}
+    group["metadata"] = {"name": "v", "namespace": "ns"}
+    flat = (kueue("ResourceFlavor", "a100"), cluster_queue(gpus=3), local_queue())
+    result = run(*flat, group, *(of_volcano(name) for name in "abcde"))
+    assert told(result) == ["0 Pending v", "0 Pending e"]
+    assert result.timeline[1].message == "Waits for ns/v, the minimum of its gang, to hold quota"

@@ -39,6 +39,7 @@ from controller.objects.meta import to_json
 from controller.pods.actions import DeletePod, PatchPod, PodAction
 from controller.pods.group import SeenPods
 from controller.pods.reconcile import reconcile_pods
+from inventory.api.names import ABOVE_MINIMUM_OF
 from kube.testing.store import copied
 from tests.support.controller.jobmodel import ConflictError, InvalidError, cluster_objects
 
@@ -71,7 +72,7 @@ def member(name: str, total: int, *, labels: Json | None = None, notes: Json | N
 
 
 class PodWorld:
-    """One group (or one pod) and everything around it."""
+    """One group (or one pod) and everything around it; pods above the group's minimum have Workloads of their own."""
 
     def __init__(self, *pods: Json, settings: JobSettings | None = None) -> None:
         self.pods: dict[str, Json] = {}
@@ -89,17 +90,27 @@ class PodWorld:
 
     # What a watch shows, and the controller.
 
-    def observed(self) -> SeenPods:
-        (workload,) = self.workloads.values() or (None,)
+    def observed(self, above: str = "") -> SeenPods:
+        """The group, or the pod ``above`` its minimum."""
+        mine = [raw for raw in self.pods.values() if (raw["metadata"]["name"] if _is_above(raw) else "") == above]
+        owner = mine[0]["metadata"]["uid"] if above else ""
+        group = [raw for raw in self.workloads.values() if not _is_above(raw)]
+        own = [raw for raw in self.workloads.values() if _is_above(raw) and _owner(raw) == owner] if above else group
+        (workload,) = own or (None,)
         return SeenPods(
-            pods=tuple(SeenPod(copied(raw)) for raw in self.pods.values()),
+            pods=tuple(SeenPod(copied(raw)) for raw in mine),
             workload=None if workload is None else SeenWorkload.of(copied(workload)),
             pod_group=self.pod_group,
             namespace_terminating=self.namespace_terminating,
+            minimum=SeenWorkload.of(copied(group[0])) if above and group else None,
         )
 
     def next_actions(self) -> tuple[PodAction, ...]:
-        return reconcile_pods(self.observed(), self.settings, self.cluster)
+        seen = [self.observed(), *map(self.observed, self.above())]
+        uids = {raw["metadata"]["uid"] for raw in self.pods.values()}
+        orphans = [raw for raw in self.workloads.values() if _is_above(raw) and _owner(raw) not in uids]
+        seen += [SeenPods(pods=(), workload=SeenWorkload.of(copied(raw))) for raw in orphans]
+        return tuple(action for each in seen for action in reconcile_pods(each, self.settings, self.cluster))
 
     def step(self, *, crash_after: int | None = None) -> tuple[PodAction, ...]:
         actions = self.next_actions()
@@ -275,11 +286,19 @@ class PodWorld:
 
     # The scheduler of workloads.
 
-    def admit(self, *, flavor: str = "a100", hosts: dict[str, int] | None = None, count: int | None = None) -> None:
-        """``hosts``: places by host name, dealt out over the pod sets in order."""
+    def admit(
+        self,
+        *,
+        flavor: str = "a100",
+        hosts: dict[str, int] | None = None,
+        count: int | None = None,
+        above: str = "",
+    ) -> None:
+        """``hosts``: places by host name, dealt out over the pod sets in order. ``above``: this pod's Workload."""
+        admitted = self.workload_of(above) if above else self.workload
         places = [host for host, number in (hosts or {}).items() for _ in range(number)]
         assignments: list[Json] = []
-        for one in self.workload["spec"]["podSets"]:
+        for one in admitted["spec"]["podSets"]:
             size = one["count"] if count is None else count
             given: Json = {"name": one["name"], "flavors": {"cpu": flavor}, "count": size}
             if hosts is not None:
@@ -287,21 +306,32 @@ class PodWorld:
                 domains = [Domain(("r1", host), number) for host, number in mine.items()]
                 given["topologyAssignment"] = to_json(encode(LEVELS, domains))
             assignments.append(given)
-        name = self.workload["metadata"]["name"]
+        name = admitted["metadata"]["name"]
         self._status(name)["admission"] = {"clusterQueue": "cq", "podSetAssignments": assignments}
         self.condition(name, "Evicted", "False", "QuotaReserved")
         self.condition(name, "QuotaReserved", "True", "QuotaReserved")
         self.condition(name, "Admitted", "True", "Admitted")
 
-    def evict(self, reason: str = "Preempted") -> None:
-        self.condition(self.workload["metadata"]["name"], "Evicted", "True", reason, "somebody more important came")
+    def evict(self, reason: str = "Preempted", above: str = "") -> None:
+        evicted = self.workload_of(above) if above else self.workload
+        self.condition(evicted["metadata"]["name"], "Evicted", "True", reason, "somebody more important came")
 
     # What tests look at.
 
     @property
     def workload(self) -> Json:
-        (only,) = self.workloads.values()
+        (only,) = (raw for raw in self.workloads.values() if not _is_above(raw))
         return only
+
+    def workload_of(self, pod: str) -> Json:
+        """That of a pod above the minimum."""
+        uid = self.pods[pod]["metadata"]["uid"]
+        (own,) = (raw for raw in self.workloads.values() if _is_above(raw) and _owner(raw) == uid)
+        return own
+
+    def above(self) -> list[str]:
+        """Pods above the minimum."""
+        return sorted(name for name, raw in self.pods.items() if _is_above(raw))
 
     def running(self) -> set[str]:
         return {name for name, raw in self.pods.items() if raw["status"]["phase"] == "Running"}
@@ -327,6 +357,15 @@ class PodWorld:
     def outcome(self) -> str:
         conditions = self.workload.get("status", {}).get("conditions", [])
         return next((str(one["reason"]) for one in conditions if one["type"] == "Finished"), "")
+
+
+def _is_above(raw: Json) -> bool:
+    return ABOVE_MINIMUM_OF in (raw["metadata"].get("annotations") or {})
+
+
+def _owner(raw: Json) -> str:
+    (owner,) = raw["metadata"]["ownerReferences"]
+    return str(owner["uid"])
 
 
 def group(size: int, *, notes: dict[str, str] | None = None) -> PodWorld:

@@ -1,0 +1,56 @@
+"""Pods above the minimum of an elastic group: each is queued by itself, after the group's Workload and only beside it.
+
+A group of a PodGroup asks for its minimum. Once that holds quota, every pod beyond it gets a mark that names its
+Workload; from there on it is a pod on its own, which the engine admits last and evicts first. While the minimum holds
+none, or lacks a pod, those that wait lose the mark again: they may be needed for it.
+"""
+
+from controller.jobframework.names import QUEUE_NAME
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.podview import SeenPod
+from controller.jobframework.raw import Json
+from controller.objects.meta import is_true
+from controller.podgroups.group import subgroup_of
+from controller.pods.actions import PatchPod, PodAction, dropped
+from controller.pods.replacing import WAITING
+from controller.pods.start import tied
+from inventory.api.names import ABOVE_MINIMUM_OF, SUBGROUP
+
+
+def marked(pod: SeenPod, minimum: SeenWorkload) -> PatchPod:
+    """With the queue of its group, which it is not a pod of any more, and the subgroup that it was in."""
+    body = _with(pod, minimum.name)
+    body["metadata"]["labels"] = {QUEUE_NAME: minimum.typed.spec.queue_name}
+    if leaf := subgroup_of(pod):
+        body["metadata"]["annotations"][SUBGROUP] = leaf
+    return PatchPod(name=pod.name, body=body)
+
+
+def returned(pods: tuple[SeenPod, ...], workload: SeenWorkload | None, minimum: SeenWorkload | None) -> list[PodAction]:
+    """For a pod on its own, which goes back into its group; empty where it stays what it is.
+
+    ``minimum``: the Workload of its group, None where that is gone.
+    """
+    waits = all(pod.above_minimum_of and pod.is_gated and pod.stays for pod in pods)
+    if not waits or minimum is None or minimum.is_finished or (minimum.is_reserved and not is_short(minimum)):
+        return []
+    if workload is not None and workload.is_reserved:
+        return []
+    return [
+        *([] if workload is None else dropped(workload)),
+        *(PatchPod(name=pod.name, body=_with(pod, None)) for pod in pods),
+    ]
+
+
+def is_whole(minimum: SeenWorkload) -> bool:
+    """Whether the group's pods may be on nodes, and none of them is awaited."""
+    conditions = minimum.typed.status.conditions
+    return minimum.eviction is None and is_true(conditions, "Admitted") and not is_short(minimum)
+
+
+def is_short(minimum: SeenWorkload) -> bool:
+    return is_true(minimum.typed.status.conditions, WAITING)
+
+
+def _with(pod: SeenPod, name: str | None) -> Json:
+    return {"metadata": {**tied(pod), "annotations": {ABOVE_MINIMUM_OF: name}}}

@@ -39,6 +39,11 @@ def test_what_needs_no_repair_is_the_article_s() -> None:
         assert all(one in found for one in example(name)), name
 
 
+def test_the_volcano_job_is_the_article_s() -> None:
+    (job,) = yaml.safe_load_all((ROOT / "examples" / "volcano" / "pytorch-distributed.yaml").read_text())
+    assert job in manifests("004")
+
+
 def test_the_borrowing_queue_differs_by_its_cohort() -> None:
     (repaired,) = example("cluster-queue-in-cohort.yaml")
     assert repaired["spec"].pop("cohort")

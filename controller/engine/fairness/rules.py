@@ -5,14 +5,14 @@ tree that counts what has been decided in the session so far.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from controller.engine.fairness.tree import FairTree
 from controller.engine.model.resources import ResourceName
 from controller.engine.proportion import limits, volcano
 from controller.engine.proportion.division import QueueName
-from controller.engine.proportion.queues import Amounts, added, subtracted
+from controller.engine.proportion.queues import Amounts, QueueShare, added, subtracted
 from controller.engine.proportion.reclaim import Victims
 
 Key = tuple[bool | float | int | str, ...]
@@ -30,8 +30,13 @@ class Rules(Protocol):
     def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
         """Why the job may not start in its Queue, however much is free; empty where it may."""
 
-    def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> bool:
-        """Whether the job may take from other Queues at all."""
+    def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts) -> bool:
+        """Whether the job may take from other Queues at all. Bounds of Queues above its own may be its victims' too:
+        ``refusal`` is asked again once these have gone.
+        """
+
+    def full(self, tree: FairTree, leaf: QueueName, need: Amounts) -> QueueName | None:
+        """The lowest Queue above the job's own that cannot take it in: only a victim below that one helps."""
 
     def allows(self, tree: FairTree, leaf: QueueName, need: Amounts, victims: Victims, *, preemptible: bool) -> bool:
         """Whether it may take just these, in the order of eviction."""
@@ -91,8 +96,12 @@ class _Volcano:
                 found[name] = volcano.real_limit(total, spec.limit, spec.guarantee, guaranteed)
         return found
 
-    def _over_limit(self, tree: FairTree, leaf: QueueName, need: Amounts) -> str:
-        for queue in tree.path(leaf):
+    def full(self, tree: FairTree, leaf: QueueName, need: Amounts) -> QueueName | None:
+        above = tree.path(leaf)[-2::-1]
+        return next((queue.name for queue in above if volcano.beyond(queue, need, queue.limit)), None)
+
+    def _over_limit(self, queues: Iterable[QueueShare], need: Amounts) -> str:
+        for queue in queues:
             resource = volcano.beyond(queue, need, queue.limit)
             if resource is not None:
                 bound = queue.limit[resource]
@@ -145,15 +154,18 @@ class Proportion(_Volcano):
         tree.settle(shares, limits_)
 
     def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:  # noqa: ARG002
-        queue = tree.queues[leaf]
-        resource = volcano.beyond(queue, need, queue.fair_share)
-        if resource is not None:
-            bound = queue.fair_share[resource]
-            return _said("OverDeserved", leaf, "part by weight of", resource, bound, queue.allocated, need)
-        return self._over_limit(tree, leaf, need)
+        return self._over_share(tree.queues[leaf], need) or self._over_limit(tree.path(leaf), need)
 
-    def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> bool:
-        return not self.refusal(tree, leaf, need, preemptible=preemptible)
+    def _over_share(self, queue: QueueShare, need: Amounts) -> str:
+        resource = volcano.beyond(queue, need, queue.fair_share)
+        if resource is None:
+            return ""
+        bound = queue.fair_share[resource]
+        return _said("OverDeserved", queue.name, "part by weight of", resource, bound, queue.allocated, need)
+
+    def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts) -> bool:
+        queue = tree.queues[leaf]
+        return not (self._over_share(queue, need) or self._over_limit((queue,), need))
 
 
 class Capacity(_Volcano):
@@ -163,7 +175,8 @@ class Capacity(_Volcano):
         tree.settle({QueueName(spec.name): spec.quota for spec in tree.specs.values()}, self._limits(tree))
 
     def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:  # noqa: ARG002
-        return self._over_limit(tree, leaf, need)
+        return self._over_limit(tree.path(leaf), need)
 
-    def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> bool:
-        return volcano.deserves(tree.queues[leaf], need) and not self.refusal(tree, leaf, need, preemptible=preemptible)
+    def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts) -> bool:
+        queue = tree.queues[leaf]
+        return volcano.deserves(queue, need) and not self._over_limit((queue,), need)

@@ -238,13 +238,15 @@ class Session:
 
     def _reclaims(self, job: Job) -> bool:
         tree, rules = self._tree, self._rules
-        if len(tree.leaves) == 1 or not rules.may_reclaim(tree, job.leaf, job.need, preemptible=job.preemptible):
+        if len(tree.leaves) == 1 or not rules.may_reclaim(tree, job.leaf, job.need):
             return False
-        candidates = Candidates(self._cluster, tree, rules, job.leaf, job.entry.incoming, within=False)
+        full = rules.full(tree, job.leaf, job.need)
+        leaves = [leaf for leaf in sorted(tree.leaves - {job.leaf}) if full is None or full in tree.names(leaf)]
+        candidates = Candidates(self._cluster, tree, rules, leaves, job.entry.incoming, within=False)
         return self._evicts(job, candidates, PreemptionReason.IN_COHORT_RECLAMATION)
 
     def _preempts(self, job: Job) -> bool:
-        candidates = Candidates(self._cluster, self._tree, self._rules, job.leaf, job.entry.incoming, within=True)
+        candidates = Candidates(self._cluster, self._tree, self._rules, (job.leaf,), job.entry.incoming, within=True)
         return self._evicts(job, candidates, PreemptionReason.IN_CLUSTER_QUEUE)
 
     def _evicts(self, job: Job, candidates: Candidates, reason: PreemptionReason) -> bool:

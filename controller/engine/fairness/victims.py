@@ -36,8 +36,8 @@ class Solution(NamedTuple):
 
 
 class Candidates:
-    """Holders that may give way, the worst first. ``within``: those of the job's own Queue, of a lower priority; else
-    those of all others.
+    """Holders of ``leaves`` that may give way, the worst first. ``within``: the job's own Queue is the leaf, and they
+    have a lower priority.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Candidates:
         cluster: Cluster,
         tree: FairTree,
         rules: Rules,
-        leaf: QueueName,
+        leaves: Sequence[QueueName],
         incoming: Incoming,
         *,
         within: bool,
@@ -53,13 +53,12 @@ class Candidates:
         self._cluster = cluster
         self._tree = tree
         self._rules = rules
-        self._leaf = leaf
+        self._leaves = leaves
         self._priority = incoming.priority
         self.within = within
 
     def worst_first(self, taken: set[WorkloadKey]) -> Iterator[Holder]:
-        leaves = (self._leaf,) if self.within else (leaf for leaf in sorted(self._tree.leaves) if leaf != self._leaf)
-        waiting = {leaf: found for leaf in leaves if (found := self._of(leaf, taken))}
+        waiting = {leaf: found for leaf in self._leaves if (found := self._of(leaf, taken))}
         return _Worst(self._tree, self._rules, waiting).holders()
 
     def _of(self, leaf: QueueName, taken: set[WorkloadKey]) -> list[Holder]:

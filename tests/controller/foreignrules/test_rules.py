@@ -1,8 +1,10 @@
 """What the rules about foreign kinds say, and which scheduler binds."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from controller.foreignrules.kai import KAI_POD_GROUP, KAI_QUEUE
 from controller.foreignrules.ruled import ForeignKind, created, deleted, updated
@@ -21,6 +23,19 @@ def job(*tasks: Json, **spec: Any) -> Json:
 def told(kind: ForeignKind, given: Json, before: Json | None = None) -> list[str]:
     found = created(kind, given) if before is None else updated(kind, before, given)
     return [f"{each.field}: {each.sentence}" for each in found]
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "volcano"
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.iterdir()), ids=lambda file: file.stem)
+def test_an_example_breaks_no_rule(file: Path) -> None:
+    kinds = {
+        (f"{kind.group}/{kind.version}", kind.kind): kind for kind in (VOLCANO_JOB, VOLCANO_QUEUE, VOLCANO_POD_GROUP)
+    }
+    ruled = [each for each in yaml.safe_load_all(file.read_text()) if each["kind"] != "Pod"]
+    assert ruled
+    assert {sentence for each in ruled for sentence in told(kinds[each["apiVersion"], each["kind"]], each)} == set()
 
 
 RESTART = {"event": "PodFailed", "action": "RestartJob"}

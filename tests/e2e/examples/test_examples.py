@@ -54,7 +54,7 @@ def test_every_example_is_used() -> None:
     used |= {f"queues/{name}" for name in EXAMPLE_FILES}
     # tests/cli/simulate/test_command.py, tests/controller/config/test_file.py, test_plain_pods.py, test_job_kinds.py,
     # test_kinds_come_and_go.py,
-    # test_layouts.py, test_metrics.py and tests/controller/volcanojobs see to these, file by file.
+    # test_layouts.py, test_metrics.py and tests/e2e/volcano/test_queues.py see to these, file by file.
     used |= {str(path.relative_to(EXAMPLES)) for folder in ELSEWHERE for path in (EXAMPLES / folder).iterdir()}
     assert used == {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.is_file()}
 

@@ -95,8 +95,9 @@ def read(lines: Iterable[str]) -> Iterator[Use]:
 
 
 def granted() -> list[Grant]:
-    """By the chart as it is without a value of a site's."""
-    objects = [one for one in yaml.safe_load_all(rendered(*TEMPLATES)) if one]
+    """By the chart as it is without a value of a site's, and by its roles for Volcano's Jobs where they are on."""
+    printed = (rendered(*TEMPLATES), rendered("controller-rbac-volcano", values=("controller.volcano.enabled=true",)))
+    objects = [one for text in printed for one in yaml.safe_load_all(text) if one]
     return list(grants(objects))
 
 

@@ -74,6 +74,46 @@ def test_a_capability_holds_for_all_queues_below() -> None:
     assert sum(rest(lab).values()) == 4
 
 
+def test_within_a_queue_that_has_all_it_may_have_one_below_takes_back_what_it_deserves() -> None:
+    """A victim outside of it would make room on the nodes, and none in it."""
+    top = volcano_queue("top", deserved={GPU: 6}, capability={GPU: 6})
+    lab = world(
+        volcano_queue("visitors"),
+        top,
+        volcano_queue("a", parent="top", deserved={GPU: 4}),
+        volcano_queue("b", parent="top", deserved={GPU: 2}),
+    )
+    fill(lab, "b", 8)
+    fill(lab, "visitors", 2)
+    assert rest(lab) == {"a": 0, "b": 6, "visitors": 2}
+    fill(lab, "a", 8)
+    assert rest(lab) == {"a": 4, "b": 2, "visitors": 2}
+
+
+def test_a_guarantee_below_another_queue_is_kept_free() -> None:
+    kept = {"resource": {GPU: 2}}
+    lab = world(
+        volcano_queue("top", deserved={GPU: 6}, guarantee=kept),
+        volcano_queue("a", parent="top", deserved={GPU: 4}, guarantee=kept),
+        volcano_queue("b", parent="top", deserved={GPU: 2}),
+        volcano_queue("c", deserved={GPU: 2}, capability={GPU: 4}),
+    )
+    fill(lab, "b", 8)
+    assert rest(lab) == {"a": 0, "b": 6, "c": 0}
+    fill(lab, "a", 5)
+    assert rest(lab) == {"a": 4, "b": 4, "c": 0}
+    fill(lab, "c", 3)
+    assert rest(lab) == {"a": 4, "b": 2, "c": 2}
+
+
+def test_a_queue_at_its_own_capability_takes_nothing() -> None:
+    lab = world(volcano_queue("a", deserved={GPU: 4}, capability={GPU: 3}), volcano_queue("b"))
+    fill(lab, "b", 8)
+    rest(lab)
+    fill(lab, "a", 4)
+    assert rest(lab) == {"a": 3, "b": 5}
+
+
 def test_a_queue_of_higher_priority_goes_first() -> None:
     lab = world(volcano_queue("a", priority=1, deserved={GPU: 1}), volcano_queue("b", priority=9))
     fill(lab, "a", 2, gpus=8)

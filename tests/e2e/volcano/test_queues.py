@@ -1,0 +1,219 @@
+"""Volcano's Queues on a real control plane with 8 GPUs: gangs that take turns, a division by weight, reclaim in a tree,
+queues that are closed. Nothing is written for them but their status.
+"""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, VOLCANO_QUEUES
+from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
+from hack.cluster.state import Spec
+from kube.resources import PODS
+from tests.support.e2e.lab import EXAMPLES
+from tests.support.e2e.podlab import GPU, is_stuck, node
+from tests.support.e2e.queuelab import Controller, Json
+from tests.support.e2e.volcanolab import (
+    TEAM,
+    VolcanoLab,
+    controlling,
+    install_volcano,
+    pod_of,
+    still,
+    task,
+    volcano_job,
+    volcano_lab,
+)
+
+pytestmark = pytest.mark.e2e
+
+VOLCANO = EXAMPLES / "volcano"
+
+
+def test_every_example_is_applied() -> None:
+    """The article's is, in test_jobs.py."""
+    applied = {"job", "pod-group", "pytorch-distributed", "queue-tree", "queues-by-weight"}
+    assert {path.stem for path in VOLCANO.iterdir()} == applied
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    for program in ("kubernetes", "kwok", "helm"):
+        binaries.build(program)
+    with Cluster.up(f"vcqueues-{os.getpid()}", Spec(nodes=(), kwok_nodes=2, kwok_capacity={GPU: "4"})) as cluster:
+        install_volcano(cluster)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
+    with controlling(cluster, tmp_path_factory.mktemp("volcano")) as controller:
+        yield controller
+
+
+@pytest.fixture
+async def scene(cluster: Cluster, controller: Controller) -> AsyncIterator[VolcanoLab]:
+    assert controller.runs
+    async with volcano_lab(cluster) as scene:
+        yield scene
+
+
+def applied(scene: VolcanoLab, name: str) -> list[Json]:
+    """An example, as it is."""
+    file: Path = VOLCANO / f"{name}.yaml"
+    scene.cluster.kubectl("apply", "-f", str(file))
+    return list(yaml.safe_load_all(file.read_text()))
+
+
+async def fill(scene: VolcanoLab, queue: str, jobs: int) -> list[str]:
+    """So many jobs of one GPU. Return their names."""
+    names = [f"{queue}-{number}" for number in range(jobs)]
+    for name in names:
+        await scene.create(volcano_job(name, task("a", 1, gpus=1), queue=queue))
+    return names
+
+
+def running(scene: VolcanoLab, names: list[str]) -> int:
+    return sum(scene.running(name) for name in names)
+
+
+async def has(scene: VolcanoLab, **gpus: int) -> None:
+    """The Queues' statuses say so, and their jobs' pods run."""
+
+    def told() -> bool:
+        return all(scene.gpus(name) == amount for name, amount in gpus.items())
+
+    await scene.until(told, f"{gpus} are allocated")
+
+
+# -- gangs
+
+
+async def test_two_gangs_that_deadlock_by_themselves_have_their_turns(scene: VolcanoLab) -> None:
+    """Six pods each, on eight GPUs: left to the scheduler alone, each has four."""
+    gangs = ("left", "right")
+    for index in range(6):
+        for gang in gangs:
+            body = {**pod_of(1), "metadata": {"name": f"{gang}-{index}"}}
+            await scene.client.create(PODS, body, dict[str, Any], namespace=TEAM)
+    known = scene.watcher.known[PODS]
+
+    def halves() -> bool:
+        own = [[pod for name, pod in known.items() if name.startswith(gang)] for gang in gangs]
+        return all(len(list(filter(node, pods))) == 4 and len(list(filter(is_stuck, pods))) == 2 for pods in own)
+
+    await scene.until(halves, "each has four GPUs and waits for two")
+    scene.cluster.kubectl("delete", "pods", "-n", TEAM, "--all", "--wait=false")
+    await scene.until(lambda: not known, "all are free")
+
+    for gang in gangs:
+        await scene.create(volcano_job(gang, task("a", 6, gpus=1)))
+
+    def one_runs() -> bool:
+        return any(scene.runs(gang, 6) and scene.waits(other) for gang, other in (gangs, gangs[::-1]))
+
+    await scene.until(one_runs, "one has all of its pods, the other none")
+    first, second = gangs if scene.pods("left") else gangs[::-1]
+    await scene.finish(*scene.pods(first))
+    await scene.until(lambda: scene.phase(first) == "Completed", "it is done")
+    await scene.until(lambda: scene.runs(second, 6), "the other has all of its pods")
+    await scene.finish(*scene.pods(second))
+    await scene.until(lambda: scene.phase(second) == "Completed", "so is the other")
+
+
+async def test_the_examples_run_in_the_queue_that_they_name(scene: VolcanoLab) -> None:
+    applied(scene, "queues-by-weight")
+    (job,) = applied(scene, "job")
+    group, *pods = applied(scene, "pod-group")
+    name, queue = job["metadata"]["name"], job["spec"]["queue"]
+    names = [pod["metadata"]["name"] for pod in pods]
+    known = scene.watcher.known[PODS]
+    await scene.until(lambda: scene.runs(name, 3), "the job runs")
+
+    def group_runs() -> bool:
+        return all(known.get(each, {}).get("status", {}).get("phase") == "Running" for each in names)
+
+    await scene.until(group_runs, "so does the group")
+    assert group["spec"]["minMember"] == len(names)
+    assert all(known[each]["spec"]["schedulerName"] == "default-scheduler" for each in names)
+    await has(scene, **{queue: 5})
+    for resource in (CLUSTER_QUEUES, LOCAL_QUEUES):
+        assert not (await scene.client.list_all(resource, dict[str, Any])).items, "no object of Kueue's stands for them"
+    await scene.finish(*names, f"{name}-worker-0", f"{name}-worker-1")
+    await has(scene, **{queue: 3})  # a policy of the job may run its workers again
+    await scene.finish(f"{name}-master-0")
+    await scene.until(lambda: scene.phase(name) == "Completed", "its only master is done")
+    await has(scene, **{queue: 0})
+
+
+# -- division
+
+
+async def test_by_weight_eight_gpus_end_as_two_and_six(scene: VolcanoLab, controller: Controller) -> None:
+    """The controller is killed while the first's jobs are going."""
+    applied(scene, "queues-by-weight")
+    first = await fill(scene, "students", 10)
+    await scene.until(lambda: running(scene, first) == 8, "the first has all of it")
+    await has(scene, students=8, research=0)
+    assert scene.queue_status("students")["running"] == 8
+    assert scene.queue_status("students")["pending"] == 2
+    with still(scene.cluster):
+        second = await fill(scene, "research", 8)
+        await scene.until(lambda: sum(map(len, map(scene.going, first))) > 0, "some have to go")
+        controller.kill()
+        controller.start()
+        await scene.until(lambda: sum(map(len, map(scene.going, first))) == 6, "six have to go")
+    await scene.until(lambda: running(scene, second) == 6, "the second has its part")
+    await scene.until(lambda: running(scene, first) == 2, "the first has what is left")
+    await has(scene, students=2, research=6)
+    victims = [name for name in first if scene.condition(name, "Evicted").startswith("True")]
+    assert len(victims) == 6
+    assert all(scene.status(name).get("retryCount", 0) == 0 for name in victims)
+    await scene.finish(*(pod for name in second if scene.running(name) for pod in scene.pods(name)))
+    await scene.until(lambda: running(scene, second) == 2, "its last jobs have their turn")
+    await scene.until(lambda: running(scene, first) == 6, "what the second leaves is the first's again")
+    await has(scene, students=6, research=2)
+
+
+async def test_a_tree_keeps_what_is_guaranteed_and_gives_each_what_it_deserves(scene: VolcanoLab) -> None:
+    applied(scene, "queue-tree")
+    language = await fill(scene, "language", 8)
+    await scene.until(lambda: running(scene, language) == 6, "it has all but what is guaranteed to another")
+    await scene.until(lambda: sum(map(scene.waits, language)) == 2, "the rest waits")
+    await has(scene, language=6, science=6)
+    vision = await fill(scene, "vision", 5)
+    await scene.until(lambda: running(scene, vision) == 4, "it has what it deserves")
+    await has(scene, language=4, vision=4, science=8)
+    product = await fill(scene, "product", 3)
+    await scene.until(lambda: running(scene, product) == 2, "so has the last")
+    await has(scene, language=2, vision=4, product=2, science=6)
+    await scene.until(lambda: running(scene, language) == 2, "the first is left with its own")
+    shown = scene.printed("queues.scheduling.volcano.sh", "vision")
+    assert shown == {"NAME": "vision", "PARENT": "science"}
+
+
+async def test_a_closed_queue_admits_nothing_until_it_is_opened(scene: VolcanoLab) -> None:
+    await scene.queue("doors")
+    await scene.create(volcano_job("before", task("a", 1), queue="doors"))
+    await scene.until(lambda: scene.runs("before", 1), "it is open")
+    await scene.until(lambda: scene.queue_status("doors").get("state") == "Open", "it says so")
+    await state(scene, "Closing")
+    await scene.create(volcano_job("during", task("a", 1), queue="doors"))
+    await scene.until(lambda: scene.waits("during"), "it waits")
+    assert scene.queue_status("doors")["state"] == "Closing", "a job of it runs on"
+    await scene.finish("before-a-0")
+    await scene.until(lambda: scene.queue_status("doors")["state"] == "Closed", "none runs any more")
+    assert scene.waits("during")
+    await state(scene, "Open")
+    await scene.until(lambda: scene.runs("during", 1), "it is open again")
+
+
+async def state(scene: VolcanoLab, state: str) -> None:
+    """As Volcano's controller writes it."""
+    patch = {"status": {"state": state}}
+    await scene.client.merge_patch(VOLCANO_QUEUES, "doors", patch, dict[str, Any], subresource="status")

@@ -87,27 +87,38 @@ def _default_kubeconfig() -> str:
     return named[0] if named else str(Path.home() / ".kube" / "config")
 
 
+_KUBECONFIG = click.option(
+    "--kubeconfig", type=click.Path(path_type=Path), default=_default_kubeconfig, help="The API server."
+)
+_CONTEXT = click.option("--context", help="A context of the kubeconfig file; without it the current one.")
+_SERVER = click.option(
+    "--server", envvar="TESSERA_SERVER", callback=_url, help="URL of the controller's web address; else its Service."
+)
+_CONTROLLER = click.option(
+    "--controller",
+    envvar="TESSERA_CONTROLLER",
+    default=SERVICE,
+    callback=_service,
+    show_default=True,
+    help="Its NAMESPACE/SERVICE.",
+)
+_CONFIG = click.option(
+    "--config", type=click.Path(path_type=Path), help="--offline: the configuration; else the cluster's."
+)
+_OFFLINE = click.option(
+    "--offline", is_flag=True, help="Do not ask the controller: compute from the API server's objects."
+)
+
+
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """``where``: a ``Where`` of the options that say how the cluster is reached."""
 
-    @click.option("--kubeconfig", type=click.Path(path_type=Path), default=_default_kubeconfig, help="The API server.")
-    @click.option("--context", help="A context of the kubeconfig file; without it the current one.")
-    @click.option(
-        "--server",
-        envvar="TESSERA_SERVER",
-        callback=_url,
-        help="URL of the controller's web address; else its Service.",
-    )
-    @click.option(
-        "--controller",
-        envvar="TESSERA_CONTROLLER",
-        default=SERVICE,
-        callback=_service,
-        show_default=True,
-        help="Its NAMESPACE/SERVICE.",
-    )
-    @click.option("--config", type=click.Path(path_type=Path), help="--offline: the configuration; else the cluster's.")
-    @click.option("--offline", is_flag=True, help="Do not ask the controller: compute from the API server's objects.")
+    @_KUBECONFIG
+    @_CONTEXT
+    @_SERVER
+    @_CONTROLLER
+    @_CONFIG
+    @_OFFLINE
     @functools.wraps(command)
     def wrapped(
         *args: Any,
@@ -126,6 +137,25 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
             controller=controller,
             config=config,
             offline=offline,
+        )
+        command(*args, where=where, **others)
+
+    return wrapped
+
+
+def api_options(command: Callable[..., None]) -> Callable[..., None]:
+    """As ``cluster_options``, for a command that asks no controller."""
+
+    @_KUBECONFIG
+    @_CONTEXT
+    @_CONTROLLER
+    @click.option("--config", type=click.Path(path_type=Path), help="The configuration; else the cluster's.")
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any, kubeconfig: Path, context: str | None, controller: str, config: Path | None, **others: Any
+    ) -> None:
+        where = Where(
+            kubeconfig=kubeconfig, context=context, server=None, controller=controller, config=config, offline=True
         )
         command(*args, where=where, **others)
 

@@ -9,7 +9,7 @@ import click
 from inventory import __version__
 
 COMMANDS: Final = {
-    "advise": ("cli.advise.command:advise", "Which containers could ask for less GPU."),
+    "advise": ("cli.advise.command:advise", "Which containers could ask for less GPU; which moves would let jobs run."),
     "doctor": ("cli.doctor.command:doctor", "What keeps GPUs from being served on this node."),
     "explain": ("cli.explain.command:explain", "Why a workload waits, in numbers."),
     "layout": ("cli.layout.command:layout", "How GPUs are cut and shared: plan a layout, apply it."),

@@ -5,6 +5,7 @@ Numbers and sentences are those that the controller would give from the same obj
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -38,6 +39,13 @@ from yamlfile import ConfigError
 _NEEDED = (CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS)
 
 
+Change = Callable[[ControllerConfig], ControllerConfig]
+
+
+def _as_it_is(config: ControllerConfig) -> ControllerConfig:
+    return config
+
+
 class Offline:
     """``notes``: what could not be read, one line each."""
 
@@ -47,10 +55,10 @@ class Offline:
         self.now_s = time.time()
 
     @classmethod
-    async def load(cls, client: Client, where: Where) -> "Offline":
+    async def load(cls, client: Client, where: Where, change: Change = _as_it_is) -> "Offline":
         """Raises KubeError where queues or workloads cannot be listed, click.ClickException for a wrong --config."""
         notes: list[str] = []
-        config = await _config(client, where, notes)
+        config = change(await _config(client, where, notes))
         made = cls(config, notes)
         for switch in config.foreign.values():
             if switch.enabled is not False:

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from cli.advise.advice import Advice, AdviceKind, AdviceOptions, AdviceReport, Prefer, report
 from cli.advise.queries import Prometheus, check, known_products, queries, requests
-from cli.console import patience, show
+from cli.cluster import Where, api_options, run
+from cli.console import Json, patience, show
 from cli.local import Number, Whole, output_option, reason
 
 _UNITS_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -41,7 +42,9 @@ def _some(_: click.Context, __: click.Parameter, value: float) -> float:
     return value
 
 
-def _url(_: click.Context, __: click.Parameter, value: str) -> str:
+def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
     try:
         parts = urlsplit(value)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -52,8 +55,17 @@ def _url(_: click.Context, __: click.Parameter, value: str) -> str:
     return value
 
 
-@click.command(short_help="Which containers could ask for less GPU.")
-@click.option("--prometheus", "url", envvar="TESSERA_PROMETHEUS", required=True, callback=_url, help="Its URL.")
+@click.command(short_help="Which containers could ask for less GPU; which moves would let jobs run.")
+@click.option("--prometheus", "url", envvar="TESSERA_PROMETHEUS", callback=_url, help="Its URL.")
+@click.option("--pack", is_flag=True, help="Which moves of running workloads would let waiting ones run.")
+@click.option(
+    "--file",
+    "-f",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="--pack: the cluster's objects from files, folders, or - for standard input; else from the API server.",
+)
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with a bearer token for it.")
 @click.option("--ca-file", type=click.Path(path_type=Path), help="File with the authorities of its certificate.")
 @click.option(
@@ -70,17 +82,19 @@ def _url(_: click.Context, __: click.Parameter, value: str) -> str:
 )
 @click.option("--granularity", type=Whole(1, 100), default=1, show_default=True, help="Of fractions, in percent.")
 @click.option("-n", "--namespace", help="Of this namespace only.")
+@api_options
 @output_option
 def advise(
-    url: str,
-    token_file: Path | None,
-    ca_file: Path | None,
-    window: float,
+    where: Where,
+    url: str | None,
+    pack: bool,
+    files: tuple[Path, ...],
     namespace: str | None,
     output: str,
-    **sizes: Any,
+    **given: Any,
 ) -> None:
-    """Say which containers could ask for less GPU, and what that would free.
+    """Say which containers could ask for less GPU, and what that would free; or, with --pack, which moves of running
+    workloads would let waiting ones run, and what they would cost. Nothing is carried out.
 
     The use of a container that holds GPUs now is the 95th percentile of what it did in the window, and the most memory
     that it held.
@@ -91,14 +105,43 @@ def advise(
       tessera advise --prometheus URL --window 1d -n team-a           one team, one day
       tessera advise --prometheus URL --prefer fraction               shares by percent instead of MIG
       tessera advise --prometheus URL -o json | jq .freesGpus         for programs
+      tessera advise --pack                                           the cluster of the kubeconfig
+      tessera advise --pack -o json | jq .plans[].workload
+      tessera advise --pack -f nodes.yaml -f queues/ -f workloads.yaml   from files, without a cluster
     """
-    wish = AdviceOptions(sizes["headroom"], sizes["min_age"], Prefer(sizes["prefer"]), sizes["granularity"])
-    prometheus = Prometheus(url, _token(token_file), _authorities(ca_file))
-    found = asyncio.run(_look(prometheus, window, namespace, wish))
+    if pack:
+        _pack(where, files, namespace, output)
+        return
+    if files:
+        raise click.UsageError("--file: found one, expected --pack with it")
+    if url is None:
+        raise click.UsageError("Missing option '--prometheus' (or --pack).")
+    wish = AdviceOptions(given["headroom"], given["min_age"], Prefer(given["prefer"]), given["granularity"])
+    prometheus = Prometheus(url, _token(given["token_file"]), _authorities(given["ca_file"]))
+    found = asyncio.run(_look(prometheus, given["window"], namespace, wish))
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
         _show(found)
+
+
+def _pack(where: Where, files: tuple[Path, ...], namespace: str | None, output: str) -> None:
+    # The engine's modules are not waited for where Prometheus is asked.
+    from cli.advise import packing
+
+    def told(body: Json) -> None:
+        if output == "json":
+            click.echo(msgspec.json.format(msgspec.json.encode(body), indent=2).decode())
+        else:
+            packing.show_plans(body)
+
+    async def work() -> None:
+        told(await packing.of_cluster(where, namespace))
+
+    if files:
+        told(packing.of_files(files, where.config, namespace))
+    else:
+        run(work())
 
 
 async def _look(prometheus: Prometheus, window_s: float, namespace: str | None, wish: AdviceOptions) -> AdviceReport:

@@ -17,7 +17,7 @@ from cli.cluster import Where, cluster_options, run
 from cli.fleetnodes import hardware
 from cli.layout.plan import NodePlan, Seen, planned, seen
 from cli.local import output_option
-from cli.simulate.command import WrongInputError
+from cli.manifests import WrongInputError
 from inventory.layout.entries import GpuLayoutSpec, WhenBusy
 from kube.client import Client
 from kube.errors import NotFoundError

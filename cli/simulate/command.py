@@ -2,17 +2,18 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import msgspec
 
 from cli.local import output_option
+from cli.manifests import WrongInputError, read_documents
 from cli.simulate.tables import show
 from controller.config.load import default, load
 from controller.objects.meta import KubernetesObject
-from controller.simulation.documents import Document, InputError, documents, unknown
+from controller.simulation.documents import InputError
 from controller.simulation.manifests import scenario
 from controller.simulation.run import Progress, simulate
 from yamlfile import ConfigError
@@ -21,13 +22,6 @@ from yamlfile.parsers import Unfit, go_duration
 EXIT_PENDING = 3
 _QUIET_S = 2.0
 _EVERY_S = 0.5
-_SUFFIXES = (".yaml", ".yml", ".json")
-
-
-class WrongInputError(click.ClickException):
-    """One line that says where, what was found and what was expected."""
-
-    exit_code = 2
 
 
 class Seconds(click.ParamType[float]):
@@ -85,7 +79,7 @@ def simulate_command(
         settings = default() if config is None else load(config)
         nodes, events = _nodes(fleet)
         strangers: list[str] = []
-        given = scenario(_documents(manifests, strangers if allow_unknown_fields else None), settings)
+        given = scenario(read_documents(manifests, strangers if allow_unknown_fields else None), settings)
         given = msgspec.structs.replace(given, objects=(*given.objects, *nodes))
         notes = [*map(str, settings.without_effect), *strangers, *given.warnings]
         if events:
@@ -114,37 +108,6 @@ def _nodes(fleet: Path | None) -> tuple[list[KubernetesObject], bool]:
     except FleetError as wrong:
         raise InputError(str(wrong)) from None
     return [*nodes], events
-
-
-def _documents(manifests: Iterable[Path], strangers: list[str] | None) -> Iterator[Document]:
-    """What the files hold. Their unknown fields go to ``strangers``; None: the first one is an InputError."""
-    for file in (file for path in manifests for file in _files(path)):
-        text = _text(file)
-        found = documents(text, str(file) if str(file) != "-" else "standard input")
-        for line in unknown(text, found):
-            if strangers is None:
-                raise InputError(f"{line} (--allow-unknown-fields passes over it)")
-            strangers.append(f"{line}; passed over")
-        yield from found
-
-
-def _files(path: Path) -> list[Path]:
-    if str(path) == "-" or not path.is_dir():
-        return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
-    if not found:
-        raise InputError(f"{path}: found no manifest, expected files ending in {', '.join(_SUFFIXES)}")
-    return found
-
-
-def _text(file: Path) -> str:
-    try:
-        raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-        return raw.decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{file}: found bytes that are no UTF-8, expected YAML or JSON") from None
 
 
 def patience(monotonic: Callable[[], float]) -> Progress:

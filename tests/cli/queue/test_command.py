@@ -345,3 +345,9 @@ class _Nobody:
 
     def held_by(self, *_: str) -> list[Any]:
         return []
+
+
+async def test_moves_are_advised_on_from_the_api_servers_objects(shell: Shell) -> None:
+    async with busy(shell):
+        found = await shell.json("advise", "--pack")
+        assert (found["source"], found["plans"]) == ("API server", [])

@@ -1,0 +1,99 @@
+"""``tessera advise --pack``: moves of running workloads that would let waiting ones run. Nothing is carried out."""
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+import msgspec
+from rich.text import Text
+
+from cli.cluster import Where
+from cli.console import Json, show, titled
+from cli.manifests import WrongInputError, read_documents
+from cli.offline import Offline
+from controller.config.load import default, load
+from controller.config.settings import ControllerConfig
+from controller.engine.engine import Engine
+from controller.engine.mirror.specs import System
+from controller.moveadvice import plans, unlimited
+from controller.objects.decode import DecodeError, UnknownKindError, decode_object, read_gpu_node
+from controller.objects.kai import KaiQueue
+from controller.objects.meta import KubernetesObject
+from controller.objects.volcanoqueue import VolcanoQueue
+from controller.objects.workload import Workload
+from controller.simulation.documents import Document, InputError
+from inventory.api.gpunode import KIND as GPU_NODE
+from kube.client import Client
+from yamlfile import ConfigError
+
+_SYSTEMS = {KaiQueue: System.KAI, VolcanoQueue: System.VOLCANO}
+
+
+async def of_cluster(where: Where, namespace: str | None) -> Json:
+    """From the API server's objects. Raises KubeError, click.ClickException."""
+    async with Client(where.cluster(), timeout_s=30.0, user_agent="tessera-cli") as client:
+        loaded = await Offline.load(client, where, _unlimited)
+    for note in loaded.notes:
+        click.echo(f"note: {note}", err=True)
+    return _body("API server", loaded.engine, loaded.now_s, namespace)
+
+
+def of_files(files: Iterable[Path], config: Path | None, namespace: str | None) -> Json:
+    """From files that hold the same objects. Raises WrongInputError."""
+    try:
+        settings = _unlimited(default() if config is None else load(config))
+        strangers: list[str] = []
+        objects = list(_objects(read_documents(files, strangers)))
+    except (ConfigError, InputError) as wrong:
+        raise WrongInputError(str(wrong)) from None
+    for note in strangers:
+        click.echo(f"note: {note}", err=True)
+    engine, now_s = Engine(settings.engine), time.time()
+    for given in sorted(objects, key=lambda given: isinstance(given, Workload)):
+        engine.put(given, now_s)
+    for system in sorted({_SYSTEMS[type(given)] for given in objects if type(given) in _SYSTEMS}):
+        engine.imply(system, now_s)
+    return _body("files", engine, now_s, namespace)
+
+
+def _unlimited(config: ControllerConfig) -> ControllerConfig:
+    return msgspec.structs.replace(config, engine=unlimited(config.engine))
+
+
+def _objects(documents: Iterable[Document]) -> Iterator[KubernetesObject]:
+    """Kinds that nothing here goes by are passed over."""
+    for document in documents:
+        try:
+            yield read_gpu_node(document.data) if document.kind == GPU_NODE else decode_object(document.data)
+        except UnknownKindError:
+            continue
+        except DecodeError as wrong:
+            raise document.error(wrong) from None
+
+
+def _body(source: str, engine: Engine, now_s: float, namespace: str | None) -> Json:
+    found = plans(engine, now_s)
+    shown = [plan for plan in found if namespace is None or plan["workload"].startswith(f"{namespace}/")]
+    return {
+        "source": source,
+        "lostGpuSeconds": round(sum(plan["lostGpuSeconds"] for plan in shown), 3),
+        "plans": shown,
+    }
+
+
+def show_plans(body: Json) -> None:
+    if not body["plans"]:
+        show("no move would let a workload run that waits")
+        return
+    for plan in body["plans"]:
+        lost = f"{plan['lostGpuSeconds']:g} GPU-seconds of work would be lost"
+        title = f"{plan['workload']} in {plan['clusterQueue']}: {lost}"
+        table = titled(title, "moves", "of", "from", "to", "loses (GPU s)")
+        for move in plan["moves"]:
+            nodes = (", ".join(move["from"]), ", ".join(move["to"]))
+            table.add_row(move["workload"], move["clusterQueue"], *nodes, f"{move['lostGpuSeconds']:g}")
+        show(table, "")
+    count = len(body["plans"])
+    moves = sum(len(plan["moves"]) for plan in body["plans"])
+    show(Text(f"{count} would run if {moves} moved; {body['lostGpuSeconds']:g} GPU-seconds of work would be lost"))

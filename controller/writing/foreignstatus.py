@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from controller.engine.engine import Engine
-from controller.engine.mirror.specs import MirroredName, QueueOwner, QueueSpec, System, system_of
+from controller.engine.fairness.tree import counted, is_preemptible
+from controller.engine.mirror.specs import KAI_RESOURCES, MirroredName, QueueOwner, QueueSpec, System, system_of
 from controller.engine.model.resources import Amount, ClusterQueueName, ResourceName
+from controller.engine.quota.queuestate import Holder
 from controller.engine.quota.queueusage import quantity_of, sums
 from controller.objects.kai import KaiQueue
 from controller.objects.meta import to_json
@@ -23,9 +25,12 @@ _REFUSED = "Refused"
 
 
 class Load(msgspec.Struct):
-    """What a Queue and those below it have. ``allocated`` of workloads with quota, ``requested`` of all."""
+    """What a Queue and those below it have. ``allocated`` of workloads with quota, ``kept`` of those that are not
+    preemptible among them, ``requested`` of all.
+    """
 
     allocated: Counter[ResourceName] = msgspec.field(default_factory=Counter)
+    kept: Counter[ResourceName] = msgspec.field(default_factory=Counter)
     requested: Counter[ResourceName] = msgspec.field(default_factory=Counter)
     running: int = 0
     pending: int = 0
@@ -45,11 +50,11 @@ def loads(engine: Engine) -> Loads:
     for spec in forest.leaves():
         state = cluster.queues.get(ClusterQueueName(spec.name))
         holders = tuple(state.holders.values()) if state is not None else ()
-        reserved = Counter[ResourceName]()
-        for cell, amount in sums(holders)[0].items():
-            reserved[cell.resource] += amount
+        reserved = _reserved(holders)
+        kept = _reserved(each for each in holders if not is_preemptible(each.info, each.priority, spec.system))
         for load in above(spec):
             load.allocated.update(reserved)
+            load.kept.update(kept)
             load.requested.update(reserved)
             load.running += len(holders)
     for pending in engine.state.queues:
@@ -59,6 +64,13 @@ def loads(engine: Engine) -> Loads:
         for load in above(forest.queues[MirroredName(queue.spec.cluster_queue)]):
             load.requested.update(pending.info.usage().unassigned)
             load.pending += 1
+    return found
+
+
+def _reserved(holders: Iterable[Holder]) -> Counter[ResourceName]:
+    found = Counter[ResourceName]()
+    for cell, amount in sums(holders)[0].items():
+        found[cell.resource] += amount
     return found
 
 
@@ -95,8 +107,9 @@ def _of_volcano(given: VolcanoQueue, load: Load, *, refused: bool) -> dict[str, 
 def _of_kai(given: KaiQueue, load: Load, children: list[MirroredName], problem: str) -> dict[str, Any]:
     found = {
         "childQueues": sorted(children),
-        "allocated": _shown(load.allocated, given.status.allocated),
-        "requested": _shown(load.requested, given.status.requested),
+        "allocated": _counted(load.allocated, given.status.allocated),
+        "allocatedNonPreemptible": _counted(load.kept, given.status.allocated_non_preemptible),
+        "requested": _counted(load.requested, given.status.requested),
     }
     conditions = given.status.conditions
     before = next((each for each in conditions if each.type == _REFUSED), None)
@@ -107,6 +120,16 @@ def _of_kai(given: KaiQueue, load: Load, children: list[MirroredName], problem: 
     if not problem and before is not None:
         return {**found, "conditions": to_json(tuple(each for each in conditions if each.type != _REFUSED))}
     return found
+
+
+def _counted(amounts: Mapping[ResourceName, Amount], before: Mapping[str, Quantity]) -> dict[str, Any]:
+    """What KAI counts, in its three resources: parts of GPUs are GPUs."""
+    whole = {**{ResourceName(name): 0.0 for name in (*before, *KAI_RESOURCES)}, **counted(amounts, System.KAI)}
+    units = {name: (quantity_of(name, 1), amount) for name, amount in sorted(whole.items())}
+    shown: dict[str, Any] = to_json(
+        {name: Quantity(round(unit.nanos * amount), unit.format) for name, (unit, amount) in units.items()}
+    )
+    return shown
 
 
 def _shown(amounts: Mapping[ResourceName, Amount], before: Mapping[str, Quantity]) -> dict[str, Any]:

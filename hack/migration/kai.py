@@ -25,9 +25,8 @@ _QUEUE: Final[Rows] = {
     **below(
         "status",
         {
-            **served("written, for workloads", _STATUS, "allocated requested"),
+            **served("written, for workloads", _STATUS, "allocated allocatedNonPreemptible requested"),
             **served("written", _STATUS, "childQueues conditions"),
-            **not_yet("allocatedNonPreemptible"),
         },
     ),
 }

@@ -12,7 +12,7 @@ from controller.engine.fairness.tree import FairTree
 from controller.engine.model.resources import ResourceName
 from controller.engine.proportion import limits, volcano
 from controller.engine.proportion.division import QueueName
-from controller.engine.proportion.queues import Amounts, QueueShare, added, subtracted
+from controller.engine.proportion.queues import Amounts, QueueShare, added, subtracted, within
 from controller.engine.proportion.reclaim import Victims
 
 Key = tuple[bool | float | int | str, ...]
@@ -63,7 +63,8 @@ class Kai:
         reason, queue = found
         over_limit = reason is limits.OverReason.OVER_LIMIT
         bound, has = (queue.limit, queue.allocated) if over_limit else (queue.quota, queue.non_preemptible)
-        resource = next(each for each in sorted(need) if has.get(each, 0.0) + need[each] > bound.get(each, 0.0))
+        after = limits.added_to(need, has)
+        resource = next(each for each in sorted(after) if not within({each: after[each]}, bound))
         what = "limit" if over_limit else "quota, which is all that non-preemptible jobs may have,"
         return _said(reason.value, queue.name, f"{what} of", resource, bound.get(resource, 0.0), has, need)
 

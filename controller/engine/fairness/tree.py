@@ -1,13 +1,14 @@
 """One system's Queues with what they have and ask for, as the rules of ``controller.engine.proportion`` look at them.
 
 Amounts are floats by resource. KAI counts CPU, memory and GPUs of all models in one number, in which a MIG instance is
-as many as its profile has slices; Volcano counts every resource that a job asks for.
+as many as its profile has slices and a percent of a GPU its hundredth; Volcano counts every resource that a job asks
+for.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from controller.engine.gangs.gang import gpus_in
 from controller.engine.mirror.forest import Forest
 from controller.engine.mirror.specs import GPU, KAI_RESOURCES, MirroredName, QueueSpec, System
 from controller.engine.model.resources import Amount, ResourceName
@@ -16,7 +17,6 @@ from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts, QueueShare
 from controller.objects.kai import PREEMPTIBLE_BELOW
 
-_MIG: Final = re.compile(r"nvidia\.com/mig-([1-9])g\..+", re.ASCII)
 _PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
 _PREEMPTABLE: Final = "volcano.sh/preemptable"
 
@@ -27,9 +27,8 @@ def counted(amounts: Mapping[ResourceName, Amount], system: System) -> dict[Reso
         return {resource: float(amount) for resource, amount in amounts.items() if amount}
     found: dict[ResourceName, float] = {}
     for resource, amount in amounts.items():
-        mig = _MIG.fullmatch(resource)
-        if mig is not None:
-            found[GPU] = found.get(GPU, 0.0) + amount * int(mig[1])
+        if parts := gpus_in(resource):
+            found[GPU] = found.get(GPU, 0.0) + amount * parts
         elif resource in KAI_RESOURCES:
             found[resource] = found.get(resource, 0.0) + amount
     return found

@@ -6,7 +6,7 @@ Source: the actions of KAI Scheduler, ordered by how much they disturb.
 from collections.abc import Callable, Iterable, Mapping
 
 from controller.engine.gangs.gang import ACTIVE, GPU, Gang, Phase
-from controller.engine.gangs.machine import When
+from controller.engine.gangs.machine import When, gpus_among
 from controller.engine.gangs.ordering import GangOrder
 from controller.engine.gangs.placing import place_gang
 from controller.engine.gangs.search import Search, Steps
@@ -161,9 +161,9 @@ def _all_but(session: Session, gang: Gang) -> Callable[[], Iterable[Gang]]:
 
 
 def _free_gpus(session: Session) -> float:
-    """Whole ones, and what is left of those that are shared."""
+    """Whole ones, those that are given in parts, and what is left of those that are shared."""
     rooms = [(machine.room(When.LATER), machine.gpu_memory_mib) for machine in session.machines.values()]
-    whole = sum(room.amounts.get(GPU, 0.0) for room, _ in rooms)
+    whole = sum(gpus_among(room.amounts) for room, _ in rooms)
     return whole + sum(free / memory_mib for room, memory_mib in rooms for free in room.groups.values())
 
 

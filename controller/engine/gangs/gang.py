@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NewType
+from typing import Final, NewType
 
 from controller.engine.model.resources import ResourceName
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts
+from inventory.api.names import GPU_PERCENT
 
 GangName = NewType("GangName", str)
 TaskName = NewType("TaskName", str)
@@ -22,6 +23,7 @@ GpuGroup = NewType("GpuGroup", str)
 
 CPU, MEMORY, GPU = ResourceName("cpu"), ResourceName("memory"), ResourceName("gpu")
 PODS = ResourceName("pods")
+_PERCENT: Final = 0.01
 
 
 class Phase(StrEnum):
@@ -70,21 +72,29 @@ class Request:
 
     @property
     def on_gpu(self) -> bool:
-        return self.gpus > 0 or self.is_shared or any(mig_slices(name) for name in self.counted)
+        return self.gpus > 0 or self.is_shared or any(gpus_in(name) for name in self.counted)
 
     def memory_on_mib(self, node_gpu_memory_mib: int) -> int:
         """Of each shared GPU of a node whose GPUs have so much."""
         return self.gpu_memory_mib or int(self.portion * node_gpu_memory_mib)
 
     def charged(self, node_gpu_memory_mib: int) -> Amounts:
-        """What its queue is charged: a MIG instance counts as its compute slices, memory as the part of a GPU."""
+        """What its queue is charged: ``gpus_in`` of resources by count, memory as the part of a GPU."""
         portion = self.portion or (self.gpu_memory_mib / node_gpu_memory_mib if node_gpu_memory_mib else 0.0)
-        slices = sum(mig_slices(name) * count for name, count in self.counted.items())
+        parts = sum(gpus_in(name) * count for name, count in self.counted.items())
         return {
             CPU: self.cpu_milli,
             MEMORY: self.memory_bytes,
-            GPU: self.gpus + portion * self.shared_gpus + slices,
+            GPU: self.gpus + portion * self.shared_gpus + parts,
         }
+
+
+def gpus_in(name: str) -> float:
+    """GPUs that one of a resource counts as: a MIG instance as many as it has slices, a percent of a GPU a hundredth.
+
+    0 for any other resource, whole GPUs among them.
+    """
+    return _PERCENT if name == GPU_PERCENT else mig_slices(name)
 
 
 def mig_slices(name: str) -> int:

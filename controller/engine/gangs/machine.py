@@ -21,7 +21,7 @@ from controller.engine.gangs.gang import (
     Request,
     Task,
     TaskName,
-    mig_slices,
+    gpus_in,
 )
 from controller.engine.model.resources import ResourceName
 
@@ -82,7 +82,7 @@ class Machine:
 
     @property
     def has_gpus(self) -> bool:
-        return any(amount > 0 for name, amount in self.allocatable.items() if name == GPU or mig_slices(name))
+        return any(amount > 0 for name, amount in self.allocatable.items() if name == GPU or gpus_in(name))
 
     def put(self, task: Task, hold: Hold, groups: tuple[GpuGroup, ...]) -> None:
         self.held[task.name, hold] = Held(task, hold, groups)
@@ -165,13 +165,15 @@ def hold_of(phase: Phase) -> Hold | None:
 
 
 def total(machines: Iterable[Machine]) -> dict[ResourceName, float]:
-    """What all nodes have together, MIG instances as the GPUs that their compute slices count for."""
+    """What all nodes have together, parts of GPUs as the GPUs that they count as."""
     found: dict[ResourceName, float] = {CPU: 0.0, MEMORY: 0.0, GPU: 0.0}
     for machine in machines:
-        for name, amount in machine.allocatable.items():
-            slices = mig_slices(name)
-            if slices:
-                found[GPU] += amount * slices
-            elif name in found:
-                found[name] += amount
+        for name in (CPU, MEMORY):
+            found[name] += machine.allocatable.get(name, 0.0)
+        found[GPU] += gpus_among(machine.allocatable)
     return found
+
+
+def gpus_among(amounts: Mapping[ResourceName, float]) -> float:
+    """Whole GPUs, and those that are given in parts."""
+    return amounts.get(GPU, 0.0) + sum(amount * gpus_in(name) for name, amount in amounts.items())

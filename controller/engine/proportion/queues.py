@@ -17,6 +17,7 @@ Amounts = Mapping[ResourceName, float]
 
 _WITHOUT_SHARE: Final = 1000.0
 """A queue with nothing of a resource that it uses counts as this many times over its share, for each unit."""
+_ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,11 @@ def subtracted(left: Amounts, right: Amounts) -> dict[ResourceName, float]:
 
 
 def within(amounts: Amounts, bound: Amounts) -> bool:
-    """No resource of ``amounts`` is above the bound; one that is asked for and has no bound is bound to nothing."""
-    return all(amount <= bound.get(resource, 0.0) for resource, amount in amounts.items())
+    """No resource of ``amounts`` is above the bound; one that is asked for and has no bound is bound to nothing.
+
+    Tenths of a GPU do not add up in floats: what is above the bound by less than any request is within it.
+    """
+    return all(amount <= bound.get(resource, 0.0) + _ROUNDING for resource, amount in amounts.items())
 
 
 def dominant(amounts: Amounts, queue: QueueShare, total: Amounts) -> float:

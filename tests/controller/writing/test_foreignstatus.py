@@ -7,8 +7,9 @@ import pytest
 from controller.objects.decode import decode
 from controller.objects.kai import KaiQueue
 from controller.writing.foreignstatus import loads, status
+from inventory.api.names import GPU_PERCENT
 from tests.support.engine.foreignqueues import GPU, asks, kai_queue, volcano_queue, world
-from tests.support.engine.world import World
+from tests.support.engine.world import World, requesting, workload
 
 
 def shown(lab: World, given: Any) -> dict[str, Any]:
@@ -34,8 +35,21 @@ def test_a_queue_has_the_sums_of_those_below_it() -> None:
 
 def test_what_is_held_no_more_is_shown_as_none() -> None:
     queue = kai_queue("q")
-    body = {"metadata": {"name": "q"}, "spec": {}, "status": {"allocated": {GPU: "2"}}}
-    assert shown(world(queue), decode(body, KaiQueue))["allocated"] == {GPU: "0"}
+    body = {"metadata": {"name": "q"}, "spec": {}, "status": {"allocated": {GPU: "2", "other": "1"}}}
+    found = shown(world(queue), decode(body, KaiQueue))["allocated"]
+    assert found == {"cpu": "0", "memory": "0", GPU: "0", "other": "0"}
+
+
+def test_kais_queue_counts_parts_of_gpus_as_gpus_and_says_what_is_never_preempted() -> None:
+    queue = kai_queue("q", quota=8)
+    lab = world(queue)
+    lab.put(asks("train", "q", 3, priority=50), asks("build", "q", 2, priority=100))
+    lab.put(requesting(workload("part", "q", priority=50), {GPU_PERCENT: "50"}))
+    lab.settle()
+    found = shown(lab, queue)
+    assert found["requested"] == {"cpu": "0", "memory": "0", GPU: "5500m"}
+    assert found["allocated"] == {"cpu": "0", "memory": "0", GPU: "5"}
+    assert found["allocatedNonPreemptible"] == {"cpu": "0", "memory": "0", GPU: "2"}
 
 
 def test_a_queue_that_cannot_be_used_says_why_until_it_can() -> None:

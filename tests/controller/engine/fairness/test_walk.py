@@ -10,6 +10,7 @@ from controller.engine.mirror.forest import forest
 from controller.engine.mirror.specs import System, spec_of
 from controller.engine.model.resources import CPU, ResourceName
 from controller.engine.proportion.division import QueueName
+from inventory.api.names import GPU_PERCENT
 from tests.support.engine.foreignqueues import GPU, kai_queue
 
 PARENTS = {"d1": "", "d2": "", "t1": "d1", "x": "t1", "y": "t1", "z": "d1", "u": "d2", "v": "d2", "w": ""}
@@ -75,7 +76,8 @@ def test_the_best_leaf_is_that_of_a_plain_walk(
     assert not any(waiting.values())
 
 
-def test_kai_counts_mig_instances_by_their_slices_and_volcano_counts_what_is_asked_for() -> None:
+def test_kai_counts_parts_of_gpus_as_gpus_and_volcano_counts_what_is_asked_for() -> None:
     asked = {CPU: 500, ResourceName("nvidia.com/mig-3g.40gb"): 2, ResourceName(GPU): 1, ResourceName("rdma/hca"): 4}
-    assert counted(asked, System.KAI) == {CPU: 500, GPU: 7}
+    asked[ResourceName(GPU_PERCENT)] = 150
+    assert counted(asked, System.KAI) == {CPU: 500, GPU: 8.5}
     assert counted(asked, System.VOLCANO) == {name: float(amount) for name, amount in asked.items()}

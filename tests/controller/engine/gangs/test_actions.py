@@ -2,8 +2,12 @@
 
 import pytest
 
-from controller.engine.gangs.gang import Phase, Request
+from controller.engine.gangs.gang import CPU, GPU, PODS, NodeName, Phase, Request
+from controller.engine.gangs.machine import Machine
 from controller.engine.gangs.session import Limits
+from controller.engine.model.resources import ResourceName
+from controller.engine.proportion.division import QueueName
+from inventory.api.names import GPU_PERCENT
 from tests.support.engine.gangworld import act, gang, node, phases, places, queue, session
 
 
@@ -49,6 +53,30 @@ def test_the_youngest_of_the_lowest_priority_is_preempted_and_in_its_own_queue_a
         "elsewhere-0": "Running",
         "urgent-0": "Pipelined",
     }
+
+
+def test_parts_of_gpus_are_charged_as_gpus_and_there_are_as_many_as_nodes_give() -> None:
+    slices, percents = ResourceName("nvidia.com/mig-3g.40gb"), ResourceName(GPU_PERCENT)
+    offers = Machine(NodeName("n"), {CPU: 8.0, PODS: 110.0, GPU: 2.0, slices: 2.0, percents: 150.0})
+    gangs = [
+        gang("part", "q", request=Request(counted={slices: 1, percents: 50})),
+        gang("more", "q", request=Request(counted={percents: 50}), created=1.0),
+    ]
+    world = session([offers], [queue("q", quota=3.6, limit=3.6)], gangs)
+    assert world.total[GPU] == 2.0 + 2 * 3 + 1.5
+    act(world, "allocate")
+    assert phases(world) == {"part-0": "Allocated", "more-0": "Pending"}
+    assert world.tree[QueueName("q")].allocated[GPU] == 3.5
+
+
+def test_percents_of_gpus_that_are_free_are_enough_for_something_to_move() -> None:
+    percents = ResourceName(GPU_PERCENT)
+    nodes = [Machine(NodeName(name), {PODS: 110.0, percents: 100.0}) for name in ("n1", "n2")]
+    part, whole = Request(counted={percents: 50}), Request(counted={percents: 100})
+    gangs = [gang("one", "q", request=part, on=["n1"]), gang("two", "q", request=part, on=["n2"], created=1.0)]
+    world = session(nodes, [queue("q", 2)], [*gangs, gang("wide", "q", request=whole, created=2.0)])
+    act(world)
+    assert phases(world) == {"one-0": "Running", "two-0": "Pipelined", "wide-0": "Pipelined"}
 
 
 def test_a_gang_that_is_not_preemptible_stays_within_quota() -> None:

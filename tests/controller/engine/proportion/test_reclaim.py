@@ -105,6 +105,13 @@ def test_a_limit_that_is_absent_allows_nothing() -> None:
     assert over([queue], {CPU: 0.0}, preemptible=True) is None
 
 
+def test_tenths_that_do_not_add_up_in_floats_fill_a_limit() -> None:
+    queue = replace(share("q", gpus=0.1, quota=0.3, fair=0.3), limit={GPU: 0.3}, non_preemptible={GPU: 0.1})
+    assert 0.1 + 0.2 > 0.3
+    assert over([queue], {GPU: 0.2}, preemptible=False) is None
+    assert over([queue], {GPU: 0.201}, preemptible=False) == (OverReason.OVER_LIMIT, queue)
+
+
 def test_queues_are_tried_by_quota_then_priority_then_share() -> None:
     total = {GPU: 100.0}
     in_quota = order_key(share("a", gpus=1.0, quota=4.0, fair=4.0), total, next_job={GPU: 1.0})

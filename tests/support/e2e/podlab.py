@@ -76,10 +76,15 @@ def install_pods(cluster: Cluster) -> None:
     cluster.kubectl("delete", "pod", "probe", "-n", TEAM, "--now")
 
 
-def rendered(*templates: str, values: tuple[str, ...] = (), files: tuple[Path, ...] = ()) -> str:
-    """Of a release called ``t`` on an API server with MutatingAdmissionPolicy."""
+def rendered(
+    *templates: str, values: tuple[str, ...] = (), files: tuple[Path, ...] = (), served: tuple[str, ...] = ()
+) -> str:
+    """Of a release called ``t`` on an API server with MutatingAdmissionPolicy and what else is ``served``; without
+    ``templates`` all of it.
+    """
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
-    command += ["--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"]
+    kinds = ("admissionregistration.k8s.io/v1/MutatingAdmissionPolicy", *served)
+    command += [word for kind in kinds for word in ("--api-versions", kind)]
     command += [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")]
     command += [word for value in values for word in ("--set", value)]
     command += [word for file in files for word in ("--values", str(file))]

@@ -1,0 +1,173 @@
+"""KAI's manifests, unmodified, on a real control plane: departments borrow and give back, classes of priority say who
+may be preempted, and jobs move so that another fits, whenever the controller is killed.
+
+Four nodes with four GPUs each, and two departments with a quota of eight. A fifth node has a real kubelet.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
+from hack.cluster.state import Spec
+from inventory.api.names import MOVED
+from tests.support.e2e.kailab import CLASS, EXAMPLES, KaiLab, install, job, kai_lab, start
+from tests.support.e2e.lab import FAST, Lab, fleet, held_by
+from tests.support.e2e.podlab import GPU, HOST, TEAM
+from tests.support.e2e.queuelab import Controller
+
+pytestmark = pytest.mark.e2e
+
+NODES, GPUS = 4, 4
+ONLY_QUOTA = "allocatedNonPreemptible"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    for program in ("kubernetes", "containerd", "kwok", "helm"):
+        binaries.build(program)
+    spec = Spec(kwok_nodes=NODES, kwok_capacity={GPU: str(GPUS)})
+    with Cluster.up(f"kai-{os.getpid()}", spec) as cluster:
+        install(cluster)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
+    made = start(cluster, tmp_path_factory.mktemp("controller"))
+    yield made
+    made.kill()
+
+
+async def departments(lab: KaiLab) -> None:
+    await lab.apply(EXAMPLES / "queues.yaml")
+    await lab.scene.until(lambda: children(lab, "research") == ["speech", "vision"], "its teams are known")
+
+
+def children(lab: KaiLab, queue: str) -> list[str]:
+    return list(lab.queues.get(queue, {}).get("status", {}).get("childQueues", []))
+
+
+async def test_a_department_borrows_what_is_idle_and_gives_it_back(cluster: Cluster, controller: Controller) -> None:
+    """The other asks for its quota: it gets it, whatever becomes of the controller while others leave."""
+    vision, speech = [f"vision-{at}" for at in range(5)], [f"speech-{at}" for at in range(3)]
+    ads = [f"ads-{at}" for at in range(4)]
+    async with kai_lab(cluster, controller) as lab:
+        until, gpus = lab.scene.until, lab.gpus
+        await departments(lab)
+        await lab.create(*(job(name, name.split("-")[0], pods=2) for name in (*vision, *speech)))
+        await until(lambda: lab.runs(*vision, *speech), "one department has all")
+        await until(
+            lambda: [gpus(name) for name in ("research", "vision", "speech", "product")] == [16, 10, 6, 0], "told"
+        )
+        with lab.no_pod_goes():
+            await lab.create(*(job(name, "ads", pods=2) for name in ads))
+            await until(lambda: sum(bool(lab.evictions(name)) for name in (*vision, *speech)) == 4, "four are to leave")
+            await lab.kill()
+        await until(lambda: lab.runs(*ads), "the other has its quota")
+        await until(lambda: [len(lab.running(team)) for team in (vision, speech)] == [2, 2], "each team keeps its own")
+        await until(
+            lambda: [gpus(name) for name in ("research", "vision", "speech", "product")] == [8, 4, 4, 8], "told"
+        )
+        assert (gpus("research", "requested"), gpus("ads", "requested")) == (16, 8)
+        await lab.finish(*ads)
+        await until(lambda: lab.runs(*vision, *speech), "what is idle is borrowed again")
+
+
+async def test_classes_of_priority_say_who_gives_way(cluster: Cluster, controller: Controller) -> None:
+    """Below 100 a job may be preempted; from 100 on it is not, and gets no more than its queue's quota."""
+    async with kai_lab(cluster, controller) as lab:
+        until = lab.scene.until
+        await departments(lab)
+        others = {"other-0": "ads", "other-1": "ads", "other-2": "speech"}
+        await lab.create(*(job(name, queue, gpus=4) for name, queue in others.items()))
+        await until(lambda: lab.runs(*others), "the other queues have their quotas")
+        for name, gives_way in (("train", ""), ("build-preemptible", "train"), ("build", "build-preemptible")):
+            await lab.create(job(name, "vision", gpus=4, marks={CLASS: name}))
+            await until(lambda name=name: lab.runs(name), f"{name} runs")  # type: ignore[misc]
+            await until(lambda name=gives_way: not name or lab.waits(name), f"{gives_way} gives way")  # type: ignore[misc]
+        await lab.create(job("inference", "vision", gpus=4, marks={CLASS: "inference"}))
+        says = "NonPreemptibleOverQuota: Queue vision has 4 nvidia.com/gpu of its quota"
+        await until(lambda: says in lab.told("inference", "QuotaReserved"), "it is told why it waits")
+        await until(lambda: lab.gpus("vision", ONLY_QUOTA) == 4, "what is never preempted is told")
+        assert lab.runs("build")
+        for ends, begins in (
+            ("build", "inference"),
+            ("inference", "build-preemptible"),
+            ("build-preemptible", "train"),
+        ):
+            await lab.finish(ends)
+            await until(lambda name=begins: lab.runs(name), f"{begins} is next")  # type: ignore[misc]
+
+
+async def test_two_jobs_move_so_that_a_third_gets_a_whole_node(cluster: Cluster, controller: Controller) -> None:
+    """Both run again elsewhere, once each, whatever becomes of the controller between, and say for whom they moved."""
+    async with kai_lab(cluster, controller) as lab:
+        until = lab.scene.until
+        await departments(lab)
+        fixed = {"three-1": (1, 3), "one-1": (1, 1), "three-2": (2, 3), "one-2": (2, 1), "four-3": (3, 4)}
+        places = {name: {HOST: f"kwok-{at}"} for name, (at, _) in fixed.items()}
+        await lab.create(
+            *(job(name, "speech", gpus=gpus, nodeSelector=places[name]) for name, (_, gpus) in fixed.items())
+        )
+        await until(lambda: lab.runs(*fixed), "three nodes are full of jobs that may not leave them")
+        await lab.create(job("left", "vision"), job("right", "vision"))
+        await until(lambda: lab.runs("left", "right"), "two jobs run on the fourth")
+        assert lab.nodes("left") == lab.nodes("right") == {"kwok-0"}
+        await lab.finish("one-1", "one-2")
+        await until(lambda: lab.complete("one-1", "one-2"), "a GPU is free on two of the others")
+        with lab.no_pod_goes():
+            await lab.create(job("wide", "ads", gpus=4))
+            await until(lambda: bool(lab.evictions("left") and lab.evictions("right")), "both are to move")
+            await lab.kill()
+        await until(lambda: lab.runs("wide", "left", "right"), "all three run")
+        assert lab.nodes("wide") == {"kwok-0"}
+        assert lab.nodes("left") | lab.nodes("right") == {"kwok-1", "kwok-2"}
+        for name in ("left", "right"):
+            says = lab.told(name, MOVED)
+            assert says.startswith("Preempted to accommodate workload team/job-wide-"), says
+            assert re.search(r"has moved from kwok-0 to kwok-[12]; ", says), says
+            assert lab.evictions(name) == {"Preempted": 1}
+
+
+async def test_a_job_and_a_service_run_as_they_are_written(cluster: Cluster, controller: Controller) -> None:
+    """Pods of the service are queued one by one, in its queue's quota; the job may be preempted."""
+    async with kai_lab(cluster, controller) as lab:
+        until = lab.scene.until
+        await departments(lab)
+        await lab.apply(EXAMPLES / "job-training.yaml", EXAMPLES / "deployment-inference.yaml")
+        await until(lambda: lab.runs("resnet"), "the job runs")
+        await until(
+            lambda: [lab.gpus("ads", what) for what in ("allocated", ONLY_QUOTA)] == [2, 2], "the service counts"
+        )
+        await until(
+            lambda: [lab.gpus("vision", what) for what in ("allocated", ONLY_QUOTA)] == [2, 0], "so does the job"
+        )
+        served = [one for one in lab.scene.watcher.pods.values() if one["metadata"]["labels"].get("app") == "ranker"]
+        await until(lambda: lab.scene.runs(*(one["metadata"]["name"] for one in served)), "the service runs")
+        assert [one["spec"]["schedulerName"] for one in served] == ["default-scheduler"] * 2
+
+
+async def test_half_a_gpu_is_translated_admitted_given_and_counted(
+    cluster: Cluster, controller: Controller, tmp_path: Path
+) -> None:
+    """By an agent on a node with a kubelet of its own, whose GPU is given in parts."""
+    bench = Lab(cluster, cluster.node("node-1"))
+    path = fleet(tmp_path / "fleet.yaml", gpus=1, product="NVIDIA A100-SXM4-80GB")
+    config = f"version: v1\nhealth: {FAST}\nlayout:\n- {{gpus: [0], mode: fractional, granularity: 10}}\n"
+    with bench.agent(path, config) as agent:
+        async with kai_lab(cluster, controller) as lab:
+            until, pods = lab.scene.until, lab.scene.watcher.pods
+            await departments(lab)
+            await lab.apply(EXAMPLES / "pod-fraction.yaml")
+            await until(lambda: lab.scene.runs("notebook"), "it runs")
+            assert pods["notebook"]["spec"]["nodeName"] == "node-1"
+            env = cluster.kubectl("exec", "-n", TEAM, "notebook", "--", "env").splitlines()
+            assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50" in env
+            agent.until(lambda report: len(held_by(report, "notebook")) == 50, "fifty percents are held")
+            told = [(queue, what) for queue in ("vision", "research") for what in ("allocated", ONLY_QUOTA)]
+            await until(lambda: [lab.gpus(*each) for each in told] == [0.5] * 4, "half a GPU is counted")

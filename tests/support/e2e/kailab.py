@@ -1,0 +1,239 @@
+"""KAI's queues and manifests on a real control plane: all of the chart is in effect, and KAI's CRDs are there.
+
+Manifests are KAI's and name nothing of ours. Most pods are played by kwok; the Job controller, the scheduler and the
+API server with its policies are real.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from controller.objects.quantity import parse_quantity
+from controller.watching.kinds import JOBS, KAI_QUEUES
+from hack.cluster.cluster import Cluster
+from hack.cluster.waiting import until as wait_until
+from kube.clock import Backoff, SystemClock
+from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
+from tests.support.e2e.podlab import GPU, TEAM, PodLab, node, pod_lab, rendered
+from tests.support.e2e.queuelab import ALONE, CONFIG, CRDS, NAMESPACE, ROOT, Controller, Json, _json
+
+KAI: Final = "kai.scheduler/queue"
+CLASS: Final = "priorityClassName"
+EXAMPLES: Final = ROOT / "examples" / "kai"
+_SERVED: Final = "scheduling.run.ai/v2/Queue"
+_NOT_RUN: Final = frozenset(("DaemonSet", "Deployment", "Job", "PodDisruptionBudget", "Service"))
+"""Kinds of the chart that are left out: agent and controller run beside the cluster."""
+_CONFIG: Final = (
+    CONFIG.replace("pendingCondition", "consolidation: {minimumRuntime: 1s}, pendingCondition")
+    + "integrations: {frameworks: [batch/job, pod, deployment]}\n"
+)
+
+
+def install(cluster: Cluster) -> None:
+    """CRDs, and all of the chart's policies, rights and accounts, in effect."""
+    theirs = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds" / "kai"
+    assert theirs.is_dir(), f"KAI's CRDs not found: {theirs} is no folder; set TESSERA_SHARED"
+    files = [*sorted(CRDS.glob("*.yaml")), *sorted(theirs.glob("*.yaml"))]
+    cluster.kubectl("apply", "--server-side", *(word for file in files for word in ("-f", str(file))))
+    listed = cluster.kubectl("get", "crd", "-o", "name").split()
+    converted = [name for name in listed if name.endswith(".kueue.x-k8s.io")]
+    # No client here speaks v1beta1, and no replica can be reached to convert it.
+    patch = '{"spec": {"conversion": {"strategy": "None", "webhook": null}}}'
+    cluster.kubectl("patch", *converted, "--type=merge", "-p", patch)
+    cluster.kubectl("wait", "--for=condition=Established", *listed, "--timeout=120s")
+    for namespace in (NAMESPACE, TEAM):
+        cluster.kubectl("create", "namespace", namespace)
+    objects = [one for one in yaml.safe_load_all(rendered(served=(_SERVED,))) if one and one["kind"] not in _NOT_RUN]
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump_all(objects))
+    wait_until(lambda: _in_effect(cluster), "the policies in effect", timeout_s=120, every_s=0.2)
+
+
+def _in_effect(cluster: Cluster) -> bool:
+    """Whether a Job waits, and a pod that asks for a part of a GPU too, bound by the default scheduler."""
+
+    def created(body: Json) -> Json:
+        found: Json = json.loads(
+            cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=json.dumps(body))
+        )
+        return found
+
+    made_job = created(job("probe", "any"))
+    pod = created({**yaml.safe_load((EXAMPLES / "pod-fraction.yaml").read_text())})
+    (container,) = pod["spec"]["containers"]
+    return (
+        made_job["spec"].get("suspend", False)
+        and bool(pod["spec"].get("schedulingGates"))
+        and pod["spec"]["schedulerName"] == "default-scheduler"
+        and bool(container.get("resources", {}).get("limits"))
+    )
+
+
+def job(
+    name: str, queue: str, *, pods: int = 1, gpus: int = 1, marks: dict[str, str] | None = None, **spec: Any
+) -> Json:
+    """A Job as KAI's users write it, of pods with ``gpus`` each; ``marks``: more labels, ``spec``: of its pods."""
+    labels = {KAI: queue, **(marks or {})}
+    container = {"name": "main", "image": "none", "resources": {"limits": {GPU: str(gpus)}}}
+    pod = {"schedulerName": "kai-scheduler", "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
+    template = {"metadata": {"labels": labels}, "spec": {**pod, "containers": [container], **spec}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": TEAM, "labels": labels},
+        "spec": {"parallelism": pods, "completions": pods, "template": template},
+    }
+
+
+class KaiLab:
+    """Jobs and queues by their names, as the API server last told of them."""
+
+    def __init__(self, scene: PodLab, controller: Controller) -> None:
+        self.scene = scene
+        self.controller = controller
+        self.queues: dict[str, Json] = {}
+
+    def hear(self, change: Change[Json]) -> None:
+        match change:
+            case Added(key=key, new=new) | Changed(key=key, new=new):
+                self.queues[key.name] = new.object
+            case Removed(key=key):
+                self.queues.pop(key.name, None)
+
+    # What is made.
+
+    async def apply(self, *files: Path) -> None:
+        chosen = [word for file in files for word in ("-f", str(file))]
+        await asyncio.to_thread(self.scene.cluster.kubectl, "apply", "-n", TEAM, *chosen)
+
+    async def create(self, *bodies: Json) -> None:
+        for body in bodies:
+            await self.scene.client.create(JOBS, body, dict[str, Any], namespace=TEAM)
+
+    async def finish(self, *names: str) -> None:
+        """The pods of these jobs end well."""
+        chosen = [one["metadata"]["name"] for name in names for one in self.pods(name)]
+        await self.scene.finish(chosen)
+
+    async def delete(self, *what: str) -> None:
+        """Objects of the team, as ``kind/name``."""
+        await asyncio.to_thread(self.scene.cluster.kubectl, "delete", "-n", TEAM, "--wait=false", *what)
+
+    # What is there.
+
+    def pods(self, job_name: str) -> list[Json]:
+        """Those of the job that are not going, and have not ended."""
+        return [
+            one
+            for one in self.scene.watcher.pods.values()
+            if one["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") == job_name
+            and "deletionTimestamp" not in one["metadata"]
+            and one["status"].get("phase") not in ("Succeeded", "Failed")
+        ]
+
+    def nodes(self, job_name: str) -> set[str]:
+        return set(map(node, self.pods(job_name)))
+
+    def runs(self, *names: str) -> bool:
+        """Whether all pods of these jobs run, and no more."""
+        return all(self._runs(name) for name in names)
+
+    def _runs(self, name: str) -> bool:
+        spec = self.scene.queues.watcher.jobs.get(f"{TEAM}/{name}", {}).get("spec", {})
+        pods = self.pods(name)
+        running = [one for one in pods if one["status"].get("phase") == "Running"]
+        return spec.get("suspend") is False and len(running) == len(pods) == spec["parallelism"]
+
+    def running(self, names: list[str]) -> list[str]:
+        """Those that run as a whole; the others hold nothing: they are suspended, without a pod."""
+        found = [name for name in names if self._runs(name)]
+        return found if all(self.waits(name) for name in names if name not in found) else []
+
+    def waits(self, name: str) -> bool:
+        """Whether it is suspended, and no pod of it is left."""
+        return self.scene.queues.suspended(name) and not self.pods(name)
+
+    def told(self, name: str, type_: str) -> str:
+        """The message of a condition of the job's workload; empty where there is none of the type."""
+        found = self.scene.queues.watcher.of_job(name).get("status", {}).get("conditions", [])
+        return next((str(one["message"]) for one in found if one["type"] == type_), "")
+
+    def evictions(self, name: str) -> dict[str, int]:
+        """How often the job's workload has been evicted, by reason."""
+        stats = self.scene.queues.watcher.of_job(name).get("status", {}).get("schedulingStats", {})
+        return {one["reason"]: int(one["count"]) for one in stats.get("evictions", [])}
+
+    def gpus(self, queue: str, what: str = "allocated") -> float:
+        """By the queue's status; -1 while it says nothing."""
+        said = self.queues.get(queue, {}).get("status", {}).get(what, {}).get(GPU, "-1")
+        return parse_quantity(said).nanos / 10**9
+
+    def complete(self, *names: str) -> bool:
+        """Whether these jobs have ended, and nothing of them is left."""
+        return all(self.scene.queues.complete(name) and not self.pods(name) for name in names)
+
+    # What happens.
+
+    async def kill(self) -> None:
+        """The controller ends as at a power cut, and another begins."""
+        await asyncio.to_thread(self.controller.kill)
+        self.controller.start()
+
+    @contextmanager
+    def no_pod_goes(self) -> Iterator[None]:
+        """Nobody plays pods meanwhile: none begins, and none that is deleted is gone."""
+        pid = self.scene.cluster.state.processes["kwok"].pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    async def clean(self) -> None:
+        """Nothing of the team is left, and no queue."""
+        await self.delete("jobs,deployments,pods", "--all")
+        watcher = self.scene.queues.watcher
+        await self.scene.until(lambda: not self.scene.watcher.pods, "no pod is left")
+        await self.scene.until(lambda: not watcher.workloads, "no workload is left")
+        while self.queues:
+            await self.scene.until(lambda: bool(self._lowest()), "departments have lost their leaves")
+            words = ("delete", f"{KAI_QUEUES.plural}.{KAI_QUEUES.group}", *self._lowest())
+            await asyncio.to_thread(self.scene.cluster.kubectl, *words)
+            await self.scene.until(lambda gone=words[2:]: not self.queues.keys() & gone, "they are gone")  # type: ignore[misc]
+
+    def _lowest(self) -> list[str]:
+        """Those that nothing is below: others cannot be deleted."""
+        return [name for name, one in self.queues.items() if not one.get("status", {}).get("childQueues")]
+
+
+def start(cluster: Cluster, folder: Path) -> Controller:
+    (folder / "controller.yaml").write_text(_CONFIG)
+    controller = Controller(cluster, folder, "one", ALONE)
+    controller.start()
+    return controller
+
+
+@asynccontextmanager
+async def kai_lab(cluster: Cluster, controller: Controller) -> AsyncIterator[KaiLab]:
+    """Follows everything until the block ends; nothing is left after it."""
+    async with pod_lab(cluster) as scene:
+        scene.queues.logs.append(controller.log)
+        made = KaiLab(scene, controller)
+        backoff = Backoff(random=lambda: 0.5, initial_s=0.2, maximum_s=1.0)
+        queues = Reflector(scene.client, KAI_QUEUES, _json, made.hear, clock=SystemClock(), backoff=backoff)
+        task = asyncio.create_task(queues.run())
+        await queues.wait_synced()
+        try:
+            if made.queues:
+                await made.clean()  # a scene that failed left them
+            yield made
+            await made.clean()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -18,6 +18,7 @@ from agent.cluster.recorder import Recorder
 from agent.cluster.reporter import Reporter
 from agent.config.settings import Settings
 from agent.deviceaccess import DeviceAccess
+from agent.dra.node import DraNode
 from agent.hardware.driver import Discovery, Driver, Versions
 from agent.hardware.monitor import GpuMonitor
 from agent.hardware.resets import ResetDetector
@@ -27,7 +28,7 @@ from agent.health.states import HealthState
 from agent.keeping import statefiles
 from agent.keeping.statefiles import Checkpoint, Known, LayoutState, StateFiles
 from agent.kubelet.linkscores import LinkScores
-from agent.kubelet.podresources import HolderWatch, PodResources
+from agent.kubelet.podresources import Holder, HolderWatch, PodResources
 from agent.kubelet.podwatch import PodWatch
 from agent.layoutchoice import LayoutChoice
 from agent.mig.node import MigNode
@@ -139,6 +140,7 @@ class Agent:
             say=reporter.problem,
             daemons_ended=self.mps.ended,
         )
+        self.dra = DraNode(self.node_state, settings, self.access, self._claims_changed)
         self.endpoints = Endpoints(
             Answers(
                 self.metrics.exposition,
@@ -150,7 +152,7 @@ class Agent:
             )
         )
         self._scores = LinkScores(lambda: self.node_state.links, clock)
-        for follower in (self.pods, self.watch, self.mig.evictor):
+        for follower in (self.pods, self.watch, self.mig.evictor, self.dra):
             reporter.follow(follower)
 
     # Life
@@ -170,6 +172,7 @@ class Agent:
             "checkpoint": self._files.run(),
             "link-scores": self._scores.run(),
             "mig": self.mig.run(),
+            "claims": self.dra.run(),
             "telemetry": self.sampler.run(self.monitor),
         }
         tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
@@ -281,7 +284,7 @@ class Agent:
                 "kubelet does not report who holds devices: assuming none are held",
                 extra={"error": type(silent).__name__},
             )
-        self.node_state.held(self.holders.holders)
+        self.node_state.held(self._holders())
 
     def health(self, event: Event) -> None:
         if isinstance(event, XidSeen):
@@ -325,6 +328,8 @@ class Agent:
         """The node state has changed: kubelet first, since pods wait for it."""
         self.mps.planned()
         self.manager.apply(self.node_state.views() if self._start.advertises else ())
+        if self._start.advertises:
+            self.dra.planned()
         if self._start.discovered:
             self._recorder.problems_are((*self._discovery_problems, *self._layout.problems, *self.node_state.problems))
             self._recorder.note(self.node_state.layout.notes)
@@ -336,10 +341,20 @@ class Agent:
         """Devices whose holders are asked for: those advertised now, and those that were and may still be held."""
         return self.node_state.device_ids() | self.mps.device_ids()
 
+    def _holders(self) -> dict[DeviceId, Holder]:
+        """The holder of each device, by plugin or by claim. A GPU given out by claim is in no resource."""
+        return self.dra.holders() | self.holders.holders
+
+    def _claims_changed(self) -> None:
+        if self.node_state.held(self._holders()):
+            self._serve()
+        else:
+            self._publish()
+
     def _held(self) -> None:
         self.pods.held(self.holders.holders)
         self.mps.held()
-        held = self.node_state.held(self.holders.holders)
+        held = self.node_state.held(self._holders())
         self.mig.wishes_changed()
         if held:
             self._serve()
@@ -347,7 +362,7 @@ class Agent:
             self._publish()
 
     def _publish(self) -> None:
-        self._reporter.publish(self.node_state, self.holders.holders)
+        self._reporter.publish(self.node_state, self._holders())
         self.sampler.changed()
         self.metrics.states({report.uuid: HealthState(report.state) for report in device_reports(self.node_state)})
         self.metrics.mps(self.mps.states())
@@ -384,7 +399,7 @@ class Agent:
             health=device_reports(self.node_state),
             faults=tuple(GpuFaults(gpu.uuid, faults) for gpu in gpus if (faults := health.faults(gpu.uuid))),
             history=tuple(change for gpu in gpus for change in health.history(gpu.uuid)),
-            holders=tuple(HeldDevice(device, holder) for device, holder in sorted(self.holders.holders.items())),
+            holders=tuple(HeldDevice(device, holder) for device, holder in sorted(self._holders().items())),
             mps=self.mps.states(),
             mig=self.mig.statuses,
         )

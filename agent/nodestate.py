@@ -17,7 +17,16 @@ from deviceplugin.view import ClientLookup, ResourceView, no_client
 from inventory.devices import DeviceId, GpuUuid, NodeInventory, NodeName, ResourceName
 from inventory.layout import fractions
 from inventory.layout.change import Advance, Blocked, advance
-from inventory.layout.entries import PERCENT_RESOURCE, GpuLayoutSpec, GpuMode, Resolved, WhenBusy, mode_word, resolve
+from inventory.layout.entries import (
+    PERCENT_RESOURCE,
+    Dra,
+    GpuLayoutSpec,
+    GpuMode,
+    Resolved,
+    WhenBusy,
+    mode_word,
+    resolve,
+)
 from inventory.layout.layout import Layout, LogicalDevice, Resource, plan
 from inventory.layout.sharing import LayoutSpec, ReplicaPolicy
 from inventory.preference.linktable import LinkTable
@@ -159,6 +168,13 @@ class NodeState:
         ]
         held = self._held or {}
         return frozenset(pod_names(held[device] for device in devices if device in held))
+
+    @property
+    def by_claim(self) -> frozenset[GpuUuid]:
+        """The GPUs that are given out by ResourceClaim."""
+        return frozenset(
+            gpu for gpu, mode in self.modes.items() if isinstance(mode, Dra) and gpu not in self._unsettled
+        )
 
     def percent_largest(self) -> int | None:
         """The largest request for percents that fits one GPU now; None where no GPU is fractional."""

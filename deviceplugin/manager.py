@@ -17,7 +17,7 @@ from msgspec import Struct
 from deviceplugin.choice import Preferrer
 from deviceplugin.foldernews import FolderNews
 from deviceplugin.kubelet import RegistrationError, SocketIdentity, identify, register
-from deviceplugin.server import DevicePluginServer, PluginObserver
+from deviceplugin.server import SOCKET, DevicePluginServer, PluginObserver
 from deviceplugin.view import ResourceView
 from inventory.devices import ResourceName
 
@@ -258,12 +258,12 @@ class PluginManager:
         log.info("no longer advertised", extra={"resource": name})
 
 
-def sweep(folder: Path) -> int:
+def sweep(folder: Path, name: str = SOCKET) -> int:
     """Remove sockets of agents that no longer run; returns how many. Live ones of another agent stay."""
     import socket
 
     removed = 0
-    for path in folder.glob("tessera-*.sock"):
+    for path in folder.glob(name.format("*")):
         probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             probe.connect(str(path))

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 RequestT = TypeVar("RequestT")
 Response = TypeVar("Response")
 
+SOCKET = "tessera-{}.sock"
 MAX_SOCKET_PATH_BYTES = 107
 MAX_REQUEST_BYTES = 4 << 20
 MAX_CONTAINERS = 64
@@ -109,7 +110,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         """Bind a fresh socket (mode 0600) in ``folder`` and serve. Raises OSError when it cannot be bound."""
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_REQUEST_BYTES)])
         pb_grpc.add_DevicePluginServicer_to_server(self, server)
-        self.socket = _bind(server, folder)
+        self.socket = bind_socket(server, folder, SOCKET)
         await server.start()
         self._server = server
         return self.socket
@@ -232,16 +233,18 @@ def _check_containers(count: int) -> None:
         raise AllocationError(f"found {count} containers in one request, expected {MAX_CONTAINERS} at most")
 
 
-def _draw(folder: Path) -> Path:
+def _draw(folder: Path, name: str) -> Path:
     # Always as long: a folder either has room for every socket or for none.
-    return folder / f"tessera-{secrets.randbelow(10**8):08d}.sock"
+    return folder / name.format(f"{secrets.randbelow(10**8):08d}")
 
 
-def _bind(server: grpc.aio.Server, folder: Path) -> Path:
-    """A fresh ``tessera-<n>.sock``: n is drawn, so that neither an earlier server nor another agent owns the path."""
-    path = _draw(folder)
+def bind_socket(server: grpc.aio.Server, folder: Path, name: str) -> Path:
+    """A fresh socket, mode 0600. ``name`` has a ``{}`` for a number that is drawn, so that neither an earlier server
+    nor another agent owns the path. Raises OSError.
+    """
+    path = _draw(folder, name)
     while path.exists():  # gRPC would unlink whatever stands there
-        path = _draw(folder)
+        path = _draw(folder, name)
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH_BYTES:
         raise SocketPathError(

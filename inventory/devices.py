@@ -119,7 +119,8 @@ class Gpu(Struct, frozen=True):
     """One physical GPU. ``minor`` is the N of ``/dev/nvidiaN``; ``pci_bus_id`` is sysfs's (lower case, 4-digit domain).
 
     ``pci_device_id`` is ``0xDDDDVVVV`` (device, vendor), ``pci_subsystem_id`` the board maker's likewise, ``pci_class``
-    e.g. ``0x0302``, ``numa_node`` None where sysfs says -1 or nothing. ``readable`` is False for a GPU that could only
+    e.g. ``0x0302``, ``numa_node`` None where sysfs says -1 or nothing, ``pcie_root`` the root bus of its branch of PCIe
+    (``pci0000:17``), None where sysfs does not show it. ``readable`` is False for a GPU that could only
     be counted, not asked (lost at discovery): it keeps its place so that it can be advertised as unhealthy.
     """
 
@@ -137,6 +138,7 @@ class Gpu(Struct, frozen=True):
     pci_subsystem_id: int = 0
     pci_class: int | None = None
     numa_node: int | None = None
+    pcie_root: str | None = None
     serial: str | None = None
     clique: Clique | None = None
     nvlinks: tuple[NvLink, ...] = ()

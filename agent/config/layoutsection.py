@@ -45,6 +45,7 @@ KEYS: Mapping[LayoutMode, tuple[str, ...]] = {
     LayoutMode.MPS: ("replicas", "clients", "rename", "resource"),
     LayoutMode.MIG: ("profiles", "replicas", "sharing", "rename", "resource"),
     LayoutMode.FRACTIONAL: ("granularity", "placement"),
+    LayoutMode.DRA: (),
 }
 """The keys of an entry beside those that stand with every mode."""
 

@@ -1,5 +1,6 @@
 """Reads one GPU on its own thread: handle in, ``inventory.Gpu`` out. ``link_matrix`` is pure."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from ctypes import byref
@@ -59,6 +60,7 @@ BRANDS = {
     15: "geforce-rtx",
     16: "titan-rtx",
 }
+PCIE_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 REMOTE_TYPES = {0: RemoteType.GPU, 1: RemoteType.NPU, 2: RemoteType.SWITCH}
 
 
@@ -87,6 +89,7 @@ def read_gpu(handle: Any, index: int, sys_root: Path) -> Gpu:
         pci_subsystem_id=pci.pciSubSystemId,
         pci_class=read_pci_class(sys_root, bus_id),
         numa_node=read_numa_node(sys_root, bus_id),
+        pcie_root=read_pcie_root(sys_root, bus_id),
         memory_mib=memory.total // MIB,
         multiprocessors=max((p.multiprocessors for p in profiles), default=None),
         serial=None if serial is None else text(serial),
@@ -113,6 +116,15 @@ def read_numa_node(sys_root: Path, bus_id: str) -> int | None:
     except (OSError, ValueError):
         return None
     return node if node >= 0 else None
+
+
+def read_pcie_root(sys_root: Path, bus_id: str) -> str | None:
+    """The root bus above a PCI device (``pci0000:17``): its entry is a link through all bridges from there."""
+    try:
+        path = (sys_root / "bus/pci/devices" / bus_id).readlink()
+    except OSError:
+        return None
+    return next((part for part in path.parts if PCIE_ROOT.fullmatch(part)), None)
 
 
 def read_pci_class(sys_root: Path, bus_id: str) -> int | None:

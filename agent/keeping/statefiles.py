@@ -74,7 +74,7 @@ def save_checkpoint(state_dir: Path, checkpoint: Checkpoint) -> None:
 
 def load_checkpoint(state_dir: Path, *, node_name: str) -> Checkpoint | None:
     """The checkpoint of this node, of whatever boot, or None: none there, or not to be understood."""
-    found = _read(state_dir / CHECKPOINT, Checkpoint, lambda checkpoint: checkpoint.node.validate())
+    found = read_state(state_dir / CHECKPOINT, Checkpoint, lambda checkpoint: checkpoint.node.validate())
     return found if found is not None and found.version == VERSION and found.node.name == node_name else None
 
 
@@ -85,11 +85,12 @@ def save_layout(state_dir: Path, state: LayoutState) -> None:
 
 def load_layout(state_dir: Path) -> LayoutState:
     """What was saved last; nothing where none is there, or none that can be understood."""
-    found = _read(state_dir / LAYOUT, LayoutState, lambda _: None)
+    found = read_state(state_dir / LAYOUT, LayoutState, lambda _: None)
     return found if found is not None and found.version == VERSION else LayoutState()
 
 
-def _read(path: Path, kind: type[S], validate: Callable[[S], None]) -> S | None:
+def read_state(path: Path, kind: type[S], validate: Callable[[S], None]) -> S | None:
+    """What was kept at ``path``; None where there is nothing that can be understood. ``validate`` asserts."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

@@ -18,13 +18,14 @@ from agent.keeping.files import write_atomically
 from agent.kubelet.driverfiles import NoDriverError, find_driver, find_hook, listed_folders
 from agent.kubelet.hostroot import HostRoot, seen_at
 from agent.process.tasks import started
-from deviceplugin.cdi import device_names, file_name, rename_kind, specs
+from deviceplugin.cdi import Spec, device_names, file_name, rename_kind, specs
 from deviceplugin.drivermounts import DriverFiles, HookProgram
-from deviceplugin.strategy import AllocationSpec, NodeAccess
+from deviceplugin.strategy import AllocationSpec, DeviceIdStrategy, DeviceListStrategy, NodeAccess
 
 log = logging.getLogger(__name__)
 
 PROGRAM_TIMEOUT_S = 30.0
+_BY_UUID = AllocationSpec(strategies=(DeviceListStrategy.CDI_CRI,), device_id=DeviceIdStrategy.UUID)
 
 
 class _GeneratedDevice(Struct):
@@ -80,6 +81,10 @@ class CdiFiles:
                 self._written[name] = content
                 changed.append(name)
         return tuple(changed)
+
+    async def gpu_spec(self, access: NodeAccess) -> Spec:
+        """What a spec of all devices says, whatever is handed out how: named by UUID. Raises NoDriverError, OSError."""
+        return (await self._documents(_BY_UUID, access))[file_name("gpu")]
 
     async def _documents(self, spec: AllocationSpec, access: NodeAccess) -> dict[str, Mapping[str, Any]]:
         if not spec.uses_cdi:

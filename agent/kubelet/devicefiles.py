@@ -13,6 +13,7 @@ from agent.kubelet.access import Roots, missing_channels, node_access
 from agent.kubelet.cdifiles import CdiFiles
 from agent.kubelet.driverfiles import NoDriverError
 from agent.kubelet.hostroot import Seen, seen_at
+from deviceplugin.cdi import Spec
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from inventory.devices import NodeInventory
 
@@ -96,6 +97,10 @@ class DeviceFiles:
         if problem is not None and problem != self._problem:
             log.warning("no container can be given a device", extra={"problem": problem})
         self._problem = problem
+
+    async def gpu_spec(self, access: NodeAccess) -> Spec:
+        """As ``CdiFiles.gpu_spec``."""
+        return await self._cdi.gpu_spec(access)
 
     def _note_channels(self) -> None:
         absent = absent_channels(self._settings)

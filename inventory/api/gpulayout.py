@@ -32,7 +32,7 @@ class ClientFields(Struct, frozen=True, rename="camel", omit_defaults=True):
 class EntryFields(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Some GPUs, and what becomes of them."""
 
-    mode: Annotated[str, Meta(max_length=16, description="whole, timeSlicing, mps, mig or fractional.")]
+    mode: Annotated[str, Meta(max_length=16, description="whole, timeSlicing, mps, mig, fractional or dra.")]
     gpus: Annotated[
         Any,
         Meta(

@@ -8,11 +8,12 @@ planner's: here a GPU that changes from one set of instances to another offers t
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct
 
 from inventory.devices import DeviceId, GpuUuid, NodeInventory, ResourceName
-from inventory.layout.entries import GpuMode, Mig, Mps, Resolved, WhenBusy, Whole
+from inventory.layout.entries import Dra, GpuMode, Mig, Mps, Resolved, WhenBusy, Whole
 from inventory.layout.layout import Layout, Share, physical_id, plan
 from inventory.layout.sharing import LayoutSpec
 
@@ -105,13 +106,15 @@ def in_the_way(
 
 
 _Terms = tuple[ResourceName, Share | None, int]
+_BY_CLAIM: Final = ResourceName("")
 
 
 def _terms(layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> dict[DeviceId, _Terms]:
     """The share that a container got with each device: the size of a daemon's equal shares follows from their
-    number.
+    number. A GPU that is given out by claim is one device of no resource.
     """
-    return {
+    claimed = {DeviceId(gpu): (_BY_CLAIM, None, 0) for gpu, mode in modes.items() if isinstance(mode, Dra)}
+    return claimed | {
         device.id: (resource.name, device.share, _parts(modes.get(device.gpu)))
         for resource in layout.resources
         for device in resource.devices

@@ -34,6 +34,7 @@ class LayoutMode(StrEnum):
     MPS = "mps"
     MIG = "mig"
     FRACTIONAL = "fractional"
+    DRA = "dra"
 
 
 class FractionPlacement(StrEnum):
@@ -172,7 +173,11 @@ class Fractional(Struct, frozen=True, tag="fractional"):
     placement: FractionPlacement = FractionPlacement.PACKED
 
 
-GpuMode = Whole | TimeSliced | Mps | Mig | Fractional
+class Dra(Struct, frozen=True, tag="dra"):
+    """Given out by ResourceClaim alone: in no resource of the device plugin. MIG mode off."""
+
+
+GpuMode = Whole | TimeSliced | Mps | Mig | Fractional | Dra
 
 
 def mode_word(mode: GpuMode) -> LayoutMode:
@@ -183,6 +188,7 @@ def mode_word(mode: GpuMode) -> LayoutMode:
         Mps: LayoutMode.MPS,
         Mig: LayoutMode.MIG,
         Fractional: LayoutMode.FRACTIONAL,
+        Dra: LayoutMode.DRA,
     }
     return words[type(mode)]
 
@@ -253,6 +259,8 @@ def mode_of(entry: LayoutEntry) -> GpuMode:
         return Mig(entry.profiles, replicas, sharing, entry.when_busy, rename, resource)
     if entry.mode is LayoutMode.FRACTIONAL:
         return Fractional(entry.granularity, entry.placement)
+    if entry.mode is LayoutMode.DRA:
+        return Dra()
     return Whole(resource)
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigUuid, NodeInventory, ResourceName
 from inventory.layout.entries import (
     PERCENT_RESOURCE,
+    Dra,
     Fractional,
     FractionPlacement,
     GpuMode,
@@ -339,6 +340,8 @@ def _in_mode(gpu: Gpu, mode: GpuMode, spec: LayoutSpec, problems: list[str]) -> 
         problems.append(
             f"GPU {gpu.index} ({gpu.uuid}) still has MIG mode on: nothing of it is advertised until it is off"
         )
+        return
+    if isinstance(mode, Dra):
         return
     name = _name_of(gpu, spec, problems)
     if name is None:

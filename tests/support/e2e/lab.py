@@ -276,7 +276,7 @@ class Lab:
 
     # Pods.
 
-    def run(self, name: str, limits: Mapping[str, int], *, wait: bool = True) -> "Pod":
+    def pod_body(self, name: str, limits: Mapping[str, int]) -> dict[str, Any]:
         """A pod of one container that asks for ``limits`` and waits; it ends at once when it is deleted."""
         container = {
             "name": "main",
@@ -291,8 +291,11 @@ class Lab:
             "nodeSelector": {"kubernetes.io/hostname": self.host.name},
             "containers": [container],
         }
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-        self.cluster.kubectl("create", "-f", "-", input=json.dumps(body))
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+    def run(self, name: str, limits: Mapping[str, int], *, wait: bool = True) -> "Pod":
+        """As ``pod_body``, created, and ready unless ``wait`` is False."""
+        self.cluster.kubectl("create", "-f", "-", input=json.dumps(self.pod_body(name, limits)))
         pod = Pod(self, name)
         if wait:
             pod.await_ready()

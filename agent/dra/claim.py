@@ -1,0 +1,156 @@
+"""ResourceClaims as the driver reads them: what was allocated of its devices, and how it is to be set up.
+
+    ResourceClaim JSON -> read(raw) -> Claim; taken(claim, driver) -> Taken, or ClaimError
+
+A claim comes from the API server, which checked its shape; nothing of it is believed beyond that.
+Source: resource.k8s.io/v1 ``ResourceClaim``.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, field
+
+from kube.resources import Resource
+
+RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)
+
+
+class ClaimError(ValueError):
+    """The claim cannot be prepared: one line for the pod's events."""
+
+
+class Result(Struct, frozen=True, rename="camel"):
+    """One allocated device. ``request`` is ``main`` or, for one of several alternatives, ``main/sub``."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool = False
+    share_id: str = field(default="", name="shareID")
+    tolerations: tuple[msgspec.Raw, ...] = ()
+
+    @property
+    def main_request(self) -> str:
+        """What the kubelet is told: it knows no subrequests."""
+        return self.request.partition("/")[0]
+
+
+class Opaque(Struct, frozen=True):
+    driver: str
+    parameters: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Config(Struct, frozen=True):
+    """``source`` is FromClass or FromClaim; no ``requests``: for all of them."""
+
+    source: str = "FromClaim"
+    requests: tuple[str, ...] = ()
+    opaque: Opaque | None = None
+
+    def concerns(self, request: str) -> bool:
+        """Whether it is for the result of ``request``: the main name stands for each of its alternatives."""
+        return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
+
+
+class Devices(Struct, frozen=True):
+    results: tuple[Result, ...] = ()
+    config: tuple[Config, ...] = ()
+
+
+class Allocation(Struct, frozen=True):
+    devices: Devices = Devices()
+
+
+class Consumer(Struct, frozen=True):
+    """An object that may use the claim; pods have no group."""
+
+    name: str
+    resource: str = "pods"
+    api_group: str = field(default="", name="apiGroup")
+
+
+class Status(Struct, frozen=True, rename="camel"):
+    allocation: Allocation | None = None
+    reserved_for: tuple[Consumer, ...] = ()
+
+
+class Meta(Struct, frozen=True):
+    name: str
+    namespace: str
+    uid: str
+
+
+class Claim(Struct, frozen=True):
+    """As much of a ResourceClaim as the driver goes by."""
+
+    metadata: Meta
+    status: Status = Status()
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """The names of the pods that it is reserved for, all in its namespace."""
+        return tuple(
+            consumer.name
+            for consumer in self.status.reserved_for
+            if (consumer.api_group, consumer.resource) == ("", "pods")
+        )
+
+
+class Ref(Struct, frozen=True):
+    """A claim as the kubelet names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"ResourceClaim {self.namespace}/{self.name}"
+
+
+class Taken(Struct, frozen=True):
+    """What of a claim is the driver's: its results, and for each the configs that concern it, the strongest last."""
+
+    ref: Ref
+    pods: tuple[str, ...]
+    results: tuple[Result, ...]
+    configs: tuple[tuple[Config, ...], ...]
+
+
+_decoder = msgspec.json.Decoder(Claim)
+
+
+def read(raw: bytes) -> Claim:
+    """Raises msgspec.MsgspecError."""
+    return _decoder.decode(raw)
+
+
+def taken(ref: Ref, claim: Claim, driver: str) -> Taken:
+    """The driver's part of ``claim``, which the API server has under the name in ``ref``.
+
+    Configs of the class come before those of the claim; within each the later wins. Raises ClaimError.
+    """
+    uid = claim.metadata.uid
+    if uid != ref.uid:
+        raise ClaimError(f"{ref}: found uid {uid}, expected {ref.uid}: the claim was replaced")
+    allocation = claim.status.allocation
+    if allocation is None:
+        raise ClaimError(f"{ref}: status.allocation: found none, expected devices")
+    results = tuple(result for result in allocation.devices.results if result.driver == driver)
+    if not results:
+        raise ClaimError(f"{ref}: status.allocation: found no device of {driver}, expected one at least")
+    ours = [config for config in allocation.devices.config if config.opaque and config.opaque.driver == driver]
+    ours.sort(key=lambda config: config.source != "FromClass")
+    configs = tuple(tuple(config for config in ours if config.concerns(result.request)) for result in results)
+    return Taken(ref, claim.pods, results, configs)
+
+
+def parameters(config: Config) -> Mapping[str, Any]:
+    """A config's JSON object. Raises ClaimError."""
+    assert config.opaque is not None, "a config of no driver"
+    try:
+        return msgspec.json.decode(config.opaque.parameters, type=dict[str, Any])
+    except msgspec.MsgspecError as wrong:
+        raise ClaimError(f"opaque parameters of {config.opaque.driver}: {wrong}") from None

@@ -1,0 +1,160 @@
+"""Keeps the node's ResourceSlices on the API server as they are to be.
+
+    publish(devices) -> SlicePublisher -> API server; watch of the node's own slices -> written again where they differ
+
+A kubelet that starts deletes all slices of its node, and those of a driver 30 s after it was last connected: so they
+are watched. Nothing is asked of the API server before something is to be published.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from agent.dra.devices import DraDevice
+from agent.dra.slices import RESOURCE_SLICES, FoundSlice, Pool, Sync, contents, dropped, sync
+from kube.client import Client, Selection
+from kube.clock import Backoff, Clock, SystemClock
+from kube.errors import KubeError, NotFoundError
+from kube.objects import Metadata
+from kube.reading.reflector import Change, Reflector
+from kube.resources import NODES
+from kube.writing.latest import LatestWriter
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 0.2
+RESYNC_S: Final = 300.0
+RETRY_SERVED_S: Final = 60.0
+NOT_SERVED: Final = (
+    "mode dra: the API server does not serve resource.k8s.io/v1, expected Kubernetes 1.34 or later with the API on"
+)
+
+Devices = tuple[DraDevice, ...]
+
+
+class SlicePublisher:
+    """A follower of the API server. ``publish`` returns at once; ``say`` hears what is wrong, one line each.
+
+    ``_wanted`` is written by ``publish`` alone: None before anything is to be published, and after everything was
+    withdrawn no slice is left.
+    """
+
+    def __init__(self, driver: str, say: Callable[[tuple[str, ...]], None], clock: Clock | None = None) -> None:
+        self._driver = driver
+        self._say = say
+        self._clock = clock or SystemClock()
+        self._wanted: Devices | None = None
+        self._begun = asyncio.Event()
+        self._writer: LatestWriter[Devices | None] | None = None
+        self._slices: Reflector[FoundSlice] | None = None
+        self._pool: Pool | None = None
+        self._dropped: tuple[str, ...] = ()
+
+    def publish(self, devices: Devices | None) -> None:
+        """The node offers exactly these; None: the driver serves nothing here."""
+        if devices == self._wanted and (devices is not None or not self._begun.is_set()):
+            return
+        self._wanted = devices
+        if devices is not None:
+            self._begun.set()
+        if self._writer is not None:
+            self._writer.put(devices)
+
+    @property
+    def settled(self) -> bool:
+        """Whether what was published last has arrived."""
+        return self._wanted is None or (self._writer is not None and self._writer.settled)
+
+    async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
+        """Write and watch until cancelled, from the first ``publish`` on."""
+        await self._begun.wait()
+        await self._until_served(client)
+        selection = Selection(field_selector=f"spec.nodeName={node_name},spec.driver={self._driver}")
+
+        async def write(wanted: Devices | None) -> None:
+            self._pool = Pool(self._driver, node_name, await _owner(client, node_name))
+            found = (await client.list_all(RESOURCE_SLICES, FoundSlice, selection)).items
+            await self._carry_out(client, self._sync(self._pool, found, wanted))
+
+        self._writer = LatestWriter(
+            "ResourceSlices",
+            write,
+            clock=self._clock,
+            backoff=Backoff(random=random),
+            min_interval_s=INTERVAL_S,
+            resync_s=RESYNC_S,
+        )
+        self._slices = Reflector(
+            client,
+            RESOURCE_SLICES,
+            msgspec.json.Decoder(FoundSlice).decode,
+            self._heard,
+            clock=self._clock,
+            backoff=Backoff(random=random),
+            selection=selection,
+        )
+        self._writer.put(self._wanted)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._writer.run())
+            tasks.create_task(self._slices.run())
+
+    async def _until_served(self, client: Client) -> None:
+        """Return when the API server serves slices; say once that it does not."""
+        while True:
+            try:
+                if RESOURCE_SLICES.api_version in await client.group_versions():
+                    self._say(())
+                    return
+                self._say((NOT_SERVED,))
+            except KubeError as error:
+                log.info("cannot ask for the API's versions", extra={"error": str(error)})
+            await self._clock.wait(asyncio.Event(), RETRY_SERVED_S)
+
+    def _heard(self, change: Change[FoundSlice]) -> None:  # noqa: ARG002 - the copy as a whole is compared
+        """A slice is other than it was: one of our own writes, or another client's."""
+        if self._writer is None or self._slices is None or self._pool is None or not self._writer.settled:
+            return
+        if self._sync(self._pool, tuple(self._slices.objects()), self._wanted):
+            self._writer.put(self._wanted)
+
+    @staticmethod
+    def _sync(pool: Pool, found: Sequence[FoundSlice], wanted: Devices | None) -> Sync:
+        return Sync(deletes=tuple(found)) if wanted is None else sync(pool, found, contents(wanted))
+
+    async def _carry_out(self, client: Client, todo: Sync) -> None:
+        for slice_ in todo.deletes:
+            with contextlib.suppress(NotFoundError):
+                await client.delete(RESOURCE_SLICES, slice_.metadata.name, uid=slice_.metadata.uid)
+        for body in todo.updates:
+            self._kept(body, await client.update(RESOURCE_SLICES, body["metadata"]["name"], body, FoundSlice))
+        for body in todo.creates:
+            self._kept(body, await client.create(RESOURCE_SLICES, body, FoundSlice))
+        if todo:
+            log.info(
+                "slices written",
+                extra={"new": len(todo.creates), "changed": len(todo.updates), "removed": len(todo.deletes)},
+            )
+
+    def _kept(self, sent: Any, kept: FoundSlice) -> None:
+        lost = dropped(sent, kept)
+        if lost != self._dropped:
+            self._dropped = lost
+            self._say(
+                tuple(f"mode dra: the API server dropped {field} of devices: its feature gate is off" for field in lost)
+            )
+
+
+async def _owner(client: Client, node_name: str) -> dict[str, Any]:
+    """The Node's reference: slices go with it."""
+    node = await client.get(NODES, node_name, Metadata)
+    return {
+        "apiVersion": NODES.api_version,
+        "kind": NODES.kind,
+        "name": node_name,
+        "uid": node.metadata.uid,
+        "controller": True,
+    }

@@ -1,0 +1,42 @@
+"""Taints of devices given out by claim: what is wrong with a GPU, as the scheduler and the evictor read it. Pure.
+
+Keys are NVIDIA's where it has one. A taint goes when the device is well again: health decides, not a restart. NoExecute
+stands where the containers on the GPU have lost it in any case, so that their pods are better off elsewhere.
+"""
+
+from typing import Final
+
+from agent.dra.devices import MAX_STRING, Taint
+from agent.health.states import DeviceHealth, Fault, FaultKind
+from inventory.api.names import GROUP
+
+XID_KEY: Final = "gpu.nvidia.com/xid"
+LOST_KEY: Final = "gpu.nvidia.com/gpu-lost"
+UNHEALTHY_KEY: Final = f"{GROUP}/unhealthy"
+WITHHELD_KEY: Final = f"{GROUP}/withheld"
+MAX_TAINTS: Final = 16
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+_GONE: Final = frozenset({FaultKind.LOST, FaultKind.REMOVED})
+
+
+def taints(health: DeviceHealth, withheld: str | None) -> tuple[Taint, ...]:
+    """Of one GPU. ``withheld``: why it is given to no new container, health aside; None where it is not."""
+    found: dict[Taint, None] = {}
+    if not health.advertised_healthy:
+        for fault in health.faults:
+            if fault.blocks:
+                found[_of(fault)] = None
+        if not found:
+            found[Taint(UNHEALTHY_KEY, health.state.value, NO_SCHEDULE)] = None
+    if withheld is not None:
+        found[Taint(WITHHELD_KEY, "", NO_SCHEDULE)] = None
+    return tuple(found)[:MAX_TAINTS]
+
+
+def _of(fault: Fault) -> Taint:
+    if fault.kind in _GONE:
+        return Taint(LOST_KEY, "", NO_EXECUTE)
+    if fault.kind is FaultKind.XID:
+        return Taint(XID_KEY, str(fault.code), NO_SCHEDULE)
+    return Taint(UNHEALTHY_KEY, fault.reason[:MAX_STRING], NO_SCHEDULE)

@@ -140,7 +140,7 @@ class Agent:
             say=reporter.problem,
             daemons_ended=self.mps.ended,
         )
-        self.dra = DraNode(self.node_state, settings, self.access, self._claims_changed)
+        self.dra = DraNode(self.node_state, settings, self.access, self._claims_changed, self._serve)
         self.endpoints = Endpoints(
             Answers(
                 self.metrics.exposition,
@@ -327,9 +327,12 @@ class Agent:
     def _serve(self) -> None:
         """The node state has changed: kubelet first, since pods wait for it."""
         self.mps.planned()
-        self.manager.apply(self.node_state.views() if self._start.advertises else ())
+        views = self.node_state.views() if self._start.advertises else ()
+        self.manager.apply(views)
         if self._start.advertises:
             self.dra.planned()
+            if not views:
+                self._listed.set()
         if self._start.discovered:
             self._recorder.problems_are((*self._discovery_problems, *self._layout.problems, *self.node_state.problems))
             self._recorder.note(self.node_state.layout.notes)

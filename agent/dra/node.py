@@ -7,6 +7,7 @@ ledger, in one step of the event loop. The ledger is on disk before a spec is wr
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WHO: Final = "dra"
+SOCKETS: Final = "claims"
+SLICES: Final = "slices"
+"""The names under which the node state keeps what is wrong with either."""
 LEDGER: Final = "claims.json"
 VERSION: Final = 1
 POLL_S: Final = 1.0
@@ -53,20 +56,27 @@ class Kept(Struct, frozen=True):
 
 
 class DraNode:
-    """The driver of one node. ``changed`` is called when other devices are held than before.
+    """The driver of one node. ``changed`` is called when other devices are held than before, ``serve`` when the node
+    state says something else.
 
     ``_ledger`` is written under ``_writing`` alone, so that the file and the specs follow it in order. ``_server`` is
     there while a GPU is given out by claim, or a claim holds one; it is written by ``run`` alone.
     """
 
     def __init__(
-        self, node_state: NodeState, settings: Settings, access: DeviceAccess, changed: Callable[[], None]
+        self,
+        node_state: NodeState,
+        settings: Settings,
+        access: DeviceAccess,
+        changed: Callable[[], None],
+        serve: Callable[[], None],
     ) -> None:
         self._node_state = node_state
         self._settings = settings
         self._access = access
         self._changed = changed
-        self.publisher = SlicePublisher(DRIVER, self._say)
+        self._serve = serve
+        self.publisher = SlicePublisher(DRIVER, partial(self._say, SLICES))
         kept = read_state(settings.state_dir / LEDGER, Kept, lambda found: Ledger(found.claims).validate())
         self._ledger = Ledger(kept.claims if kept is not None and kept.version == VERSION else ())
         self._writing = asyncio.Lock()
@@ -138,7 +148,7 @@ class DraNode:
             await server.start(self._settings.kubelet_dir / "plugins", registry)
         except OSError as refused:
             await server.stop()
-            self._say((f"mode dra: cannot serve claims: {refused}",))
+            self._say(SOCKETS, (f"mode dra: cannot serve claims: {refused}",))
             return
         self._server = server
 
@@ -148,13 +158,13 @@ class DraNode:
             await asyncio.wait([asyncio.create_task(server.stop())])
 
     def _registered(self, error: str) -> None:
-        self._say((f"mode dra: the kubelet refuses {DRIVER}: {error}",) if error else ())
+        self._say(SOCKETS, (f"mode dra: the kubelet refuses {DRIVER}: {error}",) if error else ())
 
-    def _say(self, lines: tuple[str, ...]) -> None:
-        if self._node_state.report(WHO, lines):
+    def _say(self, who: str, lines: tuple[str, ...]) -> None:
+        if self._node_state.report(who, lines):
             for line in lines:
                 log.warning("claims", extra={"problem": line})
-            self._changed()
+            self._serve()
 
     # What is offered
 

@@ -405,6 +405,7 @@ class Agent:
             holders=tuple(HeldDevice(device, holder) for device, holder in sorted(self._holders().items())),
             mps=self.mps.states(),
             mig=self.mig.statuses,
+            by_claim=tuple(sorted(self.node_state.by_claim)),
         )
 
     def _unready(self) -> str | None:

@@ -58,6 +58,8 @@ class NodeReport(Struct, frozen=True):
     holders: tuple[HeldDevice, ...] = ()
     mps: tuple[DaemonState, ...] = ()
     mig: tuple[MigStatus, ...] = ()
+    by_claim: tuple[GpuUuid, ...] = ()
+    """The GPUs that are given out by ResourceClaim."""
 
 
 def device_reports(node_state: NodeState) -> tuple[DeviceReport, ...]:

@@ -73,6 +73,7 @@ class ApiReporter:
                 health=health_views(node_state),
                 holders=holders,
                 problems=node_state.problems,
+                by_claim=node_state.by_claim,
             )
         )
 

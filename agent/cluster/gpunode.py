@@ -8,7 +8,7 @@ what is, a GpuLayout what should be. The status is declared in ``inventory.api.g
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -36,7 +36,7 @@ from inventory.api.gpunode import (
     Summary,
 )
 from inventory.api.names import GROUP, VERSION
-from inventory.devices import DeviceId, Gpu, MigInstance, MigProfile, NodeInventory
+from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigProfile, NodeInventory
 from inventory.layout import layout as layout_model
 from inventory.layout.entries import LayoutMode
 from inventory.layout.layout import Layout, LogicalDevice
@@ -83,6 +83,7 @@ def build(
     health: Mapping[str, HealthView] | None = None,
     holders: Mapping[DeviceId, HolderView] | None = None,
     problems: Sequence[str] | None = None,
+    by_claim: Collection[GpuUuid] = (),
 ) -> GpuNode:
     """The object for ``node``: equal inputs give equal objects. ``problems`` None: the layout's.
 
@@ -91,7 +92,7 @@ def build(
     """
     views = health or {}
     offers = _offers(layout)
-    modes = device_modes(node, layout)
+    modes = device_modes(node, layout, by_claim)
     devices = tuple(_device(gpu, offers, views, modes[gpu.uuid]) for gpu in node.gpus[:MAX_GPUS])
     healthy = sum(device.healthy for device in devices)
     cuda = "" if node.cuda_version == (0, 0) else f"{node.cuda_version[0]}.{node.cuda_version[1]}"

@@ -148,6 +148,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     kubelet_dir: Path = Path("/var/lib/kubelet")
     kubelet_socket: str | None = None
     """None: ``kubelet.sock`` in the device-plugins folder. Empty: do not register."""
+    plugins_dir: Path | None = None
+    """The kubelet's ``plugins``, under the path that the kubelet has for it; None: below ``kubelet_dir``."""
     cdi_dir: Path = Path("/var/run/cdi")
     config_dir: Path = Path("/available-configs")
     """Named configuration files; the node's label ``nvidia.com/device-plugin.config`` says which."""
@@ -183,6 +185,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def device_plugins_dir(self) -> Path:
         return self.kubelet_dir / "device-plugins"
+
+    @property
+    def claims_dir(self) -> Path:
+        """Where drivers that are given claims have their sockets, a folder each."""
+        return self.plugins_dir or self.kubelet_dir / "plugins"
 
     @property
     def registration_socket(self) -> Path | None:

@@ -115,6 +115,13 @@ PROCESS: tuple[Option, ...] = (
         "without a default the first that finds a file: named (default), single (the only one), empty (none)",
         env=("FALLBACK_STRATEGIES",),
     ),
+    _own(
+        "--plugins-dir",
+        "plugins_dir",
+        PATH,
+        "plugins in the kubelet's folder",
+        "where the socket for claims is; the kubelet must see it under the same path",
+    ),
     _own("--cdi-dir", "cdi_dir", PATH, "/var/run/cdi", "where CDI spec files are written"),
     _own("--state-dir", "state_dir", PATH, "/var/lib/tessera", "checkpoint, last good configuration, local socket"),
     _own("--metrics-address", "metrics_address", ADDRESS, "0.0.0.0:9400", "metrics and health checks; none: neither"),

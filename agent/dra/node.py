@@ -145,7 +145,7 @@ class DraNode:
         sweep(registry, REGISTRATION_SOCKET.format(DRIVER, "{}"))
         server = DraServer(DRIVER, self, self._registered)
         try:
-            await server.start(self._settings.kubelet_dir / "plugins", registry)
+            await server.start(self._settings.claims_dir, registry)
         except OSError as refused:
             await server.stop()
             self._say(SOCKETS, (f"mode dra: cannot serve claims: {refused}",))

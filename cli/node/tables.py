@@ -34,7 +34,7 @@ def gpus(report: NodeReport) -> Table | None:
     if not report.node.gpus:
         return None
     states = {unit.uuid: unit.state for unit in report.health}
-    modes = device_modes(report.node, Layout(report.resources))
+    modes = device_modes(report.node, Layout(report.resources), report.by_claim)
     table = titled("GPUs", "GPU", "product", "memory", "NUMA", "PCI", "MIG", "mode", "health", "UUID")
     for gpu in report.node.gpus:
         mig = "on" if gpu.mig_enabled else "off" if gpu.mig_capable else "-"

@@ -1,5 +1,7 @@
 """Facts about devices as they are offered: the mode of their GPU, and what keeps their containers apart."""
 
+from collections.abc import Collection
+
 from inventory.devices import GpuUuid, NodeInventory
 from inventory.layout.entries import Enforcement, LayoutMode
 from inventory.layout.layout import Layout, LogicalDevice, Resource, Share
@@ -32,14 +34,16 @@ _MODES = {
 }
 
 
-def device_modes(node: NodeInventory, layout: Layout) -> dict[GpuUuid, LayoutMode]:
-    """The mode in which each GPU is offered, by a layout, by NVIDIA's sharing section, or by default."""
+def device_modes(node: NodeInventory, layout: Layout, by_claim: Collection[GpuUuid] = ()) -> dict[GpuUuid, LayoutMode]:
+    """The mode in which each GPU is offered, by a layout, by NVIDIA's sharing section, or by default.
+
+    ``by_claim`` are given out by ResourceClaim, of which resources show nothing.
+    """
     shared = {
         device.gpu: _MODES[device.share.sharing.value]
         for resource in layout.resources
         for device in resource.devices
         if device.share is not None and device.mig is None
     }
-    return {
-        gpu.uuid: shared.get(gpu.uuid, LayoutMode.MIG if gpu.mig_enabled else LayoutMode.WHOLE) for gpu in node.gpus
-    }
+    plain = {gpu.uuid: LayoutMode.MIG if gpu.mig_enabled else LayoutMode.WHOLE for gpu in node.gpus}
+    return plain | shared | dict.fromkeys(by_claim, LayoutMode.DRA)

@@ -110,3 +110,9 @@ capabilities:
   value: {{ .value | toString | quote }}
 {{- end }}
 {{- end -}}
+
+{{/* "true" where GPUs may be given out by ResourceClaim, else nothing. */}}
+{{- define "tessera.dra" -}}
+{{- $enabled := toString .Values.dra.enabled -}}
+{{- if or (eq $enabled "true") (and (eq $enabled "auto") (.Capabilities.APIVersions.Has "resource.k8s.io/v1/DeviceClass")) -}}true{{- end -}}
+{{- end }}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.e2e.agentrights import chart_token
 from tests.support.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, Pod, holders, until
 
 pytestmark = pytest.mark.e2e
@@ -16,22 +17,18 @@ version: v1
 layout: [{{gpus: [0, 1], mode: dra}}]
 health: {FAST}
 """
-CLASS = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": DRIVER},
-    "spec": {
-        "selectors": [
-            {"cel": {"expression": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"}}
-        ]
-    },
-}
 
 
 @pytest.fixture(scope="module")
-def agent(lab: Lab) -> Iterator[Agent]:
-    lab.cluster.kubectl("apply", "-f", "-", input=json.dumps(CLASS))
-    with lab.agent(EXAMPLES / "fleets/dgx1.yaml", CONFIG) as agent:
+def agent(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """With the rights of the chart's account, whose DeviceClasses are there."""
+    folder = tmp_path_factory.mktemp("rights")
+    with (
+        chart_token(lab, folder) as token,
+        lab.agent(
+            EXAMPLES / "fleets/dgx1.yaml", CONFIG, kubeconfig=lab.kubeconfig(folder / "config", token=token)
+        ) as agent,
+    ):
         lab.await_amounts({GPU: 6})
         until(lambda: len(devices(lab)) == 2, "two devices published")
         yield agent
@@ -126,3 +123,55 @@ def test_two_gpus_come_linked_and_two_pods_share_one_claim(lab: Lab, agent: Agen
     lab.delete_pods()
     agent.until(lambda found: not found.holders, "given back")
     lab.cluster.kubectl("delete", "resourceclaim", "pair")
+
+
+def test_a_pod_that_asks_for_nvidia_gpu_is_served_by_claim_where_the_plugin_has_none(lab: Lab, agent: Agent) -> None:
+    every = CONFIG.replace("[0, 1]", "{product: Tesla V100-SXM2-16GB}")
+    agent.take_up(every)
+    lab.await_amounts({GPU: 0})
+    until(lambda: len(devices(lab)) == 8, "eight devices published")
+    pod = lab.run("extended", {GPU: 2})
+    assert len(pod.device_nodes) == 2
+    report = agent.until(lambda found: len(holders(found)) == 2, "two holders")
+    assert set(holders(report).values()) == {"extended"}
+    lab.delete_pods()
+    agent.take_up(CONFIG)
+    lab.await_amounts({GPU: 6})
+
+
+def test_a_lost_gpu_is_tainted_its_pod_evicted_and_no_other_comes_until_it_is_back(
+    lab: Lab, agent: Agent, template: str
+) -> None:
+    pods = [run(lab, name, {"resourceClaimTemplateName": template}) for name in ("one", "two")]
+    lost = agent.report().node.gpus[0]
+    held = holders(agent.until(lambda found: len(found.holders) == 2, "two holders"))
+    agent.sim(gpu=0, lost=True)
+    until(lambda: "taints" in devices(lab)["gpu-0"], "tainted")
+    assert devices(lab)["gpu-0"]["taints"][0]["effect"] == "NoExecute"
+    gone = held[lost.uuid]
+    until(lambda: gone not in names(lab), "evicted by the taint")
+    assert {pod.name for pod in pods} - {gone} <= names(lab)
+    agent.sim(gpu=0, reset=True)
+    until(lambda: "taints" not in devices(lab)["gpu-0"], "no taint is left")
+    assert run(lab, "after", {"resourceClaimTemplateName": template}).device_nodes == [f"/dev/nvidia{lost.minor}"]
+
+
+def test_a_claim_stays_with_its_pod_when_agent_and_kubelet_are_killed(lab: Lab, agent: Agent, template: str) -> None:
+    pod = run(lab, "kept", {"resourceClaimTemplateName": template})
+    before = pod.container
+    agent.kill()
+    agent.start()
+    until(agent.serves, "it serves again")
+    report = agent.until(lambda found: len(holders(found)) == 1, "it knows the holder")
+    assert set(holders(report).values()) == {"kept"}
+    lab.host.kill_kubelet()
+    lab.host.restart_kubelet()
+    until(lambda: len(devices(lab)) == 2, "slices are published again")
+    assert pod.container == before
+    assert len(run(lab, "second", {"resourceClaimTemplateName": template}).device_nodes) == 1
+    lab.delete_pods()
+    agent.until(lambda found: not found.holders, "given back")
+
+
+def names(lab: Lab) -> set[str]:
+    return {pod["metadata"]["name"] for pod in lab.get("/api/v1/namespaces/default/pods")["items"]}

@@ -29,7 +29,7 @@ def chart_token(lab: Lab, folder: Path) -> Iterator[str]:
     binaries.build("helm")
     chart = ROOT / "charts/tessera"
     command: list[str | Path] = [binaries.binary("helm"), "template", "t", str(chart), "--namespace", NAMESPACE]
-    command += ["--set", "controller.enabled=false"]
+    command += ["--set", "controller.enabled=false,dra.enabled=true"]
     text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     objects = [one for one in yaml.safe_load_all(text) if one and one["kind"] != "DaemonSet"]
     (account,) = [one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"]

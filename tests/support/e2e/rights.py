@@ -95,8 +95,11 @@ def read(lines: Iterable[str]) -> Iterator[Use]:
 
 
 def granted() -> list[Grant]:
-    """By the chart as it is without a value of a site's, and by its roles for Volcano's Jobs where they are on."""
-    printed = (rendered(*TEMPLATES), rendered("controller-rbac-volcano", values=("controller.volcano.enabled=true",)))
+    """By the chart as it is without a value of a site's, and by its roles for Volcano's Jobs and claims where on."""
+    printed = (
+        rendered(*TEMPLATES, values=("dra.enabled=true",)),
+        rendered("controller-rbac-volcano", values=("controller.volcano.enabled=true",)),
+    )
     objects = [one for text in printed for one in yaml.safe_load_all(text) if one]
     return list(grants(objects))
 

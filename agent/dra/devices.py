@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from inventory.api.names import GROUP
+from inventory.api.names import CLIQUE, LINK_GROUP
 from inventory.devices import Gpu, GpuUuid, NodeInventory
 
 DRIVER: Final = "gpu.nvidia.com"
@@ -113,8 +113,8 @@ def _attributes(node: NodeInventory, gpu: Gpu, group: int | None) -> dict[str, A
         f"{_STANDARD}/pciBusID": gpu.pci_bus_id,
         f"{_STANDARD}/pcieRoot": gpu.pcie_root,
         f"{_STANDARD}/numaNode": gpu.numa_node,
-        f"{GROUP}/linkGroup": group,
-        f"{GROUP}/clique": None if gpu.clique is None else gpu.clique.label,
+        LINK_GROUP: group,
+        CLIQUE: None if gpu.clique is None else gpu.clique.label,
     }
     return {name: value for name, value in known.items() if value is not None and _sayable(value)}
 

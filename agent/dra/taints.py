@@ -8,12 +8,10 @@ from typing import Final
 
 from agent.dra.devices import MAX_STRING, Taint
 from agent.health.states import DeviceHealth, Fault, FaultKind
-from inventory.api.names import GROUP
+from inventory.api.names import UNHEALTHY, WITHHELD
 
 XID_KEY: Final = "gpu.nvidia.com/xid"
 LOST_KEY: Final = "gpu.nvidia.com/gpu-lost"
-UNHEALTHY_KEY: Final = f"{GROUP}/unhealthy"
-WITHHELD_KEY: Final = f"{GROUP}/withheld"
 MAX_TAINTS: Final = 16
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
@@ -28,9 +26,9 @@ def taints(health: DeviceHealth, withheld: str | None) -> tuple[Taint, ...]:
             if fault.blocks:
                 found[_of(fault)] = None
         if not found:
-            found[Taint(UNHEALTHY_KEY, health.state.value, NO_SCHEDULE)] = None
+            found[Taint(UNHEALTHY, health.state.value, NO_SCHEDULE)] = None
     if withheld is not None:
-        found[Taint(WITHHELD_KEY, "", NO_SCHEDULE)] = None
+        found[Taint(WITHHELD, "", NO_SCHEDULE)] = None
     return tuple(found)[:MAX_TAINTS]
 
 
@@ -39,4 +37,4 @@ def _of(fault: Fault) -> Taint:
         return Taint(LOST_KEY, "", NO_EXECUTE)
     if fault.kind is FaultKind.XID:
         return Taint(XID_KEY, str(fault.code), NO_SCHEDULE)
-    return Taint(UNHEALTHY_KEY, fault.reason[:MAX_STRING], NO_SCHEDULE)
+    return Taint(UNHEALTHY, fault.reason[:MAX_STRING], NO_SCHEDULE)

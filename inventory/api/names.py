@@ -76,3 +76,11 @@ AGGREGATE_TO_CONTROLLER: Final = "tessera.dev/aggregate-to-controller"
 # -- reporting controllers of Events -----------------------------------------------------------------------------------
 AGENT: Final = "tessera.dev/agent"
 CONTROLLER: Final = "tessera.dev/controller"
+
+# -- devices that are given out by claim -------------------------------------------------------------------------------
+LINK_GROUP: Final = "tessera.dev/linkGroup"
+CLIQUE: Final = "tessera.dev/clique"
+"""Attributes."""
+UNHEALTHY: Final = "tessera.dev/unhealthy"
+WITHHELD: Final = "tessera.dev/withheld"
+"""Taints."""

@@ -114,7 +114,8 @@ async def test_a_removed_label_that_comes_back_is_told_once_naming_who_writes_it
         before = len(server.seen("GET", "nodes/node-1"))
         clock.advance(301)
         await eventually(read_again(server, before))
-    await eventually(lambda: publisher.settled)
+        # A turn that is not over when the clock moves begins its next pause after that.
+        await eventually(lambda: publisher.settled)
     (event,) = server.list_all(EVENTS)
     assert event["reason"] == "LabelContested"
     assert "by gfd" in event["note"]

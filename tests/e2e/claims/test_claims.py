@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.e2e.agentrights import chart_token
+from hack.cluster.errors import ClusterError
+from tests.support.e2e.agentrights import NAMESPACE, chart_token
 from tests.support.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, Pod, holders, until
 
 pytestmark = pytest.mark.e2e
 
 DRIVER = "gpu.nvidia.com"
+EXAMPLE = "claims-one-gpu"
 CONFIG = f"""
 version: v1
 layout: [{{gpus: [0, 1], mode: dra}}]
@@ -43,14 +45,6 @@ def devices(lab: Lab) -> dict[str, dict[str, Any]]:
     return {device["name"]: device for each in slices(lab) for device in each["spec"].get("devices", ())}
 
 
-def claim_spec(count: int = 1, linked: bool = False) -> dict[str, Any]:
-    exactly = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": count}
-    spec: dict[str, Any] = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-    if linked:
-        spec["devices"]["constraints"] = [{"requests": ["gpu"], "matchAttribute": "tessera.dev/linkGroup"}]
-    return spec
-
-
 def create(lab: Lab, body: dict[str, Any]) -> None:
     lab.cluster.kubectl("create", "-f", "-", input=json.dumps(body))
 
@@ -69,11 +63,17 @@ def run(lab: Lab, name: str, claim: dict[str, Any], *, wait: bool = True) -> Pod
 
 @pytest.fixture
 def template(lab: Lab) -> Iterator[str]:
-    name = "one-gpu"
-    body = {"metadata": {"name": name}, "spec": {"spec": claim_spec()}}
-    create(lab, {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", **body})
-    yield name
-    lab.cluster.kubectl("delete", "resourceclaimtemplate", name)
+    """The example's template; its pod is there and runs."""
+    lab.apply(EXAMPLES / "claims/one-gpu.yaml")
+    Pod(lab, EXAMPLE).await_ready()
+    yield "one-gpu"
+    lab.cluster.kubectl("delete", "resourceclaimtemplate", "one-gpu")
+
+
+def as_agent(lab: Lab) -> tuple[str, ...]:
+    """kubectl's flags to be the agent of this node."""
+    user = f"system:serviceaccount:{NAMESPACE}:t-tessera-agent"
+    return f"--as={user}", f"--as-user-extra=authentication.kubernetes.io/node-name={lab.host.name}"
 
 
 def test_the_node_publishes_the_gpus_of_its_layout_and_offers_the_others(lab: Lab, agent: Agent) -> None:
@@ -92,10 +92,10 @@ def test_the_node_publishes_the_gpus_of_its_layout_and_offers_the_others(lab: La
 
 
 def test_a_claim_brings_one_gpu_into_the_container_and_gives_it_back(lab: Lab, agent: Agent, template: str) -> None:
-    pod = run(lab, "claimed", {"resourceClaimTemplateName": template})
+    pod = Pod(lab, EXAMPLE)
     report = agent.until(lambda found: len(holders(found)) == 1, "a holder")
     ((device, holder),) = holders(report).items()
-    assert holder == "claimed"
+    assert holder == EXAMPLE
     (held,) = [gpu for gpu in report.node.gpus if gpu.uuid == device]
     assert held.index in (0, 1)
     assert pod.device_nodes == [f"/dev/nvidia{held.minor}"]
@@ -104,7 +104,7 @@ def test_a_claim_brings_one_gpu_into_the_container_and_gives_it_back(lab: Lab, a
     assert other.device_nodes == [f"/dev/nvidia{1 - held.minor}"]
     third = run(lab, "third", {"resourceClaimTemplateName": template}, wait=False)
     until(lambda: "cannot allocate all claims" in json.dumps(third.status), "the third finds no device")
-    lab.delete_pods("claimed")
+    lab.delete_pods(EXAMPLE)
     third.await_ready()
     assert third.device_nodes == [f"/dev/nvidia{held.minor}"]
     lab.delete_pods()
@@ -113,16 +113,29 @@ def test_a_claim_brings_one_gpu_into_the_container_and_gives_it_back(lab: Lab, a
 
 
 def test_two_gpus_come_linked_and_two_pods_share_one_claim(lab: Lab, agent: Agent) -> None:
-    body = {"metadata": {"name": "pair"}, "spec": claim_spec(2, linked=True)}
-    create(lab, {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **body})
-    left = run(lab, "left", {"resourceClaimName": "pair"})
-    right = run(lab, "right", {"resourceClaimName": "pair"})
+    lab.apply(EXAMPLES / "claims/linked-gpus.yaml")
+    left, right = (Pod(lab, f"claims-{side}") for side in ("left", "right"))
+    for pod in (left, right):
+        pod.await_ready()
     assert left.device_nodes == right.device_nodes == ["/dev/nvidia0", "/dev/nvidia1"]
-    lab.delete_pods("left")
+    lab.delete_pods("claims-left")
     assert right.device_nodes == ["/dev/nvidia0", "/dev/nvidia1"]
     lab.delete_pods()
     agent.until(lambda found: not found.holders, "given back")
-    lab.cluster.kubectl("delete", "resourceclaim", "pair")
+    lab.cluster.kubectl("delete", "resourceclaim", "linked-gpus")
+
+
+@pytest.mark.usefixtures("agent")
+def test_an_agent_writes_the_slices_of_its_own_node_alone(lab: Lab) -> None:
+    (own,) = slices(lab)
+    foreign = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "foreign"},
+        "spec": {**own["spec"], "nodeName": "node-2"},
+    }
+    with pytest.raises(ClusterError, match="may not write slices of node"):
+        lab.cluster.kubectl("create", "-f", "-", *as_agent(lab), input=json.dumps(foreign))
 
 
 def test_a_pod_that_asks_for_nvidia_gpu_is_served_by_claim_where_the_plugin_has_none(lab: Lab, agent: Agent) -> None:
@@ -142,7 +155,7 @@ def test_a_pod_that_asks_for_nvidia_gpu_is_served_by_claim_where_the_plugin_has_
 def test_a_lost_gpu_is_tainted_its_pod_evicted_and_no_other_comes_until_it_is_back(
     lab: Lab, agent: Agent, template: str
 ) -> None:
-    pods = [run(lab, name, {"resourceClaimTemplateName": template}) for name in ("one", "two")]
+    pods = [Pod(lab, EXAMPLE), run(lab, "other", {"resourceClaimTemplateName": template})]
     lost = agent.report().node.gpus[0]
     held = holders(agent.until(lambda found: len(found.holders) == 2, "two holders"))
     agent.sim(gpu=0, lost=True)
@@ -157,13 +170,13 @@ def test_a_lost_gpu_is_tainted_its_pod_evicted_and_no_other_comes_until_it_is_ba
 
 
 def test_a_claim_stays_with_its_pod_when_agent_and_kubelet_are_killed(lab: Lab, agent: Agent, template: str) -> None:
-    pod = run(lab, "kept", {"resourceClaimTemplateName": template})
+    pod = Pod(lab, EXAMPLE)
     before = pod.container
     agent.kill()
     agent.start()
     until(agent.serves, "it serves again")
     report = agent.until(lambda found: len(holders(found)) == 1, "it knows the holder")
-    assert set(holders(report).values()) == {"kept"}
+    assert set(holders(report).values()) == {EXAMPLE}
     lab.host.kill_kubelet()
     lab.host.restart_kubelet()
     until(lambda: len(devices(lab)) == 2, "slices are published again")

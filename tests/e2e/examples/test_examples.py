@@ -44,7 +44,7 @@ CASES = (
     Case("pairs.yaml", {GPU: 2, SHARED: 8}, "time-slicing-some.yaml", ONE | {"shared-gpu": "pod-shared-gpu.yaml"}),
     Case("dgx1.yaml", {GPU: 8}, None, FOUR),
 )
-ELSEWHERE = ("simulate", "configs/controller", "gangs", "jobkinds", "kai", "kinds", "layouts", "metrics", "volcano")
+ELSEWHERE = ("claims", "configs/controller", "gangs", "jobkinds", "kai", "kinds", "layouts", "metrics", "simulate", "volcano")
 
 
 def test_every_example_is_used() -> None:

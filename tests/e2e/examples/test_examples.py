@@ -56,17 +56,6 @@ ELSEWHERE = (
     "simulate",
     "volcano",
 )
-    "claims",
-    "configs/controller",
-    "gangs",
-    "jobkinds",
-    "kai",
-    "kinds",
-    "layouts",
-    "metrics",
-    "simulate",
-    "volcano",
-)
 
 
 def test_every_example_is_used() -> None:

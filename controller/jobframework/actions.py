@@ -120,6 +120,13 @@ class UngatePods(Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
 
 
+class AwaitPods(Struct, frozen=True, kw_only=True):
+    """The job has ended and ``count`` of its pods have not: after ``patches`` they are looked at again in a while."""
+
+    count: int
+    patches: tuple[Patch, ...] = ()
+
+
 class EmitEvent(Struct, frozen=True, kw_only=True):
     """An Event about the job."""
 
@@ -149,4 +156,4 @@ WorkloadAction = (
 )
 """An action about the Workload alone, whatever it was made for."""
 
-Action = WorkloadAction | StartJob | StopJob | UngatePods | EmitEvent | Refuse
+Action = WorkloadAction | StartJob | StopJob | UngatePods | AwaitPods | EmitEvent | Refuse

@@ -208,6 +208,15 @@ class JobKind(Protocol):
 
     def finished(self, job: Json) -> Outcome | None: ...
 
+    @property
+    def ends_before_its_pods(self) -> bool:
+        """Whether pods of a finished job may still run, and its status does not say so."""
+        ...
+
+    def taken_away(self, job: Json) -> tuple[Patch, ...]:
+        """The patches by which its own controller takes away what still runs of a finished job; empty once written."""
+        ...
+
     def pods_ready(self, job: Json) -> bool:
         """Whether all pods it runs with are ready or have succeeded."""
         ...
@@ -251,6 +260,7 @@ class KindDefaults:
     refused_versions: Mapping[str, str] = MappingProxyType({})
     managed_by_path: tuple[str, ...] = ()
     own_controller: str = ""
+    ends_before_its_pods: bool = False
 
     @cached_property
     def pod_sets_in_cel(self) -> str:
@@ -278,6 +288,9 @@ class KindDefaults:
 
     def needs_again(self, _job: Json, _workload: SeenWorkload) -> bool:
         return False
+
+    def taken_away(self, _job: Json) -> tuple[Patch, ...]:
+        return ()
 
     def injected(self, _job: Json) -> dict[str, str]:
         return {}

@@ -29,8 +29,9 @@ def is_never_spare(_pod: Json) -> bool:
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
     """The keys of the configuration of the same names; ``wait_for_pods_ready``: the condition PodsReady is kept;
-    ``keeps_minimum``: what serves may have a minimum of replicas; ``injected``: by the name of an init container that a
-    kind's controller puts into pods, its requests.
+    ``keeps_minimum``: what serves may have a minimum of replicas; ``charges_to_the_end``: a job that has ended holds
+    its quota while its pods run; ``injected``: by the name of an init container that a kind's controller puts into
+    pods, its requests.
     """
 
     manage_jobs_without_queue_name: bool = False
@@ -38,6 +39,7 @@ class JobSettings:
     label_keys_to_copy: tuple[str, ...] = ()
     wait_for_pods_ready: bool = True
     keeps_minimum: bool = False
+    charges_to_the_end: bool = False
     injected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     gates: FeatureGates = field(default_factory=FeatureGates)
 
@@ -70,7 +72,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the watches show it; ``job`` is None once it is gone.
 
     ``workloads``: those that the job controls (by the uid of their controller), and the prebuilt one that it names.
-    ``gated_pods``: how many of its pods still wait behind the gate of elastic jobs.
+    ``gated_pods``: how many of its pods still wait behind the gate of elastic jobs. ``left_pods``: by pod set, those
+    that have not ended of a job that has; "" for pods that name none.
     """
 
     kind: JobKind
@@ -78,3 +81,4 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     workloads: tuple[SeenWorkload, ...] = ()
     namespace_labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     gated_pods: int = 0
+    left_pods: Mapping[str, int] = msgspec.field(default_factory=dict)

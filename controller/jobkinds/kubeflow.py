@@ -6,20 +6,24 @@ Facts (kubeflow/training-operator, release 1.9, pkg/controller.v1/common):
 - ``schedulingPolicy.minAvailable`` and ``elasticPolicy.minReplicas`` would make a gang of fewer pods: all of them are
   asked for, and a running job whose replicas change is stopped and queued again.
 - A replica's ``restartPolicy`` wins over its template's. Restarts within the job keep its quota.
+- A job has ended when its chief, master or launcher has. Its other pods run on under ``cleanPodPolicy: None``, the
+  default, and are deleted afterwards under the other policies. The status of a job that has succeeded counts all of
+  them as succeeded. A finished job's pods are never made anew, and the policy is obeyed when it changes afterwards.
 """
 
 from functools import cached_property
 from typing import Final
 
-from controller.jobframework.kind import Outcome
-from controller.jobframework.raw import Json, has_condition, integer, mapping
-from controller.jobframework.templated import Slot, TemplatedKind, ended, selector
+from controller.jobframework.kind import Outcome, Patch
+from controller.jobframework.raw import Json, has_condition, integer, mapping, text
+from controller.jobframework.templated import Slot, TemplatedKind, ended, nested, selector
 from controller.jobrules import cel
 from controller.jobrules.topology import pod_set
 
 INIT_PYTORCH: Final = "init-pytorch"
 """It waits for the master's address: only a PyTorchJob with a master has it, in each worker."""
 REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
+_CLEAN: Final = ("spec", "runPolicy", "cleanPodPolicy")
 
 
 class ReplicaKind(TemplatedKind):
@@ -33,6 +37,7 @@ class ReplicaKind(TemplatedKind):
     suspend_path = ("spec", "runPolicy", "suspend")
     priority_class_path = ("spec", "runPolicy", "schedulingPolicy", "priorityClass")
     managed_by_path = ("spec", "runPolicy", "managedBy")
+    ends_before_its_pods = True
     replicas: str
     types: tuple[str, ...]
     operator: str
@@ -75,6 +80,11 @@ class ReplicaKind(TemplatedKind):
 
     def finished(self, job: Json) -> Outcome | None:
         return ended(job, "Succeeded", "Failed", what=self.kind)
+
+    def taken_away(self, job: Json) -> tuple[Patch, ...]:
+        if text(job, *_CLEAN) in ("Running", "All"):
+            return ()
+        return (Patch(body={"metadata": {"uid": text(job, "metadata", "uid")}, **nested(_CLEAN, "Running")}),)
 
     def pods_ready(self, job: Json) -> bool:
         return has_condition(job, "Running")

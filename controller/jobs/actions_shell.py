@@ -1,10 +1,11 @@
 """The reconciler's actions, carried out: one write each, answered before the next."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from controller.jobframework import names
-from controller.jobframework.actions import Action, EmitEvent, Refuse, StartJob, StopJob, UngatePods
+from controller.jobframework.actions import Action, AwaitPods, EmitEvent, Refuse, StartJob, StopJob, UngatePods
 from controller.jobframework.kind import JobKind, Patch, api_version
 from controller.jobframework.raw import Json, labels, sequence, text
 from controller.jobframework.steps import not_startable
@@ -72,6 +73,10 @@ class JobActions:
                 self._tell(_reference(kind, job), type_, reason, note)
             case Refuse(reason=reason, sentence=sentence):
                 self._tell(_reference(kind, job), "Warning", reason, sentence)
+            case AwaitPods(count=count, patches=patches):
+                for patch in patches:
+                    await self._patch_job(kind, job, patch)
+                raise ActionFailedError(f"it has ended, and {count} of its pods have not")
             case UngatePods(gate=gate, counts=counts):
                 await self._ungate(kind, job, gate, counts)
             case _:
@@ -108,10 +113,14 @@ class JobActions:
             self._versions(kind).wrote(key, meta.get("uid", ""), version)
         return answer
 
-    # -- pods of an elastic job --------------------------------------------------------------------------------------
+    # -- pods --------------------------------------------------------------------------------------------------------
 
     async def gated_pods(self, kind: JobKind, job: Json, gate: str) -> int:
         return sum(gate in _gates(pod) for pod in await self._pods(kind, job))
+
+    async def left_pods(self, kind: JobKind, job: Json) -> dict[str, int]:
+        """Those that have not ended, by the pod set that a start has labelled them with."""
+        return dict(Counter(labels(pod).get(names.POD_SET, "") for pod in _going(await self._pods(kind, job))))
 
     async def _pods(self, kind: JobKind, job: Json) -> Sequence[Json]:
         chosen = Selection(namespace=job["metadata"]["namespace"], label_selector=kind.pod_selector(job))
@@ -139,7 +148,7 @@ def pods_to_ungate(pods: Sequence[Json], gate: str, counts: dict[str, int]) -> l
     A start labels the pods with their pod set. A pod without the label belongs to the one pod set of a job that has no
     other; where there are several it was not charged, and keeps its gate.
     """
-    live = [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+    live = _going(pods)
     found: list[Json] = []
     for name, count in counts.items():
         own = [pod for pod in live if len(counts) == 1 or labels(pod).get(names.POD_SET) == name]
@@ -150,6 +159,11 @@ def pods_to_ungate(pods: Sequence[Json], gate: str, counts: dict[str, int]) -> l
         )
         found += held[: max(0, count - free)]
     return found
+
+
+def _going(pods: Sequence[Json]) -> list[Json]:
+    """Those that have not ended."""
+    return [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
 
 
 def _reference(kind: JobKind, job: Json) -> ObjectReference:

@@ -20,7 +20,6 @@ from controller.jobframework.actions import (
     EmitEvent,
     FinishWorkload,
     RemoveFinalizer,
-    SetReclaimable,
     StartJob,
     StopJob,
     UpdateWorkload,
@@ -47,6 +46,7 @@ from controller.jobframework.steps import (
     update,
 )
 from controller.jobs import elastic
+from controller.jobs.ending import outlived, reclaimed
 from controller.objects.meta import Condition, find_condition
 from controller.objects.workload import Workload
 
@@ -137,7 +137,7 @@ def _leaving(context: Context, own: list[SeenWorkload]) -> list[Action]:
     """The job is being deleted: its quota is released when its pods are gone, and it never starts again."""
     outcome = context.kind.finished(context.job)
     if outcome is not None:
-        return _done(outcome, [workload for workload in own if not workload.is_finished], own)
+        return _done(context, outcome, [workload for workload in own if not workload.is_finished], own)
     if not context.kind.is_stopped(context.job) and any(workload.is_reserved for workload in own):
         return [] if context.kind.is_suspended(context.job) else _suspended(context)
     return [*finish_orphans(own, _GONE)]
@@ -195,7 +195,7 @@ def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False
     terminating = [workload for workload in own if workload.is_terminating]
     outcome = context.kind.finished(context.job)
     if outcome is not None:
-        return _done(outcome, live, terminating)
+        return _done(context, outcome, live, terminating)
     if terminating:
         return _deleted_by_others(context, terminating, live)
     if not live and finished:
@@ -213,7 +213,11 @@ def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False
     return surplus or _matched(context, chosen, prebuilt=prebuilt)
 
 
-def _done(outcome: Outcome, live: list[SeenWorkload], terminating: list[SeenWorkload]) -> list[Action]:
+def _done(
+    context: Context, outcome: Outcome, live: list[SeenWorkload], terminating: list[SeenWorkload]
+) -> list[Action]:
+    if context.seen.left_pods:
+        return outlived(context, context.seen.left_pods)
     actions: list[Action] = []
     for workload in live:
         actions.append(finish(workload, outcome.reason, outcome.message))
@@ -303,7 +307,7 @@ def _matched(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> lis
     actions = _synchronized(context, workload, prebuilt=prebuilt)
     if any(isinstance(action, DeleteWorkload) for action in actions):
         return actions
-    actions += _reclaimed(context, workload)
+    actions += reclaimed(context, workload)
     ready = pods_ready_action(context, workload)
     actions += [ready] if ready is not None else []
     if workload.eviction is not None:
@@ -344,17 +348,6 @@ def _synchronized(context: Context, workload: SeenWorkload, *, prebuilt: bool) -
         return []
     updated = event("UpdatedWorkload", f"Updated workload {workload.name}: {', '.join([*spec, *metadata])}")
     return [update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})}), updated]
-
-
-def _reclaimed(context: Context, workload: SeenWorkload) -> list[Action]:
-    if not context.settings.gates.on("ReclaimablePods") or not workload.is_reserved:
-        return []
-    had = {pod.name: pod.count for pod in workload.typed.status.reclaimable_pods}
-    have = context.kind.reclaimable(context.job, workload)
-    grown = {name: max(count, had.get(name, 0)) for name, count in {**had, **have}.items()}  # it never shrinks
-    if grown == had:
-        return []
-    return [SetReclaimable(name=workload.name, uid=workload.uid, pods=grown)]
 
 
 def _evicted(context: Context, workload: SeenWorkload, evicted: Condition) -> list[Action]:

@@ -18,6 +18,7 @@ from controller.jobframework.marks import prebuilt_workload
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import Observed
 from controller.jobs.actions_shell import JobActions
+from controller.jobs.ending import awaits_pods
 from controller.jobs.reconcile import is_orphan, reconcile, unowned
 from controller.jobshell.clusterobjects import cluster_objects, is_selected, job_settings
 from controller.jobshell.watched import JobKinds, KeptJob, external_kinds, read_resource, seen_workload, serving_kinds
@@ -251,12 +252,16 @@ class JobController:
         gated = 0
         if any(names.ELASTIC_JOB in known.typed.metadata.annotations for known in workloads):
             gated = await self._actions.gated_pods(kind, job, names.ELASTIC_JOB)
+        left: dict[str, int] = {}
+        if awaits_pods(kind, job, workloads, self._settings):
+            left = await self._actions.left_pods(kind, job)
         return Observed(
             kind=kind,
             job=job,
             workloads=workloads,
             namespace_labels=labels.object.metadata.labels if labels is not None else {},
             gated_pods=gated,
+            left_pods=left,
         )
 
     async def _finish_orphans(self, key: JobKey, kind: JobKind, uid: str) -> None:

@@ -26,6 +26,7 @@ def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
         label_keys_to_copy=config.integrations.label_keys_to_copy,
         wait_for_pods_ready=config.engine.wait_for_pods_ready is not None,
         keeps_minimum=config.policy is Policy.TESSERA,
+        charges_to_the_end=config.policy is Policy.TESSERA,
         injected=config.injected,
         gates=config.engine.gates,
     )

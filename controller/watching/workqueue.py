@@ -28,7 +28,8 @@ class WorkQueue(Generic[K]):
     tried again. ``what`` names the keys in the log. ``run`` until cancelled.
 
     A key is in ``_waiting`` from ``put`` until a worker takes it, and in ``_busy`` while it is reconciled; it may be in
-    both, and workers take none that is busy. A key has a back-off from its first failure to its next success.
+    both, and workers take none that is busy. A key has a back-off from its first failure to its next success, and in
+    ``_later`` the one timer that puts it again.
     """
 
     def __init__(self, what: str, reconcile: Callable[[K], Awaitable[None]]) -> None:
@@ -38,6 +39,7 @@ class WorkQueue(Generic[K]):
         self._busy: set[K] = set()
         self._ready = asyncio.Event()
         self._backoffs: dict[K, Backoff] = {}
+        self._later: dict[K, asyncio.TimerHandle] = {}
 
     def put(self, key: K) -> None:
         self._waiting[key] = None
@@ -65,6 +67,7 @@ class WorkQueue(Generic[K]):
                 self._retry_later(key, "a bug")
             else:
                 self._backoffs.pop(key, None)
+                self._cancel(key)
             finally:
                 self._busy.discard(key)
                 self._ready.set()
@@ -80,4 +83,14 @@ class WorkQueue(Generic[K]):
         if backoff is None:
             backoff = self._backoffs[key] = Backoff(random=random.random, initial_s=0.1, maximum_s=30.0)
         log.info("%s %s: again later: %s", self._what, "/".join(key), why)
-        asyncio.get_running_loop().call_later(backoff.next(), self.put, key)
+        self._cancel(key)
+        self._later[key] = asyncio.get_running_loop().call_later(backoff.next(), self._again, key)
+
+    def _again(self, key: K) -> None:
+        self._later.pop(key, None)
+        self.put(key)
+
+    def _cancel(self, key: K) -> None:
+        timer = self._later.pop(key, None)
+        if timer is not None:
+            timer.cancel()

@@ -38,7 +38,7 @@ _RUN_POLICY: Final[Rows] = below(
         "managedBy": MANAGED_BY,
         "schedulingPolicy.priorityClass": Served(by="the Workload's priority", tried="high"),
         "schedulingPolicy.minAvailable": SMALLER,
-        "cleanPodPolicy": Told(page="job-kinds.md", sentence="`runPolicy.cleanPodPolicy: None`"),
+        "cleanPodPolicy": Told(page="kinds/kubeflow.md", sentence="`None`, the default of both operators"),
         **unrelated(
             {
                 RETRIES: "backoffLimit",

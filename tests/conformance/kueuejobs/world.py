@@ -17,6 +17,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.actions import (
     Action,
+    AwaitPods,
     CreateWorkload,
     DeleteWorkload,
     EmitEvent,
@@ -88,7 +89,7 @@ class World:
 
     def carry_out(self, action: Action) -> None:
         match action:
-            case StartJob(patches=patches) | StopJob(patches=patches):
+            case StartJob(patches=patches) | StopJob(patches=patches) | AwaitPods(patches=patches):
                 for patch in patches:
                     self.job = merged(self.job, patch.body)
             case CreateWorkload(body=body):

@@ -8,13 +8,14 @@ import pytest
 
 from controller.config.settings import ControllerConfig
 from controller.jobkinds.batchjob import BatchJob
+from controller.jobkinds.kubeflow import KUBEFLOW_JOBS
 from controller.jobkinds.raycluster import RayCluster
 from controller.jobkinds.rayjob import RayJob
 from controller.jobkinds.trainjob import CLUSTER_RUNTIMES, TrainJob
 from controller.jobshell import watched
 from controller.jobshell.watched import read_resource, resource_of
 from controller.watching import feeds
-from controller.watching.kinds import JOBS, WORKLOADS
+from controller.watching.kinds import JOBS, PODS, WORKLOADS
 from kube.resources import EVENTS, Resource
 from kube.testing import eventually
 from tests.controller.process.test_jobs import job
@@ -241,6 +242,34 @@ async def test_a_job_is_looked_at_when_what_was_made_for_it_changes() -> None:
             assert condition(scene, "RayJob", "Finished") == ""
             scene.server.delete(RAY_CLUSTERS, "j-x", namespace="team")
             await eventually(lambda: condition(scene, "RayJob", "Finished") == "True/Succeeded")
+
+
+XGBOOST = KUBEFLOW_JOBS[2]
+
+
+async def test_a_job_that_has_ended_holds_its_quota_while_its_pods_run() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        template = {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}}
+        specs = {name: {"replicas": 1, "template": template} for name in ("Master", "Worker")}
+        metadata = {"labels": {"kueue.x-k8s.io/queue-name": "lq-cq"}, "creationTimestamp": stamp()}
+        made = {"apiVersion": "kubeflow.org/v1", "kind": "XGBoostJob", "metadata": metadata}
+        jobs, spec = resource_of(XGBOOST), {"runPolicy": {"suspend": True}, "xgbReplicaSpecs": specs}
+        scene.server.create(jobs, "x", {**made, "spec": spec}, namespace="team")
+        async with scene.controller(config(CONFIG.replace("policy: kueue", "policy: tessera")), core_only=False):
+            await eventually(lambda: not scene.server.get(jobs, "x", namespace="team")["spec"]["runPolicy"]["suspend"])
+            for name, phase in (("master", "Succeeded"), ("worker", "Running")):
+                of = dict(each.split("=") for each in XGBOOST.pod_selector({"metadata": {"name": "x"}}).split(","))
+                meta = {"labels": {**of, "kueue.x-k8s.io/podset": name}, "creationTimestamp": stamp()}
+                body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": {"phase": phase}}
+                scene.server.create(PODS, name, body, namespace="team")
+            done = {"type": "Succeeded", "status": "True", "message": "done", "lastTransitionTime": stamp()}
+            scene.server.merge(jobs, "x", {"status": {"conditions": [done]}}, namespace="team")
+            job(scene, "next")
+            await eventually(lambda: not suspended(scene, JOBS, "next"), what="the quota of the pod that ended is free")
+            assert condition(scene, "XGBoostJob", "Finished") == ""
+            scene.server.merge(PODS, "worker", {"status": {"phase": "Succeeded"}}, namespace="team")
+            await eventually(lambda: condition(scene, "XGBoostJob", "Finished") == "True/Succeeded")
 
 
 async def test_a_start_that_the_api_server_drops_is_told_once_and_gives_its_quota_back() -> None:

@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.jobkinds.kubeflow import KUBEFLOW_JOBS
+from controller.jobshell.watched import resource_of
 from controller.servingkinds.table import STAMPED_KINDS
 from controller.watching.kinds import CLUSTER_QUEUES
 from hack.cluster.cluster import Cluster
@@ -49,7 +51,7 @@ from tests.support.e2e.kindplay import (
     Played,
     steps,
 )
-from tests.support.e2e.kindworld import GPU, RESOURCES, URGENT, Json, Seen, World, asked
+from tests.support.e2e.kindworld import GPU, RESOURCES, URGENT, Json, Seen, World, asked, has
 from tests.support.e2e.podlab import rendered
 from tests.support.e2e.queuelab import ALONE, API, CONFIG, CRDS, NAMESPACE, ROOT, Controller
 from tests.support.e2e.trainingoperator import TrainingOperator
@@ -59,7 +61,8 @@ pytestmark = pytest.mark.e2e
 EXAMPLES = ROOT / "examples" / "kinds"
 SHARED_CRDS = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds"
 FOLDERS = ("jobset", "kubeflow", "kuberay", "appwrapper", "spark")
-SCALED = "raycluster scaled"
+SCALED, OUTLIVED = "raycluster scaled", "pytorchjob outlived"
+PYTORCH_JOBS = resource_of(KUBEFLOW_JOBS[0])
 SIZES = ((2, 2), (4, 4), (1, 1), (5, 1), (3, 3))
 """Workers that Ray's autoscaler asks for, and those that run: there is quota for four."""
 
@@ -156,6 +159,43 @@ class Scaled(Play):
         await self.client.json_patch(self.resource, self.name, write, Any, **place)
 
 
+class Outlived(Play):
+    """A PyTorchJob whose workers run on when its master, and with it the job, has ended."""
+
+    def __init__(self, world: World, meetings: Meetings, bodies: list[Json]) -> None:
+        super().__init__(world, meetings, PYTORCH_JOBS, bodies)
+        self.namespace, self.cluster_queue = "kind-pytorchjob-outlived", "pytorchjob-outlived"
+
+    async def _run(self) -> None:
+        await self._prepare()
+        need = (await self._create()).workload["spec"]["podSets"]
+        self.need = {name: sum(one["count"] * asked(one["template"], name) for one in need) for name in RESOURCES}
+        await self._quota("played")
+        await self._open()
+        seen = await self.until(lambda seen: seen.as_charged, "its pods run, and are those that were charged")
+        await self.complete([pod for pod in seen.pods if _set_of(pod) == "master"])
+        seen = await self.until(partial(_outlived, ended={"master": 1}), "its master's quota alone is given back")
+        assert "cleanPodPolicy" not in seen.job["spec"].get("runPolicy", {})
+        self.did("ended")
+        await self._urgent_comes()
+        seen = await self.until(lambda seen: seen.finished, "it is over")
+        assert not seen.pods, "its operator takes its workers away first"
+        self.did("taken away")
+        await self._urgent_goes()
+        await self._delete(FINISHED)
+
+
+def _set_of(pod: Json) -> str:
+    return str(pod["metadata"]["labels"].get("kueue.x-k8s.io/podset"))
+
+
+def _outlived(seen: Seen, ended: dict[str, int]) -> bool:
+    """The job is over, its Workload is not: what it has given back is what runs no more."""
+    given = {one["name"]: one["count"] for one in seen.workload["status"].get("reclaimablePods", [])}
+    left = {name for name in map(_set_of, seen.pods) if name not in ended}
+    return has(seen.job, "Succeeded") and not seen.finished and given == ended and bool(left)
+
+
 @asynccontextmanager
 async def operating(cluster: Cluster, folder: Path) -> AsyncIterator[World]:
     kubeconfig = as_operators(cluster, folder)
@@ -204,13 +244,16 @@ async def _play_all(cluster: Cluster, folder: Path) -> dict[str, Played]:
         controller.start()
         meet = meetings(cluster, controller)
         plays = [Play(world, meet, operator.resource, example(operator.resource)) for operator in OPERATORS]
-        scaled = Scaled(world, Meetings({}), example(RAY_CLUSTERS))
+        alone = {
+            SCALED: Scaled(world, Meetings({}), example(RAY_CLUSTERS)),
+            OUTLIVED: Outlived(world, Meetings({}), example(PYTORCH_JOBS)),
+        }
         try:
-            await asyncio.gather(*(play.run() for play in (*plays, scaled)))
+            await asyncio.gather(*(play.run() for play in (*plays, *alone.values())))
         finally:
             controller.kill()
     log = controller.log.read_text()[-3000:]
-    found = {**{play.name: play.played for play in plays}, SCALED: scaled.played}
+    found = {play.name: play.played for play in plays} | {name: play.played for name, play in alone.items()}
     for played in found.values():
         played.error += log if played.error else ""
     return found
@@ -253,6 +296,11 @@ def test_it_is_deleted_killed_preempted_and_restored_in_each_state_with_the_pods
 ) -> None:
     assert not played[name].error, played[name].error
     assert played[name].steps == steps(name)
+
+
+def test_pods_that_outlive_their_job_keep_its_quota_until_it_is_needed(played: dict[str, Played]) -> None:
+    assert not played[OUTLIVED].error, played[OUTLIVED].error
+    assert played[OUTLIVED].steps == ["ended", "taken away", f"deleted while {FINISHED}"]
 
 
 def test_rays_autoscaler_changes_the_quota_with_the_workers(played: dict[str, Played]) -> None:

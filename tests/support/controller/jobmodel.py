@@ -10,6 +10,7 @@ import msgspec
 
 from controller.jobframework.actions import (
     Action,
+    AwaitPods,
     CreateWorkload,
     DeleteWorkload,
     EmitEvent,
@@ -129,6 +130,8 @@ class World:
         self.events: list[tuple[str, str]] = []
         self.refusals: list[str] = []
         self.gated_pods = 0
+        self.left_pods: dict[str, int] = {}
+        """As ``Observed`` has them."""
         self._version = 1
         self._serial = 0
 
@@ -140,6 +143,7 @@ class World:
             job=copied(self.job if job_ is None else job_),
             workloads=tuple(SeenWorkload.of(copied(raw)) for raw in self.workloads.values()),
             gated_pods=self.gated_pods,
+            left_pods=self.left_pods,
         )
 
     def next_actions(self, job_: Json | None = None) -> tuple[Action, ...]:
@@ -176,7 +180,7 @@ class World:
 
     def carry_out(self, action: Action) -> None:  # noqa: C901, PLR0912 - one branch an action
         match action:
-            case StartJob(patches=patches) | StopJob(patches=patches):
+            case StartJob(patches=patches) | StopJob(patches=patches) | AwaitPods(patches=patches):
                 for patch in patches:
                     self.patch_job(patch)
             case CreateWorkload(body=body):

@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -237,6 +237,14 @@ class Play:
 
     async def _preempt(self, original: Json) -> None:
         """All pods go, and the object is again as it was made."""
+        await self._urgent_comes()
+        await self.until(lambda seen: not seen.admitted and not seen.pods, "it is preempted and its pods are gone")
+        defaults = WRITTEN_OUT.get(self.name, ())
+        wanted = written(original, defaults)
+        await self.until(lambda seen: written(seen.job, defaults) == wanted, "its templates are restored")
+
+    async def _urgent_comes(self) -> None:
+        """A Job that needs all of the queue."""
         container = {
             "name": "main",
             "image": "none",
@@ -246,10 +254,6 @@ class Play:
         labels = {QUEUE: self.queue, "kueue.x-k8s.io/priority-class": URGENT}
         spec = {"suspend": True, "parallelism": self.gpus, "completions": self.gpus, "template": template}
         await self.make(JOBS, {"metadata": {"name": URGENT, "labels": labels}, "spec": spec})
-        await self.until(lambda seen: not seen.admitted and not seen.pods, "it is preempted and its pods are gone")
-        defaults = WRITTEN_OUT.get(self.name, ())
-        wanted = written(original, defaults)
-        await self.until(lambda seen: written(seen.job, defaults) == wanted, "its templates are restored")
 
     async def _urgent_goes(self) -> None:
         """With its pods: the API server leaves them where the request says nothing about them."""
@@ -261,13 +265,16 @@ class Play:
         late_s = asyncio.get_running_loop().time() + LATE_S
         while not (seen := await self._look()).finished:
             assert asyncio.get_running_loop().time() < late_s, f"it did not finish: {seen}"
-            for pod in seen.pods:
-                patch = {"metadata": {"annotations": {COMPLETE_AFTER: "0s"}}}
-                if COMPLETE_AFTER not in pod["metadata"].get("annotations", {}):
-                    with suppress(KubeError):  # it goes meanwhile
-                        name = pod["metadata"]["name"]
-                        await self.client.merge_patch(PODS, name, patch, Any, namespace=self.namespace)
+            await self.complete(seen.pods)
         self.did("finished")
+
+    async def complete(self, pods: Iterable[Json]) -> None:
+        patch = {"metadata": {"annotations": {COMPLETE_AFTER: "0s"}}}
+        for pod in pods:
+            if COMPLETE_AFTER not in pod["metadata"].get("annotations", {}):
+                with suppress(KubeError):  # it goes meanwhile
+                    name = pod["metadata"]["name"]
+                    await self.client.merge_patch(PODS, name, patch, Any, namespace=self.namespace)
 
     async def _delete(self, state: str) -> None:
         await self._ask_to_delete()

@@ -1,0 +1,55 @@
+"""Pods that a job does not need any more: their quota is given back, and that of those that outlive it is not.
+
+A job of some kinds ends before its pods: it is over for its status, and its Workload is not while a pod of it may run.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from controller.jobframework.actions import Action, AwaitPods, SetReclaimable
+from controller.jobframework.context import Context, controls
+from controller.jobframework.kind import JobKind
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.raw import JobError, Json
+from controller.jobframework.settings import JobSettings
+from controller.jobframework.steps import event
+
+
+def awaits_pods(kind: JobKind, job: Json, workloads: Iterable[SeenWorkload], settings: JobSettings) -> bool:
+    """Whether the pods of this job count that it has left behind: ``Observed.left_pods`` is asked for."""
+    if not settings.charges_to_the_end or not kind.ends_before_its_pods or not _holders(job, workloads):
+        return False
+    try:
+        return kind.finished(job) is not None
+    except JobError:
+        return False
+
+
+def outlived(context: Context, left: Mapping[str, int]) -> list[Action]:
+    """The job ended before its pods: these keep their quota, and are taken away where the quota is."""
+    actions: list[Action] = []
+    evicted = False
+    for workload in _holders(context.job, context.seen.workloads):
+        evicted = evicted or workload.eviction is not None
+        asked = {pod_set.name: pod_set.count for pod_set in workload.typed.spec.pod_sets}
+        ended = {name: count - left.get(name, 0) for name, count in asked.items() if count > left.get(name, 0)}
+        actions += reclaimed(context, workload, ended if left.keys() <= asked.keys() else {})
+    count = sum(left.values())
+    told = f"The job has ended, and the quota of {count} of its pods is held while they run"
+    patches = context.kind.taken_away(context.job) if evicted else ()
+    return [*actions, event("PodsOutliveJob", told), AwaitPods(count=count, patches=patches)]
+
+
+def reclaimed(context: Context, workload: SeenWorkload, have: Mapping[str, int] | None = None) -> list[Action]:
+    """``have``: pods by pod set that are not needed any more; None: those that the job's status tells."""
+    if not context.settings.gates.on("ReclaimablePods") or not workload.is_reserved:
+        return []
+    had = {pod.name: pod.count for pod in workload.typed.status.reclaimable_pods}
+    have = context.kind.reclaimable(context.job, workload) if have is None else have
+    grown = {name: max(count, had.get(name, 0)) for name, count in {**had, **have}.items()}  # it never shrinks
+    if grown == had:
+        return []
+    return [SetReclaimable(name=workload.name, uid=workload.uid, pods=grown)]
+
+
+def _holders(job: Json, workloads: Iterable[SeenWorkload]) -> list[SeenWorkload]:
+    return [each for each in workloads if each.is_reserved and not each.is_finished and controls(job, each)]

@@ -101,7 +101,12 @@ class Agent:
         self._restart = asyncio.Event()
         self._alarm = Alarm(lambda: self.health(Tick()))
         self._asking: asyncio.Task[None] | None = None
-        self.holders = HolderWatch(PodResources(settings.kubelet_dir / "pod-resources"), self._holdable, self._held)
+        self.holders = HolderWatch(
+            PodResources(settings.kubelet_dir / "pod-resources"),
+            self._holdable,
+            self._held,
+            claimed=lambda: self.dra.claimed,
+        )
         self.pods = PodWatch(self.holders.nudge)
         self.watch = NodeWatch(self._node_changed)
         self.sampler = Sampler(
@@ -349,6 +354,7 @@ class Agent:
         return self.dra.holders() | self.holders.holders
 
     def _claims_changed(self) -> None:
+        self.holders.nudge()
         if self.node_state.held(self._holders()):
             self._serve()
         else:

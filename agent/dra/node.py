@@ -97,8 +97,15 @@ class DraNode:
         if bool(gpus or len(self._ledger)) != (self._server is not None):
             self._wake.set()
 
+    @property
+    def claimed(self) -> dict[tuple[str, str], DeviceId]:
+        """Every GPU by the driver's name and the one that a claim would call it by."""
+        return {(DRIVER, device_name(gpu)): DeviceId(gpu.uuid) for gpu in self._node_state.node.gpus}
+
     def holders(self) -> dict[DeviceId, Holder]:
-        """The claim that has each GPU, shown as the first pod that it was prepared for."""
+        """The claim that has each GPU, shown as the first pod that it was prepared for: the kubelet's answer, which
+        names containers, comes later.
+        """
         return {
             DeviceId(gpu): Holder(claim.namespace, (*claim.pods, claim.name)[0], claim.name, ResourceName(DRIVER))
             for gpu, claim in self._ledger.held().items()

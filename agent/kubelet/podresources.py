@@ -6,7 +6,7 @@ answer names pods and containers, no UIDs.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import grpc
@@ -50,14 +50,27 @@ def shown(pods: Sequence[str]) -> str:
     return ", ".join(pods[:SHOWN_PODS]) + (f" and {len(pods) - SHOWN_PODS} more" if len(pods) > SHOWN_PODS else "")
 
 
-def holders_of(answer: pb.ListPodResourcesResponse, devices: set[DeviceId]) -> dict[DeviceId, Holder]:
-    """Our devices' holders in one List answer. Other plugins' devices are passed over, whatever they call them."""
+Claimed = Mapping[tuple[str, str], DeviceId]
+"""Driver and device name, as in a claim, to the device that this is."""
+
+
+def holders_of(
+    answer: pb.ListPodResourcesResponse, devices: set[DeviceId], claimed: Claimed | None = None
+) -> dict[DeviceId, Holder]:
+    """Our devices' holders in one List answer, by plugin and by claim. Other plugins' devices are passed over, whatever
+    they call them. What a claim brought is held of a resource that is called like its driver.
+    """
     found: dict[DeviceId, Holder] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
             for group in container.devices:
                 holder = Holder(pod.namespace, pod.name, container.name, ResourceName(group.resource_name))
                 found.update((DeviceId(device), holder) for device in group.device_ids if DeviceId(device) in devices)
+            for claim in container.dynamic_resources:
+                for given in claim.claim_resources:
+                    device = (claimed or {}).get((given.driver_name, given.device_name))
+                    if device is not None:
+                        found[device] = Holder(pod.namespace, pod.name, container.name, ResourceName(given.driver_name))
     return found
 
 
@@ -107,10 +120,12 @@ class HolderWatch:
         devices: Callable[[], set[DeviceId]],
         changed: Callable[[], None],
         clock: Clock | None = None,
+        claimed: Callable[[], Claimed] = dict,
     ) -> None:
         self._clock = clock or SystemClock()
         self._client = client
         self._devices = devices
+        self._claimed = claimed
         self._changed = changed
         self._nudged = asyncio.Event()
         self.holders: dict[DeviceId, Holder] = {}
@@ -149,7 +164,7 @@ class HolderWatch:
         allocatable = await self._client.allocatable()
         # Which devices are ours is asked after the answers: a discovery may have come in between.
         devices = self._devices()
-        holders = holders_of(answer, devices)
+        holders = holders_of(answer, devices, self._claimed())
         # An empty answer is news of devices that were not asked about before.
         same = (holders, allocatable, devices) == (self.holders, self.allocatable, self._asked_about)
         differs = not same or not self.reachable

@@ -59,6 +59,25 @@ def ids(*names: str) -> set[DeviceId]:
 # One answer.
 
 
+def test_what_a_claim_brought_is_held_by_its_container_and_another_drivers_is_passed_over() -> None:
+    def claim(driver: str, device: str) -> pb.DynamicResource:
+        return pb.DynamicResource(
+            claim_name="mine",
+            claim_namespace="team",
+            claim_resources=[pb.ClaimResource(driver_name=driver, pool_name="node-1", device_name=device)],
+        )
+
+    container = pb.ContainerResources(
+        name="main", dynamic_resources=[claim(*each) for each in (("a", "gpu-0"), ("b", "gpu-1"), ("a", "gpu-7"))]
+    )
+    answer = pb.ListPodResourcesResponse(
+        pod_resources=[pb.PodResources(namespace="team", name="pod", containers=[container])]
+    )
+    claimed = {("a", "gpu-0"): DeviceId("GPU-0"), ("a", "gpu-1"): DeviceId("GPU-1")}
+    assert holders_of(answer, set(), claimed) == {DeviceId("GPU-0"): Holder("team", "pod", "main", ResourceName("a"))}
+    assert holders_of(answer, ids("GPU-0")) == {}
+
+
 def test_each_device_has_the_container_that_holds_it() -> None:
     answer = listing(("ml", "train", "main", GPU, ["GPU-0", "GPU-1"]), ("ml", "serve", "web", GPU, ["GPU-2::3"]))
     assert holders_of(answer, ids("GPU-0", "GPU-1", "GPU-2::3", "GPU-9")) == {

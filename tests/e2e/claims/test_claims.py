@@ -8,6 +8,7 @@ import pytest
 
 from hack.cluster.errors import ClusterError
 from tests.support.e2e.agentrights import NAMESPACE, chart_token
+from tests.support.e2e.hands import Hands
 from tests.support.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, Pod, holders, until
 
 pytestmark = pytest.mark.e2e
@@ -34,6 +35,15 @@ def agent(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]
         lab.await_amounts({GPU: 6})
         until(lambda: len(devices(lab)) == 2, "two devices published")
         yield agent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hands(lab: Lab) -> Iterator[Hands]:
+    """Looked at all the time, from outside: no GPU is in two hands."""
+    with Hands(lab).watching() as hands:
+        yield hands
+    assert hands.seen >= {"claim", GPU}, f"{hands.looks} looks saw {hands.seen}"
+    assert not hands.violations
 
 
 def slices(lab: Lab) -> list[dict[str, Any]]:
@@ -167,6 +177,17 @@ def test_a_lost_gpu_is_tainted_its_pod_evicted_and_no_other_comes_until_it_is_ba
     agent.sim(gpu=0, reset=True)
     until(lambda: "taints" not in devices(lab)["gpu-0"], "no taint is left")
     assert run(lab, "after", {"resourceClaimTemplateName": template}).device_nodes == [f"/dev/nvidia{lost.minor}"]
+
+
+def test_plugin_and_claims_serve_side_by_side_on_one_node(lab: Lab, agent: Agent, template: str) -> None:
+    plain = [lab.run(f"plain-{number}", {GPU: 3}) for number in range(2)]
+    other = run(lab, "other", {"resourceClaimTemplateName": template})
+    claimed = [Pod(lab, EXAMPLE), other]
+    files = [node for pod in claimed for node in pod.device_nodes]
+    assert sorted(files) == ["/dev/nvidia0", "/dev/nvidia1"]
+    given = [uuid for pod in plain for uuid in pod.visible]
+    assert sorted(given) == sorted(gpu.uuid for gpu in agent.report().node.gpus[2:])
+    assert len(agent.until(lambda found: len(found.holders) == 8, "all eight are held").holders) == 8
 
 
 def test_a_claim_stays_with_its_pod_when_agent_and_kubelet_are_killed(lab: Lab, agent: Agent, template: str) -> None:

@@ -5,7 +5,7 @@ the pod), Volcano's annotations on pods and owners, and the ``schedulerName`` of
 mark that cannot be read.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from controller.engine.mirror.specs import System
@@ -23,6 +23,9 @@ VOLCANO_PREEMPTABLE: Final = "volcano.sh/preemptable"
 DEFAULT_QUEUES: Final = {System.VOLCANO: "default", System.KAI: "default-queue"}
 KAI_PRIORITIES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
 """KAI's own classes, which count where the cluster has none of that name."""
+SPARK_SCHEDULER: Final = ("spec", "batchScheduler")
+SPARK_QUEUE: Final = ("spec", "batchSchedulerOptions", "queue")
+KUBEFLOW_QUEUE: Final = ("spec", "runPolicy", "schedulingPolicy", "queue")
 
 _VOLCANO_GROUP: Final = "batch.volcano.sh"
 _BY_KIND: Final = {"Deployment": "inference", "Notebook": "build"}
@@ -61,11 +64,19 @@ def foreign_queue(job: Json, group_queue: GroupQueue = no_group) -> ForeignQueue
             return ForeignQueue(group.system, name)
     if text(job, "apiVersion").partition("/")[0] == _VOLCANO_GROUP:
         return ForeignQueue(System.VOLCANO, text(job, "spec", "queue") or DEFAULT_QUEUES[System.VOLCANO])
-    for each in marked:
-        system = SCHEDULERS.get(annotations(each).get(SCHEDULER_NAME) or text(each, "spec", "schedulerName"))
-        if system is not None:
-            return ForeignQueue(system, DEFAULT_QUEUES[system])
+    for scheduler, queue in _named_schedulers(job, marked):
+        if (system := SCHEDULERS.get(scheduler)) is not None:
+            own = queue if system is System.VOLCANO else ""
+            return ForeignQueue(system, own or DEFAULT_QUEUES[system])
     return None
+
+
+def _named_schedulers(job: Json, marked: Iterable[Json]) -> Iterator[tuple[str, str]]:
+    """Schedulers that the object names, each with the queue that stands beside it: operators have fields for both."""
+    yield text(job, *SPARK_SCHEDULER), text(job, *SPARK_QUEUE)
+    for each in marked:
+        named = annotations(each).get(SCHEDULER_NAME) or text(each, "spec", "schedulerName")
+        yield named, text(job, *KUBEFLOW_QUEUE)
 
 
 def _volcano_queue(marked: Json) -> str:

@@ -123,6 +123,11 @@ class JobKind(Protocol):
         ...
 
     @property
+    def template_paths(self) -> tuple[str, ...]:
+        """Where its pod templates may lie: ``[]`` stands after a list, ``{}`` after a map, once in a path at most."""
+        ...
+
+    @property
     def managed_by_path(self) -> tuple[str, ...]:
         """The field that names the controller of a job; empty where the kind has none."""
         ...
@@ -261,6 +266,10 @@ class KindDefaults:
     managed_by_path: tuple[str, ...] = ()
     own_controller: str = ""
     ends_before_its_pods: bool = False
+
+    @property
+    def template_paths(self) -> tuple[str, ...]:
+        return ()
 
     @cached_property
     def pod_sets_in_cel(self) -> str:

@@ -47,6 +47,7 @@ class AppWrapper(TemplatedKind):
     version = "v1beta2"
     kind = "AppWrapper"
     plural = "appwrappers"
+    template_paths = ("spec.components[].template", "spec.components[].template.spec.template")
     managed_by_path = ("spec", "managedBy")
     own_controller = "workload.codeflare.dev/appwrapper-controller"
 

@@ -65,6 +65,7 @@ class BatchJob(KindDefaults):
     kind = "Job"
     plural = "jobs"
     can_be_elastic = True
+    template_paths = ("spec.template",)
     managed_by_path = ("spec", "managedBy")
     own_controller = "kubernetes.io/job-controller"
 

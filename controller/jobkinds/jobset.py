@@ -39,6 +39,7 @@ class JobSet(TemplatedKind):
     version = "v1alpha2"
     kind = "JobSet"
     plural = "jobsets"
+    template_paths = ("spec.replicatedJobs[].template.spec.template",)
     managed_by_path = ("spec", "managedBy")
     own_controller = "jobset.sigs.k8s.io/jobset-controller"
 

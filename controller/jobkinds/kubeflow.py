@@ -42,6 +42,10 @@ class ReplicaKind(TemplatedKind):
     types: tuple[str, ...]
     operator: str
 
+    @property
+    def template_paths(self) -> tuple[str, ...]:
+        return (f"spec.{self.replicas}{{}}.template",)
+
     @cached_property
     def pod_sets_in_cel(self) -> str:
         written = cel.field("object", "spec", self.replicas)

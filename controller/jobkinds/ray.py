@@ -49,6 +49,11 @@ class RayKind(TemplatedKind):
     reads = (RAY_CLUSTERS,)
     cluster_path: tuple[str, ...]
 
+    @property
+    def template_paths(self) -> tuple[str, ...]:
+        where = dotted(self.cluster_path)
+        return (f"{where}.headGroupSpec.template", f"{where}.workerGroupSpecs[].template")
+
     def cluster_names(self, _job: Json) -> tuple[str, ...]:
         """RayClusters that were made for it; the first is the one whose size counts."""
         return ()

@@ -43,6 +43,10 @@ class RayJob(RayKind):
     plural = "rayjobs"
     cluster_path = ("spec", "rayClusterSpec")
 
+    @property
+    def template_paths(self) -> tuple[str, ...]:
+        return (*super().template_paths, dotted(_SUBMITTER_PATH))
+
     def is_skipped(self, job: Json) -> bool:
         """One that runs on a cluster that exists already has no pods to charge but its submitter's."""
         return bool(mapping(job, "spec", "clusterSelector")) and not queue_name(job)

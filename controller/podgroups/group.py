@@ -15,7 +15,7 @@ from controller.jobframework.marks import queue_name
 from controller.jobframework.names import QUEUE_NAME
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import KAI_GROUP, VOLCANO_GROUPS, GroupName, SeenPod
-from controller.jobframework.raw import JobError, Json, annotations, labels, mapping, shown, text
+from controller.jobframework.raw import JobError, Json, annotations, labels, mapping, parsed_integer, shown, text
 from controller.objects.decode import DecodeError, decode
 from controller.objects.kai import KaiPodGroup, TopologyConstraint, problems
 from controller.objects.volcanogroup import PodGroup, PodGroupSpec, SubGroupPolicy
@@ -23,6 +23,8 @@ from inventory.api.names import SUBGROUP
 from yamlfile.parsers import Unfit, go_duration
 
 TASK: Final = "volcano.sh/task-spec"
+MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
+"""Of a Deployment or StatefulSet, and of pods that are stamped with it: their group has no object."""
 KAI_SUBGROUP: Final = "kai.scheduler/subgroup-name"
 GROUPS: Final[Mapping[System, str]] = {
     System.VOLCANO: "scheduling.volcano.sh",
@@ -87,8 +89,11 @@ class ForeignGroup:
         )
 
 
-def read_group(name: GroupName, given: Json | None) -> ForeignGroup:
-    """Raises JobError where it is not there, or cannot be read."""
+def read_group(name: GroupName, given: Json | None, minimum: str = "") -> ForeignGroup:
+    """``minimum``: what its pods say, for a group without an object. Raises JobError where it cannot be read."""
+    if given is None and minimum and name.system is System.VOLCANO:
+        found = _minimum(name.name, parsed_integer(minimum, f"metadata.annotations[{MIN_MEMBER}]"))
+        return ForeignGroup(system=name.system, name=name.name, minimum=found, queue=DEFAULT_QUEUES[name.system])
     if given is None:
         where = f"metadata.annotations[{_MARK[name.system]}]"
         raise JobError(f"{where}: no PodGroup {shown(name.name)} of {GROUPS[name.system]}")

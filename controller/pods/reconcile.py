@@ -35,7 +35,7 @@ from controller.objects.meta import find_condition, is_true
 from controller.objects.workload import WorkloadStatus
 from controller.placing.devicedealer import DeviceDealer
 from controller.placing.ungating import PodPlace
-from controller.podgroups.group import ForeignGroup, as_admitted, as_member, read_group
+from controller.podgroups.group import MIN_MEMBER, ForeignGroup, as_admitted, as_member, read_group
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
 from controller.pods.above import is_whole, marked, returned
@@ -118,10 +118,11 @@ def _of_pod_group(seen: SeenPods, pods: tuple[SeenPod, ...]) -> tuple[ForeignGro
     name = pods[0].foreign_group
     if name is None:
         return None, pods
-    if seen.pod_group is None and seen.workload is not None and is_of_pods(seen.workload, pods):
+    minimum, gone = pods[-1].annotations.get(MIN_MEMBER, ""), seen.pod_group is None
+    if gone and not minimum and seen.workload is not None and is_of_pods(seen.workload, pods):
         foreign = as_admitted(name, seen.workload)
     else:
-        foreign = read_group(name, seen.pod_group)
+        foreign = read_group(name, seen.pod_group, minimum)
     return foreign, tuple(as_member(pod, foreign) for pod in pods)
 
 

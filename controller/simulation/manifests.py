@@ -15,6 +15,7 @@ from controller.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig, P
 from controller.conversion import GROUP, HUB, OLD, ConversionError, convert
 from controller.engine.conditions.status import moment
 from controller.engine.mirror.specs import Adoption, QueueOwner, System, system_of
+from controller.foreignrules import servinggangs
 from controller.jobframework.foreignmarks import as_queued, foreign_queue
 from controller.jobframework.kind import ObjectKind
 from controller.jobframework.podview import GroupName
@@ -357,7 +358,8 @@ def _queued(document: Document, pod_groups: PodGroups, systems: set[System], out
         if found is None or outside(found.system, document.data["metadata"]["namespace"]):
             return document
         systems.add(found.system)
-        return Document(document.file, document.number, as_queued(document.data, queue_of), document.path)
+        data = document.data if found.system is System.KAI else servinggangs.stamped(document.data, found.name)
+        return Document(document.file, document.number, as_queued(data, queue_of), document.path)
     except JobError as error:
         raise document.error(f"{document.kind} {document.data['metadata']['name']}: {error}") from None
 

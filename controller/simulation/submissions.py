@@ -23,7 +23,7 @@ from controller.jobkinds.table import JOB_KINDS
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
-from controller.podgroups.group import GROUPS, as_member, read_group
+from controller.podgroups.group import GROUPS, MIN_MEMBER, as_member, read_group
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
 from controller.simulation.documents import Document
@@ -86,7 +86,7 @@ def _grouped(pods: Sequence[Json], pod_groups: PodGroups) -> tuple[podgroup.Grou
     namespace, _ = key_of(seen[0])
     foreign, name = None, seen[0].foreign_group
     if name is not None:
-        foreign = read_group(name, pod_groups.get((namespace, name)))
+        foreign = read_group(name, pod_groups.get((namespace, name)), seen[-1].annotations.get(MIN_MEMBER, ""))
         seen = [as_member(pod, foreign) for pod in seen]
     return podgroup.group_of(seen, foreign), seen
 

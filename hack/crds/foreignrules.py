@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any, Final
 
-from controller.foreignrules.queues import GROUPED, QUEUE
+from controller.foreignrules import servinggangs
+from controller.foreignrules.queues import is_grouped, queue_of
 from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.ruled import ForeignKind
 from controller.foreignrules.schedulers import SCHEDULERS
 from controller.foreignrules.table import FOREIGN_KINDS
+from controller.jobkinds.table import JOB_KINDS
 from hack.crds.jobrules import flow
 
 SOURCE: Final = "controller/foreignrules"
@@ -20,7 +22,10 @@ def rendered() -> str:
     ``kinds`` with their sentences, ``refused`` with theirs; by the system the names of ``schedulers``, and in
     ``queues`` the queue that an object is for, in ``grouped`` whether a pod is for that of its PodGroup.
     """
-    body = f"schedulers: {flow(SCHEDULERS)}\nqueues: {flow(QUEUE)}\ngrouped: {flow(GROUPED)}\nkinds:\n"
+    queues = {system: queue_of(system, JOB_KINDS) for system in SCHEDULERS}
+    grouped = {system: is_grouped(system) for system in SCHEDULERS}
+    body = f"schedulers: {flow(SCHEDULERS)}\nqueues: {flow(queues)}\ngrouped: {flow(grouped)}\n"
+    body += f"gangs: {flow({'asked': servinggangs.IS_ASKED, 'patch': servinggangs.PATCH})}\nkinds:\n"
     body += "".join(f"- {flow(_row(kind))}\n" for kind in FOREIGN_KINDS)
     refused = [
         {"system": each.system, "group": each.group, "plural": each.plural, "says": each.sentence} for each in REFUSED

@@ -1,5 +1,7 @@
 """The queue of Volcano's or KAI's that an object is for is told twice, in Python and in CEL: both name the same."""
 
+import re
+from functools import cache
 from typing import Any, Final
 
 import pytest
@@ -7,12 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.engine.mirror.specs import System
-from controller.foreignrules.queues import GROUPED, NAMES, QUEUE
+from controller.foreignrules.queues import NAMES, is_grouped, queue_of
 from controller.foreignrules.schedulers import SCHEDULERS
-from controller.jobframework.foreignmarks import VOLCANO_QUEUES, foreign_queue
+from controller.jobframework.foreignmarks import DEFAULT_QUEUES, VOLCANO_QUEUES, foreign_queue
 from controller.jobframework.podview import KAI_QUEUE
+from controller.jobkinds.table import DECLARED_KINDS, JOB_KINDS
 from inventory.api.names import SCHEDULER_NAME
 from tests.support.controller.celpolicies import evaluated
+from tests.support.controller.declaredjobs import MODELS as JOB_MODELS
+from tests.support.controller.declaredray import RAY_MODELS
 
 GROUP: Final = "scheduling.k8s.io/group-name"
 SCHEDULER: Final = st.sampled_from(["", "default-scheduler", "volcano", "kai-scheduler"])
@@ -51,13 +56,22 @@ def objects(draw: st.DrawFn, system: System) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template}}
 
 
-def asked(system: System, expressions: dict[Any, str], given: dict[str, Any]) -> Any:
+def asked(system: System, expression: str, given: dict[str, Any]) -> Any:
     names = f"['{SCHEDULERS[system.value]}']"
-    return evaluated(expressions[system.value].replace(NAMES, names), {"object": given})
+    return evaluated(expression.replace(NAMES, names), {"object": given})
+
+
+@cache
+def expression(system: System) -> str:
+    return queue_of(system.value, JOB_KINDS)
 
 
 def in_cel(system: System, given: dict[str, Any]) -> str:
-    return str(asked(system, QUEUE, given))
+    return str(asked(system, expression(system), given))
+
+
+def held(system: System, given: dict[str, Any]) -> bool:
+    return bool(asked(system, is_grouped(system.value), given))
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -67,8 +81,81 @@ def test_both_name_the_same_queue(system: System, data: st.DataObject) -> None:
     found = foreign_queue(given)
     own = found.name if found is not None and found.system is system else ""
     theirs = in_cel(system, given)
-    # Of a scheduler that an object names beside its template the first counts there, any here.
+    # Of schedulers of both systems that an object names beside its template the first counts there, any here.
     assert own == theirs or (own == "" and theirs in ("default", "default-queue"))
+
+
+def with_templates(path: str, *templates: dict[str, Any]) -> dict[str, Any]:
+    """An object with pod templates at a path of a kind; of a path that is not a list's or a map's the last."""
+    steps = re.split(r"\.", path)
+    made: list[Any] = list(templates)
+    for step in reversed(steps):
+        if step.endswith("[]"):
+            made = [{step[:-2]: made}]
+        elif step.endswith("{}"):
+            made = [{step[:-2]: {f"Type{at}": each for at, each in enumerate(made)}}]
+        else:
+            made = [{step: each} for each in made]
+    return {"metadata": {"name": "o", "namespace": "ns"}, **made[-1]}
+
+
+PATHS: Final = sorted({(kind.kind, path) for kind in JOB_KINDS for path in kind.template_paths})
+
+
+@pytest.mark.parametrize("system", System)
+@pytest.mark.parametrize(("kind", "path"), PATHS)
+def test_marks_are_found_in_every_template_of_a_kind(system: System, kind: str, path: str) -> None:
+    plain: dict[str, Any] = {"metadata": {}, "spec": {"containers": []}}
+    mark = {"labels": {KAI_QUEUE: "q"}} if system is System.KAI else {"annotations": {VOLCANO_QUEUES[0]: "q"}}
+    marked = with_templates(path, plain, {**plain, "metadata": mark})
+    assert in_cel(system, marked) == "q", kind
+    assert foreign_queue(marked) == (system, "q")
+    named = with_templates(
+        path, plain, {**plain, "spec": {"containers": [], "schedulerName": SCHEDULERS[system.value]}}
+    )
+    assert in_cel(system, named) == DEFAULT_QUEUES[system]
+    assert foreign_queue(named) == (system, DEFAULT_QUEUES[system])
+    assert in_cel(system, with_templates(path, plain, plain)) == ""
+    no_pods = with_templates(path, {"metadata": mark, "spec": {}})
+    assert in_cel(system, no_pods) == "", "what has no containers is no pod template"
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_every_template_of_a_job_lies_where_its_kind_says(data: st.DataObject) -> None:
+    own = [kind for kind in DECLARED_KINDS if kind.template_paths and kind.kind != "AppWrapper"]
+    kind = data.draw(st.sampled_from(own))
+    sample = data.draw((JOB_MODELS | RAY_MODELS)[kind.framework].samples)
+    for slot in kind.slots(sample.job):
+        where = ".".join(str(step) for step in slot.path)
+        known = (re.escape(path).replace(r"\[\]", r"\.\d+").replace(r"\{\}", r"\.\w+") for path in kind.template_paths)
+        assert any(re.fullmatch(each, where) for each in known), where
+
+
+@pytest.mark.parametrize(
+    ("spec", "system", "expected"),
+    [
+        ({"batchScheduler": "volcano", "batchSchedulerOptions": {"queue": "q"}}, System.VOLCANO, "q"),
+        ({"batchScheduler": "volcano"}, System.VOLCANO, "default"),
+        ({"batchScheduler": "yunikorn", "batchSchedulerOptions": {"queue": "q"}}, System.VOLCANO, ""),
+        ({"batchScheduler": "kai-scheduler"}, System.KAI, "default-queue"),
+        (
+            {
+                "runPolicy": {"schedulingPolicy": {"queue": "q"}},
+                "template": {"spec": {"containers": [], "schedulerName": "volcano"}},
+            },
+            System.VOLCANO,
+            "q",
+        ),
+        ({"runPolicy": {"schedulingPolicy": {"queue": "q"}}}, System.VOLCANO, ""),
+    ],
+    ids=["spark", "spark, no queue", "another of spark's", "spark, kai", "kubeflow", "kubeflow, no scheduler"],
+)
+def test_fields_of_operators_name_the_queue_beside_the_scheduler(spec: Any, system: System, expected: str) -> None:
+    given = {"metadata": {"name": "o", "namespace": "ns"}, "spec": spec}
+    found = foreign_queue(given)
+    assert (found.name if found is not None else "") == expected
+    assert in_cel(system, given) == expected
 
 
 GROUPS: Final = {System.VOLCANO: (GROUP, "volcano"), System.KAI: ("pod-group-name", "kai-scheduler")}
@@ -78,12 +165,12 @@ GROUPS: Final = {System.VOLCANO: (GROUP, "volcano"), System.KAI: ("pod-group-nam
 def test_a_pod_that_leaves_the_queue_to_its_group_is_held_without_a_queue(system: System) -> None:
     mark, scheduler = GROUPS[system]
     pod = {"metadata": {"annotations": {mark: "g"}}, "spec": {"schedulerName": scheduler}}
-    assert (in_cel(system, pod), asked(system, GROUPED, pod)) == ("", True)
+    assert (in_cel(system, pod), held(system, pod)) == ("", True)
     kept = {"metadata": {"annotations": {mark: "g", SCHEDULER_NAME: scheduler}}, "spec": {"schedulerName": "other"}}
-    assert asked(system, GROUPED, kept)
+    assert held(system, kept)
     anothers = {**pod, "spec": {"schedulerName": "other"}}
-    assert not asked(system, GROUPED, anothers), "another scheduler's pods are not ours to hold"
-    assert not asked(system, GROUPED, {"metadata": {}, "spec": {"schedulerName": scheduler}})
+    assert not held(system, anothers), "another scheduler's pods are not ours to hold"
+    assert not held(system, {"metadata": {}, "spec": {"schedulerName": scheduler}})
 
 
 def test_a_queue_beside_the_group_is_the_pods_own() -> None:

@@ -74,6 +74,12 @@ def test_what_is_not_written_is_as_the_systems_have_it() -> None:
     assert kai(minMember=3, queue="q", preemptibility="non-preemptible").preemptibility == "non-preemptible"
 
 
+def test_pods_of_a_gang_without_an_object_say_its_minimum_themselves() -> None:
+    found = read_group(VOLCANO, None, "3")
+    assert (found.name, found.minimum, found.queue) == ("v", 3, "default")
+    assert read_group(VOLCANO, {"spec": {"minMember": 2}}, "3").minimum == 2, "an object of the name goes before"
+
+
 def test_a_pod_is_in_the_groups_queue_unless_it_names_one() -> None:
     bare = pod("p", labels={"kueue.x-k8s.io/queue-name": ""})
     assert queue_name(as_member(SeenPod(bare), volcano(queue="q")).raw) == "q"
@@ -148,6 +154,8 @@ def test_levels_and_patience_go_along() -> None:
     [
         (lambda: read_group(VOLCANO, None), "scheduling.k8s.io/group-name.: no PodGroup 'v' of scheduling.volcano.sh"),
         (lambda: read_group(KAI, None), "pod-group-name.: no PodGroup 'k' of scheduling.run.ai"),
+        (lambda: read_group(VOLCANO, None, "0"), "PodGroup v: spec.minMember: expected at least 1, found 0"),
+        (lambda: read_group(VOLCANO, None, "x"), "annotations.scheduling.volcano.sh/group-min-member.: expected"),
         (lambda: volcano(minMember=-1), "PodGroup v: spec.minMember: expected at least 1, found -1"),
         (lambda: volcano(minMember="two"), "PodGroup v: .*minMember"),
         (lambda: kai(minMember=2, stalenessGracePeriod="soon"), "stalenessGracePeriod: expected a duration such as"),

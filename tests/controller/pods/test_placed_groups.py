@@ -143,6 +143,27 @@ class TestVolcanoGroup:
         assert [(each["name"], each["minimum"]) for each in shape["groups"]] == [("ps", 1), ("worker", 2)]
         assert sorted(shape["members"].values()) == ["ps", "worker"]
 
+    def test_of_a_deployment_starts_with_as_many_as_its_pods_say(self) -> None:
+        marked: Json = {
+            "notes": {
+                "scheduling.k8s.io/group-name": "deployment-web",
+                "scheduling.volcano.sh/group-min-member": "2",
+                "kueue.x-k8s.io/pod-group-serving": "true",
+            }
+        }
+        world = PodWorld(pod("p0", **marked))
+        world.settle()
+        assert world.workloads == {}
+        world.create(pod("p1", **marked))
+        world.settle()
+        assert (world.workload["metadata"]["name"], world.sizes()) == ("deployment-web", [2])
+        world.admit()
+        world.settle()
+        world.end("p0", "Failed")
+        world.create(pod("p2", **marked))
+        world.settle()
+        assert world.running() == {"p1", "p2"}
+
     def test_goes_by_the_priority_class_of_its_pod_group(self) -> None:
         world = PodWorld(pod("p", notes={"scheduling.k8s.io/group-name": "v"}, priorityClassName="low"))
         world.cluster = dataclasses.replace(world.cluster, pod_priority={"high": 9, "low": 1}.get)

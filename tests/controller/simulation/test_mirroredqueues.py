@@ -74,6 +74,20 @@ def test_pods_of_a_volcano_group_are_in_the_groups_queue() -> None:
     assert used(result)["q"][0] == 2
 
 
+def test_pods_of_a_deployment_start_together_where_it_says_how_many() -> None:
+    template = {"metadata": {}, "spec": pod("x", scheduler="volcano")["spec"]}
+    notes = {"scheduling.volcano.sh/group-min-member": "2", "scheduling.volcano.sh/queue-name": "q"}
+    web = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "ns", "annotations": notes},
+        "spec": {"replicas": 2, "template": template},
+    }
+    result = run(node(), queue(VOLCANO, "q"), web)
+    assert used(result)["q"][0] == 2
+    assert [entry.workload for entry in result.timeline if entry.event.value == "Admitted"] == ["ns/deployment-web"]
+
+
 def test_manifests_of_neither_system_have_none_of_their_queues() -> None:
     result = run(node(), job("a", queue="default"))
     assert used(result) == {}

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.e2e
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 POLICIES = ("layout-policy", "foreign-rules-policy", "foreign-defaults-policy")
-QUEUES = ("foreign-queue-policy", "job-suspend-policy", "pod-gate-policy")
-"""The first is there only where their queues are queues here."""
+QUEUES = ("foreign-queue-policy", "foreign-serving-policy", "job-suspend-policy", "pod-gate-policy")
+"""The first two are there only where their queues are queues here."""
 VOLCANO, KAI = "scheduling.volcano.sh/v1beta1", "scheduling.run.ai/v2"
 DEFAULT = "default-scheduler"
 LAST_IN_EFFECT = (VOLCANO, "Queue", {"parent": "one"})
@@ -44,8 +44,8 @@ def cluster() -> Iterator[Cluster]:
     binaries.build("kubernetes")
     with Cluster.up(f"layout-policy-{os.getpid()}", Spec(nodes=())) as cluster:
         cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds/gpulayouts.tessera.dev.yaml"))
-        for system in ("volcano", "kai"):
-            cluster.kubectl("apply", "--server-side", "-f", str(folder() / system))
+        for crds in ("volcano", "kai", "jobset/jobsets.yaml", "kubeflow/pytorchjobs.yaml"):
+            cluster.kubectl("apply", "--server-side", "-f", str(folder() / crds))
         served = ("controller.volcano.enabled=true", "controller.kai.enabled=true")
         cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered(*served, also=QUEUES))
         until(lambda: refusal(cluster, []) != "", "the policy in effect")
@@ -209,6 +209,67 @@ def test_what_is_for_a_queue_of_theirs_is_queued_by_the_label_of_all_others(clus
         gates = [each["name"] for each in found["spec"].get("schedulingGates", [])]
         assert (queue(found), gates) == (name, ["kueue.x-k8s.io/admission"] if name else [])
         assert found["metadata"].get("finalizers", []) == (["kueue.x-k8s.io/managed"] if name else [])
+
+
+def test_marks_in_the_templates_of_any_kind_queue_its_object(cluster: Cluster) -> None:
+    def template(scheduler: str = DEFAULT, **meta: Any) -> dict[str, Any]:
+        return {"metadata": meta, "spec": {**pod(scheduler)["spec"], "restartPolicy": "Never"}}
+
+    def job_set(made: dict[str, Any]) -> dict[str, Any]:
+        pods = {"a": template(), "b": made}
+        jobs = [{"name": name, "template": {"spec": {"template": one}}} for name, one in pods.items()]
+        return foreign("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": jobs})
+
+    def pytorch(made: dict[str, Any], **policy: Any) -> dict[str, Any]:
+        made["spec"]["containers"][0]["name"] = "pytorch"
+        replicas = {"Worker": {"replicas": 1, "template": made}}
+        return foreign("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas, "runPolicy": policy})
+
+    kai: dict[str, Any] = {"labels": {"kai.scheduler/queue": "a"}}
+    volcano: dict[str, Any] = {"annotations": {"scheduling.volcano.sh/queue-name": "b"}}
+    gang = {"schedulingPolicy": {"queue": "c"}}
+    for given, name in (
+        (job_set(template(**kai)), "a"),
+        (job_set(template(**volcano)), "b"),
+        (job_set(template("volcano")), "default"),
+        (job_set(template()), ""),
+        (pytorch(template(**kai)), "a"),
+        (pytorch(template("volcano"), **gang), "c"),
+        (pytorch(template(), **gang), ""),
+    ):
+        assert queue(created(cluster, given)) == name, given["kind"]
+
+
+def test_a_pod_that_leaves_the_queue_to_its_group_is_held_without_one(cluster: Cluster) -> None:
+    for scheduler, mark in (("volcano", "scheduling.k8s.io/group-name"), ("kai-scheduler", "pod-group-name")):
+        given = pod(scheduler)
+        given["metadata"]["annotations"] = {mark: "g"}
+        found = created(cluster, given)
+        assert found["metadata"]["labels"] == {"kueue.x-k8s.io/managed": "true"}
+        assert found["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}]
+        given["spec"]["schedulerName"] = "mine"
+        assert "schedulingGates" not in created(cluster, given)["spec"]
+
+
+def test_what_serves_as_a_gang_of_volcanos_is_one(cluster: Cluster) -> None:
+    minimum = "scheduling.volcano.sh/group-min-member"
+
+    def serving(kind: str, **annotations: str) -> dict[str, Any]:
+        selected = {"matchLabels": {"app": "web"}}
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("volcano")["spec"]}
+        made = foreign("apps/v1", kind, {"replicas": 3, "selector": selected, "template": template})
+        return {**made, "metadata": {**made["metadata"], "annotations": annotations}}
+
+    found = created(cluster, serving("Deployment", **{minimum: "2", "scheduling.volcano.sh/queue-name": "a"}))
+    assert found["spec"]["template"]["metadata"]["annotations"] == {
+        "scheduling.k8s.io/group-name": "deployment-one",
+        minimum: "2",
+        "kueue.x-k8s.io/pod-group-serving": "true",
+        "scheduling.volcano.sh/queue-name": "a",
+    }
+    assert "annotations" not in created(cluster, serving("Deployment"))["spec"]["template"]["metadata"]
+    assert queue(created(cluster, serving("StatefulSet", **{minimum: "2"}))) == "default"
+    assert queue(created(cluster, serving("StatefulSet"))) == ""
 
 
 def test_a_job_of_volcano_keeps_its_tasks_and_a_queue_its_name(cluster: Cluster) -> None:

@@ -141,6 +141,10 @@ async def test_the_examples_run_in_the_queue_that_they_name(scene: VolcanoLab) -
     await scene.until(group_runs, "so does the group")
     assert group["spec"]["minMember"] == len(names)
     assert all(known[each]["spec"]["schedulerName"] == "default-scheduler" for each in names)
+    await scene.until(lambda: list(scene.pod_groups().values()) == ["Running"] * 2, "both groups say so")
+    own = next(each for each in scene.pod_groups() if each != group["metadata"]["name"])
+    assert own.startswith(f"{name}-")
+    assert scene.printed("podgroups.scheduling.volcano.sh", own)["MINMEMBER"] == "3"
     await has(scene, **{queue: 5})
     for resource in (CLUSTER_QUEUES, LOCAL_QUEUES):
         assert not (await scene.client.list_all(resource, dict[str, Any])).items, "no object of Kueue's stands for them"
@@ -148,6 +152,8 @@ async def test_the_examples_run_in_the_queue_that_they_name(scene: VolcanoLab) -
     await has(scene, **{queue: 3})  # a policy of the job may run its workers again
     await scene.finish(f"{name}-master-0")
     await scene.until(lambda: scene.phase(name) == "Completed", "its only master is done")
+    await scene.until(lambda: set(scene.pod_groups().values()) == {"Completed"}, "so are the groups")
+    scene.cluster.kubectl("delete", "podgroups.scheduling.volcano.sh", "-n", TEAM, "--all")
     await has(scene, **{queue: 0})
 
 

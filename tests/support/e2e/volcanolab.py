@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from controller.jobframework.marks import controller_of
 from controller.volcanojobs.podfacts import JOB_NAME
 from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
-from controller.watching.kinds import NAMESPACES, PODS, VOLCANO_COMMANDS, VOLCANO_QUEUES, WORKLOADS
+from controller.watching.kinds import NAMESPACES, POD_GROUPS, PODS, VOLCANO_COMMANDS, VOLCANO_QUEUES, WORKLOADS
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.errors import ClusterError
@@ -317,6 +317,11 @@ class VolcanoLab:
         found: Json = self.watcher.known[VOLCANO_QUEUES].get(name, {}).get("status", {})
         return found
 
+    def pod_groups(self) -> dict[str, str]:
+        """Their phases."""
+        known = self.watcher.known[POD_GROUPS]
+        return {name: group.get("status", {}).get("phase", "") for name, group in known.items()}
+
     def printed(self, kind: str, name: str, namespace: str = TEAM) -> dict[str, str]:
         """What ``kubectl get KIND NAME -o wide`` shows, by column."""
         head, row = self.cluster.kubectl("get", kind, name, "-n", namespace, "-o", "wide").splitlines()
@@ -364,7 +369,7 @@ async def volcano_lab(cluster: Cluster) -> AsyncIterator[VolcanoLab]:
     async with lab(cluster, {}) as queues:
         await queues.share(NAMESPACES, TEAM)
         backoff = Backoff(random=lambda: 0.5, initial_s=0.2, maximum_s=1.0)
-        followed = (WORKLOADS, VOLCANO_JOBS, PODS, VOLCANO_QUEUES)
+        followed = (WORKLOADS, VOLCANO_JOBS, PODS, VOLCANO_QUEUES, POD_GROUPS)
         clock = SystemClock()
         reflectors = [
             Reflector(queues.client, each, _json, watcher.hearing(each), clock=clock, backoff=backoff)

@@ -1,0 +1,64 @@
+"""Deployments and StatefulSets whose pods are to start together, by Volcano's annotation on the object.
+
+Volcano's controller makes a PodGroup of them. Here the pods of a Deployment are stamped through its template: they name
+the group and its minimum themselves. A StatefulSet that is queued starts as a whole already: it gets its queue's label.
+"""
+
+from typing import Final
+
+from controller.jobframework.foreignmarks import VOLCANO_QUEUES
+from controller.jobframework.podview import SERVING, VOLCANO_GROUPS
+from controller.jobframework.raw import Json, annotations, strings, text
+from controller.jobframework.templated import replaced
+from controller.jobrules import cel
+from controller.podgroups.group import MIN_MEMBER
+
+DEPLOYMENT: Final = ("apps/v1", "Deployment")
+
+_AT: Final = ("spec", "template", "metadata", "annotations")
+_NAME: Final = "deployment-"
+_ASKED: Final = cel.key("object.metadata.?annotations", MIN_MEMBER)
+
+
+def stamped(owner: Json, queue: str) -> Json:
+    """A Deployment for this queue with its template as it is to be; the very object where it asks for no gang.
+
+    Raises JobError.
+    """
+    minimum = annotations(owner).get(MIN_MEMBER, "")
+    if (text(owner, "apiVersion"), text(owner, "kind")) != DEPLOYMENT or not minimum:
+        return owner
+    return replaced(owner, _AT, {**strings(owner, *_AT), **_stamps(owner, minimum, queue)})
+
+
+def _stamps(owner: Json, minimum: str, queue: str) -> dict[str, str]:
+    return {
+        VOLCANO_GROUPS[0]: f"{_NAME}{text(owner, 'metadata', 'name')}",
+        MIN_MEMBER: minimum,
+        SERVING: "true",
+        VOLCANO_QUEUES[0]: queue,
+    }
+
+
+IS_ASKED: Final = f"{_ASKED} != ''"
+"""In CEL, whether the object is to be a gang."""
+
+
+def _patch() -> str:
+    values = {
+        VOLCANO_GROUPS[0]: f"{cel.quoted(_NAME)} + object.metadata.name",
+        MIN_MEMBER: _ASKED,
+        SERVING: cel.quoted("true"),
+        VOLCANO_QUEUES[0]: "variables.queue",
+    }
+    above = "object.spec.template.?metadata"
+    parts = [
+        f"({above}.hasValue() ? [] : [{cel.added(cel.quoted(cel.pointer(*_AT[:-1])), '{}')}])",
+        f"({above}.?annotations.hasValue() ? [] : [{cel.added(cel.quoted(cel.pointer(*_AT)), '{}')}])",
+    ]
+    stamps = ", ".join(cel.added(cel.quoted(cel.pointer(*_AT, key)), value) for key, value in values.items())
+    return f"{' + '.join(parts)} + [{stamps}]"
+
+
+PATCH: Final = _patch()
+"""In CEL, the operations that stamp a Deployment; its policy has the variable ``queue``."""

@@ -15,12 +15,14 @@ from controller.jobframework.podview import GroupName
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.volcanojob import JOB_VERSION
+from controller.podgroups.status import UNSCHEDULABLE
 from controller.pods import groupstatus
 from controller.pods.group import SeenPods
 from controller.pods.podgroups_shell import PodGroups
 from controller.watching.kinds import POD_GROUPS_OF
 from kube.client import Client
 from kube.clock import Clock
+from kube.objects import ObjectReference
 from kube.reading.reflector import ObjectKey
 from kube.writing.writer import Writer
 
@@ -30,7 +32,8 @@ def unheard(_key: ObjectKey | None) -> None:
 
 
 class GroupObjects:
-    """``systems``: those that Tessera decides for. ``changed`` gets the key of a group that changed, None for any.
+    """``systems``: those that Tessera decides for. ``publish`` records an Event. ``changed`` gets the key of a group
+    that changed, None for any.
 
     ``_owners`` and ``_owned`` are inverse: the uid of what controls a group, and the groups by it. Only ``_tell``
     writes them.
@@ -43,10 +46,12 @@ class GroupObjects:
         systems: Collection[System],
         settings: JobSettings,
         cluster: ClusterObjects,
+        publish: Callable[[ObjectReference, str, str, str], None],
         *,
         clock: Clock,
     ) -> None:
         self._writer = writer
+        self._publish = publish
         self._systems = frozenset(systems)
         self._settings = settings
         self._cluster = cluster
@@ -84,8 +89,13 @@ class GroupObjects:
 
     async def tell(self, namespace: str, name: GroupName, seen: SeenPods) -> None:
         """Write the status of the group of these pods. Raises ActionFailedError and KubeError."""
-        if name.system in self._systems:
-            await self._write(namespace, name, groupstatus.of_pods(name, seen))
+        if name.system not in self._systems:
+            return
+        status = groupstatus.of_pods(name, seen)
+        written = await self._write(namespace, name, status)
+        why = groupstatus.pods_are_told(seen.pod_group or {}, status)
+        for pod in seen.pods if written and why else ():
+            self._publish(ObjectReference("v1", "Pod", pod.name, pod.uid, namespace), "Warning", UNSCHEDULABLE, why)
 
     async def tell_alone(self, namespace: str, group: str) -> None:
         """Likewise of the groups of this name, none of whose pods is queued by itself."""
@@ -100,8 +110,8 @@ class GroupObjects:
             except (JobError, NestingTooDeepError):
                 continue  # its pods are refused with the sentence, once there are some
 
-    async def _write(self, namespace: str, name: GroupName, status: Json) -> None:
-        await self._of[name.system].write(self._writer, ObjectKey(namespace, name.name), status)
+    async def _write(self, namespace: str, name: GroupName, status: Json) -> bool:
+        return await self._of[name.system].write(self._writer, ObjectKey(namespace, name.name), status)
 
     def _tell(self, system: System, key: ObjectKey | None) -> None:
         if key is not None:

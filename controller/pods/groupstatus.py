@@ -11,7 +11,7 @@ from controller.engine.quota.queueusage import quantity_of
 from controller.jobframework.owners import managed_ancestor
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import GroupName
-from controller.jobframework.raw import JobError, Json
+from controller.jobframework.raw import JobError, Json, at
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.meta import find_condition
 from controller.objects.workload import Workload
@@ -44,6 +44,12 @@ def of_pods(name: GroupName, seen: SeenPods) -> Json:
     )
     resources = None if workload is None else _resources(workload.typed)
     return status_patch(name.system, given, standing, resources)
+
+
+def pods_are_told(given: Json, status: Json) -> str:
+    """What KAI's group wants each of its pods told, by an Event: why it waits now, if that has changed."""
+    why = status.get("schedulingConditions")
+    return str(why[0]["message"]) if why and at(given, "spec", "markUnschedulable") is True else ""
 
 
 def of_owner(name: GroupName, given: Json, settings: JobSettings, cluster: ClusterObjects) -> Json:

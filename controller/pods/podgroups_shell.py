@@ -73,11 +73,11 @@ class PodGroups:
     def __iter__(self) -> Iterator[ObjectKey]:
         return iter(self._reflector)
 
-    async def write(self, writer: Writer, key: ObjectKey, status: Json) -> None:
-        """``status`` is a merge patch of it. Raises ActionFailedError and KubeError."""
+    async def write(self, writer: Writer, key: ObjectKey, status: Json) -> bool:
+        """``status`` is a merge patch of it. Whether it was written. Raises ActionFailedError and KubeError."""
         entry = self._reflector.get(key)
         if not status or entry is None or self._written.behind(key, entry.uid, entry.resource_version):
-            return  # the watch brings what was written, and with it the next reconciliation
+            return False  # the watch brings what was written, and with it the next reconciliation
         meta = {"uid": entry.uid, "resourceVersion": entry.resource_version}
         at = to_json(moment(self._clock.wall()))
         write: Write[Stamped] = Write(
@@ -92,8 +92,9 @@ class PodGroups:
         match await writer.put(write):
             case Written(object=Stamped(metadata=version)):
                 self._written.wrote(key, entry.uid, version.resource_version)
+                return True
             case Written() | Missing() | Conflicted():
-                pass  # the watch says so in a moment
+                return False  # the watch says so in a moment
             case outcome:
                 raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 

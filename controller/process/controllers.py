@@ -280,7 +280,8 @@ class TermControllers:
         """Plain pods. ``jobs`` is None where no kind of job is queued here: then no pod belongs to one that is."""
         is_admitted = (lambda _uid: False) if jobs is None else jobs.is_admitted
         settings, cluster = job_settings(self._config, self._own_namespace), self._cluster_of_pods(is_admitted)
-        groups = GroupObjects(self._client, self._writer, self._systems, settings, cluster, clock=self._clock)
+        publish = self._events.publish
+        groups = GroupObjects(self._client, self._writer, self._systems, settings, cluster, publish, clock=self._clock)
         controller = PodController(
             self._client,
             self._feeds,

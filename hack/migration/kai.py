@@ -46,7 +46,10 @@ _POD_GROUP: Final[Rows] = {
                 _GROUPS,
                 "subGroups[].name subGroups[].minMember subGroups[].parent",
             ),
-            **not_yet(f"markUnschedulable {_LEVELS}"),
+            **served(
+                "an Event on each pod that says why it waits", "controller/pods/groupstatus.py", "markUnschedulable"
+            ),
+            **not_yet(_LEVELS),
             **unrelated("a gang that waits is tried whenever something changes", "schedulingBackoff"),
             **{f"subGroups[].{path}": row for path, row in not_yet(_LEVELS).items()},
             **unrelated("KAI's scheduler reads none of it", "backoffLimit completions parallelism"),

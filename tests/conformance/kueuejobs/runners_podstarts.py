@@ -110,7 +110,15 @@ def workload_is_gone(case: Case) -> Difference | None:
     none: Any = None
     actions = PodActions(none, none, none, none)
     controller = PodController(
-        none, none, none, none, actions, none, none, (), pod_groups=GroupObjects(none, none, (), none, none, clock=none)
+        none,
+        none,
+        none,
+        none,
+        actions,
+        none,
+        none,
+        (),
+        pod_groups=GroupObjects(none, none, (), none, none, none, clock=none),
     )
     controller.workload(decode(case.input["workload"], Workload), gone=True)
     found = [

@@ -10,7 +10,7 @@ from controller.engine.mirror.specs import System
 from controller.jobframework.podview import ADMISSION_GATE
 from controller.watching.kinds import JOBS, NAMESPACES, POD_GROUPS_OF, PODS, QUEUES_OF
 from kube.testing import eventually
-from tests.controller.pods.test_reconcile_shell import free, pod, runs
+from tests.controller.pods.test_reconcile_shell import free, pod, runs, told
 from tests.controller.process.test_foreignqueues import BOTH, job, node
 from tests.support.controller.stage import Stage, config, stage
 
@@ -79,6 +79,15 @@ async def test_a_group_that_finds_no_room_says_so(system: System) -> None:
         await eventually(lambda: says(scene, system) == ("Pending", "NotEnoughResources"))
         gates = scene.server.get(PODS, "p0", namespace="team")["spec"]["schedulingGates"]
         assert gates == [{"name": ADMISSION_GATE}]
+
+
+async def test_pods_of_a_group_that_wants_them_marked_are_told_why_they_wait() -> None:
+    async with scene_of(System.KAI) as scene:
+        group(scene, System.KAI, 1)
+        scene.server.merge(POD_GROUPS_OF[System.KAI], "g", {"spec": {"markUnschedulable": True}}, namespace="team")
+        pod(scene, "p0", cpu=9, queue="", notes=NOTES[System.KAI])
+        await eventually(lambda: bool(told(scene, "Unschedulable")))
+        assert says(scene, System.KAI)[0] == "Pending"
 
 
 async def test_a_group_of_a_queued_job_waits_and_starts_with_the_job() -> None:

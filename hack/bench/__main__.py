@@ -5,13 +5,14 @@ import sys
 from collections.abc import Callable, Sequence
 
 from hack.bench.decisions import departures, engine, fragmentation, gangs, preemption, topology
-from hack.bench.node import agent, label, metrics, migplan, preferred, soak
+from hack.bench.node import agent, claims, label, metrics, migplan, preferred, soak
 from hack.bench.throughput import drain, drainjobs, drainmodel, runningjobs, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
     "migplan": lambda _: migplan.main(),
     "agent": lambda _: asyncio.run(agent.main()),
+    "claims": lambda _: asyncio.run(claims.main()),
     "label": lambda _: asyncio.run(label.main()),
     "metrics": metrics.main,
     "soak": soak.main,

@@ -117,11 +117,11 @@ async def _calls(folder: Path) -> list[Row]:
         preferred = await _timed(lambda: endpoint.stub.GetPreferredAllocation(prefer))
         faults = await _faults(bench)
     return [
-        _latency("Allocate", idle[0], "p99 3 ms"),
+        latency("Allocate", idle[0], "p99 3 ms"),
         _ratio("Allocate against an empty gRPC handler, in turn", idle, ""),
         _ratio(f"  the same beside {BUSY} busy processes", busy, "p99 2 x"),
-        _latency("GetPreferredAllocation, 4 of 8", preferred, "p50 5 ms"),
-        _latency("XID to ListAndWatch update (order to the simulator included)", faults, "p50 50 ms"),
+        latency("GetPreferredAllocation, 4 of 8", preferred, "p50 5 ms"),
+        latency("XID to ListAndWatch update (order to the simulator included)", faults, "p50 50 ms"),
     ]
 
 
@@ -148,7 +148,7 @@ async def _searching(folder: Path) -> list[Row]:
             f"{first * 1000:.0f} ms",
             "400 ms",
         ),
-        _latency("Allocate while the tables of such a node fill", meanwhile, ""),
+        latency("Allocate while the tables of such a node fill", meanwhile, ""),
     ]
 
 
@@ -269,7 +269,7 @@ def _ratio(what: str, times: tuple[Sequence[float], Sequence[float]], target: st
     return Row(what, f"p50 {p50:.2f} x, p99 {p99:.2f} x", target)
 
 
-def _latency(what: str, times: Sequence[float], target: str) -> Row:
+def latency(what: str, times: Sequence[float], target: str) -> Row:
     ordered = sorted(times)
     p50, p99 = statistics.median(ordered), ordered[int(len(ordered) * 0.99)]
     return Row(what, f"p50 {p50 * 1000:.2f} ms, p99 {p99 * 1000:.2f} ms", target)

@@ -9,9 +9,10 @@ import pytest
 
 from agent.dra import node as dra_node
 from agent.dra.slices import RESOURCE_SLICES
+from agent.dra.testing import TEAM
 from kube.testing import FakeApiServer
 from kubeletapi import drahealth_v1alpha1_pb2 as health
-from tests.support.agent.claims import NODE, TEAM, ClaimLab
+from tests.support.agent.claims import NODE, ClaimLab
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 
 TWO = EAGER + "layout:\n- {gpus: [0, 1], mode: dra}\n"

@@ -30,6 +30,8 @@ KUBEFLOW_QUEUE: Final = ("spec", "runPolicy", "schedulingPolicy", "queue")
 _VOLCANO_GROUP: Final = "batch.volcano.sh"
 _BY_KIND: Final = {"Deployment": "inference", "Notebook": "build"}
 _OF_JOBS: Final = "train"
+_OF_DEPLOYMENTS: Final = "pod-template-hash"
+"""A label of pods that a Deployment made, and of no others."""
 _DEPTH: Final = 8
 
 GroupQueue = Callable[[str, GroupName], str]
@@ -75,8 +77,12 @@ def _named_schedulers(job: Json, marked: Iterable[Json]) -> Iterator[tuple[str, 
     """Schedulers that the object names, each with the queue that stands beside it: operators have fields for both."""
     yield text(job, *SPARK_SCHEDULER), text(job, *SPARK_QUEUE)
     for each in marked:
-        named = annotations(each).get(SCHEDULER_NAME) or text(each, "spec", "schedulerName")
-        yield named, text(job, *KUBEFLOW_QUEUE)
+        yield _scheduler(each), text(job, *KUBEFLOW_QUEUE)
+
+
+def _scheduler(marked: Json) -> str:
+    """Of pods as they are, or as they came in."""
+    return annotations(marked).get(SCHEDULER_NAME) or text(marked, "spec", "schedulerName")
 
 
 def _volcano_queue(marked: Json) -> str:
@@ -112,11 +118,12 @@ def _below(value: object, depth: int) -> Iterator[Json]:
 
 
 def kai_class(job: Json, known: PriorityOf) -> tuple[str, int] | None:
-    """Name and value of the class by which a job of a KAI queue runs; None for any other job, or for an unknown name.
+    """Name and value of the class by which a job of KAI's runs; None for any other job, or for an unknown name.
 
     ``known``: the cluster's PriorityClasses.
     """
-    if not any(KAI_QUEUE in labels(each) for each in (job, *pod_templates(job))):
+    marked = (job, *pod_templates(job))
+    if not any(KAI_QUEUE in labels(each) or SCHEDULERS.get(_scheduler(each)) is System.KAI for each in marked):
         return None
     return kai_value(kai_class_name(job), known)
 
@@ -126,7 +133,8 @@ def kai_class_name(job: Json) -> str:
     marked = [job, *pod_templates(job)]
     named = [labels(each).get(KAI_PRIORITY_CLASS, "") for each in marked]
     named += [text(each, "spec", "priorityClassName") for each in marked]
-    return next(filter(None, named), _BY_KIND.get(text(job, "kind"), _OF_JOBS))
+    kind = "Deployment" if _OF_DEPLOYMENTS in labels(job) else text(job, "kind")
+    return next(filter(None, named), _BY_KIND.get(kind, _OF_JOBS))
 
 
 def kai_value(name: str, known: PriorityOf) -> tuple[str, int] | None:

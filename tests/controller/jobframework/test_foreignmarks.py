@@ -66,10 +66,13 @@ def test_a_job_that_is_for_one_of_theirs_gets_our_label_beside_its_own() -> None
     [
         (job(labels={QUEUE: "q"}), ("train", 50)),
         (job(labels={QUEUE: "q"}, kind="Deployment"), ("inference", 125)),
+        (job(labels={QUEUE: "q", "pod-template-hash": "5d"}, kind="Pod"), ("inference", 125)),
         (job(labels={QUEUE: "q", "priorityClassName": "build"}), ("build", 100)),
         (job({"labels": {"priorityClassName": "own"}}, labels={QUEUE: "q"}), ("own", 7)),
         (job(labels={QUEUE: "q", "priorityClassName": "unknown"}), None),
         (job(labels={"priorityClassName": "build"}), None),
+        (job(scheduler="kai-scheduler"), ("train", 50)),
+        (job(scheduler="volcano"), None),
     ],
 )
 def test_a_job_of_kai_runs_by_kais_classes(given: Any, expected: tuple[str, int] | None) -> None:

@@ -4,12 +4,14 @@ may be preempted, and jobs move so that another fits, whenever the controller is
 Four nodes with four GPUs each, and two departments with a quota of eight. A fifth node has a real kubelet.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
@@ -17,7 +19,7 @@ from hack.cluster.state import Spec
 from inventory.api.names import MOVED
 from tests.support.e2e.kailab import CLASS, EXAMPLES, KaiLab, install, job, kai_lab, start
 from tests.support.e2e.lab import FAST, Lab, fleet, held_by
-from tests.support.e2e.podlab import GPU, HOST, TEAM
+from tests.support.e2e.podlab import GPU, HOST, TEAM, is_held
 from tests.support.e2e.queuelab import Controller
 
 pytestmark = pytest.mark.e2e
@@ -150,6 +152,29 @@ async def test_a_job_and_a_service_run_as_they_are_written(cluster: Cluster, con
         served = [one for one in lab.scene.watcher.pods.values() if one["metadata"]["labels"].get("app") == "ranker"]
         await until(lambda: lab.scene.runs(*(one["metadata"]["name"] for one in served)), "the service runs")
         assert [one["spec"]["schedulerName"] for one in served] == ["default-scheduler"] * 2
+
+
+async def test_a_tree_of_subgroups_starts_when_each_of_them_can(cluster: Cluster, controller: Controller) -> None:
+    """One pod of a subgroup is late, and there is a pod too many of another: none starts. Then all do at once, whatever
+    becomes of the controller between.
+    """
+    group, *pods = yaml.safe_load_all((EXAMPLES / "podgroup-subgroups.yaml").read_text())
+    names = [one["metadata"]["name"] for one in pods]
+    async with kai_lab(cluster, controller) as lab:
+        until, there = lab.scene.until, lab.scene.watcher.pods
+        await departments(lab)
+        more = {**pods[0], "metadata": {**pods[0]["metadata"], "name": "router-more"}}
+        await lab.apply(group, *pods[:-1], more)
+        await until(lambda: lab.group("serving").get("phase") == "Inqueue", "its pods are awaited")
+        await until(lambda: "1 of 2 pods of decode" in json.dumps(lab.group("serving")), "it says which")
+        assert all(map(is_held, there.values()))
+        with lab.no_pod_goes():
+            await lab.apply(pods[-1])
+            await until(lambda: not any(is_held(there[name]) for name in names), "all of it may start")
+            await lab.kill()
+        await until(lambda: lab.scene.runs(*names), "all of it runs")
+        await until(lambda: lab.group("serving").get("phase") == "Running", "told")
+        await until(lambda: lab.gpus("speech") in (7, 8), "its queue has it")
 
 
 async def test_half_a_gpu_is_translated_admitted_given_and_counted(

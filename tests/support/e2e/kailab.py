@@ -16,11 +16,12 @@ from typing import Any, Final
 import yaml
 
 from controller.objects.quantity import parse_quantity
-from controller.watching.kinds import JOBS, KAI_QUEUES
+from controller.watching.kinds import JOBS, KAI_POD_GROUPS, KAI_QUEUES
 from hack.cluster.cluster import Cluster
 from hack.cluster.waiting import until as wait_until
 from kube.clock import Backoff, SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
+from kube.resources import Resource
 from tests.support.e2e.podlab import GPU, TEAM, PodLab, node, pod_lab, rendered
 from tests.support.e2e.queuelab import ALONE, CONFIG, CRDS, NAMESPACE, ROOT, Controller, Json, _json
 
@@ -92,25 +93,31 @@ def job(
 
 
 class KaiLab:
-    """Jobs and queues by their names, as the API server last told of them."""
+    """Jobs, pod groups and queues by their names, as the API server last told of them."""
 
     def __init__(self, scene: PodLab, controller: Controller) -> None:
         self.scene = scene
         self.controller = controller
         self.queues: dict[str, Json] = {}
+        self.groups: dict[str, Json] = {}
 
-    def hear(self, change: Change[Json]) -> None:
-        match change:
-            case Added(key=key, new=new) | Changed(key=key, new=new):
-                self.queues[key.name] = new.object
-            case Removed(key=key):
-                self.queues.pop(key.name, None)
+    def follow(self, resource: Resource, into: dict[str, Json]) -> Reflector[Json]:
+        def hear(change: Change[Json]) -> None:
+            match change:
+                case Added(key=key, new=new) | Changed(key=key, new=new):
+                    into[key.name] = new.object
+                case Removed(key=key):
+                    into.pop(key.name, None)
+
+        backoff = Backoff(random=lambda: 0.5, initial_s=0.2, maximum_s=1.0)
+        return Reflector(self.scene.client, resource, _json, hear, clock=SystemClock(), backoff=backoff)
 
     # What is made.
 
-    async def apply(self, *files: Path) -> None:
-        chosen = [word for file in files for word in ("-f", str(file))]
-        await asyncio.to_thread(self.scene.cluster.kubectl, "apply", "-n", TEAM, *chosen)
+    async def apply(self, *given: Path | Json) -> None:
+        """Files as they are, or objects."""
+        text = "---\n".join(each.read_text() if isinstance(each, Path) else yaml.safe_dump(each) for each in given)
+        await asyncio.to_thread(self.scene.cluster.kubectl, "apply", "-n", TEAM, "-f", "-", input=text)
 
     async def create(self, *bodies: Json) -> None:
         for body in bodies:
@@ -169,6 +176,10 @@ class KaiLab:
         stats = self.scene.queues.watcher.of_job(name).get("status", {}).get("schedulingStats", {})
         return {one["reason"]: int(one["count"]) for one in stats.get("evictions", [])}
 
+    def group(self, name: str) -> Json:
+        """The status of a pod group; empty while there is none."""
+        return dict(self.groups.get(name, {}).get("status", {}))
+
     def gpus(self, queue: str, what: str = "allocated") -> float:
         """By the queue's status; -1 while it says nothing."""
         said = self.queues.get(queue, {}).get("status", {}).get(what, {}).get(GPU, "-1")
@@ -197,7 +208,7 @@ class KaiLab:
 
     async def clean(self) -> None:
         """Nothing of the team is left, and no queue."""
-        await self.delete("jobs,deployments,pods", "--all")
+        await self.delete("jobs,deployments,pods,podgroups.scheduling.run.ai", "--all")
         watcher = self.scene.queues.watcher
         await self.scene.until(lambda: not self.scene.watcher.pods, "no pod is left")
         await self.scene.until(lambda: not watcher.workloads, "no workload is left")
@@ -225,15 +236,16 @@ async def kai_lab(cluster: Cluster, controller: Controller) -> AsyncIterator[Kai
     async with pod_lab(cluster) as scene:
         scene.queues.logs.append(controller.log)
         made = KaiLab(scene, controller)
-        backoff = Backoff(random=lambda: 0.5, initial_s=0.2, maximum_s=1.0)
-        queues = Reflector(scene.client, KAI_QUEUES, _json, made.hear, clock=SystemClock(), backoff=backoff)
-        task = asyncio.create_task(queues.run())
-        await queues.wait_synced()
+        followed = [made.follow(KAI_QUEUES, made.queues), made.follow(KAI_POD_GROUPS, made.groups)]
+        tasks = [asyncio.create_task(each.run()) for each in followed]
+        for each in followed:
+            await each.wait_synced()
         try:
             if made.queues:
                 await made.clean()  # a scene that failed left them
             yield made
             await made.clean()
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -26,13 +26,16 @@ _REFUSED = "Refused"
 
 class Load(msgspec.Struct):
     """What a Queue and those below it have. ``allocated`` of workloads with quota, ``kept`` of those that are not
-    preemptible among them, ``requested`` of all.
+    preemptible among them, ``requested`` of all. ``inqueue``: workloads with quota that may not start yet; ``unknown``:
+    those that were evicted and still run.
     """
 
     allocated: Counter[ResourceName] = msgspec.field(default_factory=Counter)
     kept: Counter[ResourceName] = msgspec.field(default_factory=Counter)
     requested: Counter[ResourceName] = msgspec.field(default_factory=Counter)
     running: int = 0
+    inqueue: int = 0
+    unknown: int = 0
     pending: int = 0
 
 
@@ -56,7 +59,9 @@ def loads(engine: Engine) -> Loads:
             load.allocated.update(reserved)
             load.kept.update(kept)
             load.requested.update(reserved)
-            load.running += len(holders)
+            load.unknown += sum(each.evicted for each in holders)
+            load.inqueue += sum(not each.evicted and not each.admitted for each in holders)
+            load.running += sum(not each.evicted and each.admitted for each in holders)
     for pending in engine.state.queues:
         queue = cluster.local_queues.get(pending.local_queue)
         if queue is None or not engine.mirror.is_leaf(queue.spec.cluster_queue):
@@ -92,7 +97,7 @@ def _kai(name: MirroredName) -> tuple[System, MirroredName]:
 def _of_volcano(given: VolcanoQueue, load: Load, *, refused: bool) -> dict[str, Any]:
     """A queue that somebody closes is closed when nothing of it runs any more."""
     state = given.status.state
-    if state == "Closing" and not load.running:
+    if state == "Closing" and not (load.running or load.inqueue or load.unknown):
         state = "Closed"
     elif state not in ("Closed", "Closing"):
         state = "Unknown" if refused else "Open"
@@ -100,6 +105,8 @@ def _of_volcano(given: VolcanoQueue, load: Load, *, refused: bool) -> dict[str, 
         "state": state,
         "allocated": _shown(load.allocated, given.status.allocated),
         "running": load.running,
+        "inqueue": load.inqueue,
+        "unknown": load.unknown,
         "pending": load.pending,
     }
 

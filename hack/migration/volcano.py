@@ -104,8 +104,8 @@ _QUEUE: Final[Rows] = {
         "status",
         {
             **served("read and written", _STATUS, "state"),
-            **served("written, for workloads", _STATUS, "allocated pending running"),
-            **not_yet("inqueue unknown completed"),
+            **served("written, for workloads", _STATUS, "allocated pending running inqueue unknown"),
+            **unrelated("workloads that have ended are not counted", "completed"),
             **unrelated("nodes are locked for no queue", "reservation.nodes reservation.resource"),
         },
     ),

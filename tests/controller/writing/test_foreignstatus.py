@@ -85,6 +85,23 @@ def test_volcanos_queue_is_open_unless_somebody_closes_it(state: str, jobs: int,
     assert (found["state"], found["running"], found["pending"]) == (after, jobs, 0)
 
 
+def test_a_job_that_was_evicted_and_still_runs_is_of_unknown_state() -> None:
+    first = volcano_queue("first", weight=1, state="Closing")
+    lab = world(volcano_queue("first", weight=1), volcano_queue("second", weight=3))
+    for at in range(20):
+        lab.put(asks(f"f{at}", "first", created_s=at))
+    lab.settle()
+    ran = shown(lab, first)["running"]
+    for at in range(20):
+        lab.put(asks(f"s{at}", "second", created_s=100 + at))
+    lab.settle()
+    going, found = len(lab.leaving()), shown(lab, first)
+    assert going > 0
+    assert (found["unknown"], found["running"], found["inqueue"]) == (going, ran - going, 0)
+    lab.stop_evicted()
+    assert shown(lab, first)["unknown"] == 0
+
+
 def test_volcanos_queue_that_cannot_be_used_is_of_unknown_state() -> None:
     lost = volcano_queue("q", parent="nowhere")
     assert shown(world(lost), lost)["state"] == "Unknown"

@@ -38,7 +38,7 @@ from controller.objects.queues import (
 from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
 from controller.watching.inbox import Inbox, ObjectChange
-from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, FOREIGN_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS
+from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, DECIDING, FOREIGN_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.watching.ledger import Ledger
 from controller.writing.decisionwriter import DecisionWriter
 from controller.writing.finalizers import KINDS as FINALIZED
@@ -67,7 +67,6 @@ _CHECK_S: Final = 300.0
 _PAUSE_S: Final = 0.001
 """Long enough for the event loop to look at its sockets: a pause of zero would only let other callbacks run."""
 _LONGEST_S: Final = 30.0
-_DECIDING: Final = TYPES | FOREIGN_QUEUES
 """What the engine decides by, and the type that it is read as."""
 _QUEUE_KINDS: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS, *FOREIGN_QUEUES)
 
@@ -278,7 +277,7 @@ class Core:
     def _objects(self) -> Iterator[KubernetesObject]:
         """All that the engine decides by; of Workloads the newest state, for our writes may be ahead of the watch."""
         for observed in self._known():
-            known = observed.resource in _DECIDING and observed.resource is not WORKLOADS
+            known = observed.resource in DECIDING and observed.resource is not WORKLOADS
             if known and isinstance(observed.change, Added):
                 yield observed.change.new.object
         for kept in self.ledger.values():
@@ -304,7 +303,7 @@ class Core:
 
     def _hear(self, observed: ObjectChange, now_s: float) -> None:
         resource, change = observed.resource, observed.change
-        if resource in _DECIDING:
+        if resource in DECIDING:
             self._take(resource, change, now_s)
         if resource is not WORKLOADS:
             for listener in self._listeners:
@@ -321,7 +320,7 @@ class Core:
                 if resource is WORKLOADS:
                     self._gone(WorkloadKey(entry.object.key), entry.uid)
                 else:
-                    self.engine.drop(_DECIDING[resource], key.namespace, key.name, now_s)
+                    self.engine.drop(DECIDING[resource], key.namespace, key.name, now_s)
                     self._to_reconcile |= dict.fromkeys(self._affected_by(entry.object))
                     if resource in _QUEUE_KINDS:
                         self.statuses.gone(resource, key.namespace, key.name)

@@ -252,11 +252,22 @@ class Client:
         return _decode(raw, kind)
 
     async def delete(
-        self, resource: Resource, name: str, *, namespace: str | None = None, uid: str | None = None
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        foreground: bool = False,
     ) -> None:
-        """DELETE; with ``uid`` only the object of that uid (ConflictError otherwise)."""
-        body = {"preconditions": {"uid": uid}} if uid else None
-        await self._request("DELETE", resource.path(name, namespace=namespace), body=body)
+        """DELETE; with ``uid`` only the object of that uid (ConflictError otherwise).
+
+        ``foreground``: it stays until the garbage collector has deleted what it owns.
+        """
+        body: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
+        if foreground:
+            body["propagationPolicy"] = "Foreground"
+        await self._request("DELETE", resource.path(name, namespace=namespace), body=body or None)
 
     async def watch(
         self,

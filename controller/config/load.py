@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from controller.config.decisions import engine_config, required
 from controller.config.keys import API_VERSIONS, KEYS, V1BETA1
 from controller.config.reader import Found, read
@@ -14,6 +16,7 @@ from controller.config.settings import (
     MANAGED_FRAMEWORKS,
     NAMESPACE_NAME_LABEL,
     POD_FRAMEWORKS,
+    VOLCANO_JOB,
     Certificates,
     ClientLimits,
     ControllerConfig,
@@ -240,7 +243,13 @@ def _build(found: Found, policy: Policy, *, newest: bool) -> ControllerConfig:
     engine = engine_config(found, policy, newest=newest)
     settings = process_settings(found)
     settings["injected"] = _injected(found, policy)
-    settings["foreign"] = {system: _foreign(found, policy, system) for system in System}
+    foreign = {system: _foreign(found, policy, system) for system in System}
+    settings["foreign"] = foreign
+    if not found.items("integrations.frameworks") and foreign[System.VOLCANO].enabled is not False:
+        every = settings["integrations"]
+        others = "Job.v1alpha1.batch.volcano.sh" in every.external_frameworks
+        more = () if others else (VOLCANO_JOB,)
+        settings["integrations"] = msgspec.structs.replace(every, frameworks=(*every.frameworks, *more))
     return ControllerConfig(policy=policy, engine=engine, without_effect=tuple(found.without_effect), **settings)
 
 

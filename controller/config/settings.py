@@ -61,7 +61,8 @@ DEFAULT_FRAMEWORKS: Final = (*(kind.framework for kind in JOB_KINDS), *(kind.fra
 them."""
 
 MANAGED_FRAMEWORKS: Final = frozenset({POD, VOLCANO_JOB, *DEFAULT_FRAMEWORKS})
-"""Those that this version manages. Volcano's Jobs only by name: Tessera runs them, and so may Volcano's controller."""
+"""Those that this version manages. Volcano's Jobs by name, or with ``tessera.volcano``: Tessera runs them, and so may
+Volcano's controller."""
 
 IMPLIED_FRAMEWORKS: Final[Mapping[str, tuple[str, ...]]] = {kind.framework: (POD,) for kind in STAMPED_KINDS}
 """Job kinds that others need: they are on for the objects of these alone."""

@@ -5,7 +5,7 @@ the pod), Volcano's annotations on pods and owners, and the ``schedulerName`` of
 mark that cannot be read.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from controller.engine.mirror.specs import System
@@ -51,7 +51,9 @@ def no_group(_namespace: str, _name: GroupName) -> str:
     return ""
 
 
-def foreign_queue(job: Json, group_queue: GroupQueue = no_group) -> ForeignQueue | None:
+def foreign_queue(
+    job: Json, group_queue: GroupQueue = no_group, schedulers: Mapping[str, System] = SCHEDULERS
+) -> ForeignQueue | None:
     """The queue that the object is for; None where it is for none of them, or names one of Kueue's."""
     if queue_name(job):
         return None
@@ -67,7 +69,7 @@ def foreign_queue(job: Json, group_queue: GroupQueue = no_group) -> ForeignQueue
     if text(job, "apiVersion").partition("/")[0] == _VOLCANO_GROUP:
         return ForeignQueue(System.VOLCANO, text(job, "spec", "queue") or DEFAULT_QUEUES[System.VOLCANO])
     for scheduler, queue in _named_schedulers(job, marked):
-        if (system := SCHEDULERS.get(scheduler)) is not None:
+        if (system := schedulers.get(scheduler)) is not None:
             own = queue if system is System.VOLCANO else ""
             return ForeignQueue(system, own or DEFAULT_QUEUES[system])
     return None

@@ -7,7 +7,7 @@ back. Nothing here knows a kind of job: kinds come with the resources of their o
 """
 
 from collections.abc import Collection
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from controller.config.settings import VOLCANO_JOB, ControllerConfig
 from controller.engine.mirror.specs import System
@@ -21,7 +21,15 @@ from controller.jobs.actions_shell import JobActions
 from controller.jobs.ending import awaits_pods
 from controller.jobs.reconcile import is_orphan, reconcile, unowned
 from controller.jobshell.clusterobjects import cluster_objects, is_selected, job_settings
-from controller.jobshell.watched import JobKinds, KeptJob, external_kinds, read_resource, seen_workload, serving_kinds
+from controller.jobshell.watched import (
+    JobKinds,
+    KeptJob,
+    external_kinds,
+    note,
+    read_resource,
+    seen_workload,
+    serving_kinds,
+)
 from controller.jobshell.workloadactions import WorkloadActions
 from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
@@ -34,9 +42,6 @@ from kube.client import Client
 from kube.errors import NotFoundError
 from kube.reading.reflector import Added, Change, Changed, ObjectKey, Removed
 from kube.resources import Resource
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class JobKey(NamedTuple):
@@ -125,15 +130,15 @@ class JobController:
 
     def _hear_job(self, key: JobKey, job: KeptJob, *, gone: bool = False) -> None:
         if job.prebuilt:
-            _note(self._prebuilt, WorkloadKey(f"{key.namespace}/{job.prebuilt}"), key, gone=gone)
+            note(self._prebuilt, WorkloadKey(f"{key.namespace}/{job.prebuilt}"), key, gone=gone)
         if job.controller:
-            _note(self._children, job.controller, key, gone=gone)
+            note(self._children, job.controller, key, gone=gone)
         self._hear_references(key, job, gone=gone)
         self._queue.put(key)
 
     def _hear_references(self, key: JobKey, job: KeptJob, *, gone: bool) -> None:
         for read in self._reads.pop(key, ()):
-            _note(self._readers, read, key, gone=True)
+            note(self._readers, read, key, gone=True)
         kind = self._kinds[self._resources[key.kind]]
         if gone or not kind.reads:
             return
@@ -145,7 +150,7 @@ class JobController:
             (read_resource(one.kind), key.namespace if one.kind.namespaced else "", one.name) for one in references
         )
         for read in found:
-            _note(self._readers, read, key, gone=False)
+            note(self._readers, read, key, gone=False)
         if found:
             self._reads[key] = found
 
@@ -181,14 +186,14 @@ class JobController:
             framework = self._frameworks.get((owner.api_version, owner.kind))
             if owner.controller and framework is not None:
                 job = JobKey(framework, meta.namespace, owner.name)
-                _note(self._by_owner, owner.uid, key, gone=gone)
-                _note(self._left.setdefault(job, {}), owner.uid, key, gone=gone)
+                note(self._by_owner, owner.uid, key, gone=gone)
+                note(self._left.setdefault(job, {}), owner.uid, key, gone=gone)
                 if not self._left[job]:
                     del self._left[job]
                 self._queue.put(job)
                 break
             if owner.controller and self._is_external(owner):
-                _note(self._by_owner, owner.uid, key, gone=gone)
+                note(self._by_owner, owner.uid, key, gone=gone)
                 self._enqueue_parts(owner.uid)
                 break
         else:
@@ -300,13 +305,3 @@ class JobController:
         """Whether the workload of the job of that uid is."""
         kept = (self._ledger.get(key) for key in self._by_owner.get(uid, ()))
         return any(entry is not None and is_true(entry.workload.status.conditions, "Admitted") for entry in kept)
-
-
-def _note(index: dict[K, set[V]], key: K, value: V, *, gone: bool) -> None:
-    """Keep an index of sets without empty ones."""
-    if not gone:
-        index.setdefault(key, set()).add(value)
-    elif key in index:
-        index[key].discard(value)
-        if not index[key]:
-            del index[key]

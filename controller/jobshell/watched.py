@@ -3,7 +3,7 @@
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,6 +19,9 @@ from controller.servingkinds.table import SERVING_KINDS, STAMPED_KINDS
 from controller.watching.kinds import RawWorkloads
 from controller.watching.ledger import Ledger
 from kube.resources import Resource
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 JobKinds = Mapping[Resource, JobKind]
 """Kinds of jobs by the resource of their objects."""
@@ -148,3 +151,13 @@ def seen_workload(ledger: Ledger, raws: RawWorkloads, key: WorkloadKey) -> SeenW
     """The newest state known, with the JSON of its metadata and spec."""
     kept, raw = ledger.get(key), raws.of(key)
     return None if kept is None or raw is None else SeenWorkload(typed=kept.workload, raw=raw)
+
+
+def note(index: dict[K, set[V]], key: K, value: V, *, gone: bool) -> None:
+    """Keep an index of sets without empty ones."""
+    if not gone:
+        index.setdefault(key, set()).add(value)
+    elif key in index:
+        index[key].discard(value)
+        if not index[key]:
+            del index[key]

@@ -15,12 +15,12 @@ from controller.pods.actions import DeletePod, PatchPod, PodAction
 from controller.watching.kinds import PODS
 from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError
-from controller.writing.workloadwrites import Stamped
+from controller.writing.workloadwrites import Stamped, stamped_write
 from kube.clock import Clock
 from kube.objects import ObjectReference
 from kube.reading.reflector import ObjectKey
 from kube.writing.writer import Writer
-from kube.writing.writes import Conflicted, Missing, Refused, Verb, Write, Written
+from kube.writing.writes import Conflicted, Missing, Refused, Verb, Written
 
 _AT_ONCE: Final = 8
 """Fewer than stop the core from deciding: a gang of thousands must not hold up admissions."""
@@ -97,7 +97,7 @@ class PodActions:
         async with self._patching:
             if not still():
                 raise ActionFailedError(f"{about.kind} {about.name} has changed meanwhile")
-            outcome = await self._writer.put(_write(Verb.MERGE_PATCH, pod, action.body))
+            outcome = await self._writer.put(stamped_write(Verb.MERGE_PATCH, PODS, pod["metadata"], action.body))
         match outcome:
             case Written(object=answer):
                 self._note(pod, answer)
@@ -112,7 +112,7 @@ class PodActions:
     async def _delete(self, pod: Json, action: DeletePod) -> None:
         if not await self._mark(pod, action):
             return
-        outcome = await self._writer.put(_write(Verb.DELETE, pod, action.uid))
+        outcome = await self._writer.put(stamped_write(Verb.DELETE, PODS, pod["metadata"], action.uid))
         if not isinstance(outcome, Written | Missing | Conflicted):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
@@ -136,7 +136,8 @@ class PodActions:
             "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
             "status": {"conditions": [*kept, condition]},
         }
-        outcome = await self._writer.put(_write(Verb.MERGE_PATCH, pod, body, subresource="status"))
+        write = stamped_write(Verb.MERGE_PATCH, PODS, pod["metadata"], body, subresource="status")
+        outcome = await self._writer.put(write)
         if isinstance(outcome, Missing):
             return False
         if not isinstance(outcome, Written):
@@ -150,19 +151,6 @@ class PodActions:
             self.written.wrote(
                 ObjectKey(meta["namespace"], meta["name"]), meta["uid"], answer.metadata.resource_version
             )
-
-
-def _write(verb: Verb, pod: Json, body: Any, *, subresource: str | None = None) -> Write[Stamped]:
-    meta = pod["metadata"]
-    return Write(
-        verb=verb,
-        resource=PODS,
-        namespace=meta["namespace"],
-        name=meta["name"],
-        subresource=subresource,
-        body=body,
-        kind=Stamped,
-    )
 
 
 async def _all(patches: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -38,6 +38,7 @@ from controller.pods.reconcile_shell import PodController
 from controller.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.serving.reconcile_shell import ServingController
 from controller.volcanojobs.podgroup_shell import JobGroups
+from controller.volcanojobs.queuecommands_shell import QueueCommandController
 from controller.volcanojobs.reconcile_shell import VolcanoJobController
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
@@ -53,6 +54,7 @@ from controller.watching.kinds import (
     PODS,
     QUEUED_PODS,
     VOLCANO_PODS,
+    VOLCANO_QUEUES,
     RawWorkloads,
 )
 from controller.writing.events import EventPublisher
@@ -148,6 +150,10 @@ class TermControllers:
                 yield from self._ungater()
         if VOLCANO_PODS in self._feeds:
             yield "volcano-jobs", self._volcano_jobs()
+            if VOLCANO_QUEUES in self._feeds:
+                commands = QueueCommandController(self._feeds, self._writer, self._events.publish)
+                self._of_others.append(commands.hear)
+                yield "queue-commands", self._after_loading(commands.run)
         if DECLARATIONS in self._feeds:
             declared = JobKindController(
                 self._config,

@@ -6,7 +6,7 @@ ends the term, as a change of kinds of jobs does.
 """
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,11 +16,11 @@ from controller.config.settings import ControllerConfig
 from controller.engine.mirror.specs import System
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import FOREIGN_QUEUES, PODS, QUEUES_OF, reader
-from kube.client import Client
+from kube.client import Client, Decode
 from kube.clock import Clock, sleep
 from kube.election.candidate import LeaseSpec
 from kube.errors import ForbiddenError, KubeError, NotFoundError
-from kube.resources import LEASES
+from kube.resources import LEASES, Resource
 
 log = logging.getLogger(__name__)
 
@@ -49,22 +49,34 @@ class ForeignSystems:
     """``adopt`` before each term; what ``changes`` gives returns in it when other systems are to be decided for.
 
     ``in_force`` changes in ``adopt`` alone. Queues are followed from the first look at which their system is on, until
-    ``adopt`` finds it off.
+    ``adopt`` finds it off. ``readers``: what else is followed while a system is decided for.
     """
 
-    def __init__(self, config: ControllerConfig, client: Client, feeds: Feeds, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: ControllerConfig,
+        client: Client,
+        feeds: Feeds,
+        clock: Clock,
+        readers: Mapping[System, Mapping[Resource, Decode[Any]]] | None = None,
+    ) -> None:
         self._switched = {system: each for system, each in config.foreign.items() if each.enabled is not False}
         self._client = client
         self._feeds = feeds
         self._clock = clock
+        self._readers = readers or {}
         self._unreadable: set[str] = set()
         self.in_force: frozenset[System] = frozenset()
 
     async def adopt(self) -> None:
         found = await self._look()
         for system in self._switched.keys() - found:
-            if QUEUES_OF[system] in self._feeds:
-                self._feeds.drop(QUEUES_OF[system])
+            for resource in (QUEUES_OF[system], *self._readers.get(system, ())):
+                if resource in self._feeds:
+                    self._feeds.drop(resource)
+        for system in sorted(found):
+            for resource, decode in self._readers.get(system, {}).items():
+                await self._feeds.follow(resource, decode)
         if found:
             self._feeds.want(PODS)  # mirrored queues place pods on nodes, where those of others take room
             await self._feeds.synced()

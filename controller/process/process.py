@@ -111,7 +111,7 @@ class Process:
             lacking = IF_SERVED | {resource for resource in readers if resource not in TYPES and is_custom(resource)}
             self._feeds = Feeds(client, clock=self._clock, random=random.random, readers=readers, may_lack=lacking)
             self._kinds = ManagedKinds(self._config, self._feeds, self._clock, declared=self._raws is not None)
-            self._systems = ForeignSystems(self._config, client, self._feeds, self._clock)
+            self._systems = ForeignSystems(self._config, client, self._feeds, self._clock, self._readers_of_systems())
             self._listen()
             async with self.listeners, self._feeds.running() as following:
                 work = asyncio.create_task(self._lead(client, cluster), name="lead")
@@ -190,7 +190,7 @@ class Process:
             readers |= dict.fromkeys(externals, keep_owner)
             readers |= dict.fromkeys((*read_kinds(kinds).values(), *kinds), keep_job)
             readers[DECLARATIONS] = read_job
-            if VOLCANO_JOB in self._config.integrations.frameworks:
+            if self._runs_volcano_jobs and not self._with_the_system:
                 readers |= volcano_readers()
             if self._config.integrations.queue_pods:
                 readers[QUEUED_PODS] = read_pod
@@ -200,6 +200,18 @@ class Process:
             if self._config.counts_replicas:
                 readers |= dict.fromkeys((DEPLOYMENTS, REPLICA_SETS), read_scaled)
         return readers
+
+    @property
+    def _runs_volcano_jobs(self) -> bool:
+        return self._raws is not None and VOLCANO_JOB in self._config.integrations.frameworks
+
+    @property
+    def _with_the_system(self) -> bool:
+        """Volcano Jobs are run while its Queues are decided for, because Volcano's own controller may hold a lease."""
+        return self._config.switch(System.VOLCANO).enabled is None
+
+    def _readers_of_systems(self) -> dict[System, dict[Resource, Decode[Any]]]:
+        return {System.VOLCANO: volcano_readers()} if self._runs_volcano_jobs and self._with_the_system else {}
 
     def _new_term(self, client: Client) -> Term:
         assert self._feeds is not None

@@ -6,14 +6,15 @@ from functools import partial
 from typing import Final
 
 from controller.config.settings import ControllerConfig
+from controller.engine.mirror.specs import System
 from controller.jobkinds.table import JOB_KINDS
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES
-from controller.webhooks import jobs, pods, serving
+from controller.webhooks import foreign, jobs, pods, serving
 from controller.webhooks.injection import ServiceTarget
 from controller.webhooks.jobs import SuspendPaths
 from controller.webhooks.keeper import GivenCertificates, OwnCertificates, SecretName
-from controller.webhooks.server import WebhookServer
+from controller.webhooks.server import Answer, WebhookServer
 from controller.webhooks.service import WebhookService, service_names
 from kube.client import Client
 from kube.clock import Backoff, Clock
@@ -62,10 +63,12 @@ def webhook_service(
             has_default_queue=has_default_queue,
             manage_without_queue_name=config.manage_jobs_without_queue_name,
         ),
+        mutate=_foreign(config, suspend_paths),
     )
     release = service.removesuffix(_CONFIGURATION)
     pods_too = (f"{release}-pod-gate",) if config.integrations.queue_pods else ()
     serving_too = (f"{release}-serving-queue",) if config.integrations.serving_kinds else ()
+    foreign_too = (f"{release}-foreign",) if any(each.enabled is not False for each in config.foreign.values()) else ()
     return WebhookService(
         client,
         server,
@@ -76,5 +79,15 @@ def webhook_service(
         clock=clock,
         backoff=Backoff(random=random.random),
         may_take_over=may_take_over,
-        configurations=(f"{release}-job-suspend", *pods_too, *serving_too),
+        configurations=(f"{release}-job-suspend", *pods_too, *serving_too, *foreign_too),
     )
+
+
+def _foreign(config: ControllerConfig, suspend_paths: SuspendPaths) -> dict[str, Answer]:
+    """Answers about what is Volcano's and KAI's, by path. Whether they are asked, the webhooks' configuration says."""
+    found: dict[str, Answer] = {}
+    for system in System:
+        switch = config.switch(system)
+        found[foreign.queue_path(system)] = partial(foreign.queue_answer, switch=switch, suspend_paths=suspend_paths)
+        found[foreign.scheduler_path(system)] = partial(foreign.scheduler_answer, switch=switch)
+    return found

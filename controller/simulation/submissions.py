@@ -29,6 +29,7 @@ from controller.pods import group as podgroup
 from controller.simulation.documents import Document
 from controller.simulation.groups import KINDS_OF_GROUPS
 from controller.simulation.groups import workload_body as serving_workload
+from controller.volcanojobs.kind import VolcanoJobKind
 from inventory.api.names import ABOVE_MINIMUM_OF, ARRIVAL, RUNTIME, SUBGROUP
 from yamlfile.parsers import Unfit, go_duration
 
@@ -140,7 +141,7 @@ def _told(pod: Json, age: int, runtime: str | None) -> Json:
 
 
 KINDS_OF_JOBS: Final[Mapping[tuple[str, str], JobKind]] = {
-    (api_version(job_kind), job_kind.kind): job_kind for job_kind in JOB_KINDS
+    (api_version(job_kind), job_kind.kind): job_kind for job_kind in (*JOB_KINDS, VolcanoJobKind())
 }
 """By ``apiVersion`` and ``kind`` of their objects."""
 READ_KINDS: Final[Mapping[tuple[str, str], ObjectKind]] = {

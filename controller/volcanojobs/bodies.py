@@ -21,7 +21,7 @@ from controller.volcanojobs.lifecycle import FINAL, Decision, NewPod, Seen
 from controller.volcanojobs.placement import placement, scaled, written
 from controller.volcanojobs.plugins import table as plugins
 from controller.volcanojobs.plugins.plugin import Kept
-from controller.volcanojobs.spec import DEFAULT_QUEUE, JobPlan
+from controller.volcanojobs.spec import DEFAULT_QUEUE, JobPlan, read_status
 from inventory.api.names import PLACEMENT
 
 _COPIED: Final = (
@@ -73,12 +73,13 @@ def job_here(job: Json, plan: JobPlan) -> Json:
     return {**job, "spec": {**job["spec"], "tasks": tasks}}
 
 
-def rescaled(job: Json, plan: JobPlan) -> Patch | None:
+def rescaled(job: Json, plan: JobPlan, now_s: float) -> Patch | None:
     """What a started job writes down first when it asks for fewer pods: their quota is not its own any more."""
     placed = placement(job)
     if placed is None or is_elastic(job):
         return None
-    new = scaled(placed, {task.name: task.replicas for task in plan.tasks})
+    at = (read_status(job).version, now_s)
+    new = scaled(placed, {task.name: task.replicas for task in plan.tasks}, at)
     if new is placed:
         return None
     version = {key: text(job, "metadata", key) for key in ("uid", "resourceVersion")}

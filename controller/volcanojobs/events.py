@@ -17,6 +17,7 @@ POD_PENDING: Final = "PodPending"
 TASK_COMPLETED: Final = "TaskCompleted"
 TASK_FAILED: Final = "TaskFailed"
 JOB_UNKNOWN: Final = "Unknown"
+JOB_UPDATED: Final = "JobUpdated"
 ANY: Final = "*"
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from controller.objects.meta import Struct
 from controller.objects.volcanojob import JobState, VolcanoCommand, VolcanoJobStatus
-from controller.volcanojobs.events import Order, due, happened
+from controller.volcanojobs.events import JOB_UPDATED, Happened, Order, answer, due, happened
 from controller.volcanojobs.placement import Placement
 from controller.volcanojobs.podfacts import PodFacts
 from controller.volcanojobs.spec import RESTARTS, JobPlan
@@ -139,10 +139,22 @@ def _ordered(
         return None, tuple(read), None
     pods = [pod for pod in seen.pods if _is_current(pod, status)]
     events = happened(seen.here, pods, known_pods(seen.status), ran=status.state.phase == "Running")
+    events += _updates(seen, status)
     order, due_s = due(seen.here, events, now_s)
     if order is not None and not _is_possible(order.action, status.state.phase):
         order = None
     return order, tuple(read), due_s
+
+
+def _updates(seen: Seen, status: VolcanoJobStatus) -> list[Happened]:
+    """That the job was scaled down, where a policy answers to it: its answer makes the job another version."""
+    changes = [task.changed for task in (seen.placed or {}).values() if task.changed is not None]
+    times = [at_s for version, at_s in changes if version == status.version]
+    if not times:
+        return []
+    event = Happened(event=JOB_UPDATED, since_s=max(times))
+    policy = answer(seen.plan, event)
+    return [event] if policy is not None and _is_possible(policy.action, status.state.phase) else []
 
 
 def _is_possible(action: str, phase: str) -> bool:

@@ -15,12 +15,14 @@ from inventory.api.names import PLACEMENT
 class TaskPlacement(Struct, frozen=True, kw_only=True):
     """``info.count`` of the task's ``asked`` pods were admitted. ``kept``: as many as are left after a scale-down.
 
-    What was given up by scaling down is another job's quota by now, so ``kept`` never grows.
+    What was given up by scaling down is another job's quota by now, so ``kept`` never grows. ``changed``: the version
+    of the job that was scaled down, and when: policies answer to it as long as the job has that version.
     """
 
     info: PodSetInfo
     asked: int
     kept: int | None = None
+    changed: tuple[int, float] | None = None
 
     @property
     def pods(self) -> int:
@@ -51,10 +53,13 @@ def written(placed: Placement) -> str:
     return msgspec.json.encode(placed, order="deterministic").decode()
 
 
-def scaled(placed: Placement, replicas: dict[str, int]) -> Placement:
-    """With what tasks of fewer replicas have given up; the very placement where that is nothing new."""
+def scaled(placed: Placement, replicas: dict[str, int], at: tuple[int, float]) -> Placement:
+    """With what tasks of fewer replicas have given up; the very placement where that is nothing new.
+
+    ``at``: the job's version, and now.
+    """
     changed = {
-        name: msgspec.structs.replace(task, kept=replicas[name])
+        name: msgspec.structs.replace(task, kept=replicas[name], changed=at)
         for name, task in placed.items()
         if name in replicas and replicas[name] < min(task.pods, task.asked)
     }

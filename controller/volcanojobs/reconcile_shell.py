@@ -18,7 +18,7 @@ from controller.jobframework.marks import controller_of
 from controller.jobframework.podsets import StartConflictError
 from controller.jobframework.raw import JobError, Json, labels, text
 from controller.jobshell.clusterobjects import is_selected
-from controller.jobshell.watched import JobKinds, KeptJob
+from controller.jobshell.watched import JobKinds, KeptJob, note
 from controller.jobshell.watched import read_job as read_raw_job
 from controller.jobshell.workloadactions import written
 from controller.objects.volcanojob import JOB_VERSION, VolcanoCommand
@@ -37,14 +37,14 @@ from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import NAMESPACES, PODS, VOLCANO_COMMANDS, VOLCANO_PODS, reader
 from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError, WorkQueue
-from controller.writing.workloadwrites import Stamped
+from controller.writing.workloadwrites import Stamped, stamped_write
 from kube.client import Decode
 from kube.clock import Clock, sleep
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, ObjectKey, Removed
 from kube.resources import Resource
 from kube.writing.writer import Writer
-from kube.writing.writes import Conflicted, Missing, Verb, Write, Written
+from kube.writing.writes import Conflicted, Missing, Verb, Written
 
 JOBS: Final = Resource(VolcanoJobKind.group, VolcanoJobKind.version, VolcanoJobKind.plural, "Job", namespaced=True)
 
@@ -173,14 +173,14 @@ class VolcanoJobController:
 
     def _pod(self, key: ObjectKey, pod: VolcanoPod, *, gone: bool = False) -> None:
         job = VolcanoKey(key.namespace, pod.job)
-        _note(self._pods, job, key, gone=gone)
+        note(self._pods, job, key, gone=gone)
         self._made.get(job, {}).pop(key.name, None)
         self._queue.put(job)
 
     def _command(self, key: ObjectKey, command: VolcanoCommand, *, gone: bool = False) -> None:
         if (command.target.api_version, command.target.kind) == (JOB_VERSION, "Job"):
             job = VolcanoKey(key.namespace, command.target.name)
-            _note(self._commands, job, key, gone=gone)
+            note(self._commands, job, key, gone=gone)
             self._queue.put(job)
 
     # -- the work ----------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class VolcanoJobController:
     async def _carry_out(self, key: VolcanoKey, job: Json, about: ObjectReference) -> None:
         typed = read_job(job)
         plan = job_plan(typed)
-        if (patch := bodies.rescaled(job, plan)) is not None:
+        if (patch := bodies.rescaled(job, plan, self._clock.wall())) is not None:
             await self._patch_job(job, patch)
             return
         pods = self._seen_pods(key, about.uid)
@@ -257,7 +257,7 @@ class VolcanoJobController:
             meta = command.metadata
             await self._delete(VOLCANO_COMMANDS, {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid})
         if decision.expired:
-            await self._delete(JOBS, job["metadata"])
+            await self._delete(JOBS, job["metadata"], foreground=True)
         elif self._groups is not None:
             await self._groups.keep(job, seen, after)
 
@@ -294,7 +294,7 @@ class VolcanoJobController:
 
     async def _patch_job(self, job: Json, patch: Patch) -> None:
         meta = job["metadata"]
-        write = _write(Verb.MERGE_PATCH, JOBS, meta, patch.body, subresource=patch.subresource or None)
+        write = stamped_write(Verb.MERGE_PATCH, JOBS, meta, patch.body, subresource=patch.subresource or None)
         answer = await written(self._writer, write)
         if answer is not None:
             key = ObjectKey(meta["namespace"], meta["name"])
@@ -303,7 +303,7 @@ class VolcanoJobController:
     async def _mark(self, job: Json, pod: PodFacts, retry: int) -> None:
         meta = {"namespace": job["metadata"]["namespace"], "name": pod.name}
         body = {"metadata": {"uid": pod.uid, "annotations": {OUT_OF_SYNC: str(retry)}}}
-        outcome = await self._writer.put(_write(Verb.MERGE_PATCH, PODS, meta, body))
+        outcome = await self._writer.put(stamped_write(Verb.MERGE_PATCH, PODS, meta, body))
         match outcome:
             case Written(object=Stamped(metadata=version)):
                 key = ObjectKey(meta["namespace"], pod.name)
@@ -325,7 +325,7 @@ class VolcanoJobController:
         key, name = VolcanoKey(meta["namespace"], meta["name"]), body["metadata"]["name"]
         awaited = self._made.setdefault(key, {})
         awaited[name] = self._clock.wall() + _SEEN_WITHIN_S
-        outcome = await self._writer.put(_write(Verb.CREATE, PODS, body["metadata"], body))
+        outcome = await self._writer.put(stamped_write(Verb.CREATE, PODS, body["metadata"], body))
         if isinstance(outcome, Written):
             return
         awaited.pop(name, None)
@@ -335,40 +335,20 @@ class VolcanoJobController:
         """Keys of a Secret take a while to make: in a thread."""
         resource, meta = _resource(kept.body), kept.body["metadata"]
         body = await asyncio.to_thread(made, kept) if kept.body["kind"] == "Secret" else made(kept)
-        outcome = await self._writer.put(_write(Verb.CREATE, resource, meta, body))
+        outcome = await self._writer.put(stamped_write(Verb.CREATE, resource, meta, body))
         taken = isinstance(outcome, Conflicted) and outcome.error.reason == "AlreadyExists"
         if taken and kept.follows:
             data = {key: value for key, value in body.items() if key in ("data", "spec")}
-            await written(self._writer, _write(Verb.MERGE_PATCH, resource, meta, data))
+            await written(self._writer, stamped_write(Verb.MERGE_PATCH, resource, meta, data))
         elif not taken and not isinstance(outcome, Written):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
-    async def _delete(self, resource: Resource, meta: Json) -> None:
-        outcome = await self._writer.put(_write(Verb.DELETE, resource, meta, meta.get("uid")))
+    async def _delete(self, resource: Resource, meta: Json, *, foreground: bool = False) -> None:
+        write = stamped_write(Verb.DELETE, resource, meta, meta.get("uid"), foreground=foreground)
+        outcome = await self._writer.put(write)
         if not isinstance(outcome, Written | Missing | Conflicted):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
 
-def _write(verb: Verb, resource: Resource, meta: Json, body: Any, *, subresource: str | None = None) -> Write[Stamped]:
-    return Write(
-        verb=verb,
-        resource=resource,
-        namespace=meta["namespace"],
-        name=meta["name"],
-        subresource=subresource,
-        body=body,
-        kind=Stamped,
-    )
-
-
 def _resource(body: Json) -> Resource:
     return _KINDS[body["apiVersion"], body["kind"]]
-
-
-def _note(index: dict[VolcanoKey, set[ObjectKey]], job: VolcanoKey, key: ObjectKey, *, gone: bool) -> None:
-    if not gone:
-        index.setdefault(job, set()).add(key)
-    elif job in index:
-        index[job].discard(key)
-        if not index[job]:
-            del index[job]

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.foreignrules.volcanodefaults import RETRIES
 from controller.jobframework.raw import JobError, Json, mapping
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import Struct
@@ -17,8 +18,6 @@ DEFAULT_QUEUE: Final = "default"
 RESTARTS: Final = frozenset({"RestartJob", "RestartTask", "RestartPod", "RestartPartition"})
 NEVER: Final = -1
 """``tasks[].maxRetry`` of a task that never fires TaskFailed."""
-
-_MAX_RETRY: Final = 3
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -41,7 +40,7 @@ class Task(Struct, frozen=True, kw_only=True):
     minimum: int
     template: dict[str, Any]
     policies: tuple[Policy, ...] = ()
-    max_retry: int = _MAX_RETRY
+    max_retry: int = RETRIES
     waits_for: tuple[str, ...] = ()
     any_is_enough: bool = False
     partition_size: int = 0
@@ -112,7 +111,7 @@ def job_plan(job: VolcanoJob) -> JobPlan:
         tasks=tasks,
         policies=_policies(spec.policies, "spec.policies"),
         min_available=spec.min_available or sum(task.minimum for task in tasks),
-        max_retry=_MAX_RETRY if spec.max_retry is None else spec.max_retry,
+        max_retry=spec.max_retry or RETRIES,
         min_success=spec.min_success,
         ttl_s=spec.ttl_seconds_after_finished,
     )
@@ -134,7 +133,7 @@ def _task(given: TaskSpec, index: int) -> Task:
         minimum=least if given.min_available is None else given.min_available,
         template=given.template,
         policies=_policies(given.policies, f"spec.tasks[{index}].policies"),
-        max_retry=_MAX_RETRY if given.max_retry is None else given.max_retry,
+        max_retry=given.max_retry or RETRIES,
         waits_for=() if depends is None else depends.name,
         any_is_enough=depends is not None and depends.iteration == "any",
         partition_size=0 if partitions is None else partitions.partition_size,

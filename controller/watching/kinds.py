@@ -110,6 +110,8 @@ KAI_QUEUES: Final = Labelled("scheduling.run.ai", "v2", "queues", "Queue", word=
 QUEUES_OF: Final[dict[System, Resource]] = {System.VOLCANO: VOLCANO_QUEUES, System.KAI: KAI_QUEUES}
 FOREIGN_QUEUES: Final[dict[Resource, type[KubernetesObject]]] = {VOLCANO_QUEUES: VolcanoQueue, KAI_QUEUES: KaiQueue}
 """Followed where Tessera decides for their system: see ``controller.process.foreignsystems``."""
+DECIDING: Final = TYPES | FOREIGN_QUEUES
+"""All that the engine is told of, with the types as which it is read."""
 
 NEEDED_BY: Final = {PODS: TOPOLOGIES}
 """Kinds that are followed only once there is an object of another kind. A cluster has many pods, and they count only

@@ -23,7 +23,7 @@ SuspendPaths = Mapping[tuple[str, str], tuple[str, ...]]
 
 Defaults = Mapping[tuple[str, str], Callable[[Json], Json]]
 """What its kind makes of a job that is created, by API group and kind: ``JobKind.defaulted``."""
-_PLAIN: Final = ("spec", "suspend")
+PLAIN: Final = ("spec", "suspend")
 
 
 def no_default_queue(_namespace: str) -> bool:
@@ -51,7 +51,7 @@ def answer(
             job,
             has_default_queue=lambda: has_default_queue(namespace),
             manage_without_queue_name=manage_without_queue_name,
-            suspend_path=(suspend_paths or {}).get((group, kind), _PLAIN),
+            suspend_path=(suspend_paths or {}).get((group, kind), PLAIN),
             defaulted=(defaults or {}).get((group, kind), _as_it_is),
         )
 
@@ -63,7 +63,7 @@ def patch(
     *,
     has_default_queue: Callable[[], bool],
     manage_without_queue_name: bool,
-    suspend_path: tuple[str, ...] = _PLAIN,
+    suspend_path: tuple[str, ...] = PLAIN,
     defaulted: Callable[[Json], Json] | None = None,
 ) -> list[Json]:
     """The JSON patch (RFC 6902) that suspends ``job`` if it has a queue. Raises ConversionError for no job."""
@@ -75,7 +75,7 @@ def patch(
             operations.append(labelled(labels))
         elif not manage_without_queue_name:
             return []
-    return [*operations, *_suspended(job, suspend_path), *_differences(job, _made(job, defaulted or _as_it_is), "")]
+    return [*operations, *suspended(job, suspend_path), *_differences(job, _made(job, defaulted or _as_it_is), "")]
 
 
 def _as_it_is(job: Json) -> Json:
@@ -102,7 +102,8 @@ def _differences(now: Any, wanted: Any, path: str) -> list[Json]:
     ]
 
 
-def _suspended(job: Json, path: tuple[str, ...]) -> list[Json]:
+def suspended(job: Json, path: tuple[str, ...]) -> list[Json]:
+    """The operations that set the field. Raises ConversionError for no job."""
     *above, last = path
     at, where = job, ".request.object"
     for depth, key in enumerate(above):
@@ -118,8 +119,8 @@ def _suspended(job: Json, path: tuple[str, ...]) -> list[Json]:
     return [] if at.get(last) is True else [{"op": "add", "path": "/" + "/".join(path), "value": True}]
 
 
-def labelled(labels: Json | None) -> Json:
-    """The operation that puts an object with these labels into the queue ``default``."""
+def labelled(labels: Json | None, queue: str = DEFAULT_QUEUE) -> Json:
+    """The operation that puts an object with these labels into the queue."""
     if labels is None:
-        return {"op": "add", "path": "/metadata/labels", "value": {QUEUE_LABEL: DEFAULT_QUEUE}}
-    return {"op": "add", "path": f"/metadata/labels/{escaped(QUEUE_LABEL)}", "value": DEFAULT_QUEUE}
+        return {"op": "add", "path": "/metadata/labels", "value": {QUEUE_LABEL: queue}}
+    return {"op": "add", "path": f"/metadata/labels/{escaped(QUEUE_LABEL)}", "value": queue}

@@ -6,7 +6,7 @@ The certificate can be exchanged while it serves: new connections get the new on
 import asyncio
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from aiohttp import web
@@ -27,7 +27,7 @@ Answer = Callable[[bytes], bytes]
 
 
 class WebhookServer:
-    """Serves on ``host``:``port`` (0: any free one) from ``start`` to ``stop``."""
+    """Serves on ``host``:``port`` (0: any free one) from ``start`` to ``stop``. ``mutate``: more answers, by path."""
 
     def __init__(
         self,
@@ -37,12 +37,14 @@ class WebhookServer:
         mutate_job: Answer = jobs.answer,
         mutate_pod: Answer = pods.answer,
         mutate_serving: Answer = serving.answer,
+        mutate: Mapping[str, Answer] | None = None,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._host = host
         self._port = port
         self._ready = ready
-        self._mutate = {"/mutate-job": mutate_job, "/mutate-pod": mutate_pod, "/mutate-serving": mutate_serving}
+        own = {"/mutate-job": mutate_job, "/mutate-pod": mutate_pod, "/mutate-serving": mutate_serving}
+        self._mutate = {**own, **(mutate or {})}
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._large = asyncio.Lock()

@@ -37,6 +37,22 @@ class Stamped(msgspec.Struct, frozen=True):
     metadata: Version = Version()
 
 
+def stamped_write(
+    verb: Verb, resource: Resource, meta: Json, body: Any, *, subresource: str | None = None, foreground: bool = False
+) -> Write[Stamped]:
+    """A write of the namespaced object with this metadata, of whose answer the version is read."""
+    return Write(
+        verb=verb,
+        resource=resource,
+        namespace=meta["namespace"],
+        name=meta["name"],
+        subresource=subresource,
+        body=body,
+        kind=Stamped,
+        foreground=foreground,
+    )
+
+
 class Result(Enum):
     WRITTEN = auto()
     UNCHANGED = auto()

@@ -218,7 +218,8 @@ class FakeApiServer:
                 of_status = parse_subresource(request.path) == "status"
                 return (self.store.update_status if of_status else self.store.update)(key, body, manager)
             case "DELETE", _:
-                self.store.delete(key, body.get("preconditions", {}).get("uid"))
+                foreground = body.get("propagationPolicy") == "Foreground"
+                self.store.delete(key, body.get("preconditions", {}).get("uid"), foreground=foreground)
                 return {"status": "Success"}
             case "PATCH", "application/apply-patch+yaml":
                 return self.store.apply(key, body, manager, force=request.query.get("force") == "true")

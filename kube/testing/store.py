@@ -158,9 +158,12 @@ class Store:
         # As the real server: an apply that changes nothing writes nothing.
         return stored.render() if stored.body == before else self._commit(key, stored, "MODIFIED")
 
-    def delete(self, key: Key, uid: str | None = None) -> None:
+    def delete(self, key: Key, uid: str | None = None, *, foreground: bool = False) -> None:
+        """``foreground``: it waits for a garbage collector, which is not here."""
         stored = self.get(key)
         _check(stored, uid, None)
+        if foreground:
+            stored.body["metadata"].setdefault("finalizers", []).append("foregroundDeletion")
         if self.finalizers and stored.body["metadata"].get("finalizers"):
             stored.body["metadata"].setdefault("deletionTimestamp", _DELETED_AT)
             self._log(key, stored, "MODIFIED")

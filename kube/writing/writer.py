@@ -273,7 +273,7 @@ class Writer:
                     resource, name, body, kind, field_manager=owner, namespace=at, subresource=sub
                 )
             case Verb.DELETE:
-                await client.delete(resource, name, namespace=at, uid=body)
+                await client.delete(resource, name, namespace=at, uid=body, foreground=write.foreground)
                 return None
             case Verb.APPLY:
                 return await client.apply(

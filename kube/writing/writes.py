@@ -26,7 +26,7 @@ class Write(Struct, Generic[T], frozen=True, kw_only=True):
 
     ``body`` is anything msgspec encodes, or a function that makes it when its turn has come (with the version that the
     write before it left, say). ``kind`` is what the answer is decoded into. ``slot``: see the module. ``force`` is for
-    APPLY. DELETE's body is the uid that the object must have, or None.
+    APPLY. DELETE's body is the uid that the object must have, or None; ``foreground``: see ``Client.delete``.
     """
 
     verb: Verb
@@ -38,6 +38,7 @@ class Write(Struct, Generic[T], frozen=True, kw_only=True):
     subresource: str | None = None
     slot: Hashable = None
     force: bool = True
+    foreground: bool = False
 
     @property
     def lane(self) -> tuple[str, str, str, str]:

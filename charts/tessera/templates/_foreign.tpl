@@ -52,3 +52,35 @@ likewise. */ -}}
 {{- $values := index .root.Values.controller .system -}}
 {{- default (list (get $rules.schedulers .system)) $values.schedulerNames | toJson | replace "\"" "'" -}}
 {{- end -}}
+
+{{- /* Match conditions: jobs that are for a queue of theirs; likewise. */ -}}
+{{- define "tessera.foreignJobs" -}}
+- name: no-queue
+  expression: {{ include "tessera.queueName" .root }} == ''
+- name: queued
+  expression: {{ printf "%s != ''" (include "tessera.foreignQueue" .) | toJson }}
+- name: no-child
+  expression: >-
+    !({{ include "tessera.child" .root | replace "\n" " " }})
+{{- end -}}
+
+{{- /* The same for pods. Those of jobs of a queued kind are queued with their job, or not at all. */ -}}
+{{- define "tessera.foreignPods" -}}
+- name: no-queue
+  expression: {{ include "tessera.queueName" .root }} == ''
+- name: for-theirs
+  expression: {{ printf "%s != '' || (%s)" (include "tessera.foreignQueue" .) (include "tessera.foreignGrouped" .) | toJson }}
+- name: of-no-queued-job
+  expression: >-
+    !object.metadata.?labels[?'kueue.x-k8s.io/podset'].hasValue() &&
+    !object.metadata.?annotations[?'kueue.x-k8s.io/pod-suspending-parent'].hasValue() &&
+    !object.metadata.?ownerReferences.orValue([]).exists(o, o.apiVersion.startsWith('batch.volcano.sh/')) &&
+    !({{ include "tessera.child" .root | replace "\n" " " }})
+- name: no-mirror
+  expression: "!('system:nodes' in request.userInfo.?groups.orValue([]))"
+{{- end -}}
+
+{{- /* CEL: whether a pod names one of their schedulers; likewise. */ -}}
+{{- define "tessera.namesScheduler" -}}
+object.spec.?schedulerName.orValue('') in {{ include "tessera.foreignSchedulers" . }}
+{{- end -}}

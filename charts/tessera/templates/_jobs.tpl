@@ -65,7 +65,9 @@ object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('')
 {{- if .Values.controller.pods.enabled }}
 - pod
 {{- end }}
-{{- if eq (toString .Values.controller.volcano.enabled) "true" }}
+{{- $volcano := eq (include "tessera.decidesFor" (dict "system" "volcano" "root" .)) "true" }}
+{{- $served := .Capabilities.APIVersions.Has "batch.volcano.sh/v1alpha1/Job" }}
+{{- if and $volcano (or (eq (toString .Values.controller.volcano.enabled) "true") $served) }}
 - batch.volcano.sh/job
 {{- end }}
 {{- end -}}

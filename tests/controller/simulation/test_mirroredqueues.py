@@ -118,3 +118,20 @@ def test_nothing_of_volcanos_is_looked_at_in_namespaces_that_its_switch_leaves_o
     moved["metadata"]["namespace"] = "there"
     result = run(node(), queue(VOLCANO, "q"), namespace, pod("a", meta=theirs), moved, using=settings)
     assert [(entry.event, entry.workload) for entry in result.timeline] == [("Admitted", "there/b")]
+
+
+def test_a_volcano_job_is_one_workload_of_its_queue() -> None:
+    template = {"spec": {"containers": [{"name": "c", "resources": {"limits": {GPU: 1}}}]}}
+    tasks = [
+        {"name": "master", "replicas": 1, "template": template},
+        {"name": "w", "replicas": 3, "template": template},
+    ]
+    given = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "ns", "annotations": {"tessera.dev/runtime": "30s"}},
+        "spec": {"schedulerName": "volcano", "queue": "q", "tasks": tasks},
+    }
+    result = run(node(), queue(VOLCANO, "q"), given)
+    assert sorted(told(result)) == ["0 Admitted train", "30 Finished train"]
+    assert [(each.pod_set, each.pods) for each in result.timeline[0].placement] == [("master", 1), ("w", 3)]

@@ -123,13 +123,13 @@ def test_a_scale_down_is_written_down_before_its_pods_go() -> None:
     world = VolcanoWorld(task("worker", 4)).run()
     assert world.placed is not None
     world.job["metadata"]["annotations"] = {PLACEMENT: written(world.placed)}
-    assert rescaled(world.job, world.plan) is None
+    assert rescaled(world.job, world.plan, world.now_s) is None
     world.scale("worker", 2)
-    patch = rescaled(world.job, world.plan)
+    patch = rescaled(world.job, world.plan, world.now_s)
     assert patch is not None
     assert patch.body["metadata"]["resourceVersion"] == "1"
     world.job["metadata"]["annotations"] = patch.body["metadata"]["annotations"]
-    assert rescaled(world.job, world.plan) is None
+    assert rescaled(world.job, world.plan, world.now_s) is None
     placed = placement(world.job)
     assert placed is not None
     assert placed["worker"].pods == 2

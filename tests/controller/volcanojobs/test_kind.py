@@ -71,10 +71,10 @@ def test_a_job_counts_what_was_admitted_until_it_asks_for_more() -> None:
 def test_pods_given_up_by_scaling_down_are_reclaimable_and_asked_for_anew() -> None:
     world = VolcanoWorld(*TWO).run()
     assert world.placed is not None
-    kept = scaled(world.placed, {"master": 1, "worker": 3})
-    assert kept["worker"].pods == 3
-    assert scaled(kept, {"master": 1, "worker": 3}) is kept
-    assert scaled(kept, {"master": 1, "worker": 4}) is kept
+    kept = scaled(world.placed, {"master": 1, "worker": 3}, (2, 9.0))
+    assert (kept["worker"].pods, kept["worker"].changed, kept["master"].changed) == (3, (2, 9.0), None)
+    assert scaled(kept, {"master": 1, "worker": 3}, (3, 9.0)) is kept
+    assert scaled(kept, {"master": 1, "worker": 4}, (3, 9.0)) is kept
 
 
 def test_pods_that_have_succeeded_are_reclaimable_where_nothing_runs_them_again() -> None:

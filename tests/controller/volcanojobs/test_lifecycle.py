@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.controller.volcanoworld import VolcanoWorld, policy, task
+from controller.volcanojobs.placement import scaled
+from tests.support.controller.volcanoworld import VolcanoWorld, plan_of, policy, task, vcjob
 
 TWO = (task("master", 1), task("worker", 2))
 
@@ -290,3 +291,39 @@ def test_a_finished_job_is_deleted_when_its_time_is_over_and_an_aborted_one_is_n
     aborted.now_s += 100
     assert aborted.settle().phase == "Aborted"
     assert not aborted.expired
+
+
+def scaled_down(*policies: dict[str, Any]) -> VolcanoWorld:
+    """A running job of version 0 that asks for one worker less since now."""
+    job = world(*policies).run().scale("worker", 1)
+    assert job.placed is not None
+    job.placed = scaled(job.placed, {"master": 1, "worker": 1}, (job.status.version, job.now_s))
+    return job.settle()
+
+
+def test_a_scale_down_fires_once() -> None:
+    job = scaled_down(policy("RestartJob", "JobUpdated"))
+    assert (job.phase, job.status.state.reason, job.status.retry_count) == ("Restarting", "JobUpdated", 1)
+    job.finish().run()
+    assert (job.phase, job.status.retry_count, len(job.pods)) == ("Running", 1, 2)
+
+
+def test_a_scale_down_that_no_policy_answers_to_hides_no_other_event() -> None:
+    for policies in ((), (policy("ResumeJob", "JobUpdated"),)):
+        job = scaled_down(*policies, policy("AbortJob", "PodFailed"))
+        assert (job.phase, len(job.alive)) == ("Running", 3)
+        job.fail("train-worker-0").settle()
+        assert job.phase == "Aborting"
+
+
+def test_a_delay_counts_from_the_scale_down() -> None:
+    job = scaled_down(policy("AbortJob", "JobUpdated", timeout="10s"))
+    assert (job.phase, job.decide().due_s) == ("Running", job.now_s + 10)
+    job.now_s += 10
+    assert job.settle().phase == "Aborting"
+
+
+@pytest.mark.parametrize(("given", "counts"), [(None, 3), (0, 3), (1, 1), (5, 5)])
+def test_no_retries_and_none_written_mean_volcanos_default(given: int | None, counts: int) -> None:
+    plan = plan_of(vcjob({**task("worker", 1), "maxRetry": given}, maxRetry=given))
+    assert (plan.max_retry, plan.tasks[0].max_retry) == (counts, counts)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import yaml
 from controller.volcanojobs.reconcile_shell import JOBS
 from controller.watching.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, VOLCANO_COMMANDS, VOLCANO_QUEUES, WORKLOADS
 from inventory.api.names import PLACEMENT
-from kube.resources import Resource
+from kube.resources import LEASES, Resource
 from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
 
@@ -205,3 +206,49 @@ async def test_only_jobs_of_the_switchs_namespaces_are_queued_and_run() -> None:
             labels = {"kubernetes.io/metadata.name": "team", "volcano": "gone"}
             scene.server.merge(NAMESPACES, "team", {"metadata": {"labels": labels}})
             await eventually(lambda: len(pods(scene)) == 2)
+
+
+def order(scene: Stage, name: str, action: str, target: dict[str, str]) -> None:
+    body = {"metadata": {"creationTimestamp": stamp()}, "action": action, "target": target}
+    scene.server.create(VOLCANO_COMMANDS, name, body, namespace="team")
+
+
+async def test_commands_close_and_open_a_queue() -> None:
+    settings = config(f"{CONFIG}  volcano: {{enabled: true}}\nintegrations: {{frameworks: [batch.volcano.sh/job]}}\n")
+    target = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "name": "q", "uid": "any"}
+
+    def state() -> str:
+        return str(scene.server.get(VOLCANO_QUEUES, "q").get("status", {}).get("state"))
+
+    async with volcano() as scene:
+        scene.server.install(VOLCANO_QUEUES)
+        scene.server.create(VOLCANO_QUEUES, "q", {"spec": {}})
+        async with scene.controller(settings, core_only=False):
+            await eventually(lambda: state() == "Open")
+            order(scene, "close", "CloseQueue", target)
+            await eventually(lambda: state() == "Closed", what="nothing runs in it")
+            order(scene, "open", "OpenQueue", target)
+            await eventually(lambda: state() == "Open")
+            order(scene, "gone", "CloseQueue", {**target, "name": "gone"})
+            await eventually(lambda: scene.server.list_all(VOLCANO_COMMANDS) == [])
+
+
+async def test_with_auto_jobs_are_run_where_volcanos_own_controller_holds_no_lease() -> None:
+    text = CONFIG.replace("policy: kueue", "policy: tessera")
+    async with volcano() as scene:
+        scene.server.install(VOLCANO_QUEUES)
+        scene.queue(cpus=2)
+        async with scene.controller(config(text), core_only=False):
+            vcjob(scene, "a")
+            await eventually(lambda: len(pods(scene)) == 2)
+    held = {"holderIdentity": "theirs", "renewTime": datetime.now(UTC).isoformat(), "leaseDurationSeconds": 3600}
+    async with volcano() as scene:
+        scene.server.install(VOLCANO_QUEUES)
+        scene.server.create(LEASES, "vc-controller-manager", {"spec": held}, namespace="volcano-system")
+        scene.queue(cpus=2)
+        vcjob(scene, "a")
+        async with scene.controller(config(text), core_only=False):
+            scene.workload("w", 1)
+            await eventually(lambda: scene.admitted("w"))
+            assert len(scene.server.list_all(WORKLOADS)) == 1
+            assert not scene.server.seen("GET", JOBS.path())

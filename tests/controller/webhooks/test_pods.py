@@ -21,11 +21,15 @@ def pod(labels: dict[str, str] | None = None, *, meta: dict[str, Any] | None = N
 
 
 def patched(given: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """The pod after the patch, as RFC 6902 has it: what is added to must be there."""
     response = json.loads(answer(review(given), **options))["response"]
     assert response["allowed"] is True
+    return after(given, json.loads(b64decode(response.get("patch", b"W10="))))
+
+
+def after(given: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
+    """The object after the patch, as RFC 6902 has it: what is added to must be there."""
     made: dict[str, Any] = json.loads(json.dumps(given))
-    for operation in json.loads(b64decode(response.get("patch", b"W10="))):
+    for operation in operations:
         assert operation["op"] == "add"
         *path, last = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
         at: Any = made

@@ -134,6 +134,17 @@ async def test_a_delete_names_the_object_it_means(server: FakeApiServer, writer:
     assert server.list_all(NODES) == []
 
 
+async def test_a_delete_in_the_foreground_waits_for_what_the_object_owns(server: FakeApiServer, writer: Writer) -> None:
+    server.store.finalizers = True
+    server.create(NODES, "a")
+    write: Write[Metadata] = Write(
+        verb=Verb.DELETE, resource=NODES, name="a", body="uid-0001", kind=Metadata, foreground=True
+    )
+    assert await writer.put(write) == Written(None)
+    meta = server.get(NODES, "a")["metadata"]
+    assert (meta["finalizers"], "deletionTimestamp" in meta) == (["foregroundDeletion"], True)
+
+
 async def test_a_body_is_made_when_its_turn_has_come(writer: Writer) -> None:
     versions: list[str] = []
     first = writer.put(state("a", 1))

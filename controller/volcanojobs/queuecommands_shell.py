@@ -1,0 +1,81 @@
+"""Commands about Volcano's Queues, as ``vcctl queue operate`` writes them: the state of the Queue, then no Command.
+
+A Queue that is closed takes no jobs; it is Closing until nothing of it runs any more, which its status is told by
+``controller.writing.foreignstatus``.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from controller.jobshell.workloadactions import written
+from controller.objects.volcanojob import VolcanoCommand
+from controller.objects.volcanoqueue import VOLCANO_QUEUE, VolcanoQueue
+from controller.watching.feeds import Feeds
+from controller.watching.inbox import ObjectChange
+from controller.watching.kinds import VOLCANO_COMMANDS, VOLCANO_QUEUES
+from controller.watching.workqueue import ActionFailedError, WorkQueue
+from controller.writing.workloadwrites import Stamped, stamped_write
+from kube.objects import ObjectReference
+from kube.reading.reflector import Added, ObjectKey
+from kube.writing.writer import Writer
+from kube.writing.writes import Conflicted, Missing, Verb, Write, Written
+
+_STATES: Final = {"OpenQueue": "Open", "CloseQueue": "Closing"}
+
+
+class CommandKey(NamedTuple):
+    namespace: str
+    name: str
+
+
+def state_after(action: str, queue: VolcanoQueue) -> str | None:
+    """The state to write; None where the Queue has it, or the action is none for Queues."""
+    wanted = _STATES.get(action)
+    if wanted is None or queue.status.open == (wanted == "Open"):
+        return None
+    return wanted
+
+
+def is_about_a_queue(command: VolcanoCommand) -> bool:
+    return (command.target.api_version, command.target.kind) == (VOLCANO_QUEUE, "Queue")
+
+
+class QueueCommandController:
+    """``hear`` takes changes; ``run`` works on them until cancelled. ``tell`` records an Event about a Queue."""
+
+    def __init__(self, feeds: Feeds, writer: Writer, tell: Callable[[ObjectReference, str, str, str], None]) -> None:
+        self._feeds = feeds
+        self._writer = writer
+        self._tell = tell
+        self._queue: WorkQueue[CommandKey] = WorkQueue("queue-commands", self._reconcile)
+
+    async def run(self) -> None:
+        await self._queue.run()
+
+    def hear(self, observed: ObjectChange) -> None:
+        match observed.change:
+            case Added(key=key, new=entry) if observed.resource == VOLCANO_COMMANDS and is_about_a_queue(entry.object):
+                self._queue.put(CommandKey(*key))
+
+    async def _reconcile(self, key: CommandKey) -> None:
+        entry = self._feeds[VOLCANO_COMMANDS].get(ObjectKey(*key))
+        if entry is None:
+            return
+        command: VolcanoCommand = entry.object
+        found = self._feeds[VOLCANO_QUEUES].get(ObjectKey("", command.target.name))
+        state = None if found is None else state_after(command.action, found.object)
+        if found is not None and state is not None:
+            await written(self._writer, _status(command.target.name, found.uid, state))
+            about = ObjectReference(VOLCANO_QUEUE, "Queue", command.target.name, found.uid, "")
+            self._tell(about, "Normal", command.action, command.message or f"The queue is {state}")
+        meta = {"namespace": key.namespace, "name": key.name}
+        outcome = await self._writer.put(stamped_write(Verb.DELETE, VOLCANO_COMMANDS, meta, entry.uid))
+        if not isinstance(outcome, Written | Missing | Conflicted):
+            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+
+
+def _status(name: str, uid: str, state: str) -> Write[Stamped]:
+    body = {"metadata": {"uid": uid}, "status": {"state": state}}
+    return Write(
+        verb=Verb.MERGE_PATCH, resource=VOLCANO_QUEUES, name=name, body=body, kind=Stamped, subresource="status"
+    )

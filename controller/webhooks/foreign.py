@@ -1,0 +1,94 @@
+"""The mutating webhooks for what is Volcano's or KAI's, for API servers without MutatingAdmissionPolicy. Pure.
+
+They do what the chart's policies do: what is for a queue of theirs gets Kueue's label with that queue's name and waits
+like any other, and pods that name their scheduler are bound by the default one. Each looks at one system: their
+configurations select the namespaces of its switch, and leave out children of other jobs.
+"""
+
+from typing import Final
+
+from controller.config.settings import ForeignSystem
+from controller.conversion.tree import ConversionError, Json, child, text
+from controller.engine.mirror.specs import System
+from controller.foreignrules.schedulers import DEFAULT_SCHEDULER
+from controller.jobframework.foreignmarks import foreign_queue
+from controller.jobframework.raw import JobError
+from controller.webhooks import jobs, pods
+from controller.webhooks.jobs import SuspendPaths
+from controller.webhooks.review import answered, escaped
+from inventory.api.names import SCHEDULER_NAME
+
+_OBJECT: Final = ".request.object"
+_ITS_GROUPS: Final = "?"
+"""The queue that a PodGroup says. No queue has this name."""
+
+
+def queue_answer(body: bytes, *, switch: ForeignSystem, suspend_paths: SuspendPaths | None = None) -> bytes:
+    """The review of the same uid: allowed, with the label and what holds the job or pod back."""
+
+    def made(given: Json, _namespace: str) -> list[Json]:
+        return queue_patch(given, switch, suspend_paths or {})
+
+    return answered(body, made)
+
+
+def scheduler_answer(body: bytes, *, switch: ForeignSystem) -> bytes:
+    """The same for the scheduler of a pod."""
+
+    def made(pod: Json, _namespace: str) -> list[Json]:
+        return scheduler_patch(pod, switch)
+
+    return answered(body, made)
+
+
+def queue_patch(given: Json, switch: ForeignSystem, suspend_paths: SuspendPaths) -> list[Json]:
+    """The JSON patch (RFC 6902); empty for what names a queue already, or is for none of the system's.
+
+    A pod that leaves its queue to its PodGroup is held without the label: the controller reads the group.
+    """
+    queue = _queue(given, switch)
+    api_version, kind = (text(given, key, _OBJECT) for key in ("apiVersion", "kind"))
+    is_pod = (api_version, kind) == ("v1", "Pod")
+    if not queue or (queue == _ITS_GROUPS and not is_pod):
+        return []
+    labels = child(child(given, "metadata", _OBJECT) or {}, "labels", f"{_OBJECT}.metadata")
+    queued = {**given, "metadata": {**given["metadata"], "labels": {**(labels or {}), jobs.QUEUE_LABEL: queue}}}
+    marks = [jobs.labelled(labels, queue)]
+    if queue == _ITS_GROUPS:
+        marks = [] if labels is not None else [{"op": "add", "path": "/metadata/labels", "value": {}}]
+    if is_pod:
+        return [*marks, *pods.patch(queued, manage_without_queue_name=False)]
+    path = suspend_paths.get((api_version.rpartition("/")[0], kind), jobs.PLAIN)
+    return [*marks, *jobs.suspended(queued, path)]
+
+
+def _queue(given: Json, switch: ForeignSystem) -> str:
+    try:
+        schedulers = dict.fromkeys(switch.scheduler_names, switch.system)
+        found = foreign_queue(given, lambda _namespace, _group: _ITS_GROUPS, schedulers)
+    except (JobError, AttributeError, TypeError) as error:
+        raise ConversionError(f"{_OBJECT}: {error}") from None
+    return "" if found is None or found.system is not switch.system else found.name
+
+
+def scheduler_patch(pod: Json, switch: ForeignSystem) -> list[Json]:
+    """The name that the pod came with is kept: it may be all that says whose queue it is for."""
+    spec = child(pod, "spec", _OBJECT) or {}
+    named = text(spec, "schedulerName", f"{_OBJECT}.spec")
+    if switch.binds(named) == named or named not in switch.scheduler_names:
+        return []
+    annotations = child(child(pod, "metadata", _OBJECT) or {}, "annotations", f"{_OBJECT}.metadata")
+    kept = {"op": "add", "path": f"/metadata/annotations/{escaped(SCHEDULER_NAME)}", "value": named}
+    return [
+        *([] if annotations is not None else [{"op": "add", "path": "/metadata/annotations", "value": {}}]),
+        kept,
+        {"op": "add", "path": "/spec/schedulerName", "value": DEFAULT_SCHEDULER},
+    ]
+
+
+def queue_path(system: System) -> str:
+    return f"/mutate-{system}-queue"
+
+
+def scheduler_path(system: System) -> str:
+    return f"/mutate-{system}-scheduler"

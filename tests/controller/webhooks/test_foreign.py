@@ -1,0 +1,104 @@
+"""The mutating webhooks for what is Volcano's or KAI's: they mark as the policies do, and crash at nothing."""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+
+from controller.config.load import default
+from controller.engine.mirror.specs import System
+from controller.foreignrules.queues import NAMES, QUEUE
+from controller.webhooks.foreign import queue_answer, queue_patch, scheduler_answer, scheduler_patch
+from controller.webhooks.jobs import QUEUE_LABEL
+from controller.webhooks.pods import GATE, MANAGED
+from inventory.api.names import SCHEDULER_NAME
+from tests.controller.foreignrules.test_queues import objects
+from tests.controller.webhooks.test_jobs import review
+from tests.controller.webhooks.test_pods import after
+from tests.support.controller.celpolicies import evaluated
+
+VOLCANO, KAI = (default().switch(system) for system in (System.VOLCANO, System.KAI))
+THEIRS: dict[str, Any] = {"annotations": {"scheduling.volcano.sh/queue-name": "q"}}
+
+
+def pod(scheduler: str = "", **meta: Any) -> dict[str, Any]:
+    spec = {"containers": [], **({"schedulerName": scheduler} if scheduler else {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", **meta}, "spec": spec}
+
+
+def queued(given: dict[str, Any], switch: Any = VOLCANO, **paths: tuple[str, ...]) -> dict[str, Any]:
+    suspended = {("example.com", kind): path for kind, path in paths.items()}
+    return after(given, queue_patch(given, switch, suspended))
+
+
+def test_a_pod_of_theirs_waits_in_the_queue_of_that_name_behind_its_gate() -> None:
+    made = queued(pod(**THEIRS))
+    assert made["metadata"]["labels"] == {QUEUE_LABEL: "q", MANAGED: "true"}
+    assert (made["metadata"]["finalizers"], made["spec"]["schedulingGates"]) == ([MANAGED], [{"name": GATE}])
+    assert queued(pod("volcano"))["metadata"]["labels"][QUEUE_LABEL] == "default"
+    assert queued(pod("kai-scheduler"), KAI)["metadata"]["labels"][QUEUE_LABEL] == "default-queue"
+
+
+@pytest.mark.parametrize(
+    ("given", "switch"),
+    [
+        (pod(), VOLCANO),
+        (pod("volcano"), KAI),
+        (pod("mine"), VOLCANO),
+        (pod(labels={QUEUE_LABEL: "own"}, **THEIRS), VOLCANO),
+        (pod("volcano", labels={"kai.scheduler/queue": "t"}), VOLCANO),
+    ],
+)
+def test_what_is_for_no_queue_of_the_system_stays_as_it_is(given: dict[str, Any], switch: Any) -> None:
+    assert queued(given, switch) == given
+
+
+def test_a_pod_of_a_pod_group_is_held_and_gets_no_label_of_a_queue() -> None:
+    for meta in ({}, {"labels": {"a": "b"}}):
+        given = pod("volcano", annotations={"scheduling.k8s.io/group-name": "g"}, **meta)
+        made = queued(given)
+        assert made["metadata"]["labels"] == {**meta.get("labels", {}), MANAGED: "true"}
+        assert made["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
+def test_a_job_is_suspended_where_its_kind_has_the_field() -> None:
+    job = {"apiVersion": "example.com/v1", "kind": "Train", "metadata": {"name": "j", **THEIRS}, "spec": {"run": {}}}
+    assert queued(job)["spec"] == {"run": {}, "suspend": True}
+    assert queued(job, Train=("spec", "run", "suspend"))["spec"] == {"run": {"suspend": True}}
+
+
+def test_the_default_scheduler_binds_and_the_name_is_kept() -> None:
+    for given in (pod("volcano"), pod("volcano", annotations={"a": "b"})):
+        made = after(given, scheduler_patch(given, VOLCANO))
+        assert made["spec"]["schedulerName"] == "default-scheduler"
+        kept = given["metadata"].get("annotations", {})
+        assert made["metadata"]["annotations"] == {**kept, SCHEDULER_NAME: "volcano"}
+        assert queued(made)["metadata"]["labels"][QUEUE_LABEL] == "default"
+
+
+def test_other_names_and_those_of_a_scheduler_that_is_kept_stay() -> None:
+    keeps = msgspec.structs.replace(VOLCANO, keep_scheduler_name=True)
+    own = msgspec.structs.replace(VOLCANO, scheduler_names=("vc",))
+    for given, switch in ((pod("volcano"), keeps), (pod(), VOLCANO), (pod("volcano"), own), (pod("volcano"), KAI)):
+        assert scheduler_patch(given, switch) == []
+    assert scheduler_patch(pod("vc"), own)
+    assert queued(pod("vc"), own)["metadata"]["labels"][QUEUE_LABEL] == "default"
+
+
+@settings(max_examples=30, deadline=None)
+@drawn(objects(System.VOLCANO))
+def test_policy_and_webhook_name_the_same_queue(given: dict[str, Any]) -> None:
+    label = queued(given)["metadata"].get("labels", {}).get(QUEUE_LABEL, "")
+    theirs = evaluated(QUEUE["volcano"].replace(NAMES, "['volcano']"), {"object": given})
+    assert label == theirs or (label == "" and theirs == "default")
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"metadata": 1}, {"metadata": {"labels": []}}, {"spec": 3}, {"metadata": {"annotations": {"a": 1}}}]
+)
+def test_what_is_no_object_is_answered(given: dict[str, Any]) -> None:
+    for answer in (partial(queue_answer, switch=VOLCANO), partial(scheduler_answer, switch=KAI)):
+        assert b"AdmissionReview" in answer(review({"apiVersion": "v1", "kind": "Pod", **given}))

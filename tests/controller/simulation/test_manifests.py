@@ -182,8 +182,8 @@ def changed(given: dict[str, Any], **spec: Any) -> dict[str, Any]:
     [
         (unknown_job(), "MXJob of kubeflow.org/v1 is no kind of job that is read here"),
         (
-            {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}},
-            "Job of batch.volcano.sh/v1alpha1 is no kind of job that is read here, expected one of Job of batch/v1, ",
+            {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "CronJob", "metadata": {"name": "v"}},
+            "CronJob of batch.volcano.sh/v1alpha1 is no kind of job that is read here, expected one of Job of batch",
         ),
         (
             {"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "m"}},

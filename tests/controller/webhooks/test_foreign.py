@@ -10,15 +10,13 @@ from hypothesis import settings
 
 from controller.config.load import default
 from controller.engine.mirror.specs import System
-from controller.foreignrules.queues import NAMES, QUEUE
 from controller.webhooks.foreign import queue_answer, queue_patch, scheduler_answer, scheduler_patch
 from controller.webhooks.jobs import QUEUE_LABEL
 from controller.webhooks.pods import GATE, MANAGED
 from inventory.api.names import SCHEDULER_NAME
-from tests.controller.foreignrules.test_queues import objects
+from tests.controller.foreignrules.test_queues import in_cel, objects
 from tests.controller.webhooks.test_jobs import review
 from tests.controller.webhooks.test_pods import after
-from tests.support.controller.celpolicies import evaluated
 
 VOLCANO, KAI = (default().switch(system) for system in (System.VOLCANO, System.KAI))
 THEIRS: dict[str, Any] = {"annotations": {"scheduling.volcano.sh/queue-name": "q"}}
@@ -92,7 +90,7 @@ def test_other_names_and_those_of_a_scheduler_that_is_kept_stay() -> None:
 @drawn(objects(System.VOLCANO))
 def test_policy_and_webhook_name_the_same_queue(given: dict[str, Any]) -> None:
     label = queued(given)["metadata"].get("labels", {}).get(QUEUE_LABEL, "")
-    theirs = evaluated(QUEUE["volcano"].replace(NAMES, "['volcano']"), {"object": given})
+    theirs = in_cel(System.VOLCANO, given)
     assert label == theirs or (label == "" and theirs == "default")
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from hack.cluster.errors import ClusterError
 from hack.cluster.prerequisites import apt_get_install
-from hack.cluster.programs.images import add_file, base_files, entry
+from hack.cluster.programs.images import FOLDERS, add_file, base_files, entry, folder_entry
 
 _IN_USR: Final = ("bin", "lib", "lib64", "sbin")
 """Folders of the root that are links into /usr; older releases' packages have files in both."""
@@ -31,8 +31,10 @@ def layer(packages: Iterable[str], *, files: Mapping[str, bytes], links: Mapping
 
 def merged(trees: Iterable[bytes], *, files: Mapping[str, bytes], links: Mapping[str, str]) -> bytes:
     """One tar of several; of two entries for a path the first stays, the caller's before any."""
-    out, seen = io.BytesIO(), set[str]()
+    out, seen = io.BytesIO(), set(FOLDERS)
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as whole:
+        for folder in FOLDERS:
+            whole.addfile(folder_entry(folder))
         for path, target in {**{name: f"usr/{name}" for name in _IN_USR}, **links}.items():
             link = entry(path, kind=tarfile.SYMTYPE)
             link.linkname = target

@@ -6,14 +6,14 @@ import json
 import subprocess
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hack.cluster.controlplane.render import PAUSE_IMAGE, TEST_IMAGE
 from hack.cluster.errors import ClusterError
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_FOLDERS = ("bin", "dev", "etc", "proc", "root", "sys", "tmp", "usr", "var")
+FOLDERS = ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var")
 _PASSWD = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
 _GROUP = "root:x:0:\nnogroup:x:65534:\n"
 
@@ -32,8 +32,8 @@ def busybox_layer(busybox: bytes, applets: Iterable[str]) -> bytes:
     """A root file system of one static program and a link to it for each applet. Same input, same bytes."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for folder in _FOLDERS:
-            tar.addfile(entry(folder, kind=tarfile.DIRTYPE, mode=0o1777 if folder == "tmp" else 0o755))
+        for folder in ("bin", *FOLDERS):
+            tar.addfile(folder_entry(folder))
         add_file(tar, "bin/busybox", busybox, mode=0o755)
         for applet in sorted({name.strip() for name in applets} - {"", "busybox"}):
             link = entry(f"bin/{applet}", kind=tarfile.SYMTYPE)
@@ -47,6 +47,10 @@ def busybox_layer(busybox: bytes, applets: Iterable[str]) -> bytes:
 def base_files() -> dict[str, bytes]:
     """Who there is, by path."""
     return {"etc/passwd": _PASSWD.encode(), "etc/group": _GROUP.encode()}
+
+
+def folder_entry(name: str) -> tarfile.TarInfo:
+    return entry(name, kind=tarfile.DIRTYPE, mode=0o1777 if name == "tmp" else 0o755)
 
 
 def entry(name: str, *, kind: bytes, mode: int = 0o755) -> tarfile.TarInfo:
@@ -87,15 +91,17 @@ def _config(image: Image, layer_digest: str, architecture: str) -> bytes:
     return json.dumps({"architecture": architecture, "os": "linux", "config": settings, "rootfs": rootfs}).encode()
 
 
-def write_test_images(path: Path, *, machine: str, busybox: Path = Path("/bin/busybox")) -> None:
-    """Write the archive with the test image and the pods' pause image, both of Debian's static busybox."""
+def busybox_image(tag: str, busybox: Path = Path("/bin/busybox")) -> Image:
+    """Debian's static busybox with all its applets. Raises ClusterError."""
     done = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=False)
     if done.returncode != 0 or not done.stdout:
         raise ClusterError(f"{busybox} --list failed: {done.stderr.strip()}")
     layer = busybox_layer(busybox.read_bytes(), done.stdout.splitlines())
-    environment = {"PATH": "/bin"}
-    images = [
-        Image(tag=TEST_IMAGE, layer=layer, command=["/bin/sh"], environment=environment),
-        Image(tag=PAUSE_IMAGE, layer=layer, command=["/bin/busybox", "sleep", "infinity"], environment=environment),
-    ]
-    path.write_bytes(archive(images, machine=machine))
+    return Image(tag=tag, layer=layer, command=["/bin/sh"], environment={"PATH": "/bin"})
+
+
+def write_test_images(path: Path, *, machine: str) -> None:
+    """Write the archive with the test image and the pods' pause image."""
+    test = busybox_image(TEST_IMAGE)
+    pause = replace(test, tag=PAUSE_IMAGE, command=["/bin/busybox", "sleep", "infinity"])
+    path.write_bytes(archive([test, pause], machine=machine))

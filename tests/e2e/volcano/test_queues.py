@@ -36,8 +36,9 @@ VOLCANO = EXAMPLES / "volcano"
 
 
 def test_every_example_is_applied() -> None:
-    """The article's is, in test_jobs.py."""
-    applied = {"job", "pod-group", "pytorch-distributed", "queue-tree", "queues-by-weight"}
+    """The article's is, in test_jobs.py, and what needs containers is, in test_containers.py."""
+    in_containers = {"mpi", "pytorch"}
+    applied = {"job", "pod-group", "pytorch-distributed", "queue-tree", "queues-by-weight", *in_containers}
     assert {path.stem for path in VOLCANO.iterdir()} == applied
 
 

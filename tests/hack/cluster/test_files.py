@@ -162,7 +162,8 @@ def test_debian_s_packages_are_one_layer_with_one_folder_of_programs() -> None:
     ours = {name: f"usr/{name}" for name in ("bin", "lib", "lib64", "sbin")}
     assert linked == {**ours, "usr/bin/python": "x", "usr/bin/sh": "dash"}
     files = {"usr/bin/dash", "usr/bin/rdash", "usr/lib64/ld", "etc/passwd", "etc/group", "srv/run"}
-    assert set(found) == files | set(linked)
+    assert set(found) == {*files, *linked, *images.FOLDERS}
+    assert found["tmp"].mode == 0o1777
     assert (found["srv/run"].mode, found["etc/passwd"].mode) == (0o755, 0o644)
 
 

@@ -27,6 +27,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/admission/test_kueue_crds.py": 110,
     "e2e/queues/test_controller_watches.py": 110,
     "e2e/examples/test_examples.py": 90,
+    "e2e/volcano/test_containers.py": 90,
     "e2e/agent/test_restarts.py": 70,
 }
 """Of the files that take longest, measured on two cores beside other work: what counts is their order. ``pytest

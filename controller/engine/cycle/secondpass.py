@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.gangplaces import where_it_was
 from controller.engine.conditions.records import Rule
 from controller.engine.conditions.status import topology_assignment
 from controller.engine.flavors.topologystep import single_pod
@@ -19,6 +20,7 @@ from controller.engine.model.workload import PodSetRequests, TopologyUsage
 from controller.engine.queues.entry import Entry
 from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.ask import pod_set_ask
+from controller.engine.topology.gangdomains import bounds_of
 from controller.engine.topology.port import Placed, PlacementRequest
 from controller.engine.topology.replacement import stays
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
@@ -85,14 +87,14 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
         if given.delayed_topology_request == "Pending"
     }
     pinned = gates.on("SkipReassignmentForPodOwnedWorkloads") and stays(workload)
-    sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
+    sets, bounds = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}, bounds_of(workload)
     found = []
     for held in holder.info.pod_sets:
         flavor = _on_nodes(held, cluster)
         concerned = held.name in outstanding if lost is None else _runs_on(held.topology, lost)
         if not concerned or held.name not in sets or flavor is None:
             continue
-        pod_set = _updated(sets[held.name], workload)
+        pod_set = where_it_was(cluster, holder, bounds.get(held.name, ()), _updated(sets[held.name], workload))
         found.append(
             PlacementRequest(
                 pod_set=pod_set,
@@ -105,6 +107,7 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
                 lost=lost,
                 beside=_partners(held, holder, sets, lost) if lost is not None else (),
                 stays=pinned,
+                within=bounds.get(held.name, ()) if lost is None else (),
             )
         )
     return found

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.gangplaces import beside_minimum
 from controller.engine.fairness.tree import FairTree, is_preemptible
 from controller.engine.flavors.topologystep import single_pod
 from controller.engine.gangs.gang import (
@@ -25,6 +26,7 @@ from controller.engine.gangs.gang import (
     Request,
     Task,
     TaskName,
+    TopologyConstraint,
 )
 from controller.engine.gangs.machine import Machine
 from controller.engine.gangs.shares import GangQueue
@@ -36,6 +38,7 @@ from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts
 from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.ask import Filter, filter_of
+from controller.engine.topology.gangdomains import shape_of
 from inventory.api.names import ALL_NODES, QUOTA_ALONE
 
 KEPT_IN_PLACE: Final = (
@@ -79,6 +82,7 @@ class GangModel:
 
     def __init__(self, cluster: Cluster, tree: FairTree | None, flavor: FlavorName = _ALL_NODES) -> None:
         """Without a tree: of ClusterQueues on the nodes of ``flavor``, all of whose workloads may lose their places."""
+        self._cluster = cluster
         self._system = tree.system if tree is not None else None
         self._places = tree is None or tree.places
         self._rooms = list(cluster.placement.rooms(flavor))
@@ -131,7 +135,7 @@ class GangModel:
             priority=priority,
             preemptible=self._system is None or is_preemptible(info, priority, self._system),
             created=created_s,
-            root=Group(pod_sets=pod_sets),
+            root=_root(info, pod_sets),
             movable=not _is_kept_in_place(info),
         )
         self.gangs[gang.name] = gang
@@ -148,6 +152,7 @@ class GangModel:
     def _pod_set(self, info: WorkloadInfo, pod_set: PodSetRequests, index: int) -> PodSet:
         given = info.workload.spec.pod_sets[index]
         request = self._request(single_pod(given))
+        given = beside_minimum(self._cluster, info.workload, given)
         nodes = self._nodes_for(filter_of(given.template.spec, (), preferences=False))
         name = f"{index}"
         tasks = [
@@ -189,6 +194,28 @@ def _give_back(machine: Machine, request: Request) -> None:
     for name, amount in request.asked.items():
         allocatable[name] = allocatable.get(name, 0.0) + amount
     machine.allocatable = allocatable
+
+
+def _root(info: WorkloadInfo, pod_sets: list[PodSet]) -> Group:
+    """The tree of its subgroups, with the levels that they are bound to."""
+    shape = shape_of(info.workload)
+    if shape is None:
+        return Group(pod_sets=pod_sets)
+    own: dict[str, list[PodSet]] = {}
+    for given, pod_set in zip(info.pod_sets, pod_sets, strict=True):
+        own.setdefault(shape.members.get(given.name, ""), []).append(pod_set)
+
+    def group(name: str, above: tuple[str, ...], required: str, preferred: str) -> Group:
+        levels = tuple(dict.fromkeys(level for level in (*above, required, preferred) if level))
+        bound = bool(required or preferred)
+        return Group(
+            name=name,
+            groups=[group(at.name, levels, at.required_level, at.preferred_level) for at in shape.below(name)],
+            pod_sets=own.get(name, []),
+            constraint=TopologyConstraint(levels, required, preferred) if bound else None,
+        )
+
+    return group("", (), shape.required_level, shape.preferred_level)
 
 
 def _hosts(pod_set: PodSetRequests) -> Iterator[NodeName]:

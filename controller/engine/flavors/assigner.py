@@ -325,10 +325,10 @@ class _Run:
         if any(choice.refused for choice in chosen):
             homeless = any(choice.refused and not choice.choices for choice in chosen)
             return chosen, NoFitReason.NoMatchingFlavor if homeless else NoFitReason.NONE
-        wanted = requests(self._incoming, chosen, self._plan)
+        cluster, replaces = self._assigner.cluster, self._incoming.replaces
+        wanted = requests(cluster, self._incoming, chosen, self._plan)
         if not wanted:
             return chosen, NoFitReason.NONE
-        cluster, replaces = self._assigner.cluster, self._incoming.replaces
         if replaces is None:
             return place(cluster, wanted, chosen)
         with cluster.trial():

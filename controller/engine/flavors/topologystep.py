@@ -10,12 +10,14 @@ from typing import Final
 import msgspec
 
 from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.gangplaces import beside_minimum
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, PodSetChoice
 from controller.engine.flavors.plan import OnNodes, Plan
 from controller.engine.model.podrequests import one_pod
 from controller.engine.model.resources import FlavorName, ResourceName
 from controller.engine.model.workload import TopologyUsage
+from controller.engine.topology.gangdomains import bounds_of
 from controller.engine.topology.port import NoPlacement, PlacementRequest
 from controller.objects.workload import PodSet
 
@@ -42,9 +44,12 @@ def _unless_torn(choice: PodSetChoice, flavors: Sequence[FlavorName], *, is_boun
     return _replace(choice, refused=True, problems=(*choice.problems, problem))
 
 
-def requests(incoming: Incoming, chosen: Sequence[PodSetChoice], plan: Plan) -> list[PlacementRequest]:
+def requests(
+    cluster: Cluster, incoming: Incoming, chosen: Sequence[PodSetChoice], plan: Plan
+) -> list[PlacementRequest]:
     """What must be placed; pod sets whose topology waits for a check are left out."""
-    specs = incoming.info.workload.spec.pod_sets
+    workload = incoming.info.workload
+    specs, bounds = workload.spec.pod_sets, bounds_of(workload)
     found = []
     for index, choice in enumerate(chosen):
         for flavor in _flavors(choice, index, plan.on_nodes):
@@ -52,13 +57,14 @@ def requests(incoming: Incoming, chosen: Sequence[PodSetChoice], plan: Plan) -> 
                 previous = _previous(incoming, choice.name)
                 found.append(
                     PlacementRequest(
-                        pod_set=specs[index],
+                        pod_set=beside_minimum(cluster, workload, specs[index]),
                         asked=plan.asks[index],
                         count=choice.count,
                         flavor=flavor,
                         single_pod=single_pod(specs[index]),
                         implied=plan.implied and index not in plan.asking,
                         previous=previous,
+                        within=bounds.get(choice.name, ()),
                     )
                 )
     return found

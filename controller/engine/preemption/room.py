@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.gangplaces import beside_minimum
 from controller.engine.cluster.incoming import Incoming, Target
 from controller.engine.flavors.assignment import Assignment
 from controller.engine.model.podrequests import pod_requests, whole_amount
 from controller.engine.model.resources import Amount, FlavorResource
 from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.topology.ask import pod_set_ask
+from controller.engine.topology.gangdomains import bounds_of
 from controller.engine.topology.port import PlacementRequest
 
 
@@ -49,7 +51,8 @@ def room_for(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ro
 
 def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Iterable[PlacementRequest]:
     """The assignment's pod sets that need nodes of a topology; where they run is not asked before the second pass."""
-    specified = {pod_set.name: pod_set for pod_set in incoming.info.workload.spec.pod_sets}
+    workload = incoming.info.workload
+    specified, bounds = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}, bounds_of(workload)
     implied = cluster.implies_topology(incoming.queue)
     for choice in assignment.pod_sets:
         pod_set = specified.get(choice.name)
@@ -62,12 +65,13 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
                 continue
             single = pod_requests(pod_set.template.spec)
             yield PlacementRequest(
-                pod_set=pod_set,
+                pod_set=beside_minimum(cluster, workload, pod_set),
                 asked=asked,
                 count=choice.count,
                 flavor=name,
                 single_pod={resource: whole_amount(resource, nanos) for resource, nanos in single.items()},
                 implied=implied and not asked.placed,
+                within=bounds.get(choice.name, ()),
             )
             break
 

@@ -26,7 +26,7 @@ from controller.engine.quota.queuestate import Holder
 from controller.objects.meta import Resources, epoch_s, find_condition, is_true
 from controller.objects.quantity import Quantity
 from controller.objects.workload import PodSet, PodSetTopologyRequest, Workload, WorkloadSpec
-from inventory.api.names import ABOVE_MINIMUM_OF
+from inventory.api.names import ABOVE_MINIMUM_OF, GANG
 
 ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 _PLACES = "kueue.x-k8s.io/podset-"
@@ -265,6 +265,7 @@ def _digest(workload: Workload, pod_sets: tuple[PodSet, ...], priority: int) -> 
         annotations.get(ALLOWED_FLAVORS, ""),
         annotations.get(SLICE_REPLACES, ""),
         annotations.get(ABOVE_MINIMUM_OF, ""),
+        annotations.get(GANG, ""),
         job_of(workload) or "",
         workload.spec.preemption_gates,
     )

@@ -1,6 +1,6 @@
 """The placement port over real topologies: a tree for each flavor that names one, kept up to date node by node."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import PodSetAsk, each_of
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
+from controller.engine.topology.gangdomains import placed_within
 from controller.engine.topology.measures import Spread, spreads
 from controller.engine.topology.nodes import NodeCache, NodeFacts, of_queue, placed_here
 from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest, no_topology
@@ -154,6 +155,10 @@ class Topologies:
                 return dict(zip(tree.levels[:-1], tree.path[leaf], strict=False))
         return {}
 
+    def labels_of(self, node: str) -> Mapping[str, str]:
+        facts = self._nodes.facts.get(node)
+        return {} if facts is None else facts.labels
+
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         return tuple(self.devices.drifts(owner))
 
@@ -185,6 +190,12 @@ class Topologies:
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         """Pod sets in their order, each beside those before it; those of one group together."""
+        if any(request.within for request in requests):
+            nodes = [facts for facts in self._nodes.facts.values() if not facts.excluded]
+            return placed_within(requests, nodes, lambda bounded: self._place_all(bounded, on_empty=on_empty))
+        return self._place_all(requests, on_empty=on_empty)
+
+    def _place_all(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         sums = self._assumed if on_empty else self._used
         charged: list[HeldPlace] = []
         placed: dict[str, TopologyUsage] = {}
@@ -216,7 +227,7 @@ class Topologies:
         groups = list(_groups(requests))
         finder = self._finders.get(groups[0][0].flavor) if groups else None
         first = requests[0] if requests else None
-        simple = first is not None and first.lost is None and first.previous is None
+        simple = first is not None and first.lost is None and first.previous is None and not first.within
         if simple and len(requests) > 1:
             simple = _no_group(groups[0]) is None and all(request.count for request in requests)
         if len(groups) == 1 and finder is not None and simple:

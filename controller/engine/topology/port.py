@@ -23,6 +23,14 @@ from controller.objects.queues import ResourceFlavor, Topology
 from controller.objects.workload import PodSet
 
 
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """A subgroup of a gang, empty for all of it, in one domain of ``level``; where not ``required``, if it can be."""
+
+    group: str
+    level: str
+    required: bool
+
+
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One pod set that must be placed on the nodes of one flavor; ``single_pod`` is one pod's whole request.
 
@@ -44,6 +52,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where the rest of its pod set group stays meanwhile."""
     stays: bool = False
     """Its pods cannot run elsewhere: whatever was lost, the places stay."""
+    within: tuple[Bound, ...] = ()
+    """What it shares with other pod sets of its gang, the outermost first."""
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -121,6 +131,9 @@ class Placement(Protocol):
 
     def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:
         """The domains above a node, by level, in the first of these flavors that has it."""
+
+    def labels_of(self, node: str) -> Mapping[str, str]:
+        """Of a node that is known; empty for any other."""
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         """The workload's pods that hold other devices than they were told."""
@@ -205,6 +218,9 @@ class Everywhere:
         return ()
 
     def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:  # noqa: ARG002
+        return {}
+
+    def labels_of(self, node: str) -> Mapping[str, str]:  # noqa: ARG002
         return {}
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:  # noqa: ARG002

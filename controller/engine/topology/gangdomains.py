@@ -1,0 +1,149 @@
+"""Gangs in domains: the pod sets of a subgroup in one domain of its level, and all below it too.
+
+A bound is a subgroup's level, a label of nodes; a domain of it is the nodes with one value of that label in the domains
+that were chosen for the subgroups above. Values are tried one after another, parents before their children, until the
+gang as a whole has places. ``PlacementRequest.within`` names the bounds of a pod set, the outermost first.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from controller.engine.model.gangshape import GangShape, GangShapeError, gang_shape
+from controller.engine.topology.nodes import NodeFacts
+from controller.engine.topology.port import Bound, NoPlacement, Placed, PlacementRequest
+from controller.objects.workload import PodSet, Workload
+from inventory.api.names import GANG, SUBGROUP
+
+_TRIES: Final = 256
+"""Placements that one gang is tried with at most: subgroups multiply."""
+
+Place = Callable[[Sequence[PlacementRequest]], Placed | NoPlacement]
+_Chosen = Mapping[Bound, str]
+"""The value of the level of each bound."""
+
+
+def bounds_of(workload: Workload) -> Mapping[str, tuple[Bound, ...]]:
+    """By pod set, of those that have any."""
+    said = workload.metadata.annotations.get(GANG)
+    return {} if said is None else _bounds(said)
+
+
+def shape_of(workload: Workload) -> GangShape | None:
+    """None for a gang without subgroups or levels, or whose annotation is not the controller's."""
+    return None if GANG not in workload.metadata.annotations else _shape(workload.metadata.annotations[GANG])
+
+
+def path_bounds(shape: GangShape, leaf: str) -> tuple[Bound, ...]:
+    """The bounds of a leaf's pods, the outermost first; ``leaf`` is empty for pods of none."""
+    groups = {group.name: group for group in shape.groups}
+    path = []
+    at = leaf
+    while at in groups and groups[at] not in path:
+        path.append(groups[at])
+        at = groups[at].parent
+    levels = [("", shape.required_level, shape.preferred_level)]
+    levels += [(group.name, group.required_level, group.preferred_level) for group in reversed(path)]
+    return tuple(
+        Bound(group=name, level=level, required=required)
+        for name, strict, wished in levels
+        for level, required in ((strict, True), (wished, False))
+        if level
+    )
+
+
+def leaf_of(pod_set: PodSet) -> str:
+    """The subgroup of a pod above a minimum."""
+    return pod_set.template.metadata.annotations.get(SUBGROUP, "")
+
+
+@lru_cache(maxsize=1024)
+def _shape(said: str) -> GangShape | None:
+    try:
+        return gang_shape({GANG: said})
+    except GangShapeError:
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _bounds(said: str) -> Mapping[str, tuple[Bound, ...]]:
+    shape = _shape(said)
+    if shape is None:
+        return {}
+    found = {name: path_bounds(shape, leaf) for name, leaf in shape.members.items()}
+    return {name: bounds for name, bounds in found.items() if bounds}
+
+
+def in_domain(pod_set: PodSet, values: Mapping[str, str]) -> PodSet:
+    """The pod set on nodes with these labels alone; its own rules stand."""
+    spec = pod_set.template.spec
+    selector = {**values, **spec.node_selector}
+    template = msgspec.structs.replace(pod_set.template, spec=msgspec.structs.replace(spec, node_selector=selector))
+    return msgspec.structs.replace(pod_set, template=template)
+
+
+def placed_within(
+    requests: Sequence[PlacementRequest], nodes: Iterable[NodeFacts], place: Place
+) -> Placed | NoPlacement:
+    """``place`` answers for requests without bounds."""
+    return _Search(requests, [node.labels for node in nodes], place).run(0, {})
+
+
+class _Search:
+    """``_left`` counts the tries that remain: a gang that needs more than there are waits."""
+
+    def __init__(self, requests: Sequence[PlacementRequest], nodes: Sequence[Mapping[str, str]], place: Place) -> None:
+        self._requests = requests
+        self._nodes = nodes
+        self._place = place
+        self._bounds = tuple(dict.fromkeys(bound for request in requests for bound in request.within))
+        self._left = _TRIES
+
+    def run(self, at: int, chosen: _Chosen) -> Placed | NoPlacement:
+        """Domains for the bounds from ``at`` on, those before it being ``chosen``."""
+        if at == len(self._bounds):
+            return self._tried(self._requests, chosen)
+        bound = self._bounds[at]
+        members = [request for request in self._requests if bound in request.within]
+        problem = NoPlacement(members[0].pod_set.name, _problem(bound))
+        for value in self._values(bound, members[0], chosen):
+            if self._left <= 0:
+                return NoPlacement(problem.pod_set, f"{problem.problem}, after {_TRIES} tries")
+            trial = {**chosen, bound: value}
+            if isinstance(self._tried(members, trial), Placed):
+                found = self.run(at + 1, trial)
+                if isinstance(found, Placed):
+                    return found
+                problem = found
+        return problem if bound.required else self.run(at + 1, chosen)
+
+    def _values(self, bound: Bound, request: PlacementRequest, chosen: _Chosen) -> Iterator[str]:
+        """Of the bound's label on nodes in the domains around it."""
+        outer = _labels(request, chosen)
+        own = request.pod_set.template.spec.node_selector.get(bound.level)
+        values = {
+            labels[bound.level]
+            for labels in self._nodes
+            if bound.level in labels and all(labels.get(name) == value for name, value in outer.items())
+        }
+        yield from sorted(value for value in values if own in (None, value))
+
+    def _tried(self, requests: Sequence[PlacementRequest], chosen: _Chosen) -> Placed | NoPlacement:
+        self._left -= 1
+        return self._place([_bounded(request, chosen) for request in requests])
+
+
+def _bounded(request: PlacementRequest, chosen: _Chosen) -> PlacementRequest:
+    pod_set = in_domain(request.pod_set, _labels(request, chosen))
+    return msgspec.structs.replace(request, pod_set=pod_set, within=())
+
+
+def _labels(request: PlacementRequest, chosen: _Chosen) -> dict[str, str]:
+    return {bound.level: chosen[bound] for bound in request.within if bound in chosen}
+
+
+def _problem(bound: Bound) -> str:
+    whom = f"subgroup {bound.group}" if bound.group else "the gang"
+    return f"no domain of {bound.level} has room for {whom}"

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hack.migration.rows import Rows, below, not_yet, served, unrelated
+from hack.migration.rows import Rows, below, served, unrelated
 
 _AMOUNTS: Final = " ".join(
     f"resources.{resource}.{amount}"
@@ -30,9 +30,8 @@ _QUEUE: Final[Rows] = {
         },
     ),
 }
-_LEVELS: Final = (
-    "topologyConstraint.topology topologyConstraint.requiredTopologyLevel topologyConstraint.preferredTopologyLevel"
-)
+_LEVELS: Final = "topologyConstraint.requiredTopologyLevel topologyConstraint.preferredTopologyLevel"
+_LEVELS_ARE_LABELS: Final = "a level is the label of nodes that it is called by, whatever a Topology lists"
 _GROUPS: Final = "controller/podgroups/group.py"
 _POD_GROUP: Final[Rows] = {
     **below(
@@ -49,9 +48,14 @@ _POD_GROUP: Final[Rows] = {
             **served(
                 "an Event on each pod that says why it waits", "controller/pods/groupstatus.py", "markUnschedulable"
             ),
-            **not_yet(_LEVELS),
+            **served("all its pods in one domain of the level", _GROUPS, _LEVELS),
+            **served(
+                "the pods of the subgroup, and of those below it, in one domain of the level",
+                _GROUPS,
+                " ".join(f"subGroups[].{path}" for path in _LEVELS.split()),
+            ),
+            **unrelated(_LEVELS_ARE_LABELS, "topologyConstraint.topology subGroups[].topologyConstraint.topology"),
             **unrelated("a gang that waits is tried whenever something changes", "schedulingBackoff"),
-            **{f"subGroups[].{path}": row for path, row in not_yet(_LEVELS).items()},
             **unrelated("KAI's scheduler reads none of it", "backoffLimit completions parallelism"),
         },
     ),
@@ -66,9 +70,7 @@ _POD_GROUP: Final[Rows] = {
         },
     ),
 }
-_TOPOLOGY: Final[Rows] = not_yet(
-    "spec.levels[].nodeLabel", "write a Topology of `kueue.x-k8s.io` with the same levels, which a flavor names"
-)
+_TOPOLOGY: Final[Rows] = unrelated(_LEVELS_ARE_LABELS, "spec.levels[].nodeLabel")
 
 FIELDS: Final[dict[str, Rows]] = {
     "scheduling.run.ai/v2 Queue": _QUEUE,

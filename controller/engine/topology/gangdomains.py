@@ -116,7 +116,7 @@ class _Search:
                 found = self.run(at + 1, trial)
                 if isinstance(found, Placed):
                     return found
-                problem = found
+                problem = found if at + 1 < len(self._bounds) else problem
         return problem if bound.required else self.run(at + 1, chosen)
 
     def _values(self, bound: Bound, request: PlacementRequest, chosen: _Chosen) -> Iterator[str]:

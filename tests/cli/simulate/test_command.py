@@ -148,6 +148,17 @@ def test_a_gang_grows_above_its_minimum_and_gives_back_pod_by_pod() -> None:
     assert "60 Finished sweep" in said
 
 
+def test_subgroups_start_together_each_in_a_rack() -> None:
+    found = simulated("subgroups", "fleet-racks")
+    assert told(found) == ["0 Admitted notebook", "1 Pending serve", "10 Finished notebook", "10 Admitted serve"]
+    waits, starts = found["timeline"][1], found["timeline"][3]
+    assert "no domain of topology.example/rack has room for subgroup" in waits["message"]
+    racks: dict[str, set[str]] = {}
+    for place in starts["placement"]:
+        racks.setdefault(place["podSet"], set()).add(place["node"][-1])
+    assert sorted(map(sorted, racks.values())) == [["1"], ["2"]]
+
+
 def test_every_example_has_its_test() -> None:
     used = Path(__file__).read_text()
     names = [path.stem for path in FOLDER.iterdir()]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hack.bench.decisions import departures, engine, fragmentation, gangs, preemption, topology
 from hack.bench.node import agent, claims, label, metrics, migplan, preferred, soak
+from hack.bench.podjobs import volcanojobs
 from hack.bench.throughput import drain, drainjobs, drainmodel, runningjobs, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
@@ -21,6 +22,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "drain-topology": lambda words: drain.main(["--topology", *words]),
     "drain-jobs": drainjobs.main,
     "running-jobs": runningjobs.main,
+    "volcano-jobs": volcanojobs.main,
     "drain-model": drainmodel.main,
     "preemption": preemption.main,
     "engine": engine.main,

@@ -27,11 +27,17 @@ rules:
 
 @contextmanager
 def audited(
-    name: str, folder: Path, *, without: Sequence[str] = (), flags: Mapping[str, object] = MappingProxyType({})
+    name: str,
+    folder: Path,
+    *,
+    without: Sequence[str] = (),
+    flags: Mapping[str, object] = MappingProxyType({}),
+    kwok_nodes: int = 0,
 ) -> Iterator[Cluster]:
-    """A control plane without nodes that writes each change into ``audit.log`` in the folder.
+    """A control plane that writes each change into ``audit.log`` in the folder.
 
-    ``without``: controllers of the controller manager that do not run; ``flags``: more of the API server's.
+    ``without``: controllers of the controller manager that do not run; ``flags``: more of the API server's;
+    ``kwok_nodes``: how many nodes are played.
     """
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
@@ -46,6 +52,7 @@ def audited(
     left_out = ",".join(f"-{controller}" for controller in without)
     spec = Spec(
         nodes=(),
+        kwok_nodes=kwok_nodes,
         apiserver_args=tuple(f"--{key}={value}" for key, value in given.items()),
         controller_manager_args=(f"--controllers=*,{left_out}",) if left_out else (),
     )
@@ -107,7 +114,18 @@ def memory_mib(process: psutil.Process, name: str) -> float:
 
 
 def writes_in(log: Path, generator: str, *, expected: int) -> Counter[str]:
-    """The controller's writes. The log is complete when the generator's are all in it."""
+    """The controller's writes: see ``writes_by``."""
+    return of_ours(writes_by(log, generator, expected=expected), generator)
+
+
+def of_ours(found: Mapping[str, Counter[str]], generator: str) -> Counter[str]:
+    """Of the writes by user agent those of the controller: the others are the control plane's, kubectl's and kwok's."""
+    ours = (agent for agent in found if agent != generator and not agent.startswith(("kube", "kwok")))
+    return sum((found[agent] for agent in ours), Counter())
+
+
+def writes_by(log: Path, generator: str, *, expected: int) -> dict[str, Counter[str]]:
+    """Writes by user agent. The log is complete when the generator's are all in it."""
     found: dict[str, Counter[str]] = {}
 
     def complete() -> bool:
@@ -123,6 +141,4 @@ def writes_in(log: Path, generator: str, *, expected: int) -> Counter[str]:
     waiting.until(complete, f"{expected} writes of the generator in the audit log", timeout_s=30.0, every_s=0.5)
     if (seen := found[generator].total()) != expected:
         raise RuntimeError(f"the audit log has {seen} writes of the generator, who made {expected}")
-    # Beside ours there are the control plane's own parts and kubectl.
-    ours = (agent for agent in found if agent != generator and not agent.startswith("kube"))
-    return sum((found[agent] for agent in ours), Counter())
+    return found

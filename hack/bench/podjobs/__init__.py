@@ -1,0 +1,1 @@
+"""Jobs whose pods are real objects, on nodes that kwok plays."""

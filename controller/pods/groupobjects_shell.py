@@ -5,13 +5,13 @@ from ``controller.volcanojobs``.
 """
 
 import random
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any
 
 from controller.engine.mirror.specs import System
 from controller.jobframework.marks import controller_of
 from controller.jobframework.owners import NestingTooDeepError
-from controller.jobframework.podview import GroupName
+from controller.jobframework.podview import GroupName, SeenPod
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.volcanojob import JOB_VERSION
@@ -87,11 +87,14 @@ class GroupObjects:
         """Groups that the object of this uid controls."""
         yield from self._owned.get(uid, ())
 
-    async def tell(self, namespace: str, name: GroupName, seen: SeenPods) -> None:
-        """Write the status of the group of these pods. Raises ActionFailedError and KubeError."""
+    async def tell(self, namespace: str, name: GroupName, seen: SeenPods, above: Sequence[SeenPod]) -> None:
+        """Write the status of the group of these pods, and of those above its minimum.
+
+        Raises ActionFailedError and KubeError.
+        """
         if name.system not in self._systems:
             return
-        status = groupstatus.of_pods(name, seen)
+        status = groupstatus.of_pods(name, seen, above)
         written = await self._write(namespace, name, status)
         why = groupstatus.pods_are_told(seen.pod_group or {}, status)
         for pod in seen.pods if written and why else ():

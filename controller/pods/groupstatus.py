@@ -1,6 +1,6 @@
 """What the status of a PodGroup becomes, by its pods and their workload, or by the job that it was made for. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from controller.engine.fairness.tree import is_preemptible
 from controller.engine.mirror.specs import System
@@ -10,7 +10,7 @@ from controller.engine.model.workload import WorkloadInfo
 from controller.engine.quota.queueusage import quantity_of
 from controller.jobframework.owners import managed_ancestor
 from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.podview import GroupName
+from controller.jobframework.podview import GroupName, SeenPod
 from controller.jobframework.raw import JobError, Json, at
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.meta import find_condition
@@ -22,8 +22,11 @@ from controller.pods.group import SeenPods, filling, group_of, short
 Amounts = Mapping[ResourceName, Amount]
 
 
-def of_pods(name: GroupName, seen: SeenPods) -> Json:
-    """The merge patch of the status of ``seen.pod_group``; empty where it says so, or cannot be said."""
+def of_pods(name: GroupName, seen: SeenPods, above: Sequence[SeenPod] = ()) -> Json:
+    """The merge patch of the status of ``seen.pod_group``; empty where it says so, or cannot be said.
+
+    ``above``: pods above its minimum, which are counted and not waited for.
+    """
     given = seen.pod_group
     if given is None:
         return {}
@@ -37,7 +40,7 @@ def of_pods(name: GroupName, seen: SeenPods) -> Json:
     workload = seen.workload
     standing = Standing(
         minimum=foreign.minimum,
-        counts=counts_of(pods),
+        counts=counts_of([*pods, *above]),
         missing=missing,
         waits=_waits(len([pod for pod in pods if not pod.node_name]), len(pods), workload),
         stuck=stuck(pods),

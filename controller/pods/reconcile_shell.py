@@ -207,6 +207,7 @@ class PodController:
             self._children.setdefault(pod.owner, set()).add(key)
         if pod.minimum:
             self._above.setdefault(_minimum_of(key, pod), set()).add(key)
+            self._queue.put(GroupKey(key.namespace, pod.minimum, ""))  # its status counts them
         self._touch(group)
 
     def _leave(self, key: ObjectKey, pod: QueuedPod) -> None:
@@ -226,6 +227,8 @@ class PodController:
             self._above[minimum].discard(key)
             if not self._above[minimum]:
                 del self._above[minimum]
+        if pod.minimum:
+            self._queue.put(GroupKey(key.namespace, pod.minimum, ""))
         self._touch(group)
 
     def _touch(self, group: GroupKey) -> None:
@@ -267,7 +270,13 @@ class PodController:
         if seen is not None:
             await self._carry_out(group, seen, reconcile_pods(seen, self._settings, self._cluster))
             if foreign is not None:
-                await self._pod_groups.tell(group.namespace, foreign, seen)
+                await self._pod_groups.tell(group.namespace, foreign, seen, self._pods_above(group))
+
+    def _pods_above(self, group: GroupKey) -> list[SeenPod]:
+        """Those above the minimum of the group."""
+        keys = self._above.get(WorkloadKey(f"{group.namespace}/{group.group}"), ())
+        entries = (self._feeds[QUEUED_PODS].get(key) for key in keys)
+        return [entry.object.seen() for entry in entries if entry is not None]
 
     def _observed(self, group: GroupKey, pods: tuple[SeenPod, ...], foreign: GroupName | None) -> SeenPods | None:
         """None while it is not known yet whether there is a PodGroup of that name."""

@@ -71,6 +71,22 @@ async def test_a_group_waits_runs_and_ends_as_its_status_says(system: System) ->
 
 
 @BOTH_SYSTEMS
+async def test_pods_above_the_minimum_are_counted_with_their_group(system: System) -> None:
+    async with scene_of(system) as scene:
+        group(scene, system, 1)
+        for name in ("p0", "p1"):
+            pod(scene, name, cpu=1, queue="", notes=NOTES[system])
+        await eventually(lambda: free(scene, "p0") and free(scene, "p1"), what="the second starts beside the first")
+        runs(scene, "p0", "p1")
+
+        def running() -> int:
+            status = scene.server.get(POD_GROUPS_OF[system], "g", namespace="team").get("status", {})
+            return int(status.get("running", 0))
+
+        await eventually(lambda: running() == 2)
+
+
+@BOTH_SYSTEMS
 async def test_a_group_that_finds_no_room_says_so(system: System) -> None:
     async with scene_of(system) as scene:
         group(scene, system, 2)

@@ -155,6 +155,8 @@ class Core:
             config.engine.admission_fair_sharing.sampling_interval_s if config.engine.admission_fair_sharing else None
         )
         self._sample_s = 0.0
+        self._use_sampling_s = config.engine.queue_usage.interval_s if config.engine.queue_usage else None
+        self._use_sample_s = 0.0
         self._check_s = clock.wall() + _CHECK_S
         self.loaded = asyncio.Event()
         self._to_reconcile: dict[WorkloadKey, None] = {}
@@ -247,6 +249,9 @@ class Core:
         if self._sampling_s is not None and now_s >= self._sample_s:
             self._sample_s = now_s + min(self._sampling_s, _LONGEST_S)
             self.statuses.sampled(self.engine.sample_usage(now_s))
+        if self._use_sampling_s is not None and now_s >= self._use_sample_s:
+            self._use_sample_s = now_s + min(self._use_sampling_s, _LONGEST_S)
+            self.statuses.recorded(self.engine.sample_queues(now_s), now_s)
 
     def _check(self, now_s: float) -> None:
         """A sum that has drifted is a bug, and nothing more is decided by it: all sums are made anew.
@@ -295,6 +300,7 @@ class Core:
             self.priorities.next_due_s(now_s),
             self._calls[0][0] if self._calls else None,
             self._sample_s if self._sampling_s is not None else None,
+            self._use_sample_s if self._use_sampling_s is not None else None,
         ]
         soonest_s = min((time for time in times if time is not None), default=now_s + _LONGEST_S)
         return min(max(soonest_s - now_s, 2 * _PAUSE_S), _LONGEST_S)

@@ -467,6 +467,21 @@ OWN: Final = (
         )
     ),
     _key(
+        "tessera.kai.usage.enabled",
+        BOOL,
+        "true with the section, else false",
+        "whether what KAI's Queues had before counts in the division of what is beyond their quotas",
+    ),
+    _key("tessera.kai.usage.kValue", number(least=0), "1", "how much it counts: KAI's k; 0 is not at all"),
+    _key("tessera.kai.usage.windowSize", duration(least_s=60), "168h", "how far back"),
+    _key(
+        "tessera.kai.usage.halfLifePeriod",
+        duration(),
+        "0s",
+        "the time in which use counts half; 0s: all of the window counts alike",
+    ),
+    _key("tessera.kai.usage.fetchInterval", duration(least_s=1), "1m", "how often it is sampled"),
+    _key(
         "tessera.batchEvents",
         duration(),
         "20ms",

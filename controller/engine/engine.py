@@ -34,7 +34,7 @@ from controller.engine.model.resources import (
 )
 from controller.engine.outcomes import Outcomes
 from controller.engine.packing.turn import PackTurn
-from controller.engine.preemption.moves import Moves
+from controller.engine.proportion.division import QueueName
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingState, PendingWorkload
 from controller.engine.quota.queuestate import Holder, QueueState
@@ -86,9 +86,9 @@ class Engine:
         self._cycles = itertools.count()
         self._begin(config or EngineConfig(), placement)
 
-    def _begin(self, config: EngineConfig, placement: Placement | None, moves: Moves | None = None) -> None:
-        """An engine that knows of nothing yet, but for moves of the last hour."""
-        self.state = EngineState(config, placement, moves)
+    def _begin(self, config: EngineConfig, placement: Placement | None, before: EngineState | None = None) -> None:
+        """An engine that knows of nothing yet, but for past moves and use."""
+        self.state = EngineState(config, placement, before)
         self.shares = QuotaShares() if self.state.config.extensions.quota_from_capacity else None
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
@@ -101,13 +101,13 @@ class Engine:
             partial(waits_for, self.state),
         )
         self._outcomes = Outcomes(self.state, self.stories)
+        state = self.state
         self._turns = FairTurns(
-            self.state.cluster, self.state.assigner, self.state.queues, self.mirror, self.state.moves
+            state.cluster, state.assigner, state.queues, self.mirror, state.moves, state.queue_history
         )
         limits = self.state.config.extensions.consolidation
         self._packing: PackTurn | None = None
         if limits is not None and limits.every_queue:
-            state = self.state
             self._packing = PackTurn(
                 state.cluster, state.assigner, state.claims, state.moves, state.preemption.history, limits
             )
@@ -205,7 +205,7 @@ class Engine:
         """
         before, refused = self.state, list[tuple[KubernetesObject, Exception]]()
         systems = self.mirror.implied()
-        self._begin(before.config, None, before.moves)
+        self._begin(before.config, None, before)
         for system, how in sorted(systems.items()):
             self.imply(system, now_s, how)
         for given in objects:
@@ -339,6 +339,13 @@ class Engine:
         if taken:
             state.touch()
         return taken
+
+    def sample_queues(self, now_s: float) -> dict[QueueName, str]:
+        """Count what KAI's Queues have towards their past use; what is to be stored with them."""
+        if self.state.queue_history is None or not self.mirror:
+            return {}
+        self.state.touch()
+        return self._turns.sample(now_s)
 
     # -- questions ---------------------------------------------------------------------------------------------------
 

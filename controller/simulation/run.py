@@ -88,6 +88,7 @@ class Run:
         while True:
             # Once a step is enough: while nothing changes, one sample over a long time equals many over its parts.
             self.engine.sample_usage(self.now_s)
+            self.engine.sample_queues(self.now_s)
             self._advance()
             self._settle(settling)
             self._record_waiting()

@@ -12,6 +12,7 @@ from controller.engine.conditions.status import moment
 from controller.engine.engine import Engine
 from controller.engine.mirror.specs import QueueOwner
 from controller.engine.model.resources import ClusterQueueName, CohortName, LocalQueueKey
+from controller.engine.proportion.division import QueueName
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.queueusage import shown, sums
 from controller.engine.quota.shares import share
@@ -22,13 +23,14 @@ from controller.objects.meta import Condition, KubernetesObject, to_json, with_c
 from controller.objects.quantity import NANO, Quantity
 from controller.objects.queues import ClusterQueue, Cohort, LocalQueue
 from controller.objects.volcanoqueue import VolcanoQueue
-from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES
+from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, KAI_QUEUES, LOCAL_QUEUES
 from controller.writing import foreignstatus
 from controller.writing.mergepatch import Json
 from controller.writing.pace import Allowance, Pace
-from controller.writing.workloadwrites import status_write
+from controller.writing.workloadwrites import Stamped, status_write
+from inventory.api.names import QUEUE_USAGE
 from kube.resources import Resource
-from kube.writing.writes import Write
+from kube.writing.writes import Verb, Write
 
 PERIOD_S: Final = 1.0
 _LATEST_S: Final = 5.0
@@ -36,6 +38,8 @@ _LATEST_S: Final = 5.0
 _BACKLOG: Final = 4
 _ROUND_S: Final = 45.0
 """However quickly decisions are written, all queues have their turn in this time."""
+
+_RECORD_EVERY_S: Final = 300.0
 
 _ROUNDING: Final = 1e-3
 """Nanos are cut off, and what floating point lost of a whole one is not missed."""
@@ -66,11 +70,14 @@ class QueueStatuses:
         self._dirty = True
         self._next_s = 0.0
         self._allowance = Allowance(pace, rate=20.0, quick_rate=1.0, burst=20.0)
+        self._records: dict[QueueName, str] = {}
+        self._record_s = 0.0
+        """When records of past use are taken up next; 0 before the first."""
         self._unsent: dict[_Key, tuple[float, Write[Any]]] = {}
         """The newest status of each object that is to be written, and since when, the oldest first."""
 
     def next_due_s(self, now_s: float) -> float | None:
-        if self._unsent:
+        if self._unsent or self._records:
             return now_s + 1.0 / self._allowance.rate(now_s)
         return self._next_s if self._dirty or self._changes != self._engine.state.changes else None
 
@@ -103,6 +110,12 @@ class QueueStatuses:
         self._samples |= samples
         self._dirty = self._dirty or bool(samples)
 
+    def recorded(self, records: Mapping[QueueName, str], now_s: float) -> None:
+        """Past use of KAI's Queues, which an annotation keeps over restarts: that of the last minutes may be lost."""
+        if now_s >= self._record_s:
+            self._records |= records if self._record_s else {}
+            self._record_s = now_s + _RECORD_EVERY_S
+
     def write(self, now_s: float) -> None:
         """Write what has changed, if it is time, and as much as there is room for."""
         if now_s >= self._next_s and (self._dirty or self._changes != self._engine.state.changes):
@@ -115,6 +128,12 @@ class QueueStatuses:
             del self._unsent[key]
             self._allowance.take()
             self._put(write)
+        while self._records and self._allowance.left(now_s, len(self._written) / _ROUND_S) >= 1.0:
+            name = next(iter(self._records))
+            text = self._records.pop(name)
+            if (KAI_QUEUES, "", name) in self._foreign:
+                self._allowance.take()
+                self._put(_record_write(name, text))
 
     def _compare(self, now_s: float) -> None:
         self._dirty, self._changes = False, self._engine.state.changes
@@ -205,6 +224,17 @@ class QueueStatuses:
             since_s, earlier = self._unsent.get(key, (self._next_s, None))
             merged = {**earlier.body["status"], **changes} if earlier is not None else changes
             self._unsent[key] = (since_s, status_write(resource, meta.namespace, meta.name, merged))
+
+
+def _record_write(name: QueueName, text: str) -> Write[Any]:
+    return Write(
+        verb=Verb.MERGE_PATCH,
+        resource=KAI_QUEUES,
+        name=name,
+        body={"metadata": {"annotations": {QUEUE_USAGE: text}}},
+        kind=Stamped,
+        slot="usage",
+    )
 
 
 def _bare(value: Any) -> Any:

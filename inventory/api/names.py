@@ -55,6 +55,9 @@ QUOTA_SHARES: Final = "tessera.dev/quota-shares"
 """Of a ClusterQueue or Cohort: quotas as shares of live capacity."""
 MINIMUM_RUNTIME_BEFORE_PREEMPTION: Final = "tessera.dev/minimum-runtime-before-preemption"
 
+QUEUE_USAGE: Final = "tessera.dev/queue-usage"
+"""Of KAI's Queue, written by the controller: what it had of the cluster over the last window."""
+
 # -- conditions of Workloads -------------------------------------------------------------------------------------------
 MOVED: Final = "tessera.dev/Moved"
 """It was evicted so that another fits, and had another place; the transition is the last such eviction."""

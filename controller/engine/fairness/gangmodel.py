@@ -67,6 +67,7 @@ def gang_queues(tree: FairTree) -> Iterator[GangQueue]:
             weight={ours: spec.weight_of(theirs) for theirs, ours in _SAME.items()},
             priority=spec.priority,
             created=spec.created_s,
+            usage={ours: tree.usage.get(name, {}).get(theirs, 0.0) for theirs, ours in _SAME.items()},
         )
 
 

@@ -66,11 +66,12 @@ class GangTurn:
         self._hold(model)
         entries, gangs, refused = self._entries(pending, model)
         running(model.machines, model.gangs.values())
+        usage = self._cluster.config.queue_usage
         session = Session(
             model.machines.values(),
             model.gangs.values(),
             gang_queues(self._tree),
-            Limits(moves=self._left),
+            Limits(moves=self._left, usage_weight=usage.weight if usage is not None else 0.0),
             spares=self._spares,
             moves_for=self._moves_for,
         )

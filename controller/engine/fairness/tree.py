@@ -21,6 +21,9 @@ _PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
 _PREEMPTABLE: Final = "volcano.sh/preemptable"
 
 
+_NO_USAGE: Final[Mapping[QueueName, Amounts]] = {}
+
+
 def counted(amounts: Mapping[ResourceName, Amount], system: System) -> dict[ResourceName, float]:
     """What the system's queues count of these amounts."""
     if system is System.VOLCANO:
@@ -59,14 +62,22 @@ class FairTree:
     """``queues`` are the shares: their ``allocated`` and ``non_preemptible`` are changed by ``charge`` alone.
 
     ``places``: jobs get nodes here. ``offered``: what all nodes have, as the engine counts it.
+    ``usage``: what Queues had before, in parts of all there is.
 
     Invariant: what a Queue has is the sum of what those below it have.
     """
 
     def __init__(
-        self, forest: Forest, system: System, total: Mapping[ResourceName, Amount], *, places: bool = True
+        self,
+        forest: Forest,
+        system: System,
+        total: Mapping[ResourceName, Amount],
+        *,
+        places: bool = True,
+        usage: Mapping[QueueName, Amounts] = _NO_USAGE,
     ) -> None:
         self.system = system
+        self.usage = usage
         self.places = places
         self.offered = total
         self.specs: dict[QueueName, QueueSpec] = {

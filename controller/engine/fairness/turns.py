@@ -10,12 +10,15 @@ from typing import Final, Protocol
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.fairness.gangturn import GangTurn
 from controller.engine.fairness.session import Refusal, Session
-from controller.engine.fairness.tree import FairTree
+from controller.engine.fairness.tree import FairTree, needs
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.mirror.mirror import Mirror
 from controller.engine.mirror.specs import System
 from controller.engine.model.resources import ClusterQueueName
 from controller.engine.preemption.moves import Moves
+from controller.engine.proportion.division import QueueName
+from controller.engine.proportion.history import QueueHistory
+from controller.engine.proportion.queues import Amounts, added
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingWorkload, RequeueReason
 from controller.engine.queues.pendingqueues import PendingQueues
@@ -41,13 +44,20 @@ class FairTurns:
     """``seen``: the engine's count of changes that each tree was decided at; a later one makes it due again."""
 
     def __init__(
-        self, cluster: Cluster, assigner: FlavorAssigner, queues: PendingQueues, mirror: Mirror, moves: Moves
+        self,
+        cluster: Cluster,
+        assigner: FlavorAssigner,
+        queues: PendingQueues,
+        mirror: Mirror,
+        moves: Moves,
+        history: QueueHistory | None,
     ) -> None:
         self._cluster = cluster
         self._assigner = assigner
         self._queues = queues
         self._mirror = mirror
         self._moves = moves
+        self._history = history
         self._seen: dict[System, int] = {}
         self._due: dict[System, float] = {}
 
@@ -71,7 +81,7 @@ class FairTurns:
     def _turn(self, system: System, now_s: float, refusal: Refusal, open_for: OpenFor) -> list[Entry]:
         names = [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
         pending = [each for name in names if open_for(name) for each in self._queues.take_all(name, now_s)]
-        tree = FairTree(self._mirror.queues, system, self._mirror.capacity, places=self._mirror.places(system))
+        tree = self._tree(system)
         policy = POLICIES[system](self._cluster, self._assigner, tree, refusal, now_s, self._moves)
         decided = policy.run(pending)
         if policy.due_s is not None:
@@ -81,6 +91,25 @@ class FairTurns:
             if each.key not in said:
                 self._queues.requeue(each, RequeueReason.GENERIC, now_s)
         return decided
+
+    def sample(self, now_s: float) -> dict[QueueName, str]:
+        """What each of KAI's Queues has counts since the last sample; the records of those that have a history."""
+        if self._history is None:
+            return {}
+        tree, taken = self._tree(System.KAI), dict[QueueName, Amounts]()
+        for leaf in tree.leaves:
+            queue = self._cluster.queues.get(ClusterQueueName(leaf))
+            for holder in queue.holders.values() if queue is not None else ():
+                need = needs(holder.info, System.KAI)
+                for name in tree.names(leaf):
+                    taken[name] = added(taken.get(name, {}), need)
+        self._history.sample(taken, tree.total, now_s)
+        return {name: self._history.record(name) for name in self._history.names() if name in tree.specs}
+
+    def _tree(self, system: System) -> FairTree:
+        usage = self._history.usage() if self._history is not None and system is System.KAI else {}
+        places = self._mirror.places(system)
+        return FairTree(self._mirror.queues, system, self._mirror.capacity, places=places, usage=usage)
 
     def _systems(self) -> list[System]:
         return sorted({spec.system for spec in self._mirror.queues.leaves()})

@@ -45,6 +45,17 @@ class AdmissionFairSharing(msgspec.Struct, frozen=True, kw_only=True):
     resource_weights: Mapping[ResourceName, float] = {}
 
 
+class QueueUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """KAI's Queues share by what they had before, too: ``weight`` is KAI's k. Of the last ``window_s``, in which use
+    halves every ``half_life_s`` (0: all of it counts alike); a sample every ``interval_s``.
+    """
+
+    weight: float = 1.0
+    window_s: float = 168 * 3600.0
+    half_life_s: float = 0.0
+    interval_s: float = 60.0
+
+
 class WaitForPodsReady(msgspec.Struct, frozen=True, kw_only=True):
     """Workloads whose pods are not all ready in time are evicted and wait longer each time. Source: KEP 349.
 
@@ -140,6 +151,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     gates: FeatureGates = msgspec.field(default_factory=FeatureGates)
     fair_sharing: FairSharing | None = None
     admission_fair_sharing: AdmissionFairSharing | None = None
+    queue_usage: QueueUsage | None = None
     wait_for_pods_ready: WaitForPodsReady | None = None
     quota_check_strategy: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     request_rules: RequestRules = msgspec.field(default_factory=RequestRules)

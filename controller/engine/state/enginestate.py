@@ -12,6 +12,7 @@ from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.preemption.moves import Moves
 from controller.engine.preemption.search import Preemption
+from controller.engine.proportion.history import QueueHistory
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queues.pendingqueues import PendingQueues
 from controller.engine.quota.queuestate import Holder, QueueState
@@ -118,7 +119,8 @@ class EngineState:
     (``queues``) or is stranded (``workloads.stranded``); in none while it is held back or its slice has ended.
     """
 
-    def __init__(self, config: EngineConfig, placement: Placement | None, moves: Moves | None = None) -> None:
+    def __init__(self, config: EngineConfig, placement: Placement | None, before: "EngineState | None" = None) -> None:
+        """``before``: the state that this one takes the place of."""
         fair = config.admission_fair_sharing if config.gates.on("AdmissionFairSharing") else None
         self.config = config
         self.cluster = Cluster(config, placement)
@@ -133,7 +135,10 @@ class EngineState:
         self.unwritten = UnwrittenDecisions()
         self.notes = HolderNotes()
         self.defaults = PodDefaults()
-        self.moves = Moves(config.extensions.consolidation) if moves is None else moves
+        self.moves: Moves = Moves(config.extensions.consolidation) if before is None else before.moves
+        usage = config.queue_usage
+        known = before.queue_history if before is not None else None
+        self.queue_history: QueueHistory | None = known if known is not None or usage is None else QueueHistory(usage)
         self.changes = 0
 
     def touch(self) -> None:

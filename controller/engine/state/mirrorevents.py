@@ -9,12 +9,15 @@ from collections.abc import Iterable
 from controller.engine.mirror.mirror import Change, Mirror, Tell
 from controller.engine.mirror.specs import Adoption, QueueOwner, System
 from controller.engine.model.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey
+from controller.engine.proportion.division import QueueName
 from controller.engine.state.clusterevents import ClusterEvents
 from controller.engine.state.enginestate import EngineState
 from controller.engine.state.intake import local_queue_of
 from controller.objects.core import Node
+from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor, Topology
+from inventory.api.names import QUEUE_USAGE
 
 
 class MirrorEvents:
@@ -31,9 +34,14 @@ class MirrorEvents:
 
     def put(self, queue: QueueOwner) -> None:
         self.mirror.put(queue)
+        history, stored = self._state.queue_history, queue.metadata.annotations.get(QUEUE_USAGE)
+        if history is not None and stored is not None and isinstance(queue, KaiQueue):
+            history.restore(QueueName(queue.metadata.name), stored)
 
     def gone(self, kind: type[QueueOwner], name: str) -> None:
         self.mirror.gone(kind, name)
+        if self._state.queue_history is not None and kind is KaiQueue:
+            self._state.queue_history.forget(QueueName(name))
 
     def imply(self, system: System, how: Adoption) -> None:
         """The system has its own Queues from now on, whoever created any."""

@@ -114,6 +114,11 @@ GIVEN: dict[str, Any] = {
     "tessera.kai.namespaceSelector": SELECTOR,
     "tessera.kai.schedulerNames[]": ["theirs"],
     "tessera.kai.keepSchedulerName": True,
+    "tessera.kai.usage.enabled": True,
+    "tessera.kai.usage.kValue": 2,
+    "tessera.kai.usage.windowSize": "24h",
+    "tessera.kai.usage.halfLifePeriod": "12h",
+    "tessera.kai.usage.fetchInterval": "30s",
     "tessera.batchEvents": "1ms",
     "tessera.holdEvictions": "1s",
 }

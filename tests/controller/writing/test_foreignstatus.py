@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
+from controller.engine.proportion.division import QueueName
 from controller.objects.decode import decode
 from controller.objects.kai import KaiQueue
+from controller.watching.kinds import KAI_QUEUES
 from controller.writing.foreignstatus import loads, status
-from inventory.api.names import GPU_PERCENT
+from controller.writing.pace import Pace
+from controller.writing.queuestatus import QueueStatuses
+from inventory.api.names import GPU_PERCENT, QUEUE_USAGE
+from kube.writing.writes import Write
 from tests.support.engine.foreignqueues import GPU, asks, kai_queue, volcano_queue, world
 from tests.support.engine.world import World, requesting, workload
 
@@ -105,3 +110,25 @@ def test_a_job_that_was_evicted_and_still_runs_is_of_unknown_state() -> None:
 def test_volcanos_queue_that_cannot_be_used_is_of_unknown_state() -> None:
     lost = volcano_queue("q", parent="nowhere")
     assert shown(world(lost), lost)["state"] == "Unknown"
+
+
+def test_past_use_is_written_into_an_annotation_every_five_minutes() -> None:
+    lab, sent = world(kai_queue("q")), list[Write[Any]]()
+    statuses = QueueStatuses(lab.engine, sent.append, pace=Pace(), backlog=lambda: 0)
+    statuses.observed(KAI_QUEUES, kai_queue("q"))
+    name = QueueName("q")
+
+    def records(now_s: float, text: str, other: str = "default-queue") -> list[str]:
+        sent.clear()
+        statuses.recorded({name: text, QueueName(other): "no object"}, now_s)
+        statuses.write(now_s)
+        notes = [write for write in sent if "metadata" in write.body]
+        assert {write.name for write in notes} <= {"q"}
+        return [write.body["metadata"]["annotations"][QUEUE_USAGE] for write in notes]
+
+    assert records(1000.0, "at once") == []
+    assert records(1299.0, "too soon") == []
+    assert records(1300.0, "first") == ["first"]
+    assert records(1301.0, "too soon again") == []
+    assert statuses.next_due_s(1301.0) != 1301.0
+    assert records(1600.0, "second") == ["second"]

@@ -1,0 +1,165 @@
+"""What queues had of the cluster over time: the past use that the division takes from their portion.
+
+Source: time-based fair share of KAI Scheduler (``usageDBConfig``). Use is allocation, in parts of the capacity:
+
+    use = sum of parts * seconds / sum of observed seconds, each second weighted by 0.5 ** (age / half life)
+
+over the last window; without a half-life all of it counts alike. Seconds in which nobody looked are not observed, and
+count for no queue. Sums are kept in buckets of time, within which a queue's use counts as even.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from controller.engine.model.config import QueueUsage
+from controller.engine.model.resources import ResourceName
+from controller.engine.proportion.division import QueueName
+from controller.engine.proportion.queues import Amounts
+
+BUCKETS: Final = 40
+"""A window has so many, and one that is begun."""
+_HALF_LIVES: Final = 10.0
+"""What is older counts for less than a thousandth."""
+_LONGEST: Final = 64 * 1024
+"""Characters of a record: one of forty buckets has some two thousand."""
+
+
+class QueueRecord(msgspec.Struct, rename="camel"):
+    """What is stored of a queue. By bucket: the seconds that were observed, and by resource the parts times seconds."""
+
+    bucket_seconds: float
+    observed: dict[int, float]
+    used: dict[str, dict[int, float]]
+
+
+class QueueHistory:
+    """``_observed`` is one for all queues; no queue has more of a bucket than it. ``usage`` is that of the last sample,
+    or of the last record that was taken up.
+    """
+
+    def __init__(self, rules: QueueUsage) -> None:
+        span_s = min(rules.window_s, _HALF_LIVES * rules.half_life_s) if rules.half_life_s else rules.window_s
+        self._bucket_s = span_s / BUCKETS
+        self._half_life_s = rules.half_life_s
+        self._observed: dict[int, float] = {}
+        self._used: dict[QueueName, dict[ResourceName, dict[int, float]]] = {}
+        self._at_s: float | None = None
+        self._usage: dict[QueueName, dict[ResourceName, float]] | None = None
+
+    @property
+    def at_s(self) -> float | None:
+        """When the last sample was taken."""
+        return self._at_s
+
+    def sample(self, allocated: Mapping[QueueName, Amounts], capacity: Amounts, now_s: float) -> None:
+        """Since the last sample each queue had this. The first one begins; a clock that went back begins anew."""
+        since_s, self._at_s = self._at_s, now_s
+        self._usage = None
+        if since_s is None or since_s > now_s:
+            return
+        for bucket, seconds in self._split(since_s, now_s):
+            self._observed[bucket] = self._observed.get(bucket, 0.0) + seconds
+            for name, amounts in allocated.items():
+                for resource, amount in amounts.items():
+                    whole = capacity.get(resource, 0.0)
+                    if amount > 0.0 and whole > 0.0:
+                        sums = self._used.setdefault(name, {}).setdefault(resource, {})
+                        sums[bucket] = sums.get(bucket, 0.0) + min(1.0, amount / whole) * seconds
+        self._drop_before(self._bucket(now_s) - BUCKETS)
+
+    def usage(self) -> Mapping[QueueName, Amounts]:
+        """Parts of the capacity, by queue and resource."""
+        if self._usage is None:
+            weights = {bucket: self._weight(bucket) for bucket in self._observed}
+            whole = sum(seconds * weights[bucket] for bucket, seconds in self._observed.items())
+            self._usage = {
+                name: {
+                    resource: sum(part * weights.get(bucket, 0.0) for bucket, part in sums.items()) / whole
+                    for resource, sums in by_resource.items()
+                }
+                for name, by_resource in (self._used.items() if whole > 0.0 else ())
+            }
+        return self._usage
+
+    def names(self) -> Iterable[QueueName]:
+        """Those that have a history."""
+        return self._used.keys()
+
+    def record(self, name: QueueName) -> str:
+        """What is to be stored of the queue: JSON."""
+        used = {
+            str(resource): {bucket: round(part, 3) for bucket, part in sums.items()}
+            for resource, sums in self._used.get(name, {}).items()
+        }
+        observed = {bucket: round(seconds, 3) for bucket, seconds in self._observed.items()}
+        return msgspec.json.encode(QueueRecord(self._bucket_s, observed, used)).decode()
+
+    def restore(self, name: QueueName, text: str) -> bool:
+        """Take up what was stored before this process, once for each queue. False for what is no record, or is one of
+        other rules: the queue's history begins anew.
+        """
+        if name in self._used:
+            return True
+        try:
+            record = msgspec.json.decode(text[:_LONGEST], type=QueueRecord)
+        except msgspec.DecodeError:
+            return False
+        if record.bucket_seconds != self._bucket_s or not _is_sound(record):
+            return False
+        for bucket, seconds in record.observed.items():
+            self._observed[bucket] = max(self._observed.get(bucket, 0.0), seconds)
+        self._used[name] = {ResourceName(resource): dict(sums) for resource, sums in record.used.items()}
+        self._usage = None
+        return True
+
+    def forget(self, name: QueueName) -> None:
+        """The queue is gone, and with it what it used."""
+        self._used.pop(name, None)
+        self._usage = None
+
+    def validate(self) -> None:
+        """AssertionError where a queue had more of a bucket than was observed of it."""
+        for name, by_resource in self._used.items():
+            for resource, sums in by_resource.items():
+                for bucket, part in sums.items():
+                    observed = self._observed.get(bucket, 0.0)
+                    assert 0.0 <= part <= observed + 1e-2, f"{name}: {part} of {resource} in {observed} seconds"
+
+    def _bucket(self, at_s: float) -> int:
+        return math.floor(at_s / self._bucket_s)
+
+    def _split(self, since_s: float, until_s: float) -> Iterable[tuple[int, float]]:
+        """The seconds of each bucket that still counts at the end."""
+        last = self._bucket(until_s)
+        for bucket in range(max(self._bucket(since_s), last - BUCKETS), last + 1):
+            begin_s, end_s = max(since_s, bucket * self._bucket_s), min(until_s, (bucket + 1) * self._bucket_s)
+            if end_s > begin_s:
+                yield bucket, end_s - begin_s
+
+    def _weight(self, bucket: int) -> float:
+        """Of each second of the bucket, as of the newest bucket's end."""
+        if not self._half_life_s:
+            return 1.0
+        age_s = (max(self._observed) - bucket) * self._bucket_s
+        return float(0.5 ** (age_s / self._half_life_s))
+
+    def _drop_before(self, oldest: int) -> None:
+        for sums in (self._observed, *(sums for by_resource in self._used.values() for sums in by_resource.values())):
+            for bucket in [bucket for bucket in sums if bucket < oldest]:
+                del sums[bucket]
+
+
+def _is_sound(record: QueueRecord) -> bool:
+    """Anybody who may write the Queue wrote it."""
+    if len(record.observed) > BUCKETS + 1 or len(record.used) > BUCKETS:
+        return False
+    if not all(0.0 <= seconds <= record.bucket_seconds + 1.0 for seconds in record.observed.values()):
+        return False
+    return all(
+        0.0 <= part <= record.observed.get(bucket, 0.0) + 1e-2
+        for sums in record.used.values()
+        for bucket, part in sums.items()
+    )

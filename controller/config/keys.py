@@ -482,6 +482,19 @@ OWN: Final = (
     ),
     _key("tessera.kai.usage.fetchInterval", duration(least_s=1), "1m", "how often it is sampled"),
     _key(
+        "tessera.volcano.topology[].nodeLabel",
+        QUALIFIED,
+        "no table",
+        "the label of nodes that stands for a tier of HyperNodes, tier 1 first: what `networkTopology` means; a node"
+        " without it is alone in its domain",
+    ),
+    _key(
+        "tessera.volcano.topology[].tierName",
+        NOT_EMPTY,
+        "none",
+        "the tier's name, for `networkTopology.highestTierName`",
+    ),
+    _key(
         "tessera.batchEvents",
         duration(),
         "20ms",

@@ -34,8 +34,10 @@ from controller.config.settings import (
     Webhook,
 )
 from controller.engine.mirror.specs import System
+from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.foreignrules.schedulers import SCHEDULERS
 from controller.jobframework.kind import JobKind
+from controller.jobframework.tiers import Tier, Tiers
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
 from controller.jobkinds.table import JOB_KINDS
@@ -264,7 +266,20 @@ def _foreign(found: Found, policy: Policy, system: System) -> ForeignSystem:
         namespaces=found.get(f"{section}.namespaceSelector", LabelSelector()),
         scheduler_names=found.values(f"{section}.schedulerNames") or (SCHEDULERS[system.value],),
         keep_scheduler_name=found.get(f"{section}.keepSchedulerName", False),
+        tiers=_tiers(found, f"{section}.topology"),
     )
+
+
+def _tiers(found: Found, path: str) -> Tiers:
+    tiers = tuple(
+        Tier(node_label=required(found, item, "nodeLabel"), name=found.get(f"{item}.tierName", ""))
+        for item in found.items(path)
+    )
+    for index, tier in enumerate(tiers):
+        if tier.node_label in (HOSTNAME_LABEL, *(other.node_label for other in tiers[:index])):
+            place = found.places[f"{path}[{index}].nodeLabel"]
+            raise place.error(f"a label of its own, wider than that of the tier before, and not {HOSTNAME_LABEL}")
+    return tiers
 
 
 def _injected(found: Found, policy: Policy) -> dict[str, dict[str, str]]:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from controller.engine.mirror.specs import Adoption, System
 from controller.engine.model.config import EngineConfig
 from controller.foreignrules.schedulers import bound_by
+from controller.jobframework.tiers import Tiers
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
 from controller.jobkinds.table import JOB_KINDS
@@ -219,7 +220,7 @@ class ForeignSystem(Struct, frozen=True, kw_only=True):
     holds one of ``leases``, ``namespace/name`` of those that its own schedulers and controllers hold.
 
     ``scheduler_names``: by which pods ask for its scheduler. ``keep_scheduler_name``: that scheduler runs and chooses
-    nodes for what is admitted here.
+    nodes for what is admitted here. ``tiers``: what stands for Volcano's HyperNodes.
     """
 
     system: System
@@ -228,10 +229,12 @@ class ForeignSystem(Struct, frozen=True, kw_only=True):
     namespaces: LabelSelector = LabelSelector()
     scheduler_names: tuple[str, ...] = ()
     keep_scheduler_name: bool = False
+    tiers: Tiers = ()
 
     @property
     def adoption(self) -> Adoption:
-        return Adoption(places=not self.keep_scheduler_name, namespaces=self.namespaces)
+        levels = tuple(tier.node_label for tier in reversed(self.tiers))
+        return Adoption(places=not self.keep_scheduler_name, namespaces=self.namespaces, levels=levels)
 
     def binds(self, scheduler_name: str) -> str:
         """``schedulerName`` of a pod that the controller makes, whose template or job names this one."""

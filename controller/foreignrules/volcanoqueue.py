@@ -20,6 +20,10 @@ ROOT: Final = "root"
 DEFAULT: Final = "default"
 _AMOUNTS: Final = ("capability", "deserved", "guarantee")
 _OWN_PARENT: Final = "expected another queue, found the queue itself"
+NO_NODE_GROUPS: Final = "expected none: pods name their nodes themselves here, by nodeSelector or nodeAffinity"
+_NODE_GROUPS: Final = ("nodeGroupAffinity", "nodeGroupAntiAffinity")
+_REQUIRED_GROUPS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+NO_PLACED_SUBGROUPS: Final = "expected none, or mode soft: pods of a subgroup are not placed by themselves here"
 _ROOT_KEEPS: Final = "expected no change: the root queue has what the cluster has"
 _STAYS: Final = "expected a queue other than default and root: they are there for jobs without a queue"
 _HAS_GROUPS: Final = "expected a queue without pod groups, found "
@@ -65,6 +69,24 @@ def _guarantee_says() -> str:
     )
     resources = f"{guarantee}.map(r, r).filter(r, r in {deserved})"
     return cel.first(f"{resources}.map(r, {cel.when(amounts, sentence)})")
+
+
+def _groups(review: Review) -> Iterator[Refusal]:
+    for which in _NODE_GROUPS:
+        if at(review.new, "spec", "affinity", which, _REQUIRED_GROUPS):
+            yield invalid(f"spec.affinity.{which}.{_REQUIRED_GROUPS}", NO_NODE_GROUPS)
+
+
+def _groups_says() -> str:
+    return cel.any_of(
+        *(
+            cel.when(
+                f"size(object.?spec.?affinity.?{which}.?{_REQUIRED_GROUPS}.orValue([])) > 0",
+                cel.says(f"spec.affinity.{which}.{_REQUIRED_GROUPS}", NO_NODE_GROUPS),
+            )
+            for which in _NODE_GROUPS
+        )
+    )
 
 
 def _root(review: Review) -> Iterator[Refusal]:
@@ -117,6 +139,7 @@ VOLCANO_QUEUE: Final = ForeignKind(
     rules=(
         Rule(refused=_own_parent, says={"parent": _own_parent_says()}),
         Rule(refused=_guarantee, says={"guarantee": _guarantee_says()}),
+        Rule(refused=_groups, says={"nodeGroups": _groups_says()}),
         Rule(refused=_root, says={"root": _root_says()}),
     ),
     deletions=_deletions(),
@@ -145,6 +168,19 @@ def _group_tiers_says() -> str:
     )
 
 
+def _placed_subgroups(review: Review) -> Iterator[Refusal]:
+    for index, policy in enumerate(first_items(review.new, "spec", "subGroupPolicy")):
+        if mapping(policy, "networkTopology") and text(policy, "networkTopology", "mode") != "soft":
+            yield invalid(f"spec.subGroupPolicy[{index}].networkTopology", NO_PLACED_SUBGROUPS)
+
+
+def _placed_subgroups_says() -> str:
+    topology = "variables.policies[i].?networkTopology"
+    hard = f"size({topology}.orValue({{}})) > 0 && {topology}.?mode.orValue('hard') != 'soft'"
+    sentence = place("spec.subGroupPolicy", "i", f".networkTopology: {NO_PLACED_SUBGROUPS}")
+    return cel.first(f"{cel.places('variables.policies')}.map(i, {cel.when(hard, sentence)})")
+
+
 def _policy_names(review: Review) -> Iterator[Refusal]:
     names = [text(policy, "name") for policy in first_items(review.new, "spec", "subGroupPolicy")]
     for name in duplicates(name for name in names if name):
@@ -170,5 +206,6 @@ VOLCANO_POD_GROUP: Final = ForeignKind(
     rules=(
         Rule(refused=_group_tiers, says={"tiers": _group_tiers_says()}),
         Rule(refused=_policy_names, says={"policyNames": _policy_names_says()}),
+        Rule(refused=_placed_subgroups, says={"placedSubgroups": _placed_subgroups_says()}),
     ),
 )

@@ -10,6 +10,7 @@ from controller.engine.model.resources import WorkloadKey
 from controller.jobframework.kind import JobKind, Look, no_objects
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
+from controller.jobframework.tiers import Tiers
 from controller.objects.meta import LabelSelector, OwnerReference
 from controller.objects.queues import ResourceFlavor
 
@@ -31,7 +32,7 @@ class JobSettings:
     """The keys of the configuration of the same names; ``wait_for_pods_ready``: the condition PodsReady is kept;
     ``keeps_minimum``: what serves may have a minimum of replicas; ``charges_to_the_end``: a job that has ended holds
     its quota while its pods run; ``injected``: by the name of an init container that a kind's controller puts into
-    pods, its requests.
+    pods, its requests; ``tiers``: what Volcano's network topology means.
     """
 
     manage_jobs_without_queue_name: bool = False
@@ -41,6 +42,7 @@ class JobSettings:
     keeps_minimum: bool = False
     charges_to_the_end: bool = False
     injected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    tiers: Tiers = ()
     gates: FeatureGates = field(default_factory=FeatureGates)
 
 

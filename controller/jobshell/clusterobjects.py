@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from controller.config.settings import ControllerConfig, Policy
 from controller.engine.mirror.forest import FLAVOR, UNPLACED
+from controller.engine.mirror.specs import System
 from controller.jobframework.kind import ObjectKind
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import ClusterObjects, DevicePlan, JobSettings, is_never_spare, no_plan
@@ -28,6 +29,7 @@ def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
         keeps_minimum=config.policy is Policy.TESSERA,
         charges_to_the_end=config.policy is Policy.TESSERA,
         injected=config.injected,
+        tiers=config.switch(System.VOLCANO).tiers,
         gates=config.engine.gates,
     )
 

@@ -19,6 +19,7 @@ from controller.jobframework.raw import JobError, Json, annotations, labels, map
 from controller.objects.decode import DecodeError, decode
 from controller.objects.kai import KaiPodGroup, TopologyConstraint, problems
 from controller.objects.volcanogroup import PodGroup, PodGroupSpec, SubGroupPolicy
+from controller.objects.volcanojob import NetworkTopology
 from inventory.api.names import SUBGROUP
 from yamlfile.parsers import Unfit, go_duration
 
@@ -56,6 +57,8 @@ class ForeignGroup:
     policies: tuple[SubGroupPolicy, ...] = ()
     levels: TopologyConstraint = _NO_LEVELS
     staleness_s: float | None = None
+    network: NetworkTopology | None = None
+    """Volcano's: levels for all pods together."""
 
     def subgroup(self, pod: SeenPod) -> str:
         """The leaf that the pod is in; empty for none. Raises JobError."""
@@ -188,6 +191,7 @@ def _of_volcano(name: str, spec: PodGroupSpec) -> ForeignGroup:
         minimum=minimum,
         queue=spec.queue or DEFAULT_QUEUES[System.VOLCANO],
         priority_class=spec.priority_class_name,
+        network=spec.network_topology,
         groups=tuple(groups),
         policies=policies,
     )

@@ -31,6 +31,7 @@ from controller.jobframework.podview import (
     SeenPod,
 )
 from controller.jobframework.raw import JobError, Json, mapping, parsed_integer, sequence, shown
+from controller.jobframework.tiers import Tiers, asked, together
 from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
 from controller.jobframework.topologyrequest import (
     PREFERRED,
@@ -289,11 +290,19 @@ def _agree(pods: Sequence[SeenPod], key: str, read: Callable[[SeenPod], str]) ->
             )
 
 
-def pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
+def pod_sets(group: Group, pods: Sequence[SeenPod], tiers: Tiers = ()) -> tuple[JobPodSet, ...]:
     """One for each role of ``pods`` that count; empty while others have to come first. Raises JobError.
 
-    Under fast admission pods of a single role stand for those that are still to come.
+    Under fast admission pods of a single role stand for those that are still to come. ``tiers``: see ``JobSettings``.
     """
+    made = _pod_sets(group, pods)
+    if group.foreign is None or group.foreign.network is None:
+        return made
+    path = f"PodGroup {group.name}: spec.networkTopology"
+    return together(made, asked(group.foreign.network, tiers, path), path)
+
+
+def _pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
     roles = by_role(pods)
     if len(roles) > MAX_ROLES:
         raise JobError(f"group {group.name}: expected at most {MAX_ROLES} different shapes of pods, found {len(roles)}")

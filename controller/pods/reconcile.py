@@ -251,7 +251,7 @@ class _Reconciliation:
         return [*over, CreateWorkload(body=body), event("CreatedWorkload", f"Created workload {name}")]
 
     def _sets(self) -> tuple[JobPodSet, ...]:
-        return compose.gated(podgroup.pod_sets(self.group, self.counted), self.settings.gates)
+        return compose.gated(podgroup.pod_sets(self.group, self.counted, self.settings.tiers), self.settings.gates)
 
     # -- with one
 

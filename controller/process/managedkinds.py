@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from controller.config.settings import VOLCANO_JOB, ControllerConfig
+from controller.engine.mirror.specs import System
 from controller.jobframework.kind import JobKind
 from controller.jobkinds.declared.accepting import verdicts
 from controller.jobkinds.declared.kind import DeclaredKind
@@ -37,7 +38,9 @@ class ManagedKinds:
         self._feeds = feeds
         self._clock = clock
         self._table = job_kinds(config.integrations.frameworks)
-        self._volcano = volcano_kinds() if VOLCANO_JOB in config.integrations.frameworks else {}
+        self._volcano: JobKinds = {}
+        if VOLCANO_JOB in config.integrations.frameworks:
+            self._volcano = volcano_kinds(config.switch(System.VOLCANO).tiers)
         self._in_force: Mapping[Resource, DeclaredKind] = {}
         self._followed: set[Resource] = set()
         self._changed = asyncio.Event()

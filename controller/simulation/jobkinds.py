@@ -4,10 +4,12 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from controller.jobframework.kind import JobKind, api_version
+from controller.jobframework.tiers import Tiers
 from controller.jobkinds.declared.accepting import verdicts
 from controller.servingkinds.table import SERVING_KINDS, STAMPED_KINDS
 from controller.simulation.documents import Document
 from controller.simulation.submissions import KINDS_OF_JOBS
+from controller.volcanojobs.kind import VolcanoJobKind
 from inventory.api.jobkind import KIND
 from inventory.api.names import GROUP, VERSION
 
@@ -24,10 +26,11 @@ def is_declaration(document: Document) -> bool:
     return (document.version, document.kind) == (f"{GROUP}/{VERSION}", KIND)
 
 
-def kinds_read(documents: Iterable[Document], externals: Collection[str]) -> JobKindsRead:
+def kinds_read(documents: Iterable[Document], externals: Collection[str], tiers: Tiers = ()) -> JobKindsRead:
     """Of two documents for one JobKind the later counts. Raises InputError for one that makes no kind."""
     declared = {each.data["metadata"]["name"]: each for each in documents if is_declaration(each)}
-    found = dict(KINDS_OF_JOBS)
+    volcano = VolcanoJobKind(tiers)
+    found = {**KINDS_OF_JOBS, (api_version(volcano), volcano.kind): volcano}
     for name, verdict in verdicts([each.data for each in declared.values()], _KNOWN, externals).items():
         if verdict.kind is None:
             raise declared[name].error(f"{KIND} {name}: {verdict.message}")

@@ -114,7 +114,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     facts: Facts = {}
     systems: set[System] = set()
     given = [_stored(_placed(document)) for document in documents]
-    kinds = kinds_read(given, config.integrations.external_frameworks)
+    kinds = kinds_read(given, config.integrations.external_frameworks, config.switch(System.VOLCANO).tiers)
     for document in given:
         if is_declaration(document):
             continue
@@ -371,6 +371,7 @@ def _settings(config: ControllerConfig) -> JobSettings:
         label_keys_to_copy=config.integrations.label_keys_to_copy,
         keeps_minimum=config.policy is Policy.TESSERA,
         injected=config.injected,
+        tiers=config.switch(System.VOLCANO).tiers,
         gates=config.engine.gates,
     )
 

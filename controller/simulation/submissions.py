@@ -107,7 +107,7 @@ def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettin
     group, seen = _grouped(pods, pod_groups)
     if group.name:
         seen = podgroup.filling(group, seen)
-    sets = podgroup.pod_sets(group, seen)
+    sets = podgroup.pod_sets(group, seen, settings.tiers)
     if not sets:
         raise JobError(podgroup.short(group, seen))
     body = podcompose.workload_body(group, seen, sets, settings, cluster)

@@ -16,14 +16,16 @@ from controller.jobframework import names
 from controller.jobframework.kind import Outcome, Patch
 from controller.jobframework.marks import is_elastic, queue_name
 from controller.jobframework.podsets import JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
-from controller.jobframework.raw import JobError, Json, labels, sequence, text
+from controller.jobframework.raw import JobError, Json, annotations, labels, sequence, text
 from controller.jobframework.templated import Slot, TemplatedKind
+from controller.jobframework.tiers import Tiers
 from controller.volcanojobs.lifecycle import FINAL
+from controller.volcanojobs.nettopology import with_levels
 from controller.volcanojobs.placement import Placement, TaskPlacement, is_placed, placement, written
 from controller.volcanojobs.podfacts import JOB_NAME, TASK_INDEX
 from controller.volcanojobs.spec import DEFAULT_QUEUE, job_plan, read_job, read_status, task_name
 from controller.volcanojobs.status import is_active
-from inventory.api.names import PLACEMENT
+from inventory.api.names import PLACEMENT, RUNTIME
 
 _ABORTED: Final = ("Aborting", "Aborted")
 
@@ -37,6 +39,10 @@ class VolcanoJobKind(TemplatedKind):
     suspend_path = ("metadata", "annotations", PLACEMENT)
     priority_class_path = ("spec", "priorityClassName")
     can_be_elastic = True
+
+    def __init__(self, tiers: Tiers = ()) -> None:
+        """``tiers``: what the configuration says of Volcano's HyperNodes."""
+        self._tiers = tiers
 
     # -- pod sets
 
@@ -60,8 +66,9 @@ class VolcanoJobKind(TemplatedKind):
 
         It may spare as many as leave the job its minimum, and itself the task's own where those count.
         """
-        found = super().pod_sets(job)
-        plan = job_plan(read_job(job))
+        typed = read_job(job)
+        found = with_levels(super().pod_sets(job), typed, self._tiers, elastic=is_elastic(job))
+        plan = job_plan(typed)
         spare = plan.replicas - plan.min_available
         if spare <= 0 or is_elastic(job):
             return found
@@ -150,12 +157,18 @@ class VolcanoJobKind(TemplatedKind):
 
 
 def queued(job: Json) -> Json:
-    """The job with its Volcano queue as its queue, where no label names another: read so, it is queued by all parts."""
-    if queue_name(job):
-        return job
-    queue = text(job, "spec", "queue") or DEFAULT_QUEUE
+    """The job with its Volcano queue as its queue, where no label names another: read so, it is queued by all parts.
+
+    So it is with its ``runningEstimate``, where no annotation says how long it runs.
+    """
     metadata = job.get("metadata") or {}
-    return {**job, "metadata": {**metadata, "labels": {**labels(job), names.QUEUE_NAME: queue}}}
+    estimate = text(job, "spec", "runningEstimate")
+    if estimate and RUNTIME not in annotations(job):
+        metadata = {**metadata, "annotations": {**annotations(job), RUNTIME: estimate}}
+    if not queue_name(job):
+        queue = text(job, "spec", "queue") or DEFAULT_QUEUE
+        metadata = {**metadata, "labels": {**labels(job), names.QUEUE_NAME: queue}}
+    return job if metadata is job.get("metadata") else {**job, "metadata": metadata}
 
 
 def _phase(job: Json) -> str:

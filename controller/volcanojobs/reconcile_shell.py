@@ -17,6 +17,7 @@ from controller.jobframework.kind import Patch
 from controller.jobframework.marks import controller_of
 from controller.jobframework.podsets import StartConflictError
 from controller.jobframework.raw import JobError, Json, labels, text
+from controller.jobframework.tiers import Tiers
 from controller.jobshell.clusterobjects import is_selected
 from controller.jobshell.watched import JobKinds, KeptJob, note
 from controller.jobshell.watched import read_job as read_raw_job
@@ -76,9 +77,9 @@ class VolcanoPod(msgspec.Struct, frozen=True):
     facts: PodFacts | None
 
 
-def volcano_kinds() -> JobKinds:
+def volcano_kinds(tiers: Tiers) -> JobKinds:
     """The kind, for those who queue jobs of all kinds."""
-    return {JOBS: VolcanoJobKind()}
+    return {JOBS: VolcanoJobKind(tiers)}
 
 
 def volcano_readers() -> dict[Resource, Decode[Any]]:

@@ -1,14 +1,18 @@
 """Volcano's objects: Job, Command, Queue, PodGroup, HyperNode."""
 
+import re
 from typing import Final
 
 from controller.foreignrules.refusedkinds import REFUSED
-from hack.migration.rows import Refused, Rows, below, not_yet, served, unrelated
+from controller.foreignrules.volcanoqueue import NO_NODE_GROUPS, NO_PLACED_SUBGROUPS
+from hack.migration.rows import Refused, Rows, below, served, unrelated
 
 _RULES: Final = "controller/foreignrules/"
 _JOB_RULES: Final = f"{_RULES}volcanojob.py"
 _JOBS: Final = "controller/volcanojobs/"
-_LABELS: Final = "write the topology annotations of the pod templates"
+_TABLE: Final = "controller/jobframework/tiers.py"
+_LEVELS: Final = "a level by the table `tessera.volcano.topology`; refused without it"
+_SLICES: Final = "a slice in a level by the table `tessera.volcano.topology`; refused without it"
 _TIERS: Final = "networkTopology.mode networkTopology.highestTierAllowed networkTopology.highestTierName"
 _POLICIES: Final = "policies[].action policies[].event policies[].events policies[].exitCode policies[].timeout"
 _COUNTS: Final = "pending running succeeded failed terminating unknown"
@@ -24,8 +28,8 @@ _JOB: Final[Rows] = {
             **served("the job is deleted so long after its end", f"{_JOBS}spec.py", "ttlSecondsAfterFinished"),
             **served("variables, volumes and objects of its pods", f"{_JOBS}plugins/table.py", "plugins"),
             **served("what an event leads to", f"{_JOBS}spec.py", _POLICIES),
-            **not_yet("runningEstimate", "write the annotation `tessera.dev/runtime`"),
-            **not_yet(_TIERS, _LABELS),
+            **served("as the annotation `tessera.dev/runtime`, for backfill", f"{_JOBS}kind.py", "runningEstimate"),
+            **served(_LEVELS, _TABLE, _TIERS),
             **served("rewritten to the default scheduler's", f"{_RULES}schedulers.py", "schedulerName"),
             **served(
                 "volumes of all pods",
@@ -47,7 +51,7 @@ _JOB: Final[Rows] = {
                         "partitionPolicy.partitionSize partitionPolicy.minPartitions",
                     ),
                     **served("checked against the replicas", _JOB_RULES, "partitionPolicy.totalPartitions"),
-                    **{f"partitionPolicy.{path}": row for path, row in not_yet(_TIERS, _LABELS).items()},
+                    **{f"partitionPolicy.{path}": row for path, row in served(_SLICES, _TABLE, _TIERS).items()},
                     "topologyPolicy": Refused(
                         sentence="spec.tasks[0].topologyPolicy: no scheduler places pods on NUMA nodes here: expected"
                         " none or best-effort, with tessera.dev/required-gpu-link for GPUs, found 'restricted'"
@@ -92,7 +96,14 @@ _QUEUE: Final[Rows] = {
                 "controller/engine/mirror/specs.py",
                 "weight capability deserved guarantee.resource reclaimable parent priority dequeueStrategy",
             ),
-            **not_yet(_NODE_GROUPS, "write ResourceFlavors with `nodeLabels`"),
+            **{
+                path: Refused(sentence=f"spec.{path}: {NO_NODE_GROUPS}")
+                for path in _NODE_GROUPS.split()
+                if ".required" in path
+            },
+            **unrelated(
+                "a wish, where levels and devices decide", " ".join(re.findall(r"\S+\.preferred\S+", _NODE_GROUPS))
+            ),
             **unrelated(
                 "one controller decides for one cluster",
                 "extendClusters[].name extendClusters[].weight extendClusters[].capacity",
@@ -121,7 +132,7 @@ _POD_GROUP: Final[Rows] = {
             **served("the queue of pods that name none", _GROUPS, "queue"),
             **served("the Workload's priority", _GROUPS, "priorityClassName"),
             **served("pods of each task without which none starts", _GROUPS, "minTaskMember"),
-            **not_yet(_TIERS, _LABELS),
+            **served(_LEVELS, _TABLE, _TIERS),
             **below(
                 "subGroupPolicy[]",
                 {
@@ -130,7 +141,10 @@ _POD_GROUP: Final[Rows] = {
                         _GROUPS,
                         "name labelSelector matchLabelKeys minSubGroups subGroupSize",
                     ),
-                    **not_yet(_TIERS, _LABELS),
+                    **{
+                        path: Refused(sentence=f"spec.subGroupPolicy[0].networkTopology: {NO_PLACED_SUBGROUPS}")
+                        for path in _TIERS.split()
+                    },
                 },
             ),
         },

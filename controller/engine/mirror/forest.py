@@ -34,10 +34,6 @@ from inventory.api.names import ALL_NODES, QUOTA_ALONE
 
 FLAVOR: Final = ResourceFlavor(metadata=ObjectMeta(name=ALL_NODES), spec=ResourceFlavorSpec(topology_name=ALL_NODES))
 UNPLACED: Final = ResourceFlavor(metadata=ObjectMeta(name=QUOTA_ALONE))
-TOPOLOGY: Final = Topology(
-    metadata=ObjectMeta(name=ALL_NODES), spec=TopologySpec(levels=(TopologyLevel(node_label=HOSTNAME_LABEL),))
-)
-
 Told = Mapping[tuple[type[KubernetesObject], str], KubernetesObject]
 """What the engine is told, by type and name, in the order in which it is."""
 
@@ -127,7 +123,7 @@ def told(
     if not given.queues:
         return {}
     covered, how = _covered(given.queues.values(), capacity), adopted or {}
-    made: list[KubernetesObject] = [TOPOLOGY, FLAVOR, UNPLACED]
+    made: list[KubernetesObject] = [_topology(how), FLAVOR, UNPLACED]
     for system in sorted({spec.system for spec in given.queues.values()}):
         quotas = _group(covered, capacity, how.get(system, ADOPTED))
         made.append(_cohort(root_cohort(system), "", quotas))
@@ -139,6 +135,13 @@ def told(
             adoption = how.get(spec.system, ADOPTED)
             made.append(_cluster_queue(spec, above, _group(covered, {}, adoption), adoption))
     return {(type(each), each.metadata.name): each for each in made}
+
+
+def _topology(how: Mapping[System, Adoption]) -> Topology:
+    """Hosts, and above them the levels that a system's jobs may name."""
+    labels = dict.fromkeys(label for _, each in sorted(how.items()) for label in each.levels)
+    levels = tuple(TopologyLevel(node_label=label) for label in (*labels, HOSTNAME_LABEL))
+    return Topology(metadata=ObjectMeta(name=ALL_NODES), spec=TopologySpec(levels=levels))
 
 
 def _covered(specs: Iterable[QueueSpec], capacity: Mapping[ResourceName, Amount]) -> tuple[ResourceName, ...]:

@@ -45,9 +45,11 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     """How a system's Queues are decided for. ``namespaces``: whose jobs may use them.
 
     ``places``: jobs get nodes here; otherwise they get quota alone, and the system's own scheduler chooses nodes.
+    ``levels``: labels of nodes above the host, the widest first, by which jobs may ask for places.
     """
 
     places: bool = True
+    levels: tuple[str, ...] = ()
     namespaces: LabelSelector = LabelSelector()
 
 
@@ -135,6 +137,9 @@ def _seconds(said: str | None, where: str) -> float | None:
 
 def _of_volcano(queue: VolcanoQueue) -> QueueSpec:
     spec, meta = queue.spec, queue.metadata
+    for groups in (spec.affinity.node_group_affinity, spec.affinity.node_group_anti_affinity) if spec.affinity else ():
+        if groups is not None and groups.required_during_scheduling_ignored_during_execution:
+            raise QueueSpecError("spec.affinity: expected no required node groups: pods name their nodes themselves")
     top = VOLCANO_ROOT in (meta.name, spec.parent)
     return QueueSpec(
         system=System.VOLCANO,

@@ -26,6 +26,7 @@ from controller.engine.topology.usage import DomainTotals, UsageSums
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
 from controller.objects.queues import ResourceFlavor, Topology
+from inventory.api.names import ALL_NODES
 
 PlacedTogether = list[PlacementRequest]
 
@@ -410,7 +411,16 @@ class Topologies:
         if topology is None or not topology.spec.levels:
             return
         levels = [level.node_label for level in topology.spec.levels]
-        tree = Tree(name, topology.metadata.name, levels, spec.node_labels, spec.tolerations, self._used, self._assumed)
+        tree = Tree(
+            name,
+            topology.metadata.name,
+            levels,
+            spec.node_labels,
+            spec.tolerations,
+            self._used,
+            self._assumed,
+            takes_all=topology.metadata.name == ALL_NODES,
+        )
         tree.devices, tree.packs = self.devices, self._packs
         for node, facts in self._nodes.facts.items():
             tree.set_node(node, facts)

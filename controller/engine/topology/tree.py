@@ -59,7 +59,11 @@ class Tree:
         tolerations: tuple[Toleration, ...],
         sums: UsageSums,
         assumed: UsageSums,
+        *,
+        takes_all: bool = False,
     ) -> None:
+        """``takes_all``: a node that lacks the label of a level above the host is alone in its domain of that level."""
+        self._takes_all = takes_all
         self.flavor = flavor
         self.topology = topology
         self.levels = tuple(levels)
@@ -191,7 +195,8 @@ class Tree:
     def _path(self, facts: NodeFacts) -> Path | None:
         if not self._has_flavor(facts) or self._closed_by(facts):
             return None
-        return tuple(facts.labels[level] for level in self.levels)
+        # No label's value has a slash: a domain of one node is nobody else's.
+        return tuple(facts.labels.get(level, f"/{facts.name}") for level in self.levels)
 
     def _has_flavor(self, facts: NodeFacts) -> bool:
         return all(facts.labels.get(name) == value for name, value in self._labels.items())
@@ -200,7 +205,8 @@ class Tree:
         """Why a node of the flavor has no place in the tree; empty where it has one, or is of another flavor."""
         if not self._has_flavor(facts):
             return ""
-        lacking = next((level for level in self.levels if level not in facts.labels), None)
+        needed = self.levels[-1:] if self._takes_all else self.levels
+        lacking = next((level for level in needed if level not in facts.labels), None)
         return facts.excluded or (f"without the label {lacking}" if lacking is not None else "")
 
     def _note_outside(self, name: str, why: str) -> None:

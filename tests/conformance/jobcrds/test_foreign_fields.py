@@ -18,7 +18,14 @@ pytestmark = pytest.mark.conformance
 
 TABLES = {kind: rows for tables in FIELDS.values() for kind, rows in tables.items()}
 KINDS = pytest.mark.parametrize("kind", TABLES)
-TRIED = {"spec.tasks[].topologyPolicy": "restricted"}
+TRIED = {
+    "spec.tasks[].topologyPolicy": "restricted",
+    "spec.subGroupPolicy[].networkTopology.mode": "hard",
+    "spec.subGroupPolicy[].networkTopology.highestTierAllowed": 1,
+    "spec.subGroupPolicy[].networkTopology.highestTierName": "rack",
+    "spec.affinity.nodeGroupAffinity.requiredDuringSchedulingIgnoredDuringExecution": ["a"],
+    "spec.affinity.nodeGroupAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution": ["a"],
+}
 """What is written into a refused field."""
 
 

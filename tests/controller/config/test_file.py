@@ -7,6 +7,7 @@ import pytest
 from controller.config.decisions import HALF_LIFE_S
 from controller.config.load import default, load, parse
 from controller.config.settings import Address, ControllerConfig, Policy
+from controller.engine.mirror.specs import System
 from controller.engine.model.config import (
     BOTH_STRATEGIES,
     AdmissionFairSharing,
@@ -465,3 +466,12 @@ def test_a_kind_that_others_queue_is_none_of_ours() -> None:
     config = v2("integrations: {externalFrameworks: [Job.v1.batch, Thing.v1.example.dev]}")
     assert "batch/job" not in config.integrations.frameworks
     assert config.integrations.external_frameworks == ("Job.v1.batch", "Thing.v1.example.dev")
+
+
+@pytest.mark.parametrize("second", ["rack", "kubernetes.io/hostname"])
+def test_each_tier_has_a_label_of_its_own(second: str) -> None:
+    table = "tessera: {volcano: {topology: [{nodeLabel: rack}, {nodeLabel: SECOND}]}}"
+    with pytest.raises(ConfigError, match=r"topology\[1\].nodeLabel: found .*, expected a label of its own"):
+        v2(table.replace("SECOND", second))
+    switch = v2(table.replace("SECOND", "block")).switch(System.VOLCANO)
+    assert switch.adoption.levels == ("block", "rack"), "the widest first"

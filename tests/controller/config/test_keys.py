@@ -109,6 +109,8 @@ GIVEN: dict[str, Any] = {
     "tessera.volcano.namespaceSelector": SELECTOR,
     "tessera.volcano.schedulerNames[]": ["theirs"],
     "tessera.volcano.keepSchedulerName": True,
+    "tessera.volcano.topology[].nodeLabel": "rack",
+    "tessera.volcano.topology[].tierName": "rack",
     "tessera.kai.enabled": False,
     "tessera.kai.leases[]": ["site/scheduler"],
     "tessera.kai.namespaceSelector": SELECTOR,
@@ -140,6 +142,7 @@ NEEDS: dict[str, dict[str, Any]] = {
         "resources.deviceClassMappings[].deviceClassNames[]": ["gpu.example.com"],
     },
     "tessera": {"tessera.policy": "tessera"},
+    "tessera.volcano.topology[].tierName": {"tessera.volcano.topology[].nodeLabel": "rack"},
     "tessera.honestUnits": {"tessera.honestUnits.gpuMemory": "40Gi"},
 }
 """What a section must hold for a key in it to mean anything."""

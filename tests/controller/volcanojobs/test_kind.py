@@ -1,6 +1,10 @@
 from typing import Any
 
+import pytest
+
 from controller.jobframework.podsets import PodSetInfo, SeenWorkload
+from controller.jobframework.raw import JobError
+from controller.jobframework.tiers import Tier
 from controller.objects.meta import to_json
 from controller.volcanojobs.kind import VolcanoJobKind, queued
 from controller.volcanojobs.placement import scaled
@@ -124,3 +128,49 @@ def test_a_status_is_written_and_read_with_nothing_lost() -> None:
     world = VolcanoWorld(*TWO).run()
     job = {**world.job, "status": to_json(world.status)}
     assert KIND.pods_ready({**job, "metadata": started(vcjob(*TWO), master=1, worker=4)["metadata"]})
+
+
+TIERS = (Tier(node_label="rack"), Tier(node_label="block"))
+
+
+def requests(*tasks: dict[str, Any], **spec: Any) -> list[dict[str, Any]]:
+    """What each task asks for besides its pods' index."""
+    found = [each.topology_request or {} for each in VolcanoJobKind(TIERS).pod_sets(vcjob(*tasks, **spec))]
+    return [{key: value for key, value in each.items() if key != "podIndexLabel"} for each in found]
+
+
+def test_a_jobs_network_topology_is_a_level_of_all_its_pods() -> None:
+    hard = {"mode": "hard", "highestTierAllowed": 2}
+    both = {"required": "block", "podSetGroupName": "volcano-job"}
+    assert requests(task("w", 4), networkTopology=hard) == [{"required": "block"}]
+    assert requests(task("m", 1), task("w", 4), networkTopology=hard) == [both, both]
+    assert requests(task("w", 4)) == [{}]
+    with pytest.raises(JobError, match=r"spec.networkTopology: expected a table of tiers"):
+        KIND.pod_sets(vcjob(task("w", 4), networkTopology=hard))
+    elastic = vcjob(task("w", 4), networkTopology=hard)
+    elastic["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    with pytest.raises(JobError, match=r"expected none of an elastic job"):
+        VolcanoJobKind(TIERS).pod_sets(elastic)
+
+
+def test_each_partition_is_a_slice_in_its_own_level() -> None:
+    def split(**topology: Any) -> dict[str, Any]:
+        return task("w", 4, partitionPolicy={"totalPartitions": 2, "partitionSize": 2, "networkTopology": topology})
+
+    slices = {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}
+    assert requests(split(highestTierAllowed=1)) == [slices]
+    assert requests(split(highestTierAllowed=1), networkTopology={"highestTierAllowed": 2}) == [
+        {**slices, "required": "block"}
+    ]
+    assert requests(split(mode="soft")) == [{}]
+    with pytest.raises(JobError, match=r"spec.tasks\[0\].partitionPolicy.networkTopology: expected a table"):
+        KIND.pod_sets(vcjob(split(highestTierAllowed=1)))
+
+
+def test_an_estimate_is_the_runtime_that_backfill_counts_on() -> None:
+    read = queued(vcjob(task("w", 1), runningEstimate="30m"))
+    assert read["metadata"]["annotations"] == {"tessera.dev/runtime": "30m"}
+    own = vcjob(task("w", 1), runningEstimate="30m")
+    own["metadata"]["annotations"] = {"tessera.dev/runtime": "1h"}
+    assert queued(own)["metadata"]["annotations"] == {"tessera.dev/runtime": "1h"}
+    assert "annotations" not in queued(vcjob(task("w", 1)))["metadata"]

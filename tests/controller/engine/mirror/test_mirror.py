@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,9 +16,12 @@ from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject, LabelSelector, ObjectMeta
 from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.objects.volcanoqueue import VolcanoQueue
+from controller.objects.workload import PodSetTopologyRequest
 from inventory.api.names import QUOTA_ALONE
 from tests.support.engine.foreignqueues import GPU, asks, kai_queue, node, volcano_queue
 from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, requesting, workload
+
+REQUIRED_GROUPS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def world(*objects: Any) -> World:
@@ -113,6 +117,38 @@ def test_jobs_get_quota_alone_where_another_scheduler_chooses_nodes(queue: Any, 
     assert (lab.engine.mirror.implied(), lab.running()) == ({system: Adoption(places=False)}, running)
 
 
+def host(name: str, **labels: str) -> Node:
+    made = node(name)
+    metadata = msgspec.structs.replace(made.metadata, labels={**made.metadata.labels, **labels})
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def test_levels_of_the_table_hold_jobs_together_and_nodes_without_them_stand_alone() -> None:
+    def wide(name: str, pods: int, level: str = "", **more: Any) -> Any:
+        made = asks(name, "q", 8, **more)
+        request = {"topology_request": PodSetTopologyRequest(required=level)} if level else {}
+        (pod_set,) = made.spec.pod_sets
+        pod_sets = (msgspec.structs.replace(pod_set, count=pods, **request),)
+        return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=pod_sets))
+
+    nodes = [host("n2", rack="r1"), host("n3", rack="r2"), host("n4", rack="r2"), host("n5", rack="r2")]
+    lab = world(*nodes, volcano_queue("q"))
+    lab.engine.imply(System.VOLCANO, NOW_S, Adoption(levels=("rack",)))
+    lab.put(wide("a", 2, "rack"), wide("b", 2, "rack", created_s=1), wide("c", 2, created_s=2))
+    lab.settle()
+    assert lab.running() == {"a", "c"}, "no rack has two hosts any more, and two of three others need none"
+    admission = lab.engine.state.workloads.objects[WorkloadKey("ns/a")].status.admission
+    assert admission is not None
+    placed = admission.pod_set_assignments[0].topology_assignment
+    assert placed is not None
+    assert placed.levels == ("kubernetes.io/hostname",)
+    lab.engine.validate()
+    lab.delete("c")
+    lab.put(wide("d", 1, "rack", created_s=3), wide("e", 1, "rack", created_s=4), wide("f", 1, "rack", created_s=5))
+    lab.settle()
+    assert lab.running() == {"a", "d", "e", "f"}, "the host without a rack is one of its own"
+
+
 def test_a_queue_takes_jobs_of_the_namespaces_of_its_systems_switch() -> None:
     lab = world(volcano_queue("q"), asks("a", "q"))
     lab.engine.imply(System.VOLCANO, NOW_S, Adoption(namespaces=LabelSelector(match_labels={"volcano": "gone"})))
@@ -163,11 +199,15 @@ def test_of_two_systems_queues_of_one_name_the_older_stands() -> None:
         ([kai_queue("q", "p"), kai_queue("p", "q")], "spec.parentQueue: expected a tree, found 'p', which is below"),
         ([kai_queue("q", "p"), volcano_queue("p")], "spec.parentQueue: expected a Queue that is there, found 'p'"),
         ([kai_queue("q", reclaimMinRuntime="soon")], "spec.reclaimMinRuntime: expected a duration such as"),
+        (
+            [volcano_queue("q", affinity={"nodeGroupAffinity": {REQUIRED_GROUPS: ["g"]}})],
+            "spec.affinity: expected no required node groups",
+        ),
     ],
 )
-def test_a_queue_that_hangs_nowhere_is_refused(queues: list[KaiQueue], said: str) -> None:
+def test_a_queue_that_hangs_nowhere_is_refused(queues: list[Any], said: str) -> None:
     lab = world(*queues)
-    assert lab.engine.mirror.problem(KaiQueue, "q").startswith(said)
+    assert lab.engine.mirror.problem(type(queues[0]), "q").startswith(said)
     assert "q" not in lab.engine.state.cluster.queues
 
 

@@ -75,7 +75,7 @@ _JOB: Final[Rows] = {
 }
 _COMMAND: Final[Rows] = {
     **served(
-        "one order to a Job, deleted when it is read",
+        "one order to a Job or a Queue, deleted when it is read",
         "controller/objects/volcanojob.py",
         "action target",
     ),

@@ -133,7 +133,8 @@ def told(
             made.append(_cohort(cohort_name(spec), above, ()))
         else:
             adoption = how.get(spec.system, ADOPTED)
-            made.append(_cluster_queue(spec, above, _group(covered, {}, adoption), adoption))
+            stopped = any(each.stopped for each in given.path(spec.name))
+            made.append(_cluster_queue(spec, above, _group(covered, {}, adoption), adoption, stopped=stopped))
     return {(type(each), each.metadata.name): each for each in made}
 
 
@@ -165,13 +166,15 @@ def _cohort(name: str, parent: str, groups: tuple[ResourceGroup, ...]) -> Cohort
     return Cohort(metadata=ObjectMeta(name=name), spec=CohortSpec(parent_name=parent, resource_groups=groups))
 
 
-def _cluster_queue(spec: QueueSpec, cohort: str, groups: tuple[ResourceGroup, ...], adoption: Adoption) -> ClusterQueue:
+def _cluster_queue(
+    spec: QueueSpec, cohort: str, groups: tuple[ResourceGroup, ...], adoption: Adoption, *, stopped: bool
+) -> ClusterQueue:
     return ClusterQueue(
         metadata=ObjectMeta(name=spec.name, uid=spec.uid),
         spec=ClusterQueueSpec(
             resource_groups=groups,
             cohort_name=cohort,
             namespace_selector=adoption.namespaces,
-            stop_policy="Hold" if spec.stopped else "None",
+            stop_policy="Hold" if stopped else "None",
         ),
     )

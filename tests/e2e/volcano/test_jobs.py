@@ -2,6 +2,7 @@
 killed in the middle of each. What users see is what ``kubectl get vcjob`` prints.
 """
 
+import json
 import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from tests.support.e2e.lab import EXAMPLES
 from tests.support.e2e.podlab import GPU
 from tests.support.e2e.queuelab import Controller, Json
 from tests.support.e2e.volcanolab import (
+    TEAM,
     VolcanoLab,
     controlling,
     install_volcano,
@@ -32,9 +34,12 @@ pytestmark = pytest.mark.e2e
 
 ARTICLE = "pytorch-distributed"
 ARTICLE_PODS = [f"{ARTICLE}-{pod}" for pod in ("master-0", "worker-0", "worker-1", "worker-2")]
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
+SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
 BESIDE = {
     Resource("", "v1", "services", "Service", namespaced=True): ARTICLE,
-    Resource("", "v1", "configmaps", "ConfigMap", namespaced=True): f"{ARTICLE}-svc",
+    CONFIG_MAPS: f"{ARTICLE}-svc",
     Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", namespaced=True): ARTICLE,
 }
 """What the article's plugins bring."""
@@ -81,10 +86,19 @@ async def test_the_articles_job_runs_as_it_is(scene: VolcanoLab) -> None:
     printed = scene.printed("vcjob", ARTICLE, namespace)
     assert printed | {"AGE": ""} == row(ARTICLE, "Running", 4, 4)
     for kind, name in BESIDE.items():
-        found = (await scene.client.list_all(kind, dict[str, Any], Selection(namespace=namespace))).items
-        assert name in [each["metadata"]["name"] for each in found], kind.plural
+        assert name in await names(scene, kind, namespace), kind.plural
+    group = f"{ARTICLE}-{scene.job(ARTICLE)['metadata']['uid']}"
+    wanted = row(group, "Running", 4, 4)
+    await scene.until(lambda: scene.printed("podgroups", group, namespace)["RUNNINGS"] == "4", "so does its PodGroup")
+    shown = scene.printed("podgroups", group, namespace) | {"AGE": ""}
+    assert shown == {key.replace("MINAVAILABLE", "MINMEMBER"): value for key, value in wanted.items()}
     assert scene.job(ARTICLE)["spec"]["schedulerName"] == "volcano", "its spec is as it was written"
     await ends_well(scene, ARTICLE, namespace)
+
+
+async def names(scene: VolcanoLab, kind: Resource, namespace: str) -> list[str]:
+    found = (await scene.client.list_all(kind, dict[str, Any], Selection(namespace=namespace))).items
+    return [each["metadata"]["name"] for each in found]
 
 
 async def apply_article(scene: VolcanoLab) -> str:
@@ -237,7 +251,7 @@ async def test_pods_that_stay_pending_terminate_their_job_in_time(scene: Volcano
     await scene.until(lambda: scene.condition("work", "Finished") == "True/Failed", "its Workload has failed")
     assert scene.phases("work") == ["Pending", "Terminating", "Terminated"]
     assert scene.status("work").get("retryCount", 0) == 0
-    assert not scene.pods("work")
+    await scene.until(lambda: not scene.pods("work"), "no pod is left")
     assert scene.printed("vcjob", "work") | {"AGE": ""} == row("work", "Terminated", 2, 0)
 
 
@@ -247,7 +261,7 @@ async def test_a_task_that_is_done_completes_its_job(scene: VolcanoLab) -> None:
     await scene.until(lambda: scene.phase("work") == "Completed", "it is done")
     await scene.until(lambda: scene.condition("work", "Finished") == "True/Succeeded", "so is its Workload")
     assert scene.phases("work") == [*STARTED, "Completing", "Completed"]
-    assert set(scene.pods("work")) == {"work-a-0", "work-a-1"}, "those that have finished stay"
+    await scene.until(lambda: set(scene.pods("work")) == {"work-a-0", "work-a-1"}, "those that have finished stay")
     assert scene.printed("vcjob", "work") | {"AGE": ""} == row("work", "Completed", 6, 0)
 
 
@@ -261,6 +275,37 @@ async def test_a_job_has_as_many_retries_as_it_says(scene: VolcanoLab) -> None:
     assert scene.phases("work") == [*RESTARTED, "Restarting", "Failed"]
     assert scene.status("work")["retryCount"] == 2
     assert scene.printed("vcjob", "work") | {"AGE": ""} == row("work", "Failed", 6, 0)
+
+
+# -- what is beside the pods
+
+
+async def test_what_a_job_brings_follows_its_size_and_goes_with_it(scene: VolcanoLab) -> None:
+    """A claim of its own (there is a volume for it), keys for ssh, names of its pods, and a time to live."""
+    disk = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "disk"}
+    volume = {**disk, "hostPath": {"path": "/none"}}
+    scene.apply(apiVersion="v1", kind="PersistentVolume", metadata={"name": "disk"}, spec=volume)
+    claim = {key: disk[key] for key in ("accessModes", "storageClassName")}
+    claim["resources"] = {"requests": disk["capacity"]}
+    parts = {"volumes": [{"mountPath": "/data", "volumeClaim": claim}], "plugins": {"svc": [], "ssh": []}}
+    await scene.create(volcano_job("work", task("a", 3, minAvailable=1), ttlSecondsAfterFinished=0, **parts))
+    await scene.until(lambda: scene.runs("work", 3), "it runs")
+    beside = [*BESIDE, SECRETS, CLAIMS]
+    own = {kind: [name for name in await names(scene, kind, TEAM) if name.startswith("work")] for kind in beside}
+    assert {kind.plural: len(found) for kind, found in own.items()} == {kind.plural: 1 for kind in beside}
+
+    fewer = [{"op": "replace", "path": "/spec/tasks/0/replicas", "value": 2}]
+    scene.cluster.kubectl("patch", "vcjob", "work", "-n", TEAM, "--type=json", "-p", json.dumps(fewer))
+    await scene.until(lambda: set(scene.pods("work")) == {"work-a-0", "work-a-1"}, "the last pod goes")
+    await scene.until(lambda: scene.runs("work", 2), "the status says so")
+    hosts = await scene.client.get(CONFIG_MAPS, "work-svc", dict[str, Any], namespace=TEAM)
+    assert hosts["data"]["a.host"].split() == ["work-a-0.work", "work-a-1.work"]
+
+    await scene.finish("work-a-0", "work-a-1")
+    await scene.until(lambda: not scene.job("work"), "its time is over")
+    await scene.until(lambda: not scene.pods("work"), "its pods go with it")
+    for kind in (each for each in beside if each != CLAIMS):
+        assert not set(own[kind]) & {*await names(scene, kind, TEAM)}, kind.plural
 
 
 # -- evictions

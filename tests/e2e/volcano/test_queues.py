@@ -2,24 +2,31 @@
 queues that are closed. Nothing is written for them but their status.
 """
 
+import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, VOLCANO_QUEUES
+from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, POD_GROUPS
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from kube.resources import PODS
+from hack.cluster.waiting import until as wait_until
+from kube.errors import ConflictError
+from kube.resources import PODS, Resource
 from tests.support.e2e.lab import EXAMPLES
-from tests.support.e2e.podlab import GPU, is_stuck, node
+from tests.support.e2e.podlab import GPU, is_stuck, node, rendered
 from tests.support.e2e.queuelab import Controller, Json
 from tests.support.e2e.volcanolab import (
+    SWITCHED_ON,
     TEAM,
+    VOLCANO_CONFIG,
     VolcanoLab,
     controlling,
     install_volcano,
@@ -32,6 +39,7 @@ from tests.support.e2e.volcanolab import (
 
 pytestmark = pytest.mark.e2e
 
+BINDINGS = Resource("", "v1", "bindings", "Binding", namespaced=True)
 VOLCANO = EXAMPLES / "volcano"
 
 
@@ -147,6 +155,12 @@ async def test_the_examples_run_in_the_queue_that_they_name(scene: VolcanoLab) -
     assert own.startswith(f"{name}-")
     assert scene.printed("podgroups.scheduling.volcano.sh", own)["MINMEMBER"] == "3"
     await has(scene, **{queue: 5})
+    shown = {"NAME": "sweep", "STATUS": "Running", "MINMEMBER": "2", "RUNNINGS": "2", "AGE": "", "QUEUE": queue}
+
+    def told() -> bool:
+        return scene.printed("podgroups", "sweep") | {"AGE": ""} == shown
+
+    await scene.until(told, "its PodGroup says so")
     for resource in (CLUSTER_QUEUES, LOCAL_QUEUES):
         assert not (await scene.client.list_all(resource, dict[str, Any])).items, "no object of Kueue's stands for them"
     await scene.finish(*names, f"{name}-worker-0", f"{name}-worker-1")
@@ -167,8 +181,8 @@ async def test_by_weight_eight_gpus_end_as_two_and_six(scene: VolcanoLab, contro
     first = await fill(scene, "students", 10)
     await scene.until(lambda: running(scene, first) == 8, "the first has all of it")
     await has(scene, students=8, research=0)
-    assert scene.queue_status("students")["running"] == 8
-    assert scene.queue_status("students")["pending"] == 2
+    told = {"running": 8, "pending": 2}
+    await scene.until(lambda: told.items() <= scene.queue_status("students").items(), "its status counts jobs")
     with still(scene.cluster):
         second = await fill(scene, "research", 8)
         await scene.until(lambda: sum(map(len, map(scene.going, first))) > 0, "some have to go")
@@ -178,9 +192,12 @@ async def test_by_weight_eight_gpus_end_as_two_and_six(scene: VolcanoLab, contro
     await scene.until(lambda: running(scene, second) == 6, "the second has its part")
     await scene.until(lambda: running(scene, first) == 2, "the first has what is left")
     await has(scene, students=2, research=6)
-    victims = [name for name in first if scene.condition(name, "Evicted").startswith("True")]
-    assert len(victims) == 6
-    assert all(scene.status(name).get("retryCount", 0) == 0 for name in victims)
+
+    def victims() -> list[str]:
+        return [name for name in first if scene.condition(name, "Evicted").startswith("True")]
+
+    await scene.until(lambda: len(victims()) == 6, "six were evicted")
+    assert all(scene.status(name).get("retryCount", 0) == 0 for name in victims())
     await scene.finish(*(pod for name in second if scene.running(name) for pod in scene.pods(name)))
     await scene.until(lambda: running(scene, second) == 2, "its last jobs have their turn")
     await scene.until(lambda: running(scene, first) == 6, "what the second leaves is the first's again")
@@ -209,18 +226,96 @@ async def test_a_closed_queue_admits_nothing_until_it_is_opened(scene: VolcanoLa
     await scene.create(volcano_job("before", task("a", 1), queue="doors"))
     await scene.until(lambda: scene.runs("before", 1), "it is open")
     await scene.until(lambda: scene.queue_status("doors").get("state") == "Open", "it says so")
-    await state(scene, "Closing")
-    await scene.create(volcano_job("during", task("a", 1), queue="doors"))
-    await scene.until(lambda: scene.waits("during"), "it waits")
-    assert scene.queue_status("doors")["state"] == "Closing", "a job of it runs on"
+    await scene.queue_command("CloseQueue", "doors")
+    await scene.until(lambda: scene.queue_status("doors")["state"] == "Closing", "a job of it runs on")
     await scene.finish("before-a-0")
     await scene.until(lambda: scene.queue_status("doors")["state"] == "Closed", "none runs any more")
-    assert scene.waits("during")
-    await state(scene, "Open")
+    await scene.create(volcano_job("during", task("a", 1), queue="doors"))
+    await scene.until(lambda: scene.waits("during"), "it waits")
+    await scene.queue_command("OpenQueue", "doors")
     await scene.until(lambda: scene.runs("during", 1), "it is open again")
 
 
-async def state(scene: VolcanoLab, state: str) -> None:
-    """As Volcano's controller writes it."""
-    patch = {"status": {"state": state}}
-    await scene.client.merge_patch(VOLCANO_QUEUES, "doors", patch, dict[str, Any], subresource="status")
+# -- a site that keeps Volcano's scheduler
+
+
+class GangScheduler:
+    """Stands in for Volcano's: it binds the pods that name it once as many are there as their PodGroup needs."""
+
+    def __init__(self, scene: VolcanoLab) -> None:
+        self._scene = scene
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            waiting: dict[str, list[str]] = {}
+            for name, pod in self._scene.watcher.known[PODS].items():
+                free = not node(pod) and not pod["spec"].get("schedulingGates")
+                if pod["spec"].get("schedulerName") == "volcano" and free:
+                    waiting.setdefault(pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"], []).append(name)
+            groups = await self._scene.client.list_all(POD_GROUPS, dict[str, Any])
+            needed = {group["metadata"]["name"]: group["spec"]["minMember"] for group in groups.items}
+            for group, names in waiting.items():
+                if group in needed and len(names) >= needed[group]:
+                    await self._bind(sorted(names))
+            await asyncio.sleep(0.1)
+
+    async def _bind(self, names: list[str]) -> None:
+        """The first four to one node, the others to the other."""
+        for at, name in enumerate(names):
+            target = {"apiVersion": "v1", "kind": "Node", "name": f"kwok-{1 - at // 4}"}
+            body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+            with suppress(ConflictError):  # it is bound, and the watch has not said so yet
+                await self._scene.client.create(BINDINGS, body, dict[str, Any], namespace=TEAM)
+
+
+@pytest.fixture
+def keeping(cluster: Cluster, controller: Controller, tmp_path: Path) -> Iterator[None]:
+    """Installed with ``keepSchedulerName``; the module's controller is started again in the end."""
+    controller.kill()
+    kinds = "mutatingadmissionpolicies,mutatingadmissionpolicybindings"
+    cluster.kubectl("delete", kinds, "t-tessera-controller-volcano-scheduler")
+    probe = json.dumps(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, **pod_of(schedulerName="volcano")}
+    )
+    create = ("create", "-n", TEAM, "--dry-run=server", "-o", "jsonpath={.spec.schedulerName}", "-f", "-")
+    wait_until(lambda: cluster.kubectl(*create, input=probe) == "volcano", "names are kept", timeout_s=120, every_s=0.1)
+    config = VOLCANO_CONFIG.replace("volcano: {enabled: true}", "volcano: {enabled: true, keepSchedulerName: true}")
+    assert config != VOLCANO_CONFIG
+    with controlling(cluster, tmp_path, config):
+        yield
+    cluster.kubectl(
+        "apply", "--server-side", "-f", "-", input=rendered("foreign-defaults-policy", values=(SWITCHED_ON,))
+    )
+    controller.start()
+
+
+@pytest.mark.usefixtures("keeping")
+async def test_a_site_that_keeps_its_scheduler_gets_admission_alone(cluster: Cluster) -> None:
+    async with volcano_lab(cluster) as scene:
+        for name in ("first", "second"):
+            await scene.create(volcano_job(name, task("a", 6, gpus=1)))
+        known = scene.watcher.known[PODS]
+        await scene.until(lambda: len(known) == 6, "the pods of one are made")
+        (admitted,) = {pod["metadata"]["labels"]["volcano.sh/job-name"] for pod in known.values()}
+        (other,) = {"first", "second"} - {admitted}
+        await scene.until(lambda: scene.waits(other), "the other has no quota")
+        for pod in scene.pods(admitted).values():
+            assert pod["spec"]["schedulerName"] == "volcano"
+            assert not node(pod)
+            assert not pod["spec"].get("schedulingGates")
+            assert not pod["spec"].get("nodeSelector"), "where it runs is not decided here"
+        binding = asyncio.create_task(GangScheduler(scene).run())
+        try:
+            await scene.until(lambda: scene.runs(admitted, 6), "the other scheduler binds it")
+            assert [node(pod) for pod in scene.pods(admitted).values()] == ["kwok-1"] * 4 + ["kwok-0"] * 2
+            applied(scene, "queues-by-weight")
+            applied(scene, "pod-group")
+            sweep = ("sweep-0", "sweep-1")
+            await scene.until(lambda: all(node(known.get(name, {"spec": {}})) for name in sweep), "and a group of pods")
+            assert scene.waits(other), "all GPUs are taken"
+            await scene.finish(*sweep, *scene.pods(admitted))
+            await scene.until(lambda: scene.runs(other, 6), "then the other has its turn")
+        finally:
+            binding.cancel()
+            await asyncio.gather(binding, return_exceptions=True)

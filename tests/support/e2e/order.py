@@ -25,6 +25,8 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/kai/test_kai.py": 120,
     "e2e/queues/test_kinds_come_and_go.py": 110,
     "e2e/admission/test_kueue_crds.py": 110,
+    "e2e/volcano/test_queues.py": 110,
+    "e2e/volcano/test_jobs.py": 110,
     "e2e/queues/test_controller_watches.py": 110,
     "e2e/examples/test_examples.py": 90,
     "e2e/volcano/test_containers.py": 90,

@@ -209,17 +209,26 @@ class VolcanoLab:
 
     async def command(self, action: str, job: str) -> None:
         """As ``vcctl job suspend`` and ``resume`` write it."""
+        await self._command(action, VOLCANO_JOBS, self.job(job)["metadata"], TEAM)
+
+    async def queue_command(self, action: str, queue: str) -> None:
+        """As ``vcctl queue operate`` writes it."""
+        await self._command(action, VOLCANO_QUEUES, self.watcher.known[VOLCANO_QUEUES][queue]["metadata"], "default")
+
+    async def _command(self, action: str, resource: Resource, meta: Json, namespace: str) -> None:
         self._commands += 1
-        meta = self.job(job)["metadata"]
-        target = {"apiVersion": VOLCANO_JOBS.api_version, "kind": "Job", "name": job, "uid": meta["uid"]}
+        target = {"apiVersion": resource.api_version, "kind": resource.kind, "name": meta["name"], "uid": meta["uid"]}
         body = {
             "apiVersion": VOLCANO_COMMANDS.api_version,
             "kind": "Command",
-            "metadata": {"name": f"{job}-{self._commands}", "ownerReferences": [{**target, "controller": True}]},
+            "metadata": {
+                "name": f"{meta['name']}-{self._commands}",
+                "ownerReferences": [{**target, "controller": True}],
+            },
             "action": action,
             "target": target,
         }
-        await self.client.create(VOLCANO_COMMANDS, body, dict[str, Any], namespace=meta["namespace"])
+        await self.client.create(VOLCANO_COMMANDS, body, dict[str, Any], namespace=namespace)
 
     # What happens to pods.
 

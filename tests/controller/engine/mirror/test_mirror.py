@@ -167,6 +167,16 @@ def test_a_closed_queue_takes_no_jobs_and_those_that_run_go_on() -> None:
     assert lab.running() == {"a"}
 
 
+def test_a_closed_queue_closes_those_below_it() -> None:
+    below = volcano_queue("q", parent="top")
+    lab = world(volcano_queue("top", state="Closed"), below, volcano_queue("other"), asks("a", "q"), asks("b", "other"))
+    lab.settle()
+    assert lab.running() == {"b"}
+    lab.put(volcano_queue("top", state="Open"))
+    lab.settle()
+    assert lab.running() == {"a", "b"}
+
+
 def test_a_name_that_a_cluster_queue_has_is_refused_until_it_is_free() -> None:
     lab = world(flavor(), cluster_queue("q"), local_queue("q"), kai_queue("q"))
     said = "metadata.name: expected a name of its own, found 'q', which a ClusterQueue has"

@@ -4,7 +4,7 @@ What starts gets its places from the engine, which knows devices and links; the 
 leaves for whom. Where the engine finds no places although there is room for the gang, the job waits for the next turn.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from controller.engine.cluster.cluster import Cluster
@@ -47,7 +47,9 @@ class GangTurn:
         refusal: Refusal,
         now_s: float,
         moves: Moves,
+        _claimants: Collection[WorkloadKey] = (),
     ) -> None:
+        """``_claimants``: KAI's order needs none, whose Queues below their quota go before all others."""
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree

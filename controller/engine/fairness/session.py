@@ -5,11 +5,12 @@
     preempt    a job takes from others of its Queue with a lower priority
 
 The Queues take turns by the order of their rules, anew after each job; in a Queue priority goes first, then time. All
-charges are made in one trial. Nothing is reserved between sessions: the next one decides anew on what is there, so that
-a job which waits for its victims is found to fit once they have gone.
+charges are made in one trial. Nothing is reserved between sessions: the next one decides anew on what is there. Jobs
+that others were evicted for go before all turns: the room of a victim that is larger than what it was evicted for puts
+its Queue first in the order, and it would be started in that room again, and evicted again, for ever.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
@@ -20,7 +21,7 @@ from controller.engine.fairness.victims import Candidates, Solver, charge_assign
 from controller.engine.fairness.walk import Walk
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Assignment, Mode
-from controller.engine.model.resources import ClusterQueueName
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.preemption.moves import Moves
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts
@@ -92,8 +93,12 @@ class Session:
         refusal: Refusal,
         _now_s: float,
         _moves: Moves,
+        claimants: Collection[WorkloadKey] = (),
     ) -> None:
-        """Volcano moves nothing, and nothing in its rules goes by the time."""
+        """Volcano moves nothing, and nothing in its rules goes by the time. Jobs in ``claimants`` wait for the room of
+        others that were evicted for them.
+        """
+        self._claimants = claimants
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree
@@ -153,6 +158,7 @@ class Session:
 
     def _allocate(self, jobs: Mapping[QueueName, Sequence[Job]]) -> list[Job]:
         """Those that found no room, in their order."""
+        jobs = {leaf: [job for job in some if not self._takes_its_room(job)] for leaf, some in jobs.items()}
         left: list[Job] = []
         failed: set[tuple[object, ...]] = set()
         turns = Turns(self._tree, self._rules, jobs)
@@ -166,6 +172,9 @@ class Session:
                 if self._tree.specs[job.leaf].strict_fifo:
                     left += turns.drop(job.leaf)
         return left
+
+    def _takes_its_room(self, job: Job) -> bool:
+        return job.entry.key in self._claimants and self._start(job)
 
     def _start(self, job: Job) -> bool:
         """Whether it starts now, or once those that are leaving have left."""

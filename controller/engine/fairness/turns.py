@@ -4,17 +4,18 @@ A tree names its policy by the system that its Queues come from: ``POLICIES`` is
 policy here is decided by Kueue's rules, like any ClusterQueue.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 from controller.engine.cluster.cluster import Cluster
+from controller.engine.conditions.records import Rule
 from controller.engine.fairness.gangturn import GangTurn
 from controller.engine.fairness.session import Refusal, Session
 from controller.engine.fairness.tree import FairTree, needs
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.mirror.mirror import Mirror
 from controller.engine.mirror.specs import System
-from controller.engine.model.resources import ClusterQueueName
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.preemption.moves import Moves
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.history import QueueHistory
@@ -36,12 +37,16 @@ class TreePolicy(Protocol):
 
 OpenFor = Callable[[ClusterQueueName], bool]
 """Whether a ClusterQueue is active."""
-MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, float, Moves], TreePolicy]
+MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, float, Moves, Collection[WorkloadKey]], TreePolicy]
 POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: Session, System.KAI: GangTurn}
 
 
 class FairTurns:
-    """``seen``: the engine's count of changes that each tree was decided at; a later one makes it due again."""
+    """``seen``: the engine's count of changes that each tree was decided at; a later one makes it due again.
+
+    ``_claimants`` are the jobs that wait for the room of others that were evicted for them; a new leader knows none,
+    and learns them when it evicts.
+    """
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class FairTurns:
         self._history = history
         self._seen: dict[System, int] = {}
         self._due: dict[System, float] = {}
+        self._claimants: dict[System, frozenset[WorkloadKey]] = {}
 
     def due(self, changes: int, now_s: float, open_for: OpenFor) -> bool:
         """Whether any tree is to be decided."""
@@ -82,8 +88,10 @@ class FairTurns:
         names = [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
         pending = [each for name in names if open_for(name) for each in self._queues.take_all(name, now_s)]
         tree = self._tree(system)
-        policy = POLICIES[system](self._cluster, self._assigner, tree, refusal, now_s, self._moves)
+        claimants = self._claimants.get(system, frozenset())
+        policy = POLICIES[system](self._cluster, self._assigner, tree, refusal, now_s, self._moves, claimants)
         decided = policy.run(pending)
+        self._claimants[system] = self._still_claiming(system, pending, decided)
         if policy.due_s is not None:
             self._due[system] = policy.due_s
         said = {entry.key for entry in decided}
@@ -91,6 +99,15 @@ class FairTurns:
             if each.key not in said:
                 self._queues.requeue(each, RequeueReason.GENERIC, now_s)
         return decided
+
+    def _still_claiming(
+        self, system: System, pending: Iterable[PendingWorkload], decided: Iterable[Entry]
+    ) -> frozenset[WorkloadKey]:
+        """Those that wait yet: of before, and of this turn."""
+        before = self._claimants.get(system, frozenset[WorkloadKey]())
+        new = {entry.key for entry in decided if entry.rule is Rule.PREEMPTS}
+        started = {entry.key for entry in decided if entry.rule is Rule.FITS}
+        return frozenset(each.key for each in pending if each.key in before | new) - started
 
     def sample(self, now_s: float) -> dict[QueueName, str]:
         """What each of KAI's Queues has counts since the last sample; the records of those that have a history."""

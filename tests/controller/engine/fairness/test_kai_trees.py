@@ -23,6 +23,16 @@ def said(lab: World, name: str) -> str:
     return told.record.detail
 
 
+@pytest.mark.parametrize("jobs", [1, 6])
+def test_a_victim_larger_than_what_it_makes_room_for_does_not_come_back_before_it(jobs: int) -> None:
+    lab = world(kai_queue("a", quota=2), kai_queue("b", born_s=1, quota=6))
+    fill(lab, "a", 1, gpus=8)
+    assert rest(lab) == {"a": 8, "b": 0}
+    fill(lab, "b", jobs)
+    assert rest(lab) == {"a": 0, "b": jobs}
+    assert evicted(lab) == ["a1"]
+
+
 def test_a_limit_holds_for_a_queue_and_for_all_below_a_department() -> None:
     lab = department(kai_queue("a", "dept", limit=2), kai_queue("b", "dept"), limit=5)
     fill(lab, "a", 4)

@@ -65,6 +65,17 @@ def test_where_a_queue_says_what_it_deserves_that_is_what_it_takes_back() -> Non
     assert rest(lab) == {"a": 2, "b": 6, "c": 0}
 
 
+@pytest.mark.parametrize("jobs", [1, 6])
+def test_a_victim_larger_than_what_it_makes_room_for_does_not_come_back_before_it(jobs: int) -> None:
+    """Its Queue is the first in the order once it has nothing."""
+    lab = world(volcano_queue("a", deserved={GPU: 2}), volcano_queue("b", born_s=1, deserved={GPU: 6}))
+    fill(lab, "a", 1, gpus=8)
+    assert rest(lab) == {"a": 8, "b": 0}
+    fill(lab, "b", jobs)
+    assert rest(lab) == {"a": 0, "b": jobs}
+    assert evicted(lab) == ["a1"]
+
+
 def test_a_capability_holds_for_all_queues_below() -> None:
     top = volcano_queue("top", deserved={GPU: 4}, capability={GPU: 4})
     below = [volcano_queue(name, parent="top", deserved={GPU: 2}) for name in ("a", "b")]

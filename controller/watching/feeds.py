@@ -88,7 +88,12 @@ class ServedKinds:
         missing = [resource for resource, there in self._there.items() if not there.is_set()]
         try:
             served = await self._served_versions() if missing else frozenset()
-            candidates = [candidate for candidate in missing if served is None or candidate.api_version in served]
+            candidates = [
+                candidate
+                for candidate in missing
+                # Discovery of groups does not name the core group, which is always there.
+                if served is None or not candidate.group or candidate.api_version in served
+            ]
             found = [candidate for candidate in candidates if await self._is_readable(candidate)]
         except KubeError as error:
             log.warning("it is not known which kinds are there, trying on: %s", error)

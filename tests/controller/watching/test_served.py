@@ -13,7 +13,7 @@ from controller.jobkinds.table import JOB_KINDS
 from controller.jobshell.watched import read_job, resource_of
 from controller.watching.feeds import ASK_S, Feeds
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import JOBS, is_custom
+from controller.watching.kinds import JOBS, PODS, is_custom
 from kube.client import Client
 from kube.reading.reflector import Added, Removed
 from kube.resources import Resource
@@ -67,6 +67,15 @@ async def synced(made: Scene) -> None:
     waiting = asyncio.ensure_future(made.feeds.synced())
     await made.later(waiting.done)
     await waiting
+
+
+async def test_a_kind_of_the_core_group_is_followed_though_discovery_does_not_name_it() -> None:
+    async with scene() as made, made.feeds.running():
+        await synced(made)
+        await made.feeds.follow(PODS, read_job)
+        assert made.feeds.is_served(PODS)
+        made.server.create(PODS, "p", {"apiVersion": "v1", "kind": "Pod", "metadata": {}}, namespace="ns")
+        await made.later(lambda: "+pods/p" in made.told)
 
 
 async def test_nothing_waits_for_a_kind_that_is_not_there_and_discovery_alone_is_asked(

@@ -18,6 +18,7 @@ from agent.cluster.recorder import Recorder
 from agent.cluster.reporter import Reporter
 from agent.config.settings import Settings
 from agent.deviceaccess import DeviceAccess
+from agent.dra.devices import DRIVER
 from agent.dra.node import DraNode
 from agent.hardware.driver import Discovery, Driver, Versions
 from agent.hardware.monitor import GpuMonitor
@@ -145,7 +146,7 @@ class Agent:
             say=reporter.problem,
             daemons_ended=self.mps.ended,
         )
-        self.dra = DraNode(self.node_state, settings, self.access, self._claims_changed, self._serve)
+        self.dra = DraNode(self.node_state, settings, self.access, self._claims_changed, self._serve, self._by_kubelet)
         self.endpoints = Endpoints(
             Answers(
                 self.metrics.exposition,
@@ -352,6 +353,10 @@ class Agent:
     def _holders(self) -> dict[DeviceId, Holder]:
         """The holder of each device, by plugin or by claim. A GPU given out by claim is in no resource."""
         return self.dra.holders() | self.holders.holders
+
+    def _by_kubelet(self) -> set[DeviceId]:
+        """What the kubelet says containers have got by claim."""
+        return {device for device, holder in self.holders.holders.items() if holder.resource == DRIVER}
 
     def _claims_changed(self) -> None:
         self.holders.nudge()

@@ -152,5 +152,5 @@ def parameters(config: Config) -> Mapping[str, Any]:
     assert config.opaque is not None, "a config of no driver"
     try:
         return msgspec.json.decode(config.opaque.parameters, type=dict[str, Any])
-    except msgspec.MsgspecError as wrong:
+    except (msgspec.MsgspecError, RecursionError) as wrong:
         raise ClaimError(f"opaque parameters of {config.opaque.driver}: {wrong}") from None

@@ -6,26 +6,21 @@ ledger, in one step of the event loop. The ledger is on disk before a spec is wr
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-import msgspec
-from msgspec import Struct
 
 from agent.config.settings import Settings
 from agent.deviceaccess import DeviceAccess
-from agent.dra.answer import FILE_PREFIX, claim_of, claim_spec, file_name
 from agent.dra.claim import RESOURCE_CLAIMS, Claim, ClaimError, Ref, Taken, taken
 from agent.dra.configs import check
 from agent.dra.devices import DRIVER, DraDevice, device_name, offered
+from agent.dra.files_shell import ClaimFiles
 from agent.dra.ledger import Ledger, Prepared
 from agent.dra.slices_shell import SlicePublisher
 from agent.dra.taints import taints
-from agent.keeping.files import write_atomically
-from agent.keeping.statefiles import read_state
-from agent.kubelet.podresources import Holder
+from agent.kubelet.podresources import Claimed, Holder
 from agent.nodestate import NodeState
 from agent.process.tasks import until_poll
 from inventory.devices import DeviceId, Gpu, GpuUuid, ResourceName
@@ -41,23 +36,15 @@ log = logging.getLogger(__name__)
 SOCKETS: Final = "claims"
 SLICES: Final = "slices"
 """The names under which the node state keeps what is wrong with either."""
-LEDGER: Final = "claims.json"
-VERSION: Final = 1
 POLL_S: Final = 1.0
+ORPHANS_S: Final = 300.0
 CALL_TIMEOUT_S: Final = 20.0
 """For one claim's GET: the kubelet waits 45 s for the whole call."""
 
 
-class Kept(Struct, frozen=True):
-    """The ledger's file."""
-
-    version: int = VERSION
-    claims: tuple[Prepared, ...] = ()
-
-
 class DraNode:
     """The driver of one node. ``changed`` is called when other devices are held than before, ``serve`` when the node
-    state says something else.
+    state says something else. ``used`` gives the devices that the kubelet says containers have.
 
     ``_ledger`` is written under ``_writing`` alone, so that the file and the specs follow it in order. ``_server`` is
     there while a GPU is given out by claim, or a claim holds one; it is written by ``run`` alone.
@@ -70,21 +57,24 @@ class DraNode:
         access: DeviceAccess,
         changed: Callable[[], None],
         serve: Callable[[], None],
+        used: Callable[[], Collection[DeviceId]],
     ) -> None:
         self._node_state = node_state
         self._settings = settings
-        self._access = access
         self._changed = changed
         self._serve = serve
         self.publisher = SlicePublisher(DRIVER, partial(self._say, SLICES))
-        kept = read_state(settings.state_dir / LEDGER, Kept, lambda found: Ledger(found.claims).validate())
-        self._ledger = Ledger(kept.claims if kept is not None and kept.version == VERSION else ())
+        self._used = used
+        self._files = ClaimFiles(settings.state_dir, settings.cdi_dir, access.files)
+        self._ledger = Ledger(self._files.load())
         self._writing = asyncio.Lock()
         self._server: DraServer | None = None
         self._client: Client | None = None
         self._wake = asyncio.Event()
         self._specs_of: object = None
         self._refused = ""
+        self._looked_at_s = float("-inf")
+        self._orphans: set[str] = set()
 
     # The daemon's side
 
@@ -98,9 +88,14 @@ class DraNode:
             self._wake.set()
 
     @property
-    def claimed(self) -> dict[tuple[str, str], DeviceId]:
-        """Every GPU by the driver's name and the one that a claim would call it by."""
-        return {(DRIVER, device_name(gpu)): DeviceId(gpu.uuid) for gpu in self._node_state.node.gpus}
+    def claimed(self) -> Claimed:
+        """What claims hold, as the kubelet names it; what is watched with admin access is held by nobody."""
+        return {
+            (DRIVER, claim.namespace, claim.name, device.device): DeviceId(device.gpu)
+            for claim in self._ledger.entries
+            for device in claim.devices
+            if not device.admin
+        }
 
     def holders(self) -> dict[DeviceId, Holder]:
         """The claim that has each GPU, shown as the first pod that it was prepared for: the kubelet's answer, which
@@ -143,13 +138,15 @@ class DraNode:
             await self._end()
         if self._server is None:
             await self._begin()
+        await self._look_for_orphans()
 
     async def _begin(self) -> None:
-        from agent.dra.server_shell import REGISTRATION_SOCKET, DraServer
+        from agent.dra.server_shell import PLUGIN_SOCKET, REGISTRATION_SOCKET, DraServer
         from deviceplugin.manager import sweep
 
         registry = self._settings.kubelet_dir / "plugins_registry"
         sweep(registry, REGISTRATION_SOCKET.format(DRIVER, "{}"))
+        sweep(self._settings.claims_dir / DRIVER, PLUGIN_SOCKET)
         server = DraServer(DRIVER, self, self._registered)
         try:
             await server.start(self._settings.claims_dir, registry)
@@ -254,29 +251,37 @@ class DraNode:
                 return
             gpus = {device_name(gpu): gpu.uuid for gpu in self._gpus()}
             started = self._ledger.begin(part, gpus, self._node_state.node.name, self._unfit())
+            # Held from here on: no layout may give it to the device plugin while the files are written.
+            self._changed()
             try:
-                await self._save()
-                await self._write_specs([started])
+                await self._files.save(self._ledger.entries)
+                await self._files.write([started], self._node_state.access)
                 self._ledger.complete(uid)
-                await self._save()
+                await self._files.save(self._ledger.entries)
             except BaseException:
                 self._ledger.end(uid)
+                self._changed()
                 raise
         log.info("prepared", extra={"claim": started.key, "devices": ",".join(d.device for d in started.devices)})
-        self._changed()
 
     async def _unprepare(self, uid: str) -> None:
+        await asyncio.shield(asyncio.ensure_future(self._give_back(uid)))
+
+    async def _give_back(self, uid: str) -> None:
+        """Brought to its end once begun, or an older ledger could reach the disk after a newer one. A spec that is left
+        is removed at the next start.
+        """
         async with self._writing:
-            path = self._settings.cdi_dir / file_name(uid)
-            await asyncio.to_thread(path.unlink, missing_ok=True)
             ended = self._ledger.end(uid)
             if ended is None:
+                await self._files.remove(uid)
                 return
             try:
-                await self._save()
-            except OSError:
+                await self._files.save(self._ledger.entries)
+            except BaseException:
                 self._ledger.restore(ended)
                 raise
+            await self._files.remove(uid)
         log.info("given back", extra={"claim": ended.key})
         self._changed()
 
@@ -292,37 +297,16 @@ class DraNode:
                 found[gpu.uuid] = withheld[gpu.uuid]
         return found
 
-    # The disk
-
-    async def _save(self) -> None:
-        content = msgspec.json.encode(Kept(claims=self._ledger.entries))
-        await asyncio.to_thread(write_atomically, self._settings.state_dir / LEDGER, content)
-
-    async def _write_specs(self, claims: Sequence[Prepared]) -> None:
-        """Raises OSError, ClaimError where a device has no files."""
-        node = await self._access.files.gpu_spec(self._node_state.access)
-        for claim in claims:
-            try:
-                document = claim_spec(claim, node)
-            except KeyError as unknown:
-                raise ClaimError(f"GPU {unknown} has no device files") from None
-            content = msgspec.json.format(msgspec.json.encode(document))
-            path = self._settings.cdi_dir / file_name(claim.uid)
-            await asyncio.to_thread(write_atomically, path, content, mode=0o644)
+    # Files, and claims that nobody will give back
 
     async def _renew_specs(self) -> None:
-        """Driver or device files are others, or this agent is new: containers that start again need them as they are.
-
-        What a kill has left of claims that are not held goes.
-        """
+        """Driver or device files are others, or this agent is new: what starts again needs the specs as they are."""
         access = self._node_state.access
         async with self._writing:
-            known = {claim.uid for claim in self._ledger.entries}
-            for path in await asyncio.to_thread(self._spec_files):
-                if claim_of(path.name) not in known:
-                    await asyncio.to_thread(path.unlink, missing_ok=True)
+            claims = self._ledger.entries
             try:
-                await self._write_specs([c for c in self._ledger.entries if self._there(c)])
+                await self._files.sweep({claim.uid for claim in claims})
+                await self._files.write((claim for claim in claims if self._there(claim)), access)
             except (OSError, ClaimError) as failed:
                 if str(failed) != self._refused:
                     log.warning("specs of claims not written", extra={"error": str(failed)})
@@ -333,5 +317,27 @@ class DraNode:
     def _there(self, claim: Prepared) -> bool:
         return all(device.gpu in self._node_state.access.devices for device in claim.devices)
 
-    def _spec_files(self) -> list[Path]:
-        return sorted(self._settings.cdi_dir.glob(f"{FILE_PREFIX}*.json"))
+    async def _look_for_orphans(self) -> None:
+        """Give back what no pod uses and no claim of that UID is there for, in two looks: the kubelet forgot it."""
+        now_s = time.monotonic()
+        if self._client is None or now_s < self._looked_at_s + ORPHANS_S:
+            return
+        self._looked_at_s = now_s
+        used = self._used()
+        unused = [claim for claim in self._ledger.entries if not any(DeviceId(d.gpu) in used for d in claim.devices)]
+        gone = [claim for claim in unused if await self._is_gone(claim)]
+        for claim in gone:
+            if claim.uid in self._orphans:
+                await self._attempt(Ref(claim.namespace, claim.name, claim.uid), self._give_back(claim.uid))
+        self._orphans = {claim.uid for claim in gone} - self._orphans
+
+    async def _is_gone(self, claim: Prepared) -> bool:
+        assert self._client is not None
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                found = await self._client.get(RESOURCE_CLAIMS, claim.name, Claim, namespace=claim.namespace)
+        except NotFoundError:
+            return True
+        except (KubeError, TimeoutError):
+            return False
+        return found.metadata.uid != claim.uid

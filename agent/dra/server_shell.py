@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 REGISTRATION_SOCKET: Final = "{}-{}-reg.sock"
 """Of the driver's name and a number."""
+PLUGIN_SOCKET: Final = "dra-{}.sock"
 PLUGIN_TYPE: Final = "DRAPlugin"
 SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth")
 """Names of services, not versions. The kubelet takes the first that it knows."""
@@ -222,7 +223,7 @@ class DraServer:
         v1_grpc.add_DRAPluginServicer_to_server(_PluginV1(self._claims), plugin)
         beta_grpc.add_DRAPluginServicer_to_server(_PluginBeta(self._claims), plugin)
         health_grpc.add_DRAResourceHealthServicer_to_server(self._health, plugin)
-        endpoint = await self._serve(plugin, folder, "dra-{}.sock")
+        endpoint = await self._serve(plugin, folder, PLUGIN_SOCKET)
         registrar = _server()
         registration_grpc.add_RegistrationServicer_to_server(
             _Registration(self._driver, endpoint, self._told), registrar

@@ -50,8 +50,8 @@ def shown(pods: Sequence[str]) -> str:
     return ", ".join(pods[:SHOWN_PODS]) + (f" and {len(pods) - SHOWN_PODS} more" if len(pods) > SHOWN_PODS else "")
 
 
-Claimed = Mapping[tuple[str, str], DeviceId]
-"""Driver and device name, as in a claim, to the device that this is."""
+Claimed = Mapping[tuple[str, str, str, str], DeviceId]
+"""Driver, the claim's namespace and name, and the device's name in it, to the device that this is."""
 
 
 def holders_of(
@@ -68,7 +68,9 @@ def holders_of(
                 found.update((DeviceId(device), holder) for device in group.device_ids if DeviceId(device) in devices)
             for claim in container.dynamic_resources:
                 for given in claim.claim_resources:
-                    device = (claimed or {}).get((given.driver_name, given.device_name))
+                    device = (claimed or {}).get(
+                        (given.driver_name, claim.claim_namespace, claim.claim_name, given.device_name)
+                    )
                     if device is not None:
                         found[device] = Holder(pod.namespace, pod.name, container.name, ResourceName(given.driver_name))
     return found

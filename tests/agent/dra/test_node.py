@@ -3,13 +3,21 @@
 import asyncio
 import json
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
 from agent.dra import node as dra_node
+from agent.dra.claim import RESOURCE_CLAIMS
+from agent.dra.files_shell import ClaimFiles
+from agent.dra.ledger import Prepared
 from agent.dra.slices import RESOURCE_SLICES
 from agent.dra.testing import TEAM
+from agent.kubelet.cdifiles import CdiFiles
+from agent.kubelet.driverfiles import NoDriverError
+from deviceplugin.cdi import Spec
+from deviceplugin.strategy import NodeAccess
+from inventory.devices import DeviceId
 from kube.testing import FakeApiServer
 from kubeletapi import drahealth_v1alpha1_pb2 as health
 from tests.support.agent.claims import NODE, ClaimLab
@@ -215,3 +223,69 @@ async def test_sockets_that_were_swept_away_are_made_anew(claims: ClaimLab) -> N
     claims.claim("a", "gpu-0")
     await claims.watcher.register()
     assert not (await claims.watcher.prepare("a"))["a"].error
+
+
+async def test_a_node_without_the_drivers_files_refuses_a_claim_and_goes_on(
+    claims: ClaimLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await claims.serve(fleet(2), TWO)
+
+    async def none(_: CdiFiles, __: NodeAccess) -> Spec:
+        raise NoDriverError("no libcuda.so.1 below /driver-root")
+
+    monkeypatch.setattr(CdiFiles, "gpu_spec", none)
+    claims.lab.agent.dra._files._made_for = None
+    claims.claim("a", "gpu-0")
+    claims.claim("b", "gpu-1")
+    answers = await claims.watcher.prepare("a", "b")
+    assert {answer.error for answer in answers.values()} == {"no libcuda.so.1 below /driver-root"}
+    assert claims.held() == {}
+    monkeypatch.undo()
+    assert not (await claims.watcher.prepare("a"))["a"].error
+
+
+async def test_a_claim_holds_its_gpu_while_its_files_are_written(
+    claims: ClaimLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await claims.serve(fleet(2), TWO)
+    claims.claim("a", "gpu-0")
+    writing, go = asyncio.Event(), asyncio.Event()
+    write = ClaimFiles.write
+
+    async def slow(files: ClaimFiles, some: Iterable[Prepared], access: NodeAccess) -> None:
+        writing.set()
+        await go.wait()
+        await write(files, some, access)
+
+    monkeypatch.setattr(ClaimFiles, "write", slow)
+    call = asyncio.create_task(claims.watcher.prepare("a"))
+    await asyncio.wait_for(writing.wait(), 20)
+    one = EAGER + "layout:\n- {gpus: [0], mode: whole, whenBusy: wait}\n- {gpus: [1], mode: dra}\n"
+    await claims.lab.agent.reconfigure(claims.lab.settings(one))
+    assert any("GPU 0" in line for line in claims.lab.agent.node_state.problems), "the layout waits for the claim"
+    assert GPU not in claims.lab.kubelet.endpoints
+    go.set()
+    assert not (await call)["a"].error
+
+
+async def test_what_the_kubelet_has_forgotten_is_given_back_once_its_claim_is_gone(
+    claims: ClaimLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await claims.serve(fleet(2), TWO)
+    claims.claim("a", "gpu-0")
+    claims.claim("b", "gpu-1")
+    await claims.watcher.prepare("a", "b")
+    claims.server.delete(RESOURCE_CLAIMS, "a", namespace=TEAM)
+    monkeypatch.setattr(dra_node, "ORPHANS_S", 0.0)
+    await claims.lab.until(lambda: len(claims.held()) == 1, "given back")
+    assert claims.held() == {claims.lab.uuid(1): "pod-b"}
+    assert claims.specs == ["k8s.gpu.nvidia.com-claim_b.json"]
+
+
+async def test_admin_access_holds_no_gpu_whatever_the_kubelet_says_of_its_container(claims: ClaimLab) -> None:
+    await claims.serve(fleet(2), TWO)
+    claims.claim("watcher", "gpu-0", adminAccess=True)
+    claims.claim("a", "gpu-1")
+    await claims.watcher.prepare("watcher", "a")
+    assert claims.lab.agent.dra.claimed == {("gpu.nvidia.com", TEAM, "a", "gpu-1"): DeviceId(claims.lab.uuid(1))}
+    assert claims.held() == {claims.lab.uuid(1): "pod-a"}

@@ -73,7 +73,11 @@ def test_what_a_claim_brought_is_held_by_its_container_and_another_drivers_is_pa
     answer = pb.ListPodResourcesResponse(
         pod_resources=[pb.PodResources(namespace="team", name="pod", containers=[container])]
     )
-    claimed = {("a", "gpu-0"): DeviceId("GPU-0"), ("a", "gpu-1"): DeviceId("GPU-1")}
+    claimed = {
+        ("a", "team", "mine", "gpu-0"): DeviceId("GPU-0"),
+        ("a", "team", "mine", "gpu-1"): DeviceId("GPU-1"),
+        ("a", "team", "other", "gpu-7"): DeviceId("GPU-7"),
+    }
     assert holders_of(answer, set(), claimed) == {DeviceId("GPU-0"): Holder("team", "pod", "main", ResourceName("a"))}
     assert holders_of(answer, ids("GPU-0")) == {}
 

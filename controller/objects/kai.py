@@ -20,7 +20,9 @@ PREEMPTIBLE_BELOW: Final = 100
 """A pod group that does not say it is preemptible where its priority is below this."""
 
 Preemptibility = Literal["preemptible", "non-preemptible"]
-_MOST_SUBGROUPS: Final = 1024
+MOST_SUBGROUPS: Final = 1024
+DEEPEST_SUBGROUP: Final = 32
+"""Subgroups above one another, it included. Readers recurse on the tree."""
 
 
 class KaiQuota(Struct, frozen=True, kw_only=True):
@@ -133,31 +135,50 @@ def problems(group: KaiPodGroup) -> Iterator[str]:
     spec = group.spec
     if spec.min_member is not None and spec.min_sub_group is not None:
         yield f"spec.minSubGroup: expected none beside minMember {spec.min_member}, found {spec.min_sub_group}"
-    if len(spec.sub_groups) > _MOST_SUBGROUPS:
-        yield f"spec.subGroups: expected {_MOST_SUBGROUPS} at most, found {len(spec.sub_groups)}"
+    if spec.min_sub_group is not None and spec.min_sub_group < 0:
+        yield f"spec.minSubGroup: expected at least 0, found {spec.min_sub_group}"
+    if len(spec.sub_groups) > MOST_SUBGROUPS:
+        yield f"spec.subGroups: expected {MOST_SUBGROUPS} at most, found {len(spec.sub_groups)}"
         return
     names: dict[str, SubGroup] = {}
     for at, sub_group in enumerate(spec.sub_groups):
-        if sub_group.name in names:
+        if not sub_group.name:
+            yield f"spec.subGroups[{at}].name: expected the name of a subgroup, found an empty one"
+        elif sub_group.name in names:
             yield f"spec.subGroups[{at}].name: expected a name of its own, found {sub_group.name!r} again"
         names[sub_group.name] = sub_group
     parents = {sub_group.parent for sub_group in spec.sub_groups if sub_group.parent}
     for at, sub_group in enumerate(spec.sub_groups):
-        where = f"spec.subGroups[{at}]"
-        if sub_group.parent and sub_group.parent not in names:
-            yield f"{where}.parent: expected the name of a subgroup, found {sub_group.parent!r}"
-        elif _in_circle(sub_group, names):
-            yield f"{where}.parent: expected a tree, found {sub_group.name!r} above itself"
-        if sub_group.name in parents and sub_group.min_member is not None:
-            yield f"{where}.minMember: expected none where other subgroups are below, found {sub_group.min_member}"
-        if sub_group.name not in parents and sub_group.min_sub_group is not None:
-            yield f"{where}.minSubGroup: expected none where no subgroup is below, found {sub_group.min_sub_group}"
+        for problem in (_of_parent(sub_group, names), *_of_minimums(sub_group, is_leaf=sub_group.name not in parents)):
+            if problem:
+                yield f"spec.subGroups[{at}].{problem}"
 
 
-def _in_circle(sub_group: SubGroup, names: dict[str, SubGroup]) -> bool:
+def _of_parent(sub_group: SubGroup, names: dict[str, SubGroup]) -> str:
+    if sub_group.parent and sub_group.parent not in names:
+        return f"parent: expected the name of a subgroup, found {sub_group.parent!r}"
+    deep = _depth(sub_group, names)
+    if deep is None:
+        return f"parent: expected a tree, found {sub_group.name!r} above itself"
+    return f"parent: expected {DEEPEST_SUBGROUP} levels at most, found {deep}" if deep > DEEPEST_SUBGROUP else ""
+
+
+def _of_minimums(sub_group: SubGroup, *, is_leaf: bool) -> Iterator[str]:
+    members, groups = sub_group.min_member, sub_group.min_sub_group
+    if members is not None and not is_leaf:
+        yield f"minMember: expected none where other subgroups are below, found {members}"
+    if groups is not None and is_leaf:
+        yield f"minSubGroup: expected none where no subgroup is below, found {groups}"
+    for key, least in (("minMember", members), ("minSubGroup", groups)):
+        if least is not None and least < 0:
+            yield f"{key}: expected at least 0, found {least}"
+
+
+def _depth(sub_group: SubGroup, names: dict[str, SubGroup]) -> int | None:
+    """The subgroups from it up to the top; None where it is above itself."""
     above: SubGroup | None = sub_group
-    for _ in range(len(names) + 1):
+    for depth in range(1, len(names) + 1):
         above = names.get(above.parent) if above is not None and above.parent else None
         if above is None:
-            return False
-    return True
+            return depth
+    return None

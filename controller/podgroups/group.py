@@ -4,7 +4,7 @@ Sources: ``scheduling.volcano.sh/v1beta1`` and ``scheduling.run.ai/v2alpha2``. W
 up to more than the group's own, they do not count, as in Volcano's gang plugin.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -79,11 +79,11 @@ class ForeignGroup:
 
     def shape(self, members: Mapping[str, str]) -> GangShape:
         """``members``: by pod set the leaf that its pods are in."""
-        known = {group.name for group in self.groups}
-        grown = (leaf for policy in self.policies for leaf in _leaves(policy, sorted(set(members.values()))))
+        names = sorted(set(members.values()))
+        groups = [*self.groups, *(leaf for policy in self.policies for leaf in _leaves(policy, names))]
         return GangShape(
             minimum=self.top_minimum if self.groups else self.minimum,
-            groups=(*self.groups, *(leaf for leaf in grown if leaf.name not in known)),
+            groups=tuple({group.name: group for group in reversed(groups)}.values())[::-1],
             members={name: leaf for name, leaf in sorted(members.items()) if leaf},
             topology=self.levels.topology,
             required_level=self.levels.required_topology_level,
@@ -179,6 +179,8 @@ def _short(shape: GangShape, group: Subgroup, own: Sequence[str]) -> str:
 
 
 def _of_volcano(name: str, spec: PodGroupSpec) -> ForeignGroup:
+    for problem in _problems(spec):
+        raise JobError(f"PodGroup {name}: {problem}")
     minimum = _minimum(name, spec.min_member or 1)
     tasks = {task: least for task, least in sorted(spec.min_task_member.items()) if least > 0}
     counted = not any(policy.min_sub_groups for policy in spec.sub_group_policy) and sum(tasks.values()) <= minimum
@@ -197,13 +199,23 @@ def _of_volcano(name: str, spec: PodGroupSpec) -> ForeignGroup:
     )
 
 
+def _problems(spec: PodGroupSpec) -> Iterator[str]:
+    """Why its subgroups are no tree."""
+    if "" in spec.min_task_member:
+        yield "spec.minTaskMember: expected names of tasks, found an empty one"
+    names = [policy.name for policy in spec.sub_group_policy if policy.name and policy.min_sub_groups > 0]
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            yield f"spec.subGroupPolicy: expected policies with names of their own, found {shown(name)} twice"
+
+
 def _of_policy(policy: SubGroupPolicy) -> int:
     """Without keys all its pods are of one subgroup: the policy is the leaf."""
     return policy.min_sub_groups if policy.match_label_keys else _size(policy)
 
 
 def _size(policy: SubGroupPolicy) -> int:
-    return 1 if policy.sub_group_size is None else policy.sub_group_size
+    return 1 if policy.sub_group_size is None else max(0, policy.sub_group_size)
 
 
 def _leaf(policy: SubGroupPolicy, own: Mapping[str, str]) -> str:

@@ -57,10 +57,16 @@ def group(**spec: Any) -> list[str]:
     return list(problems(decode({"metadata": {"name": "g", "namespace": "ns"}, "spec": spec}, KaiPodGroup)))
 
 
+def deep(levels: int) -> list[dict[str, Any]]:
+    return [{"name": f"s{at}", "parent": f"s{at - 1}" if at else ""} for at in range(levels)]
+
+
 def test_a_pod_group_is_a_tree_of_subgroups_whose_leaves_count_members() -> None:
     leaves = [{"name": "a", "minMember": 2, "parent": "top"}, {"name": "b", "minMember": 1, "parent": "top"}]
     assert group(subGroups=[{"name": "top", "minSubGroup": 1}, *leaves]) == []
     assert group(minMember=3) == []
+    assert group(subGroups=deep(32)) == []
+    assert group(minSubGroup=0, subGroups=[{"name": "a", "minMember": 0}]) == []
 
 
 @pytest.mark.parametrize(
@@ -78,6 +84,10 @@ def test_a_pod_group_is_a_tree_of_subgroups_whose_leaves_count_members() -> None
             {"subGroups": [{"name": "a", "minMember": 1}, {"name": "b", "parent": "a"}]},
             "spec.subGroups[0].minMember: expected none where other subgroups are below, found 1",
         ),
+        ({"subGroups": [{"name": ""}]}, "spec.subGroups[0].name: expected the name of a subgroup, found an empty"),
+        ({"subGroups": [{"name": "a", "minMember": -1}]}, "spec.subGroups[0].minMember: expected at least 0, found -1"),
+        ({"minSubGroup": -1}, "spec.minSubGroup: expected at least 0, found -1"),
+        ({"subGroups": deep(33)}, "spec.subGroups[32].parent: expected 32 levels at most, found 33"),
     ],
 )
 def test_a_pod_group_that_is_no_gang_says_where(spec: dict[str, Any], said: str) -> None:

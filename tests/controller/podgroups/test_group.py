@@ -118,6 +118,13 @@ def test_a_policy_of_subgroups_counts_by_the_values_of_its_keys() -> None:
     assert shape.members == {"x": "rack/a", "y": "rack/b"}
 
 
+def test_a_leaf_of_two_policies_is_in_the_tree_once() -> None:
+    policies = [{"name": name, "matchLabelKeys": ["at"], "minSubGroups": 1} for name in ("a", "a/b")]
+    group = volcano(minMember=2, subGroupPolicy=policies)
+    tree = [(each.name, each.parent) for each in group.shape({"x": "a/b/c", "y": "a/b"}).groups]
+    assert tree == [("a", ""), ("a/b", ""), ("a/b/c", "a")]
+
+
 def test_a_policy_without_keys_is_one_subgroup_of_those_it_selects() -> None:
     policy = {"name": "ps", "labelSelector": {"matchLabels": {"role": "ps"}}, "subGroupSize": 2, "minSubGroups": 1}
     group = volcano(minMember=2, subGroupPolicy=[policy])
@@ -158,6 +165,15 @@ def test_levels_and_patience_go_along() -> None:
         (lambda: read_group(VOLCANO, None, "x"), "annotations.scheduling.volcano.sh/group-min-member.: expected"),
         (lambda: volcano(minMember=-1), "PodGroup v: spec.minMember: expected at least 1, found -1"),
         (lambda: volcano(minMember="two"), "PodGroup v: .*minMember"),
+        (
+            lambda: volcano(minMember=2, minTaskMember={"": 1}),
+            "^PodGroup v: spec.minTaskMember: expected names of tasks, found an empty one$",
+        ),
+        (
+            lambda: volcano(minMember=2, subGroupPolicy=[{"name": "a", "minSubGroups": 1}] * 2),
+            "^PodGroup v: spec.subGroupPolicy: expected policies with names of their own, found 'a' twice$",
+        ),
+        (lambda: kai({"name": "", "minMember": 1}), "PodGroup k: spec.subGroups.0..name: expected the name of a"),
         (lambda: kai(minMember=2, stalenessGracePeriod="soon"), "stalenessGracePeriod: expected a duration such as"),
         (lambda: kai({"name": "a", "parent": "b"}), "PodGroup k: spec.subGroups.0..parent: expected the name"),
     ],

@@ -4,10 +4,12 @@ The controller writes it into the annotation ``tessera.dev/gang`` of the Workloa
 KAI's; the engine reads it there. A workload without it starts and ends as a whole.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
+from controller.objects.kai import DEEPEST_SUBGROUP, MOST_SUBGROUPS
 from controller.objects.meta import Int32, Struct, to_json
 from inventory.api.names import GANG
 
@@ -69,6 +71,35 @@ def gang_shape(annotations: dict[str, str]) -> GangShape | None:
     if found is None:
         return None
     try:
-        return msgspec.json.decode(found, type=GangShape)
-    except (msgspec.MsgspecError, ValueError) as error:
+        shape = msgspec.json.decode(found, type=GangShape)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise GangShapeError(f"{_WHERE}: expected what the controller wrote, found {error}") from None
+    for problem in _problems(shape):
+        raise GangShapeError(f"{_WHERE}: expected {problem}")
+    return shape
+
+
+def _problems(shape: GangShape) -> Iterator[str]:
+    """Anybody who may write the Workload wrote it, and its readers go down the tree."""
+    if len(shape.groups) > MOST_SUBGROUPS:
+        yield f"{MOST_SUBGROUPS} groups at most, found {len(shape.groups)}"
+        return
+    parents = {group.name: group.parent for group in shape.groups}
+    if "" in parents:
+        yield "names of groups, found an empty one"
+    if len(parents) < len(shape.groups):
+        yield "names of their own, found one twice"
+    if shape.minimum < 0 or any(group.minimum < 0 for group in shape.groups):
+        yield "minimums of at least 0, found one below"
+    if unknown := ({*parents.values(), *shape.members.values()} - parents.keys() - {""}):
+        yield f"names of groups, found {min(unknown)!r}"
+    if any(_is_too_deep(name, parents) for name in parents):
+        yield f"a tree of {DEEPEST_SUBGROUP} levels at most, found a deeper one or a circle"
+
+
+def _is_too_deep(name: str, parents: dict[str, str]) -> bool:
+    for _ in range(DEEPEST_SUBGROUP):
+        name = parents.get(name, "")
+        if not name:
+            return False
+    return True

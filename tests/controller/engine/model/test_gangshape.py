@@ -38,3 +38,40 @@ def test_the_leaves_are_those_without_groups_below() -> None:
 def test_what_the_controller_did_not_write_is_refused(value: str) -> None:
     with pytest.raises(GangShapeError, match=r"metadata\.annotations\[tessera\.dev/gang\]: expected"):
         gang_shape({GANG: value})
+
+
+def chain(length: int) -> tuple[Subgroup, ...]:
+    return tuple(Subgroup(name=f"s{at}", parent=f"s{at - 1}" if at else "") for at in range(length))
+
+
+def flat(length: int) -> tuple[Subgroup, ...]:
+    return tuple(Subgroup(name=f"s{at}") for at in range(length))
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"),
+    [
+        (GangShape(groups=(Subgroup(name=""),)), "names of groups, found an empty one"),
+        (GangShape(groups=(Subgroup(name="a"), Subgroup(name="a"))), "names of their own, found one twice"),
+        (GangShape(groups=(Subgroup(name="a", parent="b"),)), "names of groups, found 'b'"),
+        (GangShape(members={"main": "b"}), "names of groups, found 'b'"),
+        (GangShape(groups=(Subgroup(name="a", parent="b"), Subgroup(name="b", parent="a"))), "found a deeper one or a"),
+        (GangShape(groups=chain(33)), "a tree of 32 levels at most"),
+        (GangShape(groups=flat(1025)), "1024 groups at most, found 1025"),
+        (GangShape(minimum=-1), "minimums of at least 0"),
+        (GangShape(groups=(Subgroup(name="a", minimum=-1),)), "minimums of at least 0"),
+    ],
+)
+def test_what_is_no_tree_is_refused_with_what_is_wrong(shape: GangShape, found: str) -> None:
+    with pytest.raises(GangShapeError, match=found):
+        gang_shape({GANG: written(shape)})
+
+
+@pytest.mark.parametrize("groups", [chain(32), flat(1024)])
+def test_the_largest_trees_are_read(groups: tuple[Subgroup, ...]) -> None:
+    assert gang_shape({GANG: written(GangShape(groups=groups))}) is not None
+
+
+def test_values_nested_without_end_are_refused() -> None:
+    with pytest.raises(GangShapeError, match="expected what the controller wrote"):
+        gang_shape({GANG: '{"other":' + "[" * 5000 + "]" * 5000 + "}"})

@@ -137,6 +137,13 @@ def test_what_is_preferred_is_got_where_it_can_be_and_else_goes_without() -> Non
     assert where(far, "g", ZONE) == {"a": {"z1": 3}}
 
 
+def test_a_group_that_is_below_itself_is_no_group_and_ends_nothing() -> None:
+    world = lab(at("z1-r-1"))
+    world.put(asks("g", "q", marks={GANG: '{"groups":[{"name":""}]}'}))
+    rest(world)
+    assert world.running() == {"g"}
+
+
 def test_a_pods_own_node_selector_stands() -> None:
     world = lab(at("z1-r-1"), at("z1-s-1"))
     made = gang("g", GangShape(required_level=RACK), {"": 2})

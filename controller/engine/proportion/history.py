@@ -25,6 +25,8 @@ _HALF_LIVES: Final = 10.0
 """What is older counts for less than a thousandth."""
 _LONGEST: Final = 64 * 1024
 """Characters of a record: one of forty buckets has some two thousand."""
+_BUCKET_BOUND: Final = 2**53
+"""Ages are floats, exact below it."""
 
 
 class QueueRecord(msgspec.Struct, rename="camel"):
@@ -58,9 +60,7 @@ class QueueHistory:
         """Since the last sample each queue had this. The first one begins; a clock that went back begins anew."""
         since_s, self._at_s = self._at_s, now_s
         self._usage = None
-        if since_s is None or since_s > now_s:
-            return
-        for bucket, seconds in self._split(since_s, now_s):
+        for bucket, seconds in self._split(now_s if since_s is None else since_s, now_s):
             self._observed[bucket] = self._observed.get(bucket, 0.0) + seconds
             for name, amounts in allocated.items():
                 for resource, amount in amounts.items():
@@ -68,7 +68,7 @@ class QueueHistory:
                     if amount > 0.0 and whole > 0.0:
                         sums = self._used.setdefault(name, {}).setdefault(resource, {})
                         sums[bucket] = sums.get(bucket, 0.0) + min(1.0, amount / whole) * seconds
-        self._drop_before(self._bucket(now_s) - BUCKETS)
+        self._prune(self._bucket(now_s))
 
     def usage(self) -> Mapping[QueueName, Amounts]:
         """Parts of the capacity, by queue and resource."""
@@ -105,7 +105,7 @@ class QueueHistory:
             return True
         try:
             record = msgspec.json.decode(text[:_LONGEST], type=QueueRecord)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return False
         if record.bucket_seconds != self._bucket_s or not _is_sound(record):
             return False
@@ -113,6 +113,8 @@ class QueueHistory:
             self._observed[bucket] = max(self._observed.get(bucket, 0.0), seconds)
         self._used[name] = {ResourceName(resource): dict(sums) for resource, sums in record.used.items()}
         self._usage = None
+        if self._at_s is not None:
+            self._prune(self._bucket(self._at_s))
         return True
 
     def forget(self, name: QueueName) -> None:
@@ -140,26 +142,29 @@ class QueueHistory:
                 yield bucket, end_s - begin_s
 
     def _weight(self, bucket: int) -> float:
-        """Of each second of the bucket, as of the newest bucket's end."""
+        """Of each second of the bucket, as of the end of the one that is begun."""
         if not self._half_life_s:
             return 1.0
-        age_s = (max(self._observed) - bucket) * self._bucket_s
-        return float(0.5 ** (age_s / self._half_life_s))
+        now = max(self._observed) if self._at_s is None else self._bucket(self._at_s)
+        return float(0.5 ** ((now - bucket) * self._bucket_s / self._half_life_s))
 
-    def _drop_before(self, oldest: int) -> None:
+    def _prune(self, now: int) -> None:
+        """What is older than the window, and what a clock that was ahead observed."""
         for sums in (self._observed, *(sums for by_resource in self._used.values() for sums in by_resource.values())):
-            for bucket in [bucket for bucket in sums if bucket < oldest]:
+            for bucket in [bucket for bucket in sums if not now - BUCKETS <= bucket <= now]:
                 del sums[bucket]
 
 
 def _is_sound(record: QueueRecord) -> bool:
-    """Anybody who may write the Queue wrote it."""
-    if len(record.observed) > BUCKETS + 1 or len(record.used) > BUCKETS:
+    """Anybody who may write the Queue wrote it. It may have more buckets than a window: those of a clock that was ahead
+    are pruned, and the others are not lost with them.
+    """
+    if len(record.used) > BUCKETS or not all(0 <= bucket < _BUCKET_BOUND for bucket in record.observed):
         return False
     if not all(0.0 <= seconds <= record.bucket_seconds + 1.0 for seconds in record.observed.values()):
         return False
     return all(
-        0.0 <= part <= record.observed.get(bucket, 0.0) + 1e-2
+        bucket in record.observed and 0.0 <= part <= record.observed[bucket] + 1e-2
         for sums in record.used.values()
         for bucket, part in sums.items()
     )

@@ -113,12 +113,57 @@ def test_what_this_process_knows_is_not_replaced_by_its_own_echo() -> None:
         '{"bucketSeconds":2160.0,"observed":{"0":60.0},"used":{"nvidia.com/gpu":{"0":61.0}}}',
         '{"bucketSeconds":2160.0,"observed":{"0":-1.0},"used":{}}',
         '{"bucketSeconds":2160.0,"observed":{"0":1e300},"used":{}}',
+        '{"bucketSeconds":2160.0,"observed":{"0":1.0},"used":{"nvidia.com/gpu":{"1":0.0}}}',
+        '{"bucketSeconds":2160.0,"observed":{"-1":1.0},"used":{}}',
+        f'{{"bucketSeconds":2160.0,"observed":{{"{2**53}":1.0}},"used":{{}}}}',
+        f'{{"bucketSeconds":2160.0,"observed":{{"1{"0" * 400}":1.0}},"used":{{}}}}',
+        f'{{"bucketSeconds":2160.0,"observed":{{"1{"0" * 5000}":1.0}},"used":{{}}}}',
+        f'{{"other":{"[" * 30_000}{"]" * 30_000},"bucketSeconds":2160.0,"observed":{{}},"used":{{}}}}',
     ],
 )
 def test_what_is_no_record_of_these_rules_is_not_taken_up(text: str) -> None:
     found = history()
     assert not found.restore(A, text)
     assert list(found.names()) == []
+
+
+AHEAD = '{"bucketSeconds":2160.0,"observed":{"1000000001":2160.0},"used":{}}'
+
+
+@pytest.mark.parametrize("half_life_s", [0.0, DAY_S])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_record_of_a_clock_that_is_ahead_weighs_nothing(half_life_s: float, late: bool) -> None:
+    found = history(half_life_s=half_life_s)
+    if not late:
+        assert found.restore(B, AHEAD)
+        assert use(found, B) == 0.0
+    found.sample({}, FULL, 0.0)
+    found.sample({A: {GPU: 8.0}}, FULL, 60.0)
+    if late:
+        assert found.restore(B, AHEAD)
+    assert use(found) == pytest.approx(1.0)
+    assert "1000000001" not in found.record(B)
+
+
+def test_a_clock_that_goes_back_loses_only_what_is_ahead_of_it() -> None:
+    found = history()
+    found.sample({}, FULL, 0.0)
+    found.sample({A: {GPU: 8.0}}, FULL, 2160.0)
+    found.sample({}, FULL, 4 * 2160.0)
+    assert use(found) == 0.25
+    found.sample({}, FULL, 2160.0)
+    assert use(found) == 0.5
+
+
+def test_a_record_with_more_buckets_than_a_window_keeps_those_of_the_window() -> None:
+    found = history()
+    observed = ",".join(f'"{bucket}":2160.0' for bucket in range(2 * BUCKETS))
+    record = (
+        f'{{"bucketSeconds":2160.0,"observed":{{{observed}}},"used":{{"nvidia.com/gpu":{{"9":1080.0,"70":2160.0}}}}}}'
+    )
+    assert found.restore(A, record)
+    found.sample({}, FULL, 9 * 2160.0)
+    assert use(found) == pytest.approx(0.05)
 
 
 def test_a_queue_that_is_gone_is_forgotten() -> None:

@@ -1,7 +1,7 @@
 """PodGroups of Volcano and KAI, as the controller of plain pods needs them: found by name, and their status kept.
 
-Status is written where Tessera decides for a system, and of all its PodGroups but those of Volcano Jobs, which have it
-from ``controller.volcanojobs``.
+Status is written where Tessera decides for a system and that system's scheduler does not run beside it, and of all its
+PodGroups but those of Volcano Jobs, which have it from ``controller.volcanojobs``.
 """
 
 import random
@@ -32,7 +32,8 @@ def unheard(_key: ObjectKey | None) -> None:
 
 
 class GroupObjects:
-    """``systems``: those that Tessera decides for. ``publish`` records an Event. ``changed`` gets the key of a group
+    """``systems``: those that Tessera decides for, ``written`` those whose PodGroups have their status from it: the
+    scheduler of any other writes it itself. ``publish`` records an Event. ``changed`` gets the key of a group
     that changed, None for any.
 
     ``_owners`` and ``_owned`` are inverse: the uid of what controls a group, and the groups by it. Only ``_tell``
@@ -49,10 +50,12 @@ class GroupObjects:
         publish: Callable[[ObjectReference, str, str, str], None],
         *,
         clock: Clock,
+        written: Collection[System],
     ) -> None:
         self._writer = writer
         self._publish = publish
         self._systems = frozenset(systems)
+        self._written = self._systems & frozenset(written)
         self._settings = settings
         self._cluster = cluster
         self.changed: Callable[[ObjectKey | None], None] = unheard
@@ -92,7 +95,7 @@ class GroupObjects:
 
         Raises ActionFailedError and KubeError.
         """
-        if name.system not in self._systems:
+        if name.system not in self._written:
             return
         status = groupstatus.of_pods(name, seen, above)
         written = await self._write(namespace, name, status)
@@ -102,7 +105,7 @@ class GroupObjects:
 
     async def tell_alone(self, namespace: str, group: str) -> None:
         """Likewise of the groups of this name, none of whose pods is queued by itself."""
-        for system in sorted(self._systems):
+        for system in sorted(self._written):
             name = GroupName(system, group)
             given = self.get(namespace, name)
             owner = None if given is None else controller_of(given)

@@ -287,7 +287,10 @@ class TermControllers:
         is_admitted = (lambda _uid: False) if jobs is None else jobs.is_admitted
         settings, cluster = job_settings(self._config, self._own_namespace), self._cluster_of_pods(is_admitted)
         publish = self._events.publish
-        groups = GroupObjects(self._client, self._writer, self._systems, settings, cluster, publish, clock=self._clock)
+        written = [system for system in self._systems if not self._config.switch(system).keep_scheduler_name]
+        groups = GroupObjects(
+            self._client, self._writer, self._systems, settings, cluster, publish, clock=self._clock, written=written
+        )
         controller = PodController(
             self._client,
             self._feeds,

@@ -118,7 +118,7 @@ def workload_is_gone(case: Case) -> Difference | None:
         none,
         none,
         (),
-        pod_groups=GroupObjects(none, none, (), none, none, none, clock=none),
+        pod_groups=GroupObjects(none, none, (), none, none, none, clock=none, written=()),
     )
     controller.workload(decode(case.input["workload"], Workload), gone=True)
     found = [

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.config.settings import ControllerConfig
 from controller.engine.mirror.specs import System
 from controller.jobframework.podview import ADMISSION_GATE
 from controller.watching.kinds import JOBS, NAMESPACES, POD_GROUPS_OF, PODS, QUEUES_OF
@@ -23,7 +24,7 @@ BOTH_SYSTEMS = pytest.mark.parametrize("system", System)
 
 
 @asynccontextmanager
-async def scene_of(system: System) -> AsyncIterator[Stage]:
+async def scene_of(system: System, settings: ControllerConfig = CONFIG) -> AsyncIterator[Stage]:
     async with stage() as scene:
         for resource in (QUEUES_OF[system], POD_GROUPS_OF[system]):
             scene.server.install(resource)
@@ -34,7 +35,7 @@ async def scene_of(system: System) -> AsyncIterator[Stage]:
         if system is System.KAI:
             scene.server.create(QUEUES_OF[system], "top", top)
         scene.server.create(QUEUES_OF[system], "q", {"spec": spec if system is System.KAI else {"weight": 1}})
-        async with scene.controller(CONFIG, core_only=False):
+        async with scene.controller(settings, core_only=False):
             yield scene
 
 
@@ -95,6 +96,17 @@ async def test_a_group_that_finds_no_room_says_so(system: System) -> None:
         await eventually(lambda: says(scene, system) == ("Pending", "NotEnoughResources"))
         gates = scene.server.get(PODS, "p0", namespace="team")["spec"]["schedulingGates"]
         assert gates == [{"name": ADMISSION_GATE}]
+
+
+@BOTH_SYSTEMS
+async def test_a_scheduler_that_stays_writes_the_status_of_its_groups_itself(system: System) -> None:
+    kept = BOTH.replace("auto", "true").replace("enabled: true", "enabled: true, keepSchedulerName: true")
+    async with scene_of(system, config(kept + "integrations: {frameworks: [batch/job, pod]}\n")) as scene:
+        group(scene, system, 2)
+        for name in ("p0", "p1"):
+            pod(scene, name, cpu=1, queue="", notes=NOTES[system])
+        await eventually(lambda: free(scene, "p0") and free(scene, "p1"), what="the pods of the group's queue start")
+        assert says(scene, system) == ("", "")
 
 
 async def test_pods_of_a_group_that_wants_them_marked_are_told_why_they_wait() -> None:

@@ -5,21 +5,30 @@ that were chosen for the subgroups above. Values are tried one after another, pa
 gang as a whole has places. ``PlacementRequest.within`` names the bounds of a pod set, the outermost first.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from controller.engine.model.gangshape import GangShape, GangShapeError, gang_shape
+from controller.engine.model.resources import Amount, FlavorName, ResourceName
+from controller.engine.topology.ask import each_of, filter_of
 from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.port import Bound, NoPlacement, Placed, PlacementRequest
+from controller.objects.core import Toleration
 from controller.objects.workload import PodSet, Workload
 from inventory.api.names import GANG, SUBGROUP
 
 _TRIES: Final = 256
-"""Placements that one gang is tried with at most: subgroups multiply."""
+"""Domains that had room for their subgroup and that one gang is tried with at most: subgroups multiply."""
+_FRUITLESS: Final = 1024
+"""Domains that seemed to have room and had none, at most: each is looked for on all nodes."""
+_ANY_TAINT: Final = (Toleration(operator="Exists"),)
 
+Room = tuple[NodeFacts, Mapping[ResourceName, Amount] | None]
+"""A node, and what is free of it; None where that is not known by node."""
 Place = Callable[[Sequence[PlacementRequest]], Placed | NoPlacement]
 _Chosen = Mapping[Bound, str]
 """The value of the level of each bound."""
@@ -85,21 +94,26 @@ def in_domain(pod_set: PodSet, values: Mapping[str, str]) -> PodSet:
 
 
 def placed_within(
-    requests: Sequence[PlacementRequest], nodes: Iterable[NodeFacts], place: Place
+    requests: Sequence[PlacementRequest], rooms: Callable[[FlavorName], Sequence[Room]], place: Place
 ) -> Placed | NoPlacement:
-    """``place`` answers for requests without bounds."""
-    return _Search(requests, [node.labels for node in nodes], place).run(0, {})
+    """``place`` answers for requests without bounds. ``rooms``: by flavor its nodes."""
+    return _Search(requests, rooms, place).run(0, {})
 
 
 class _Search:
-    """``_left`` counts the tries that remain: a gang that needs more than there are waits."""
+    """``_left`` counts the tries that remain: a gang whose strict bounds need more than there are waits. Wishes are
+    given up then, one placement without them being always tried.
+    """
 
-    def __init__(self, requests: Sequence[PlacementRequest], nodes: Sequence[Mapping[str, str]], place: Place) -> None:
+    def __init__(
+        self, requests: Sequence[PlacementRequest], rooms: Callable[[FlavorName], Sequence[Room]], place: Place
+    ) -> None:
         self._requests = requests
-        self._nodes = nodes
+        self._rooms = {flavor: rooms(flavor) for flavor in {request.flavor for request in requests}}
         self._place = place
         self._bounds = tuple(dict.fromkeys(bound for request in requests for bound in request.within))
         self._left = _TRIES
+        self._fruitless = _FRUITLESS
 
     def run(self, at: int, chosen: _Chosen) -> Placed | NoPlacement:
         """Domains for the bounds from ``at`` on, those before it being ``chosen``."""
@@ -108,30 +122,44 @@ class _Search:
         bound = self._bounds[at]
         members = [request for request in self._requests if bound in request.within]
         problem = NoPlacement(members[0].pod_set.name, _problem(bound))
-        for value in self._values(bound, members[0], chosen):
-            if self._left <= 0:
-                return NoPlacement(problem.pod_set, f"{problem.problem}, after {_TRIES} tries")
+        for value in self._values(bound, members, chosen):
+            if self._left <= 0 or self._fruitless <= 0:
+                problem = NoPlacement(problem.pod_set, f"{problem.problem}, after {_TRIES} tries")
+                break
             trial = {**chosen, bound: value}
-            if isinstance(self._tried(members, trial), Placed):
-                found = self.run(at + 1, trial)
-                if isinstance(found, Placed):
-                    return found
-                problem = found if at + 1 < len(self._bounds) else problem
+            if isinstance(self._tried(members, trial), NoPlacement):
+                self._fruitless -= 1
+                continue
+            self._left -= 1
+            found = self.run(at + 1, trial)
+            if isinstance(found, Placed):
+                return found
+            problem = found if at + 1 < len(self._bounds) else problem
         return problem if bound.required else self.run(at + 1, chosen)
 
-    def _values(self, bound: Bound, request: PlacementRequest, chosen: _Chosen) -> Iterator[str]:
-        """Of the bound's label on nodes in the domains around it."""
-        outer = _labels(request, chosen)
-        own = request.pod_set.template.spec.node_selector.get(bound.level)
-        values = {
-            labels[bound.level]
-            for labels in self._nodes
-            if bound.level in labels and all(labels.get(name) == value for name, value in outer.items())
-        }
-        yield from sorted(value for value in values if own in (None, value))
+    def _values(self, bound: Bound, members: Sequence[PlacementRequest], chosen: _Chosen) -> list[str]:
+        """Of the bound's label, in the domains around it, those whose nodes have room for each of the members."""
+        for_all = [self._roomy(bound, request, _labels(request, chosen)) for request in members]
+        return sorted(frozenset.intersection(*for_all))
+
+    def _roomy(self, bound: Bound, request: PlacementRequest, outer: Mapping[str, str]) -> frozenset[str]:
+        spec = request.pod_set.template.spec
+        own, wanted = spec.node_selector.get(bound.level), filter_of(spec, _ANY_TAINT, preferences=False)
+        each = each_of(request.single_pod)
+        pods: Counter[str] = Counter()
+        for facts, free in self._rooms[request.flavor]:
+            value = facts.labels.get(bound.level)
+            if value is None or own not in (None, value):
+                continue
+            if any(facts.labels.get(name) != label for name, label in outer.items()):
+                continue
+            if free is None or request.asked.devices or request.asked.parts or request.previous is not None:
+                pods[value] += request.count
+            elif wanted.admits(facts):
+                pods[value] += max(0, min(free.get(name, 0) // amount for name, amount in each))
+        return frozenset(value for value, count in pods.items() if count >= request.count)
 
     def _tried(self, requests: Sequence[PlacementRequest], chosen: _Chosen) -> Placed | NoPlacement:
-        self._left -= 1
         return self._place([_bounded(request, chosen) for request in requests])
 
 

@@ -16,7 +16,7 @@ from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import PodSetAsk, each_of
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
-from controller.engine.topology.gangdomains import placed_within
+from controller.engine.topology.gangdomains import Room, placed_within
 from controller.engine.topology.measures import Spread, spreads
 from controller.engine.topology.nodes import NodeCache, NodeFacts, of_queue, placed_here
 from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest, no_topology
@@ -192,9 +192,19 @@ class Topologies:
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         """Pod sets in their order, each beside those before it; those of one group together."""
         if any(request.within for request in requests):
-            nodes = [facts for facts in self._nodes.facts.values() if not facts.excluded]
-            return placed_within(requests, nodes, lambda bounded: self._place_all(bounded, on_empty=on_empty))
+            return placed_within(
+                requests,
+                lambda flavor: self._rooms(flavor, on_empty=on_empty),
+                lambda bounded: self._place_all(bounded, on_empty=on_empty),
+            )
         return self._place_all(requests, on_empty=on_empty)
+
+    def _rooms(self, flavor: FlavorName, *, on_empty: bool) -> list[Room]:
+        """Of a topology that ends above the nodes all nodes, and nothing of what is free."""
+        finder = self._finders.get(flavor)
+        if finder is None or not finder.tree.by_host:
+            return [(facts, None) for facts in self._nodes.facts.values() if not facts.excluded]
+        return [(facts, facts.free if on_empty else free) for facts, free in self.rooms(flavor)]
 
     def _place_all(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         sums = self._assumed if on_empty else self._used

@@ -2,15 +2,19 @@
 
 import random
 from collections import Counter
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
 import pytest
 
 from controller.engine.model.gangshape import GangShape, Subgroup, written
-from controller.engine.model.resources import WorkloadKey
-from controller.engine.topology.gangdomains import path_bounds
-from controller.engine.topology.port import Bound
+from controller.engine.model.resources import FlavorName, WorkloadKey
+from controller.engine.topology.ask import PodSetAsk
+from controller.engine.topology.gangdomains import path_bounds, placed_within
+from controller.engine.topology.nodes import NodeFacts
+from controller.engine.topology.port import Bound, NoPlacement, Placed, PlacementRequest
 from controller.objects.core import Node
 from controller.objects.workload import Workload
 from inventory.api.names import ABOVE_MINIMUM_OF, GANG, SUBGROUP
@@ -142,6 +146,68 @@ def test_a_group_that_is_below_itself_is_no_group_and_ends_nothing() -> None:
     world.put(asks("g", "q", marks={GANG: '{"groups":[{"name":""}]}'}))
     rest(world)
     assert world.running() == {"g"}
+
+
+HOST = "kubernetes.io/hostname"
+
+
+def hosts(world: World, name: str) -> set[str]:
+    (pod_set,) = world.engine.state.cluster.holders[WorkloadKey(f"ns/{name}")].info.pod_sets
+    assert pod_set.topology is not None
+    return {domain.values[-1] for domain in pod_set.topology.domains}
+
+
+def test_full_domains_before_the_free_one_cost_no_tries() -> None:
+    world = lab(*(at(f"z1-r-{number:03}", 1) for number in range(270)), at("z1-r-300", 2))
+    world.put(gang("g", GangShape(required_level=HOST), {"": 2}))
+    rest(world)
+    assert hosts(world, "g") == {"z1-r-300"}
+
+
+def fake(pod_set: str, *within: Bound) -> PlacementRequest:
+    made = gang("g", GangShape(), {pod_set: 1}).spec.pod_sets[0]
+    return PlacementRequest(
+        pod_set=made, asked=PodSetAsk(), count=1, flavor=FlavorName("f"), single_pod={}, within=within
+    )
+
+
+@cache
+def racks(count: int) -> list[tuple[NodeFacts, None]]:
+    return [(NodeFacts(at(f"z1-{rack:04}-1"), {}, {}), None) for rack in range(count)]
+
+
+def search(requests: list[PlacementRequest], count: int, good: Any) -> tuple[Any, int]:
+    """``good`` says by the racks of the requests, None for any, whether these have places."""
+    asked: list[list[str | None]] = []
+
+    def place(given: Sequence[PlacementRequest]) -> Placed | NoPlacement:
+        asked.append([request.pod_set.template.spec.node_selector.get(RACK) for request in given])
+        return Placed({}) if good(asked[-1]) else NoPlacement(given[0].pod_set.name, "full")
+
+    return placed_within(requests, lambda _: racks(count), place), len(asked)
+
+
+STRICT, WISH = Bound(group="", level=RACK, required=True), Bound(group="", level=RACK, required=False)
+
+
+def test_domains_without_room_are_no_tries() -> None:
+    found, asked = search([fake("a", STRICT)], 300, lambda racks: racks == ["z1-0299"])
+    assert (isinstance(found, Placed), asked) == (True, 301)
+
+
+@pytest.mark.parametrize("fruitless", [True, False])
+def test_a_wish_keeps_no_gang_out_however_many_domains_there_are(fruitless: bool) -> None:
+    requests = [fake("a", WISH), fake("b")]
+    found, asked = search(requests, 1100, lambda racks: racks[0] is None or (not fruitless and len(racks) == 1))
+    assert (isinstance(found, Placed), asked) == (True, 1025 if fruitless else 513)
+
+
+@pytest.mark.parametrize(("fruitless", "tries"), [(True, 1024), (False, 512)])
+def test_a_strict_bound_is_tried_so_often_at_most(fruitless: bool, tries: int) -> None:
+    requests = [fake("a", STRICT), fake("b")]
+    found, asked = search(requests, 1100, lambda racks: not fruitless and len(racks) == 1)
+    assert isinstance(found, NoPlacement)
+    assert (found.problem, asked) == (f"no domain of {RACK} has room for the gang, after 256 tries", tries)
 
 
 def test_a_pods_own_node_selector_stands() -> None:

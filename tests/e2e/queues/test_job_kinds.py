@@ -144,8 +144,8 @@ class Scaled(Play):
 
         async def used() -> int:
             queue = await self.client.get(CLUSTER_QUEUES, self.cluster_queue, dict[str, Any])
-            (flavor,) = queue["status"]["flavorsUsage"]
-            return next(int(one["total"]) for one in flavor["resources"] if one["name"] == GPU)
+            usage = queue.get("status", {}).get("flavorsUsage", [])
+            return sum(int(one["total"]) for flavor in usage for one in flavor["resources"] if one["name"] == GPU)
 
         late_s = asyncio.get_running_loop().time() + LATE_S
         while (found := await used()) != gpus:

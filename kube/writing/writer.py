@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from kube.client import Client
 from kube.clock import Backoff, Clock, RateLimit, sleep
-from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError, UnavailableError
+from kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError, NotFoundError, UnavailableError
 from kube.writing.writes import (
     Abandoned,
     Conflicted,
@@ -46,6 +46,9 @@ T = TypeVar("T")
 _AWAY = frozenset({None, 429, 503})
 """Statuses that speak of the server, not of one object: all lanes wait."""
 _REPEAT_LOG_S = 60.0
+DOUBT_S = 30.0
+"""So long a refusal is not believed after an attempt without an answer: an API server that has just started knows no
+roles yet, and a caller who takes the write for refused would undo what may have been done."""
 
 
 class Tuning(Struct, frozen=True, kw_only=True):
@@ -76,6 +79,8 @@ class _Pending:
     future: asyncio.Future[Any]
     since_s: float
     attempts: int = 0
+    unanswered_s: float | None = None
+    """When an attempt was last cut off: it may have been carried out."""
 
 
 @dataclass(slots=True)
@@ -249,6 +254,9 @@ class Writer:
             return self._failed(lane, pending, error, outage)
         except KubeError as error:
             status = error.status
+            if isinstance(error, ForbiddenError) and self._is_doubtful(pending):
+                self._put_back(lane, pending, error)
+                return self._pause_s(lane)
             outcome = _refusal(error, pending.attempts)
         except asyncio.CancelledError:
             self._settle(pending, Abandoned("closed", pending.attempts))
@@ -295,17 +303,30 @@ class Writer:
                     resource, name, body, kind, field_manager=owner, namespace=at, subresource=sub
                 )
 
-    def _failed(self, lane: _Lane, pending: _Pending, error: UnavailableError, outage: int) -> float | None:
-        """Put the write back at the head of its lane, unless a newer one waits in its place."""
+    def _is_doubtful(self, pending: _Pending) -> bool:
+        cut_s = pending.unanswered_s
+        return cut_s is not None and self._clock.monotonic() < cut_s + DOUBT_S
+
+    def _put_back(self, lane: _Lane, pending: _Pending, error: KubeError) -> None:
+        """At the head of its lane, unless a newer one waits in its place."""
         slot = pending.write.slot
         if slot is not None and any(write.write.slot == slot for write in lane.waiting):
             self._settle(pending, Superseded())
         else:
             lane.waiting.appendleft(pending)
         self._say(error)
+
+    def _pause_s(self, lane: _Lane) -> float:
+        lane.backoff = lane.backoff or self._backoff()
+        return lane.backoff.next()
+
+    def _failed(self, lane: _Lane, pending: _Pending, error: UnavailableError, outage: int) -> float | None:
+        """The API server did not do it, or did not say so."""
+        if error.status is None:
+            pending.unanswered_s = self._clock.monotonic()
+        self._put_back(lane, pending, error)
         if error.status not in _AWAY:
-            lane.backoff = lane.backoff or self._backoff()
-            return max(lane.backoff.next(), error.retry_after_s or 0.0)
+            return max(self._pause_s(lane), error.retry_after_s or 0.0)
         # Requests that were under way together fail together: one outage, one step of the backoff.
         if outage == self._outage:
             self._outage += 1

@@ -202,6 +202,29 @@ async def test_a_lost_answer_is_tried_again_and_the_echo_says_so(server: FakeApi
     assert outcome.attempts == 2
 
 
+async def test_a_refusal_after_a_lost_answer_is_not_believed_until_the_server_has_its_roles(
+    server: FakeApiServer, writer: Writer
+) -> None:
+    """The write was done before the API server went; one that has just come up refuses whatever it is asked."""
+    answers = iter([None, 403, 403])
+    lost = iter([True])
+    server.refuse = lambda _method, _path: next(answers, None)
+    server.lose_answer = lambda _method, _path: next(lost, False)
+    outcome = await writer.put(state("a", 1))
+    assert isinstance(outcome, Written)
+    assert outcome.attempts == 4
+
+
+async def test_a_refusal_is_believed_at_once_where_every_attempt_was_answered(
+    server: FakeApiServer, writer: Writer
+) -> None:
+    answers = iter([500, 403])
+    server.refuse = lambda _method, _path: next(answers, None)
+    outcome = await writer.put(state("a", 1))
+    assert isinstance(outcome, Refused)
+    assert outcome.attempts == 2
+
+
 async def test_one_object_that_the_server_fails_on_does_not_hold_up_the_others(
     server: FakeApiServer, client: Client
 ) -> None:

@@ -233,6 +233,7 @@ class TermControllers:
             self._writer,
             self._clock,
             self._events.publish,
+            managed=self._config.namespace_selector(self._own_namespace),
             groups=JobGroups(self._writer) if System.VOLCANO in self._systems else None,
         )
         self._of_others.append(controller.hear)

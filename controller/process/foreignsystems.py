@@ -2,7 +2,8 @@
 
 Two must never decide about one queue. So with ``auto`` a system is left alone while one of its own leases is held; a
 lease that cannot be read counts as held. What holds is looked up before each term and every few seconds in it: a change
-ends the term, as a change of kinds of jobs does.
+ends the term, as a change of kinds of jobs does. A system goes out of force at once, and comes into force a while after
+the last renewal: a rollout of its own parts leaves its leases free for seconds.
 """
 
 import logging
@@ -28,21 +29,27 @@ LOOK_S: Final = 10.0
 """Between two looks."""
 _LEASE_S: Final = 15
 """How long a lease lasts that does not say so: what client-go's have by default."""
+FREE_S: Final = 60.0
+"""So long after its last renewal a lease keeps its system from coming into force, whether it is given back or not."""
 
 
 class _Lease(msgspec.Struct, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-def is_held(lease: LeaseSpec, now_s: float) -> bool:
-    """Whether its holder has renewed it within its duration. A time that cannot be read counts as just now."""
-    if not lease.holder_identity or not lease.renew_time:
+def is_held(lease: LeaseSpec, now_s: float, *, free_s: float = 0.0) -> bool:
+    """Whether its holder has renewed it within its duration, or anybody within ``free_s``.
+
+    A time that cannot be read counts as just now.
+    """
+    if not lease.renew_time:
         return False
     try:
-        renewed_s = datetime.fromisoformat(lease.renew_time).timestamp()
+        age_s = now_s - datetime.fromisoformat(lease.renew_time).timestamp()
     except ValueError:
-        return True
-    return now_s - renewed_s < (lease.lease_duration_seconds or _LEASE_S)
+        age_s = 0.0
+    lasts_s = lease.lease_duration_seconds or _LEASE_S
+    return age_s < free_s or (bool(lease.holder_identity) and age_s < lasts_s)
 
 
 class ForeignSystems:
@@ -115,13 +122,14 @@ class ForeignSystems:
         if served is not None and queues.api_version not in served:
             return False
         if switch.enabled is None:
+            free_s = 0.0 if system in self.in_force else FREE_S
             for lease in switch.leases:
-                if await self._is_held(lease):
+                if await self._is_held(lease, free_s):
                     return False
         await self._feeds.follow(queues, reader(FOREIGN_QUEUES[queues]))
         return self._feeds.is_served(queues)
 
-    async def _is_held(self, lease: str) -> bool:
+    async def _is_held(self, lease: str, free_s: float) -> bool:
         namespace, _, name = lease.partition("/")
         try:
             found = await self._client.get(LEASES, name, _Lease, namespace=namespace)
@@ -132,4 +140,4 @@ class ForeignSystems:
                 log.warning("lease %s counts as held: it cannot be read: %s", lease, error)
                 self._unreadable.add(lease)
             return True
-        return is_held(found.spec, self._clock.wall())
+        return is_held(found.spec, self._clock.wall(), free_s=free_s)

@@ -7,6 +7,9 @@ Two things differ from Volcano's controller, each for a job that is queued:
   good, and no retry is spent.
 - A partial restart is written on the pods first (the mark names the retry that it is for), then counted, then carried
   out. A controller that is killed between any two writes finds all that it needs on the objects.
+
+A job whose pods Volcano's controller started has no placement. They run on, and no pod joins them: what ends the job
+or restarts all of it is answered, and a restart leaves a job that queues.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,6 +42,11 @@ class Seen(Struct, frozen=True, kw_only=True):
     pods: tuple[PodFacts, ...] = ()
     placed: Placement | None = None
     commands: tuple[VolcanoCommand, ...] = ()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether pods run that Volcano's controller started."""
+        return self.placed is None and any(not pod.is_ours and not pod.is_finished for pod in self.pods)
 
     @property
     def here(self) -> JobPlan:
@@ -135,7 +143,7 @@ def _ordered(
             message = command.message or f"Command {command.metadata.name}: {command.action}"
             name = command.metadata.name
             return Order(action=command.action, event="CommandIssued", message=message, command=name), tuple(read), None
-    if status.state.phase not in RUNS or seen.placed is None:
+    if status.state.phase not in RUNS or (seen.placed is None and not seen.is_foreign):
         return None, tuple(read), None
     pods = [pod for pod in seen.pods if _is_current(pod, status)]
     events = happened(seen.here, pods, known_pods(seen.status), ran=status.state.phase == "Running")
@@ -143,6 +151,8 @@ def _ordered(
     order, due_s = due(seen.here, events, now_s)
     if order is not None and not _is_possible(order.action, status.state.phase):
         order = None
+    if order is not None and seen.is_foreign and order.action not in (*_ENDINGS, "RestartJob"):
+        order = None  # pods that a part of it lacks are made anew only for a job with a placement
     return order, tuple(read), due_s
 
 
@@ -237,7 +247,7 @@ def _synced(seen: Seen, phase: str, pods: list[PodFacts]) -> tuple[str, str]:
     finished = count["Succeeded"] + count["Failed"]
     if phase == "Pending":
         all_done = 0 < plan.replicas <= finished
-        up = seen.placed is not None and finished + count["Running"] >= plan.min_available
+        up = (seen.placed is not None or seen.is_foreign) and finished + count["Running"] >= plan.min_available
         return ("Running", "") if all_done or (up and pods) else (phase, "")
     if not plan.replicas:
         return phase, ""
@@ -245,7 +255,7 @@ def _synced(seen: Seen, phase: str, pods: list[PodFacts]) -> tuple[str, str]:
         return "Completed", f"{count['Succeeded']} pods have succeeded"
     if finished >= plan.replicas:
         return _concluded(plan, pods, count["Succeeded"])
-    if seen.placed is None:
+    if seen.placed is None and not seen.is_foreign:
         return "Pending", "The job is queued"
     return ("Pending", "") if count["Pending"] > plan.replicas - plan.min_available else (phase, "")
 
@@ -279,7 +289,7 @@ def _must_go(seen: Seen, status: VolcanoJobStatus, pod: PodFacts) -> bool:
     task = seen.plan.task(pod.task)
     if task is None or pod.index >= task.replicas:
         return True
-    return seen.placed is None and not pod.is_finished
+    return seen.placed is None and pod.is_ours and not pod.is_finished
 
 
 def _new_pods(seen: Seen, status: VolcanoJobStatus) -> Iterator[NewPod]:
@@ -329,7 +339,8 @@ def validate(seen: Seen, decision: Decision) -> None:
         assert not new or (admitted is not None and max(new) < admitted.replicas), f"{task.name}: more than admitted"
     alive = [pod for pod in staying if not pod.is_finished]
     assert not [pod for pod in alive if pod.version < status.version], "a pod of an old version is alive"
-    assert seen.placed is not None or not (alive or decision.created), "a pod runs although the job is queued"
+    own = [pod for pod in alive if pod.is_ours]
+    assert seen.placed is not None or not (own or decision.created), "a pod runs although the job is queued"
     assert status.state.phase not in FINAL or not (alive or decision.created), "a pod runs although the job has ended"
     counts = (status.pending, status.running, status.succeeded, status.failed, status.unknown, status.terminating)
     assert sum(counts) == len(seen.pods) + len(decision.created), "the status counts other pods than there are"

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.jobframework.names import POD_SET
 from controller.jobframework.raw import JobError, Json, annotations, integer, labels, sequence, text
 from controller.objects.meta import Struct, Time
 
@@ -28,7 +29,7 @@ class PodFacts(Struct, frozen=True, kw_only=True):
     """``version``: that of the job for which it was made. ``marked``: see OUT_OF_SYNC; None where it has no mark.
 
     ``exit_code``: of the first container, None while it has none. ``finished_s``, ``deleted_s``: when it came to
-    its end, when its deletion was asked for.
+    its end, when its deletion was asked for. ``is_ours``: Tessera made it; else Volcano's own controller did.
     """
 
     name: str
@@ -45,6 +46,7 @@ class PodFacts(Struct, frozen=True, kw_only=True):
     restarts: int = 0
     is_ready: bool = False
     is_unschedulable: bool = False
+    is_ours: bool = True
 
     @property
     def is_terminating(self) -> bool:
@@ -91,6 +93,7 @@ def _facts(pod: Json, task: str, index: int, version: int, mark: str | None) -> 
         restarts=sum(integer(each, "restartCount", default=0) for each in statuses),
         is_ready=bool(statuses) and all(each.get("ready") is True for each in statuses),
         is_unschedulable=_is_unschedulable(pod),
+        is_ours=POD_SET in labels(pod),
     )
 
 

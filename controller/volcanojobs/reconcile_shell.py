@@ -22,6 +22,7 @@ from controller.jobshell.clusterobjects import is_selected
 from controller.jobshell.watched import JobKinds, KeptJob, note
 from controller.jobshell.watched import read_job as read_raw_job
 from controller.jobshell.workloadactions import written
+from controller.objects.meta import LabelSelector
 from controller.objects.volcanojob import JOB_VERSION, VolcanoCommand
 from controller.volcanojobs import bodies
 from controller.volcanojobs.kind import VolcanoJobKind, queued
@@ -100,7 +101,8 @@ def read_volcano_pod(raw: bytes) -> VolcanoPod:
 class VolcanoJobController:
     """``hear`` takes changes; ``run`` works on them until cancelled. ``tell`` records an Event about a job.
 
-    ``groups`` writes their PodGroups; None where another system's are not ours to write.
+    ``managed``: namespaces whose jobs are queued at all; a job is run in those of both selectors. ``groups`` writes the
+    jobs' PodGroups; None where another system's are not ours to write.
 
     ``_pods`` and ``_commands`` follow their watches, by job; their sets are never empty. ``_made`` has the pods that
     were created and that the watch has not shown, with the time until which they are waited for: while there are some,
@@ -115,9 +117,11 @@ class VolcanoJobController:
         clock: Clock,
         tell: Callable[[ObjectReference, str, str, str], None],
         *,
+        managed: LabelSelector,
         groups: JobGroups | None = None,
     ) -> None:
         self._switch = switch
+        self._namespaces = (managed, switch.namespaces)
         self._groups = groups
         self._feeds = feeds
         self._writer = writer
@@ -193,7 +197,7 @@ class VolcanoJobController:
         job: Json = entry.object.json
         if text(job, "metadata", "deletionTimestamp") or not self._has_seen_all(key):
             return
-        if not (is_placed(job) or is_selected(self._feeds, self._switch.namespaces, key.namespace)):
+        if not (is_placed(job) or all(is_selected(self._feeds, each, key.namespace) for each in self._namespaces)):
             return  # another controller runs it
         about = ObjectReference(JOB_VERSION, "Job", key.name, entry.uid, key.namespace)
         try:

@@ -11,7 +11,7 @@ import pytest
 
 from controller.config.load import parse
 from controller.engine.mirror.specs import System
-from controller.process.foreignsystems import LOOK_S, ForeignSystems, is_held
+from controller.process.foreignsystems import FREE_S, ForeignSystems, is_held
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import CLUSTER_QUEUES, JOBS, KAI_QUEUES, NAMESPACES, NODES, VOLCANO_QUEUES
 from kube.client import Client
@@ -122,10 +122,26 @@ async def test_auto_waits_for_the_end_of_the_others_lease_and_goes_with_the_crd(
         assert VOLCANO_QUEUES not in made.feeds, "what is decided elsewhere is not followed"
         before_s = made.clock.monotonic()
         await made.changed()
-        assert made.clock.monotonic() - before_s >= LOOK_S
+        assert made.clock.monotonic() - before_s >= FREE_S
         assert await made.adopted() == {System.VOLCANO}
         made.server.uninstall(VOLCANO_QUEUES)
         await made.changed()
+        assert await made.adopted() == set()
+
+
+async def test_a_lease_that_was_given_back_waits_and_one_that_is_taken_does_not() -> None:
+    async with lab("tessera: {}") as made:
+        made.server.install(VOLCANO_QUEUES)
+        made.lease("volcano", holderIdentity="", leaseDurationSeconds=1)
+        assert await made.adopted() == set()
+        made.clock.advance(FREE_S)
+        assert await made.adopted() == {System.VOLCANO}
+        renewed = datetime.fromtimestamp(made.clock.wall(), UTC).isoformat()
+        spec = {"renewTime": renewed, "holderIdentity": ""}
+        made.server.merge(LEASES, "volcano", {"spec": spec}, namespace="volcano-system")
+        assert await made.adopted() == {System.VOLCANO}, "nobody has taken it"
+        taken = {"holderIdentity": "theirs", "leaseDurationSeconds": 3600}
+        made.server.merge(LEASES, "volcano", {"spec": taken}, namespace="volcano-system")
         assert await made.adopted() == set()
 
 
@@ -166,3 +182,8 @@ async def test_under_kueues_policy_no_request_is_made() -> None:
 def test_a_lease_is_held_for_its_duration_after_it_was_renewed(spec: LeaseSpec, held: bool) -> None:
     """At 22:13:20."""
     assert is_held(spec, 1_700_000_000.0) is held
+
+
+@pytest.mark.parametrize(("free_s", "held"), [(10.0, False), (10.1, True)])
+def test_a_lease_of_nobody_keeps_others_off_for_a_while(free_s: float, held: bool) -> None:
+    assert is_held(LeaseSpec(renew_time="2023-11-14T22:13:10Z"), 1_700_000_000.0, free_s=free_s) is held

@@ -1,6 +1,7 @@
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.volcanojobs.placement import scaled
@@ -16,6 +17,48 @@ def world(*policies: dict[str, Any], **spec: Any) -> VolcanoWorld:
 def test_a_job_has_no_pods_before_it_is_admitted() -> None:
     waiting = world().settle()
     assert (waiting.phase, waiting.pods) == ("Pending", {})
+
+
+def taken_over(*policies: dict[str, Any]) -> VolcanoWorld:
+    """A job that runs as Volcano's controller started it: its pods are not ours, and it has no placement."""
+    job = world(*policies).run()
+    for name, pod in job.pods.items():
+        job.pods[name] = msgspec.structs.replace(pod, is_ours=False)
+    job.placed = None
+    return job.settle()
+
+
+def test_pods_that_volcano_started_run_to_their_end() -> None:
+    job = taken_over(policy("RestartTask", "PodFailed"))
+    assert (job.phase, job.alive) == ("Running", ["train-master-0", "train-worker-0", "train-worker-1"])
+    job.fail("train-worker-0").settle()
+    assert (job.phase, job.status.failed, job.status.running) == ("Running", 1, 2)
+    assert job.status.retry_count == 0, "a part of it cannot be made anew"
+    for name in job.alive:
+        job.becomes(name, "Succeeded")
+    assert job.settle().phase == "Failed", "a pod of three has failed"
+
+
+def test_a_job_that_volcano_started_comes_up_without_a_placement() -> None:
+    job = taken_over()
+    job.becomes("train-master-0", "Pending").becomes("train-worker-0", "Pending").settle()
+    assert job.phase == "Pending"
+    job.becomes("train-master-0", "Running").becomes("train-worker-0", "Running").settle()
+    assert job.phase == "Running"
+
+
+def test_the_last_pod_that_volcano_started_leaves_a_job_that_queues() -> None:
+    job = taken_over()
+    for name in job.alive:
+        job.vanish(name)
+    assert job.settle().phase == "Pending"
+    assert len(job.start().alive) == 3
+
+
+@pytest.mark.parametrize(("action", "phase"), [("CompleteJob", "Completed"), ("RestartJob", "Pending")])
+def test_what_takes_all_of_a_job_takes_pods_that_volcano_started(action: str, phase: str) -> None:
+    job = taken_over(policy(action, "PodFailed")).fail("train-worker-0").finish()
+    assert (job.phase, job.alive) == (phase, [])
 
 
 def test_pods_are_counted_in_the_status_before_they_are_made() -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from controller.volcanojobs.reconcile_shell import JOBS
@@ -191,8 +192,38 @@ async def test_a_controller_that_dies_in_a_restart_is_followed_by_one_that_ends_
             assert seen(scene, "a")["status"]["retryCount"] == 1
 
 
-async def test_only_jobs_of_the_switchs_namespaces_are_queued_and_run() -> None:
-    switch = "  volcano: {enabled: false, namespaceSelector: {matchLabels: {volcano: gone}}}\n"
+async def test_pods_that_volcano_started_are_neither_deleted_nor_started_again() -> None:
+    async with volcano() as scene:
+        scene.queue(cpus=2)
+        vcjob(scene, "a")
+        counts = {"running": 2, "state": {"phase": "Running"}, "taskStatusCount": {"worker": {"phase": {"Running": 2}}}}
+        scene.server.merge(JOBS, "a", {"status": counts}, namespace="team")
+        meta = seen(scene, "a")["metadata"]
+        owner = {"apiVersion": JOBS.api_version, "kind": "Job", "name": "a", "uid": meta["uid"], "controller": True}
+        for index in ("0", "1"):
+            own = {"volcano.sh/job-name": "a", "volcano.sh/task-index": index, "volcano.sh/task-spec": "worker"}
+            said = {"volcano.sh/job-version": "0"}
+            metadata = {"labels": own, "annotations": said, "ownerReferences": [owner], "creationTimestamp": stamp()}
+            status = {"status": {"phase": "Running"}}
+            scene.server.create(PODS, f"a-worker-{index}", {"metadata": metadata, **status}, namespace="team")
+        before = {name: pod["metadata"]["uid"] for name, pod in pods(scene).items()}
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            becomes(scene, "Failed", "a-worker-0")
+            await eventually(lambda: seen(scene, "a")["status"].get("failed") == 1)
+            assert {name: pod["metadata"]["uid"] for name, pod in pods(scene).items()} == before
+            becomes(scene, "Succeeded", "a-worker-1")
+            await eventually(lambda: phase(scene, "a") == "Failed")
+            assert not scene.server.list_all(WORKLOADS)
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        "  volcano: {enabled: false, namespaceSelector: {matchLabels: {volcano: gone}}}\n",
+        "managedJobsNamespaceSelector: {matchLabels: {volcano: gone}}\n",
+    ],
+)
+async def test_only_jobs_of_the_selected_namespaces_are_queued_and_run(switch: str) -> None:
     settings = config(f"{CONFIG}{switch}integrations: {{frameworks: [batch.volcano.sh/job]}}\n")
     async with volcano() as scene:
         scene.queue(cpus=2)

@@ -46,7 +46,7 @@ REFUSED: Final = (
         "topology.volcano.sh",
         "HyperNode",
         "hypernodes",
-        "nodes are grouped by their labels here: expected a Topology (kueue.x-k8s.io) with a level for each tier",
+        "nodes are grouped by their labels here: expected a label of nodes for each tier, in tessera.volcano.topology",
     ),
     _of(
         "volcano",

@@ -2,6 +2,13 @@
 
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from inventory.api.names import PLACEMENT
+from tests.support.controller.celpolicies import evaluated
 
 TEMPLATES = Path(__file__).parents[2] / "charts" / "tessera" / "templates"
 OF_ONE_GROUP = {"queue-policy-quotas.yaml", "serving-minimum-policy.yaml"}
@@ -16,3 +23,40 @@ def test_kinds_are_told_by_their_group_and_name() -> None:
     assert found - {"job-version-policy.yaml"} == OF_ONE_GROUP
     assert "object.apiVersion + ' ' + object.kind !=" in texts["job-version-policy.yaml"]
     assert "variables.kind in" in texts["_jobs.tpl"]
+
+
+def placement_policy() -> dict[str, Any]:
+    text = (TEMPLATES / "foreign-rules-policy.yaml").read_text()
+    (block,) = (each for each in text.split("\n---\n") if "volcano-placement" in text and "name: before" in each)
+    named = block.replace('{{ include "tessera.controllerUser" . | squote }}', "'controller'")
+    spec = yaml.safe_load(re.sub(r"\{\{-?[^}]*\}\}", "", named))["spec"]
+    assert isinstance(spec, dict)
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "user", "passes"),
+    [
+        (None, {}, "user", True),
+        (None, {PLACEMENT: "{}"}, "user", False),
+        (None, {PLACEMENT: "{}"}, "controller", True),
+        ({}, {"a": "b"}, "user", True),
+        ({}, {PLACEMENT: "{}"}, "user", False),
+        ({PLACEMENT: "{}"}, {PLACEMENT: "{}", "a": "b"}, "user", True),
+        ({PLACEMENT: "{}"}, {}, "user", False),
+        ({PLACEMENT: "{}"}, {}, "controller", True),
+    ],
+)
+def test_only_the_controller_writes_the_placement_of_a_volcano_job(
+    before: dict[str, str] | None, now: dict[str, str], user: str, passes: bool
+) -> None:
+    spec = placement_policy()
+    given: dict[str, Any] = {
+        "object": {"metadata": {"annotations": now}},
+        "oldObject": None if before is None else {"metadata": {"annotations": before}},
+        "request": {"userInfo": {"username": user}},
+    }
+    (condition,), (rule,) = spec["matchConditions"], spec["validations"]
+    given["variables"] = {each["name"]: evaluated(each["expression"], given) for each in spec["variables"]}
+    assert (not evaluated(condition["expression"], given) or evaluated(rule["expression"], given)) is passes
+    assert f"metadata.annotations[{PLACEMENT}]: expected" in evaluated(rule["messageExpression"], given)

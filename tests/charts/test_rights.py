@@ -41,3 +41,15 @@ def test_the_security_page_says_the_same_of_workloads() -> None:
     said = re.search(r"`workloads/status`: ([a-z, ]+)", (ROOT / "docs/security.md").read_text())
     assert said is not None
     assert set(said[1].strip().split(", ")) == verbs
+
+
+def test_the_security_page_says_the_same_of_volcano_jobs() -> None:
+    """Of what Tessera makes beside pods."""
+    text = (ROOT / "charts/tessera/templates/controller-rbac-volcano.yaml").read_text()
+    role = yaml.safe_load(re.sub(r"\{\{-?[^}]*\}\}", "", text))
+    row = next(line for line in (ROOT / "docs/security.md").read_text().splitlines() if "commands.bus" in line)
+    for rule in role["rules"]:
+        for resource in rule["resources"]:
+            said = re.search(rf"`{resource}(?:\.[a-z0-9.]+)?`(?:, `[a-z0-9.]+`)*: ([a-z, ]+)", row)
+            assert said is not None, resource
+            assert said[1].strip().split(", ") == rule["verbs"], resource

@@ -12,6 +12,7 @@ import yaml
 from agent.config.table import OPTIONS
 from controller.config.load import default, parse
 from controller.engine.mirror.specs import System
+from controller.process.foreignsystems import FREE_S
 from hack.crds import rendered
 
 CHART = Path(__file__).parents[2] / "charts" / "tessera"
@@ -37,6 +38,14 @@ def test_chart_and_controller_agree_when_others_decide(system: System) -> None:
         given["leases"],
         given["schedulerNames"],
     )
+
+
+def test_chart_and_controller_agree_how_long_a_lease_keeps_them_off_and_where_they_decide() -> None:
+    foreign, controller = ((CHART / "templates" / f"_{name}.tpl").read_text() for name in ("foreign", "controller"))
+    assert f"max {FREE_S:.0f} (dig" in foreign
+    assert 'include "tessera.foreignNamespaces"' in controller
+    assert '"namespaceSelector" $selector' in controller
+    assert not re.search(r"\.Values\.controller\.(?:volcano|kai)\b", controller)
 
 
 def test_the_schema_is_one_and_the_defaults_fit_it() -> None:
@@ -72,6 +81,7 @@ def test_schema_and_values_name_the_same_keys() -> None:
         {"config": {"fallbackStrategies": []}},
         {"mps": {"root": "run"}},
         {"mps": {"enable": True}},
+        {"controller": {"kai": {"topology": []}}},
     ],
     ids=str,
 )

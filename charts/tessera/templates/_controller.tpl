@@ -2,6 +2,12 @@
 {{- define "tessera.controllerConfig" -}}
 {{- $service := include "tessera.webhookService" . -}}
 {{- $secret := default (printf "%s-webhook" (include "tessera.controller" .)) .Values.controller.webhook.certificates.secretName -}}
+{{- /* Namespaces as the policies have them. */ -}}
+{{- $foreign := dict -}}
+{{- range $system := list "volcano" "kai" -}}
+{{- $selector := include "tessera.foreignNamespaces" (dict "system" $system "root" $) | fromYaml -}}
+{{- $_ := set $foreign $system (set (deepCopy (index $.Values.controller $system)) "namespaceSelector" $selector) -}}
+{{- end -}}
 {{- $own := dict
   "apiVersion" "config.kueue.x-k8s.io/v1beta2"
   "kind" "Configuration"
@@ -12,7 +18,7 @@
   "managedJobsNamespaceSelector" (include "tessera.managedNamespaces" . | fromYaml)
   "webhook" (dict "port" (int .Values.controller.webhook.port))
   "internalCertManagement" (dict "enable" .Values.controller.webhook.certificates.selfManaged "webhookServiceName" $service "webhookSecretName" $secret)
-  "tessera" (dict "policy" .Values.controller.policy "volcano" .Values.controller.volcano "kai" .Values.controller.kai)
+  "tessera" (merge (dict "policy" .Values.controller.policy) $foreign)
 -}}
 {{- if or .Values.metrics.rules.prometheusRule .Values.metrics.rules.configMap .Values.metrics.dashboards.enabled -}}
 {{- /* GPU-hours of queues and their quota are made of these series. */ -}}

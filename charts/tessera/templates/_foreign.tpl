@@ -1,5 +1,5 @@
 {{- /* "true" where Tessera decides about what is Volcano's or KAI's; a dict of `system` and `root`. With `auto`: unless a
-scheduler of theirs holds its lease, as the cluster has it when the chart is installed or upgraded. */ -}}
+scheduler of theirs renewed its lease within a minute, as the cluster has it when the chart is installed or upgraded. */ -}}
 {{- define "tessera.decidesFor" -}}
 {{- $values := index .root.Values.controller .system -}}
 {{- $held := false -}}
@@ -9,7 +9,7 @@ scheduler of theirs holds its lease, as the cluster has it when the chart is ins
 {{- $renewed := dig "spec" "renewTime" "" $lease -}}
 {{- if and (dig "spec" "holderIdentity" "" $lease) $renewed -}}
 {{- $age := sub (now | unixEpoch) (toDate "2006-01-02T15:04:05.999999Z07:00" $renewed | unixEpoch) -}}
-{{- if lt $age (dig "spec" "leaseDurationSeconds" 15 $lease | int64) -}}{{- $held = true -}}{{- end -}}
+{{- if lt $age (max 60 (dig "spec" "leaseDurationSeconds" 15 $lease | int64)) -}}{{- $held = true -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- and .root.Values.controller.enabled (or (eq (toString $values.enabled) "true") (and (eq (toString $values.enabled) "auto") (not $held))) -}}

@@ -15,7 +15,7 @@ refused:
 - {system: volcano, group: flow.volcano.sh, plural: jobtemplates, says: 'JobTemplate.flow.volcano.sh: no controller makes Jobs of it here: expected each Job of the flow on its own, with dependsOn among its tasks, or a workflow engine'}
 - {system: volcano, group: batch.volcano.sh, plural: cronjobs, says: 'CronJob.batch.volcano.sh: no controller makes Jobs of it here: expected a batch/v1 CronJob that creates the Job'}
 - {system: volcano, group: training.volcano.sh, plural: hyperjobs, says: 'HyperJob.training.volcano.sh: no controller divides it among clusters here: expected a Job in each cluster'}
-- {system: volcano, group: topology.volcano.sh, plural: hypernodes, says: 'HyperNode.topology.volcano.sh: nodes are grouped by their labels here: expected a Topology (kueue.x-k8s.io) with a level for each tier'}
+- {system: volcano, group: topology.volcano.sh, plural: hypernodes, says: 'HyperNode.topology.volcano.sh: nodes are grouped by their labels here: expected a label of nodes for each tier, in tessera.volcano.topology'}
 - {system: volcano, group: nodeinfo.volcano.sh, plural: numatopologies, says: 'Numatopology.nodeinfo.volcano.sh: no scheduler places pods on NUMA nodes here: expected none, the agent of each node reports its GPUs'' own'}
 - {system: volcano, group: shard.volcano.sh, plural: nodeshards, says: 'NodeShard.shard.volcano.sh: nodes are not divided among schedulers here: expected a ResourceFlavor with nodeLabels'}
 - {system: kai, group: kai.scheduler, plural: schedulingshards, says: 'SchedulingShard.kai.scheduler: one controller decides for all nodes here: expected a ResourceFlavor with nodeLabels for each node pool'}

@@ -14,10 +14,11 @@ from controller.watching.kinds import VOLCANO_COMMANDS
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
+from inventory.api.names import PLACEMENT
 from kube.client import Selection
 from kube.resources import Resource
 from tests.support.e2e.lab import EXAMPLES
-from tests.support.e2e.podlab import GPU
+from tests.support.e2e.podlab import GPU, refused
 from tests.support.e2e.queuelab import Controller, Json
 from tests.support.e2e.volcanolab import (
     TEAM,
@@ -93,6 +94,8 @@ async def test_the_articles_job_runs_as_it_is(scene: VolcanoLab) -> None:
     shown = scene.printed("podgroups", group, namespace) | {"AGE": ""}
     assert shown == {key.replace("MINAVAILABLE", "MINMEMBER"): value for key, value in wanted.items()}
     assert scene.job(ARTICLE)["spec"]["schedulerName"] == "volcano", "its spec is as it was written"
+    forged = ("annotate", "vcjob", ARTICLE, "-n", namespace, "--overwrite", f"{PLACEMENT}={{}}")
+    assert f"metadata.annotations[{PLACEMENT}]: expected it as it was" in refused(scene.cluster, *forged)
     await ends_well(scene, ARTICLE, namespace)
 
 

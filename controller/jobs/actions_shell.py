@@ -14,7 +14,7 @@ from controller.jobshell.watched import resource_of
 from controller.jobshell.workloadactions import WorkloadActions, written
 from controller.watching.kinds import PODS
 from controller.watching.ledger import WrittenVersions
-from controller.watching.workqueue import ActionFailedError
+from controller.watching.workqueue import ActionFailedError, NotYetError
 from controller.writing.workloadwrites import Stamped
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
@@ -76,7 +76,7 @@ class JobActions:
             case AwaitPods(count=count, patches=patches):
                 for patch in patches:
                     await self._patch_job(kind, job, patch)
-                raise ActionFailedError(f"it has ended, and {count} of its pods have not")
+                raise NotYetError(f"it has ended, and {count} of its pods have not")
             case UngatePods(gate=gate, counts=counts):
                 await self._ungate(kind, job, gate, counts)
             case _:

@@ -17,10 +17,18 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=tuple[str, ...])
 
 _WORKERS: Final = 4
+_LONGEST_S: Final = 30.0
+LOOK_S: Final = 2.0
 
 
 class ActionFailedError(Exception):
     """An action did not go through: the key is reconciled again."""
+
+
+class NotYetError(ActionFailedError):
+    """Nothing went wrong: what is waited for is not there, and nothing tells when it is. It is looked for at a steady
+    pace, since a back-off would find it the later, the longer it took.
+    """
 
 
 class WorkQueue(Generic[K]):
@@ -60,6 +68,8 @@ class WorkQueue(Generic[K]):
             self._busy.add(key)
             try:
                 await self._reconcile(key)
+            except NotYetError as error:
+                self._retry_later(key, str(error), LOOK_S, logging.DEBUG)
             except (ActionFailedError, KubeError) as error:
                 self._retry_later(key, str(error))
             except Exception:
@@ -78,13 +88,13 @@ class WorkQueue(Generic[K]):
             del self._waiting[found]
         return found
 
-    def _retry_later(self, key: K, why: str) -> None:
+    def _retry_later(self, key: K, why: str, maximum_s: float = _LONGEST_S, level: int = logging.INFO) -> None:
         backoff = self._backoffs.get(key)
         if backoff is None:
-            backoff = self._backoffs[key] = Backoff(random=random.random, initial_s=0.1, maximum_s=30.0)
-        log.info("%s %s: again later: %s", self._what, "/".join(key), why)
+            backoff = self._backoffs[key] = Backoff(random=random.random, initial_s=0.1, maximum_s=maximum_s)
+        log.log(level, "%s %s: again later: %s", self._what, "/".join(key), why)
         self._cancel(key)
-        self._later[key] = asyncio.get_running_loop().call_later(backoff.next(), self._again, key)
+        self._later[key] = asyncio.get_running_loop().call_later(min(backoff.next(), maximum_s), self._again, key)
 
     def _again(self, key: K) -> None:
         self._later.pop(key, None)

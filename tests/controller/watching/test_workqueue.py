@@ -2,7 +2,7 @@
 
 import asyncio
 
-from controller.watching.workqueue import ActionFailedError, WorkQueue
+from controller.watching.workqueue import LOOK_S, ActionFailedError, NotYetError, WorkQueue
 from kube.testing import eventually
 
 
@@ -30,4 +30,23 @@ async def test_a_key_that_fails_has_one_timer_and_none_once_it_is_done() -> None
     queue.put(("b",))
     await eventually(lambda: tried[-1] == "b")
     assert len(tried) == done + 1
+    running.cancel()
+
+
+async def test_what_is_not_there_yet_is_looked_for_at_a_steady_pace() -> None:
+    async def reconcile(_: tuple[str]) -> None:
+        raise NotYetError("2 of its pods have not ended")
+
+    queue = WorkQueue[tuple[str]]("job", reconcile)
+    loop = asyncio.get_running_loop()
+    for _ in range(40):
+        queue._retry_later(("a",), "", LOOK_S)
+        (timer,) = queue._later.values()
+        assert timer.when() - loop.time() <= LOOK_S
+    queue._retry_later(("a",), "")
+    queue._cancel(("a",))
+    running = asyncio.create_task(queue.run())
+    queue.put(("a",))
+    await eventually(lambda: bool(queue._later))
+    assert next(iter(queue._later.values())).when() - loop.time() <= LOOK_S
     running.cancel()

@@ -1,9 +1,10 @@
 """Where pods that join a gang may go: in the domains that its other pods are in."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from controller.engine.cluster.cluster import Cluster
-from controller.engine.model.workload import minimum_of
+from controller.engine.model.podrequests import one_pod
+from controller.engine.model.workload import PodSetRequests, minimum_of
 from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.gangdomains import in_domain, leaf_of, path_bounds, shape_of
 from controller.engine.topology.port import Bound
@@ -19,24 +20,48 @@ def beside_minimum(cluster: Cluster, workload: Workload, pod_set: PodSet) -> Pod
     shape = shape_of(holder.info.workload)
     leaf = leaf_of(pod_set)
     bounds = () if shape is None else path_bounds(shape, leaf)
-    return _in_domains_of(cluster, holder, bounds, pod_set)
+    return _in_domains_of(cluster, holder, bounds, pod_set, leaf)
 
 
 def where_it_was(cluster: Cluster, holder: Holder, bounds: tuple[Bound, ...], pod_set: PodSet) -> PodSet:
     """A pod set of the holder's in the domains of its ``bounds``: of it some pods are placed anew."""
-    return _in_domains_of(cluster, holder, bounds, pod_set) if bounds else pod_set
+    shape = shape_of(holder.info.workload)
+    leaf = "" if shape is None else shape.members.get(pod_set.name, "")
+    return _in_domains_of(cluster, holder, bounds, pod_set, leaf) if bounds else pod_set
 
 
-def _in_domains_of(cluster: Cluster, holder: Holder, bounds: tuple[Bound, ...], pod_set: PodSet) -> PodSet:
+def _in_domains_of(cluster: Cluster, holder: Holder, bounds: tuple[Bound, ...], pod_set: PodSet, leaf: str) -> PodSet:
     asked = pod_set.topology_request
-    own = [Bound(group="", level=asked.required, required=True)] if asked is not None and asked.required else []
     values: dict[str, str] = {}
-    for bound in (*own, *(bound for bound in bounds if bound.required)):
-        for labels in _nodes_of(cluster, holder, bound):
-            if bound.level in labels:
-                values.setdefault(bound.level, labels[bound.level])
-                break
+    if asked is not None and asked.required:
+        _take(values, asked.required, _nodes_alike(cluster, holder, pod_set, leaf))
+    for bound in bounds:
+        if bound.required:
+            _take(values, bound.level, _nodes_of(cluster, holder, bound))
     return in_domain(pod_set, values) if values else pod_set
+
+
+def _take(values: dict[str, str], level: str, nodes: Iterable[Mapping[str, str]]) -> None:
+    """The level's value on the first of the nodes that has the label."""
+    value = next((labels[level] for labels in nodes if level in labels), None)
+    if value is not None:
+        values.setdefault(level, value)
+
+
+def _nodes_alike(cluster: Cluster, holder: Holder, pod_set: PodSet, leaf: str) -> Iterator[Mapping[str, str]]:
+    """Labels of the nodes of the holder's pod sets that are of the same subgroup and ask for the same: another role's
+    domain is its own.
+    """
+    shape = shape_of(holder.info.workload)
+    members = {} if shape is None else shape.members
+    each = one_pod(pod_set.template.spec)
+    given = {known.name: known for known in holder.info.workload.spec.pod_sets}
+    for held in holder.info.pod_sets:
+        known = given.get(held.name)
+        if known is None or known.topology_request != pod_set.topology_request or members.get(held.name, "") != leaf:
+            continue
+        if one_pod(known.template.spec) == each:
+            yield from _labels(cluster, held)
 
 
 def _nodes_of(cluster: Cluster, holder: Holder, bound: Bound) -> Iterator[Mapping[str, str]]:
@@ -46,5 +71,9 @@ def _nodes_of(cluster: Cluster, holder: Holder, bound: Bound) -> Iterator[Mappin
         leaf = "" if shape is None else shape.members.get(pod_set.name, "")
         if bound.group and (shape is None or bound not in path_bounds(shape, leaf)):
             continue
-        for domain in pod_set.topology.domains if pod_set.topology is not None else ():
-            yield cluster.placement.labels_of(domain.values[-1])
+        yield from _labels(cluster, pod_set)
+
+
+def _labels(cluster: Cluster, pod_set: PodSetRequests) -> Iterator[Mapping[str, str]]:
+    for domain in pod_set.topology.domains if pod_set.topology is not None else ():
+        yield cluster.placement.labels_of(domain.values[-1])

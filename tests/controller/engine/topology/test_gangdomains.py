@@ -16,13 +16,14 @@ from controller.engine.topology.gangdomains import path_bounds, placed_within
 from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.port import Bound, NoPlacement, Placed, PlacementRequest
 from controller.objects.core import Node
-from controller.objects.workload import Workload
+from controller.objects.workload import PodSet, PodSetTopologyRequest, Workload
 from inventory.api.names import ABOVE_MINIMUM_OF, GANG, SUBGROUP
 from tests.support.engine.foreignqueues import asks, evicted, kai_queue, node, rest, volcano_queue
 from tests.support.engine.world import World
 from tests.support.seeds import histories
 
 ZONE, RACK = "example.com/zone", "example.com/rack"
+HOST = "kubernetes.io/hostname"
 QUEUES: dict[str, Any] = {"kai": lambda: kai_queue("q", quota=99), "volcano": lambda: volcano_queue("q")}
 TWO = (Subgroup(name="a", minimum=3, required_level=RACK), Subgroup(name="b", minimum=3, required_level=RACK))
 NESTED = (
@@ -76,6 +77,12 @@ def where(world: World, name: str, level: str = RACK) -> dict[str, Counter[str]]
             zone, rack, _ = values[-1].split("-")
             pods[zone if level == ZONE else f"{zone}-{rack}"] += count
     return found
+
+
+def hosts(world: World, name: str) -> set[str]:
+    (pod_set,) = world.engine.state.cluster.holders[WorkloadKey(f"ns/{name}")].info.pod_sets
+    assert pod_set.topology is not None
+    return {domain.values[-1] for domain in pod_set.topology.domains}
 
 
 def told(world: World, name: str) -> str:
@@ -146,15 +153,6 @@ def test_a_group_that_is_below_itself_is_no_group_and_ends_nothing() -> None:
     world.put(asks("g", "q", marks={GANG: '{"groups":[{"name":""}]}'}))
     rest(world)
     assert world.running() == {"g"}
-
-
-HOST = "kubernetes.io/hostname"
-
-
-def hosts(world: World, name: str) -> set[str]:
-    (pod_set,) = world.engine.state.cluster.holders[WorkloadKey(f"ns/{name}")].info.pod_sets
-    assert pod_set.topology is not None
-    return {domain.values[-1] for domain in pod_set.topology.domains}
 
 
 def test_full_domains_before_the_free_one_cost_no_tries() -> None:
@@ -235,6 +233,28 @@ def test_a_pod_above_the_minimum_joins_its_own_subgroups_rack() -> None:
     joined = world.running() - {"g"}
     assert len(joined) == {"z1-r": 3, "z1-s": 4}[home] - used[home]
     assert {rack for name in joined for rack in where(world, name)["main"]} == {home}
+
+
+def on_one_host(gpus: int, *, name: str = "main", count: int = 1) -> PodSet:
+    (made,) = asks("any", "q", gpus).spec.pod_sets
+    return msgspec.structs.replace(made, name=name, count=count, topology_request=PodSetTopologyRequest(required=HOST))
+
+
+def of(made: Workload, *pod_sets: PodSet) -> Workload:
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=pod_sets))
+
+
+def test_a_pod_above_the_minimum_is_bound_to_the_domain_of_its_own_role() -> None:
+    """Without one that asks for the same it is bound to none."""
+    world = lab(at("z1-r-1", 2), at("z1-r-2", 8))
+    world.put(of(asks("g", "q"), on_one_host(1, name="a", count=2), on_one_host(4, name="b")))
+    rest(world)
+    world.put(at("z1-r-3", 5))
+    for name, gpus in (("like-b", 4), ("like-a", 1), ("other", 3)):
+        world.put(of(asks(name, "q", marks={ABOVE_MINIMUM_OF: "g"}, created_s=9), on_one_host(gpus)))
+        rest(world)
+    assert world.running() == {"g", "like-b", "other"}
+    assert (hosts(world, "like-b"), hosts(world, "other")) == ({"z1-r-2"}, {"z1-r-3"})
 
 
 def test_victims_leave_a_rack_for_a_subgroup_and_none_leaves_in_vain() -> None:

@@ -120,6 +120,10 @@ class GangModel:
             pod_sets.append(made)
         return self._keep(holder.info, leaf, holder.priority, holder.queued_at_s, pod_sets)
 
+    def keys(self, tasks: Iterable[Task]) -> dict[WorkloadKey, None]:
+        """The workloads that these are pods of, in their order."""
+        return dict.fromkeys(self.workloads[task.name] for task in tasks)
+
     def _keep(
         self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float, pod_sets: list[PodSet]
     ) -> Gang:

@@ -4,7 +4,8 @@ What starts gets its places from the engine, which knows devices and links; the 
 leaves for whom. Where the engine finds no places although there is room for the gang, the job waits for the next turn.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from controller.engine.cluster.cluster import Cluster
@@ -18,7 +19,7 @@ from controller.engine.fairness.victims import as_incoming, assigned_without, ch
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Mode
 from controller.engine.gangs.actions import allocate, consolidation, preempt, reclaim
-from controller.engine.gangs.gang import Gang, GangName, Phase, Task
+from controller.engine.gangs.gang import ACTIVE, Gang, GangName, Phase, Task
 from controller.engine.gangs.session import Limits, Session, Solution, running
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.model.workload import minimum_of
@@ -61,6 +62,8 @@ class GangTurn:
         """How many workloads may still move: those above a gang's minimum move with it, and count each."""
         self._consolidation = cluster.config.extensions.consolidation
         self._holders: dict[WorkloadKey, Holder] = {}
+        self._gone: set[WorkloadKey] = set()
+        """Victims of the solutions so far: two solutions may name workloads of one gang, and each leaves once."""
         self.due_s: float | None = None
 
     def run(self, pending: Iterable[PendingWorkload]) -> list[Entry]:
@@ -75,7 +78,7 @@ class GangTurn:
             gang_queues(self._tree),
             Limits(moves=self._left, usage_weight=usage.weight if usage is not None else 0.0),
             spares=self._spares,
-            moves_for=self._moves_for,
+            moves_for=partial(self._moves_for, model),
         )
         self._rules.settle(self._tree)
         for action in (allocate, consolidation, reclaim, preempt):
@@ -136,8 +139,16 @@ class GangTurn:
         if at_s is not None:
             self.due_s = at_s if self.due_s is None else min(self.due_s, at_s)
 
-    def _moves_for(self, moved: Gang, gang: Gang) -> bool:
-        return moved.movable and not self._moves.moved_for(WorkloadKey(moved.name), WorkloadKey(gang.name))
+    def _moves_for(self, model: GangModel, gang: Gang) -> Callable[[Gang], bool]:
+        """Of an elastic gang each workload waits and moves by itself: any pair of them counts."""
+        waiting = model.keys(gang.next_tasks())
+
+        def may_move(moved: Gang) -> bool:
+            return moved.movable and not any(
+                self._moves.moved_for(key, by) for key in model.keys(moved.in_phase(ACTIVE)) for by in waiting
+            )
+
+        return may_move
 
     def _spares(self, victim: Gang, gang: Gang, within: bool) -> bool:
         holder = self._holders.get(WorkloadKey(victim.name))
@@ -179,9 +190,9 @@ class GangTurn:
     def _evicts(self, entry: Entry, solution: Solution, leaving: Iterable[WorkloadKey]) -> bool:
         """The victims leave, if the engine itself has places for the job then: devices may say no where counts say yes.
 
-        Each victim that moves has a place too, in the order in which they will be started.
+        Each victim that moves has a place too, in the order in which they will be started, and no later job gets it.
         """
-        victims = [self._holders[key] for key in leaving if key in self._holders]
+        victims = [self._holders[key] for key in leaving if key in self._holders and key not in self._gone]
         moves = solution.action == "consolidation"
         if moves and len(victims) > self._left:
             return False
@@ -193,7 +204,9 @@ class GangTurn:
         entry.assignment = found[entry.key]
         for holder in victims:
             self._cluster.release(holder)
-        charge_assignment(self._cluster, entry.incoming, entry.assignment)
+            self._gone.add(holder.key)
+        for incoming in starting:
+            charge_assignment(self._cluster, incoming, found[incoming.key])
         reason = _REASONS[solution.action]
         entry.targets = tuple(
             Target(holder, reason, moved_to(holder, found[holder.key], self._now_s) if moves else None)
@@ -250,11 +263,11 @@ class _Answers:
 
     def victims(self, solution: Solution) -> list[WorkloadKey]:
         """What is above the minimum of a gang leaves with it."""
-        found = dict.fromkeys(self._model.workloads[task.name] for task in solution.victims)
+        found = self._model.keys(solution.victims)
         for key in tuple(found):
             gang = self._session.gangs.get(GangName(key))
             if gang is not None:
-                found |= dict.fromkeys(self._model.workloads[task.name] for task in gang.tasks())
+                found |= self._model.keys(gang.tasks())
         return list(found)
 
 

@@ -35,13 +35,21 @@ def allocate(session: Session) -> None:
 def consolidation(session: Session) -> None:
     """Running gangs move, each to a place found in the same trial, so that a pending one fits."""
     left = session.limits.moves
+    if left == 0:
+        return
+    free = _free_gpus(session)
     for gang in _in_order(session, (gang for gang in _pending(session) if gang.preemptible)):
-        need = session.charged_together(gang.next_tasks()).get(GPU, 0.0)
-        if need <= _free_gpus(session) and left != 0:
-            others = _all_but(session, gang)
-            search = Search(session, others, all_moved(left), session.limits.consolidation_victims)
-            moved = _solve(session, "consolidation", search, gang)
-            left = left if left is None else left - moved
+        if session.charged_together(gang.next_tasks()).get(GPU, 0.0) > free:
+            continue
+        others = _all_but(session, gang)
+        search = Search(session, others, all_moved(left), session.limits.consolidation_victims)
+        moved = _solve(session, "consolidation", search, gang)
+        if moved is None:
+            continue
+        free = _free_gpus(session)
+        left = left if left is None else left - moved
+        if left == 0:
+            return
 
 
 def reclaim(session: Session) -> None:
@@ -85,12 +93,12 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
-def _solve(session: Session, action: str, search: Search, gang: Gang) -> int:
-    """How many gangs lose tasks by a solution; 0 where there is none."""
+def _solve(session: Session, action: str, search: Search, gang: Gang) -> int | None:
+    """How many gangs lose tasks by the solution; None where there is none."""
     tasks = tuple(gang.next_tasks())
     steps = search.solve(gang)
     if steps is None:
-        return 0
+        return None
     victims = tuple(task for step in steps for task in step.tasks)
     session.solutions.append(Solution(action, gang, tasks, victims))
     return len({step.gang.name for step in steps})
@@ -157,7 +165,8 @@ def all_moved(most: int | None) -> Callable[[Steps], bool]:
 
 
 def _all_but(session: Session, gang: Gang) -> Callable[[], Iterable[Gang]]:
-    return lambda: (other for other in _victims(session) if other.name != gang.name and session.moves_for(other, gang))
+    may_move = session.moves_for(gang)
+    return lambda: (other for other in _victims(session) if other.name != gang.name and may_move(other))
 
 
 def _free_gpus(session: Session) -> float:

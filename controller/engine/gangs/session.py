@@ -29,16 +29,16 @@ _ROUNDING: Final = 1e-3
 Spares = Callable[[Gang, Gang, bool], bool]
 """Whether a victim is spared from a gang; True: within one queue, else between queues."""
 
-MovesFor = Callable[[Gang, Gang], bool]
-"""Whether a gang may move for another."""
+MovesFor = Callable[[Gang], Callable[[Gang], bool]]
+"""For a gang that waits: whether another may move for it."""
 
 
 def nobody(_victim: Gang, _gang: Gang, _within: bool) -> bool:
     return False
 
 
-def may_move(gang: Gang, _other: Gang) -> bool:
-    return gang.movable
+def all_movable(_gang: Gang) -> Callable[[Gang], bool]:
+    return lambda moved: moved.movable
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Session:
         queues: Iterable[GangQueue],
         limits: Limits | None = None,
         spares: Spares = nobody,
-        moves_for: MovesFor = may_move,
+        moves_for: MovesFor = all_movable,
     ) -> None:
         """``spares`` says which victims have not run for their minimum yet, ``moves_for`` which may be moved."""
         self.machines: dict[NodeName, Machine] = {machine.name: machine for machine in machines}

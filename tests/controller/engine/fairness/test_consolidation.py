@@ -9,8 +9,9 @@ from controller.engine.conditions.decisions import Evicted, Pending
 from controller.engine.conditions.sentences import details, sentence
 from controller.engine.fairness.gangmodel import KEPT_IN_PLACE
 from controller.engine.model.config import Consolidation, EngineConfig, Extensions
+from controller.engine.model.resources import WorkloadKey
 from controller.objects.workload import Workload
-from inventory.api.names import MOVED
+from inventory.api.names import ABOVE_MINIMUM_OF, MOVED
 from tests.support.engine.foreignqueues import asks, evicted, kai_queue, node, rest
 from tests.support.engine.world import World
 from tests.support.seeds import histories
@@ -80,6 +81,48 @@ def test_both_hear_of_the_move_in_events() -> None:
         "Moved workload ns/d of ClusterQueue q from n2 to n1; 600 GPU-seconds of its work are lost"
     )
     assert "from n2 to n1" in said["ns/d Preempted"]
+
+
+def test_two_moves_of_one_turn_are_not_given_the_same_room() -> None:
+    lab = World(MOVES)
+    lab.put(*(node(f"n{at}", 4) for at in (1, 2, 3, 4)), kai_queue("q", quota=16))
+    for at, (name, gpus, filler) in enumerate((("a", 3, 1), ("b", 1, 3), ("c", 1, 3), ("d", 1, 3))):
+        lab.put(asks(name, "q", gpus, created_s=2 * at))
+        rest(lab)
+        lab.put(asks(f"filler-{name}", "q", filler, created_s=2 * at + 1))
+        rest(lab)
+    for name in "abcd":
+        lab.finish(f"filler-{name}")
+    lab.now_s += SETTLED_S
+    lab.put(asks("w1", "q", 4, created_s=50), asks("w2", "q", 4, created_s=51))
+    made = [each.message for each in lab.cycle().made if isinstance(each, Evicted)]
+    assert sorted(message[message.index("moved from") :].split(";")[0] for message in made) == [
+        "moved from n3 to n2",
+        "moved from n4 to n1",
+    ]
+
+
+def test_what_has_moved_for_a_pod_above_a_minimum_does_not_move_for_it_again() -> None:
+    lab = fragmented()
+    lab.put(node("n3", 1), asks("g", "q", 1, created_s=40))
+    rest(lab)
+    lab.engine.state.moves.moved(WorkloadKey("ns/d"), WorkloadKey("ns/g-1"), lab.now_s)
+    lab.put(asks("g-1", "q", 4, created_s=50, marks={ABOVE_MINIMUM_OF: "g"}))
+    rest(lab)
+    assert evicted(lab) == ["c"]
+
+
+@pytest.mark.parametrize(("moved", "then"), [("d", []), ("d-1", []), ("other", ["d", "d-1"])])
+def test_a_gang_does_not_move_again_for_the_one_that_a_part_of_it_moved_for(moved: str, then: list[str]) -> None:
+    lab = fragmented()
+    lab.put(asks("d-1", "q", 1, created_s=5, marks={ABOVE_MINIMUM_OF: "d"}))
+    rest(lab)
+    lab.now_s += SETTLED_S
+    lab.engine.state.moves.moved(WorkloadKey("ns/c"), WorkloadKey("ns/wide"), lab.now_s)
+    lab.engine.state.moves.moved(WorkloadKey(f"ns/{moved}"), WorkloadKey("ns/wide"), lab.now_s)
+    lab.put(asks("wide", "q", 4, created_s=50))
+    rest(lab)
+    assert sorted(evicted(lab)) == then
 
 
 def limited(moves_per_hour: int) -> EngineConfig:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from controller.engine.gangs.actions import consolidation
 from controller.engine.gangs.gang import CPU, GPU, PODS, NodeName, Phase, Request
-from controller.engine.gangs.machine import Machine
+from controller.engine.gangs.machine import Machine, Room, When
 from controller.engine.gangs.session import Limits
 from controller.engine.model.resources import ResourceName
 from controller.engine.proportion.division import QueueName
@@ -157,3 +158,21 @@ def test_a_gang_below_its_minimum_for_too_long_is_evicted_as_a_whole() -> None:
     act(world, "stalegangeviction")
     assert {task.phase for task in broken.tasks()} == {Phase.RELEASING, Phase.PENDING}
     assert {task.phase for task in fresh.tasks()} == {Phase.RUNNING, Phase.PENDING}
+
+
+@pytest.mark.parametrize(("moves", "looked_at"), [(0, 0), (1, 2), (None, 2)])
+def test_what_is_free_is_counted_once_while_nothing_moves(
+    monkeypatch: pytest.MonkeyPatch, moves: int | None, looked_at: int
+) -> None:
+    looks: list[str] = []
+    room = Machine.room
+
+    def counted(machine: Machine, when: When) -> Room:
+        looks.append(machine.name)
+        return room(machine, when)
+
+    large = [gang(f"large{index}", "q", request=Request(gpus=9)) for index in range(5)]
+    world = session([node("n1", 4), node("n2", 4)], [queue("q", 8)], large, Limits(moves=moves))
+    monkeypatch.setattr(Machine, "room", counted)
+    consolidation(world)
+    assert len(looks) == looked_at

@@ -196,6 +196,18 @@ def test_below_the_minimum_the_whole_gang_goes(system: str) -> None:
     assert {"gang", "gang-6", "gang-7"} <= set(evicted(lab))
 
 
+def test_a_gang_that_two_take_from_in_one_turn_leaves_once() -> None:
+    lab = World()
+    lab.put(node("n1", 4), kai_queue("a"), kai_queue("b", quota=1), kai_queue("c", quota=3))
+    growing(lab, "gang", 3, 4, "a")
+    assert rest(lab)["a"] == 4
+    lab.put(asks("b1", "b", 1, created_s=10), asks("c1", "c", 3, created_s=11))
+    lab.cycle()
+    assert sorted(evicted(lab)) == ["gang", "gang-3"]
+    assert rest(lab) == {"a": 0, "b": 1, "c": 3}
+    assert sorted(evicted(lab)) == ["gang", "gang-3"]
+
+
 def test_kais_gangs_grow_before_those_of_a_lower_priority_begin() -> None:
     lab = tree("kai")
     growing(lab, "high", 2, 8, priority=75)

@@ -21,8 +21,8 @@ from controller.engine.gangs.gang import ACTIVE, CPU, GPU, MEMORY, USED, Gang, G
 from controller.engine.gangs.search import Search, Steps
 from controller.engine.gangs.session import Limits, Session, running
 from controller.engine.gangs.shares import GangQueue
-from controller.engine.model.resources import FlavorName
-from controller.engine.model.workload import WorkloadInfo
+from controller.engine.model.resources import FlavorName, WorkloadKey
+from controller.engine.model.workload import WorkloadInfo, minimum_of
 from controller.engine.packing.sources import ranked
 from controller.engine.preemption.moves import lost_gpu_seconds
 from controller.engine.proportion.division import QueueName
@@ -77,8 +77,14 @@ class Planner:
         gang = model.add(entry.incoming.info, _ALL.name, entry.incoming.priority, -math.inf)
         self._constrain(gang, entry.incoming.info, flavor)
         holders: dict[GangName, Holder] = {}
+        elastic = self._elastic()
         for holder in self._on(flavor):
-            if holder.evicted or holder.priority > entry.incoming.priority or not may_move(holder):
+            if (
+                holder.key in elastic
+                or holder.evicted
+                or holder.priority > entry.incoming.priority
+                or not may_move(holder)
+            ):
                 continue
             held = model.hold(holder, _ALL.name)
             self._constrain(held, holder.info, flavor)
@@ -142,6 +148,15 @@ class Planner:
             placed = [pod_set for pod_set in holder.info.pod_sets if pod_set.topology is not None]
             if placed and all(self._cluster.on_nodes(pod_set.flavors.values()) == flavor for pod_set in placed):
                 yield holder
+
+    def _elastic(self) -> set[WorkloadKey]:
+        """Minimums with pods above them, and those pods: one would move without the others, which are one gang."""
+        above = {
+            holder.key: minimum
+            for holder in self._cluster.holders.values()
+            if (minimum := minimum_of(holder.info.workload)) is not None
+        }
+        return {*above, *above.values()}
 
     def _constrain(self, gang: Gang, info: WorkloadInfo, flavor: FlavorName) -> None:
         """Where its pod sets are to be together. Slices and groups of pod sets are the engine's to look at."""

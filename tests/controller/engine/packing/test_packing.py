@@ -14,6 +14,7 @@ from controller.engine.packing.turn import INTERVAL_S
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import PodSetTopologyRequest, Workload
+from inventory.api.names import ABOVE_MINIMUM_OF
 from tests.support.engine.foreignqueues import evicted
 from tests.support.engine.topologylab import BLOCK, HOST, RACK, node
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
@@ -162,6 +163,20 @@ def asks_within(level: str, name: str, gpus: int, count: int, created_s: int) ->
     placed = msgspec.structs.replace(pod_set, topology_request=PodSetTopologyRequest(required=level))
     spec = msgspec.structs.replace(made.spec, pod_sets=(placed,))
     return msgspec.structs.replace(made, spec=spec)
+
+
+def test_a_gang_with_pods_above_its_minimum_stays_where_it_is() -> None:
+    lab = fragmented()
+    lab.put(workload("g", "q", 1, created_s=10, priority=-1))
+    rest(lab)
+    lab.put(workload("g-1", "q", 1, created_s=11, priority=-1, annotations={ABOVE_MINIMUM_OF: "g"}))
+    rest(lab)
+    lab.finish("c")
+    lab.now_s += RESTED_S
+    lab.put(workload("wide", "q", 4, created_s=50, priority=-1))
+    assert rest(lab) == {"d", "g", "g-1"}
+    lab.finish("g-1")
+    assert rest(lab) == {"d", "g", "wide"}
 
 
 def test_a_gang_that_must_be_in_one_rack_gets_one() -> None:

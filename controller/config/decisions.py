@@ -202,9 +202,8 @@ def _minimum_runtime(found: Found, *, on: bool) -> MinimumRuntime | None:
 def _consolidation(found: Found, *, on: bool) -> Consolidation | None:
     section = "tessera.consolidation"
     said: bool | None = found.get(f"{section}.enabled")
-    if said and not on:
-        place: Place = found.places[f"{section}.enabled"]
-        raise place.error("false under policy: kueue, whose decisions move nothing", "true")
+    if said:
+        _can_move(found, found.places[f"{section}.enabled"], on=on)
     if said is False or not on:
         return None
     usual = Consolidation()
@@ -213,3 +212,11 @@ def _consolidation(found: Found, *, on: bool) -> Consolidation | None:
         minimum_runtime_s=found.get(f"{section}.minimumRuntime", usual.minimum_runtime_s),
         moves_per_hour=found.get(f"{section}.movesPerHour", usual.moves_per_hour),
     )
+
+
+def _can_move(found: Found, place: Place, *, on: bool) -> None:
+    """Whether workloads of ClusterQueues can be told to move. Raises ConfigError."""
+    if not on:
+        raise place.error("false under policy: kueue, whose decisions move nothing", "true")
+    if not found.get("tessera.reserveForPreemptor", on):
+        raise place.error("auto or false under reserveForPreemptor: false, which keeps no place free", "true")

@@ -442,8 +442,8 @@ OWN: Final = (
                 f"tessera.{system}.enabled",
                 SWITCH,
                 "tessera: auto, kueue: false",
-                f"{name}'s Queues are queues here; auto: where they are served and {name}'s own parts hold none of the"
-                " leases, looked up again every 10s",
+                f"{name}'s Queues are queues here; auto: where they are served and {name}'s own parts have renewed none"
+                " of the leases for 60s, looked up again every 10s; once one is held they are not",
             ),
             _key(f"tessera.{system}.leases[]", LEASE, ", ".join(FOREIGN_LEASES[system]), f"{name}'s leases"),
             _selector(

@@ -14,7 +14,7 @@ from agent.health.states import Transition
 from agent.kubelet.podresources import Holder, pod_names, shown
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from deviceplugin.view import ClientLookup, ResourceView, no_client
-from inventory.devices import DeviceId, GpuUuid, NodeInventory, NodeName, ResourceName
+from inventory.devices import DeviceId, GpuUuid, MigUuid, NodeInventory, NodeName, ResourceName
 from inventory.layout import fractions
 from inventory.layout.change import Advance, Blocked, advance
 from inventory.layout.entries import (
@@ -195,6 +195,11 @@ class NodeState:
         """The resource's devices that are not to be given, with why."""
         return {device.id: reason for device, reason in self._unhealthy(resource)}
 
+    def ailment(self, gpu: GpuUuid, mig: MigUuid | None = None) -> str:
+        """Why health keeps the device from being given out, in a few words; empty where it does not."""
+        health = self.health.state(gpu, mig)
+        return "" if health.advertised_healthy else health.reason or health.state.value
+
     def device_ids(self) -> set[DeviceId]:
         """What containers may hold: what is advertised, and what was before a layout shared or cut it otherwise."""
         in_force = plan(self.node, self.choices.layout, self.modes) if self._unsettled else self.layout
@@ -259,8 +264,8 @@ class NodeState:
     def _unhealthy(self, resource: Resource) -> Iterator[tuple[LogicalDevice, str]]:
         withheld = self.withheld
         for device in resource.devices:
-            health = self.health.state(device.gpu, device.mig)
-            if not health.advertised_healthy:
-                yield device, health.reason or health.state.value
-            elif withheld and (reason := withheld.get(device.physical_id) or withheld.get(device.gpu)):
+            reason = self.ailment(device.gpu, device.mig)
+            if not reason and withheld:
+                reason = withheld.get(device.physical_id) or withheld.get(device.gpu) or ""
+            if reason:
                 yield device, reason

@@ -206,8 +206,7 @@ class DraNode:
 
         found = []
         for gpu in self._gpus():
-            health = self._node_state.health.state(gpu.uuid)
-            reason = "" if health.advertised_healthy else health.reason or health.state.value
+            reason = self._node_state.ailment(gpu.uuid)
             found.append(DeviceState(self._node_state.node.name, device_name(gpu), not reason, reason))
         return tuple(found)
 
@@ -288,14 +287,8 @@ class DraNode:
     def _unfit(self) -> dict[GpuUuid, str]:
         """The GPUs that a claim is not to get, with why: scheduled before the taint was seen."""
         withheld = self._node_state.withheld
-        found = {}
-        for gpu in self._gpus():
-            health = self._node_state.health.state(gpu.uuid)
-            if not health.advertised_healthy:
-                found[gpu.uuid] = health.reason or health.state.value
-            elif gpu.uuid in withheld:
-                found[gpu.uuid] = withheld[gpu.uuid]
-        return found
+        reasons = {gpu.uuid: self._node_state.ailment(gpu.uuid) or withheld.get(gpu.uuid) for gpu in self._gpus()}
+        return {gpu: reason for gpu, reason in reasons.items() if reason}
 
     # Files, and claims that nobody will give back
 

@@ -75,40 +75,46 @@ def _refs(claims: Sequence[Any]) -> list[Ref]:
     return [Ref(claim.namespace, claim.name, claim.uid) for claim in claims]
 
 
+async def _prepared(claims: Claims, request: Any, pb: Any, *, shares: bool) -> Any:
+    """The answer to NodePrepareResources in the messages of ``pb``. ``shares``: its devices have a share."""
+    answers = await claims.prepare(_refs(request.claims))
+    return pb.NodePrepareResourcesResponse(
+        claims={
+            uid: pb.NodePrepareResourceResponse(
+                devices=[
+                    pb.Device(
+                        request_names=[device.request],
+                        pool_name=device.pool,
+                        device_name=device.device,
+                        cdi_device_ids=[cdi_id(uid, device.device)],
+                        **({"share_id": device.share_id} if shares and device.share_id else {}),
+                    )
+                    for device in answer.devices
+                ],
+                error=answer.error,
+            )
+            for uid, answer in answers.items()
+        }
+    )
+
+
+async def _given_back(claims: Claims, request: Any, pb: Any) -> Any:
+    """The answer to NodeUnprepareResources in the messages of ``pb``."""
+    answers = await claims.unprepare(_refs(request.claims))
+    return pb.NodeUnprepareResourcesResponse(
+        claims={uid: pb.NodeUnprepareResourceResponse(error=error) for uid, error in answers.items()}
+    )
+
+
 class _PluginV1(v1_grpc.DRAPluginServicer):
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
 
-    async def NodePrepareResources(
-        self, request: v1.NodePrepareResourcesRequest, context: object
-    ) -> v1.NodePrepareResourcesResponse:
-        answers = await self._claims.prepare(_refs(request.claims))
-        return v1.NodePrepareResourcesResponse(
-            claims={
-                uid: v1.NodePrepareResourceResponse(
-                    devices=[
-                        v1.Device(
-                            request_names=[device.request],
-                            pool_name=device.pool,
-                            device_name=device.device,
-                            cdi_device_ids=[cdi_id(uid, device.device)],
-                            share_id=device.share_id or None,
-                        )
-                        for device in answer.devices
-                    ],
-                    error=answer.error,
-                )
-                for uid, answer in answers.items()
-            }
-        )
+    async def NodePrepareResources(self, request: v1.NodePrepareResourcesRequest, context: object) -> Any:
+        return await _prepared(self._claims, request, v1, shares=True)
 
-    async def NodeUnprepareResources(
-        self, request: v1.NodeUnprepareResourcesRequest, context: object
-    ) -> v1.NodeUnprepareResourcesResponse:
-        answers = await self._claims.unprepare(_refs(request.claims))
-        return v1.NodeUnprepareResourcesResponse(
-            claims={uid: v1.NodeUnprepareResourceResponse(error=error) for uid, error in answers.items()}
-        )
+    async def NodeUnprepareResources(self, request: v1.NodeUnprepareResourcesRequest, context: object) -> Any:
+        return await _given_back(self._claims, request, v1)
 
 
 class _PluginBeta(beta_grpc.DRAPluginServicer):
@@ -117,35 +123,11 @@ class _PluginBeta(beta_grpc.DRAPluginServicer):
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
 
-    async def NodePrepareResources(
-        self, request: beta.NodePrepareResourcesRequest, context: object
-    ) -> beta.NodePrepareResourcesResponse:
-        answers = await self._claims.prepare(_refs(request.claims))
-        return beta.NodePrepareResourcesResponse(
-            claims={
-                uid: beta.NodePrepareResourceResponse(
-                    devices=[
-                        beta.Device(
-                            request_names=[device.request],
-                            pool_name=device.pool,
-                            device_name=device.device,
-                            cdi_device_ids=[cdi_id(uid, device.device)],
-                        )
-                        for device in answer.devices
-                    ],
-                    error=answer.error,
-                )
-                for uid, answer in answers.items()
-            }
-        )
+    async def NodePrepareResources(self, request: beta.NodePrepareResourcesRequest, context: object) -> Any:
+        return await _prepared(self._claims, request, beta, shares=False)
 
-    async def NodeUnprepareResources(
-        self, request: beta.NodeUnprepareResourcesRequest, context: object
-    ) -> beta.NodeUnprepareResourcesResponse:
-        answers = await self._claims.unprepare(_refs(request.claims))
-        return beta.NodeUnprepareResourcesResponse(
-            claims={uid: beta.NodeUnprepareResourceResponse(error=error) for uid, error in answers.items()}
-        )
+    async def NodeUnprepareResources(self, request: beta.NodeUnprepareResourcesRequest, context: object) -> Any:
+        return await _given_back(self._claims, request, beta)
 
 
 class _Health(health_grpc.DRAResourceHealthServicer):

@@ -61,7 +61,7 @@ class Sync(Struct, frozen=True):
 
 
 class Pool(Struct, frozen=True):
-    """Whose slices these are: ``owner`` is the Node's reference, as JSON."""
+    """The driver and the node that slices belong to: ``owner`` is the Node's reference, as JSON."""
 
     driver: str
     node_name: str

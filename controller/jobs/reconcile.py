@@ -30,7 +30,6 @@ from controller.jobframework.marks import prebuilt_mark, prebuilt_workload
 from controller.jobframework.owners import NestingTooDeepError, is_managed, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, SeenWorkload, StartConflictError, infos
 from controller.jobframework.raw import JobError, PriorityClassMissingError, text
-from controller.jobframework.readiness import pods_ready_action
 from controller.jobframework.settings import ClusterObjects, JobSettings, Observed
 from controller.jobframework.steps import (
     delete,
@@ -47,6 +46,7 @@ from controller.jobframework.steps import (
 )
 from controller.jobs import elastic
 from controller.jobs.ending import outlived, reclaimed
+from controller.lifecycle.readiness import pods_ready_action
 from controller.objects.meta import Condition, find_condition
 from controller.objects.workload import Workload
 

@@ -28,9 +28,9 @@ from controller.jobframework.owners import NestingTooDeepError, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
 from controller.jobframework.podview import SeenPod
 from controller.jobframework.raw import JobError
-from controller.jobframework.readiness import pods_ready
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobframework.steps import event, finish, flavor_missing, not_startable, refuse, update
+from controller.lifecycle.readiness import pods_ready
 from controller.objects.meta import find_condition, is_true
 from controller.objects.workload import WorkloadStatus
 from controller.placing.devicedealer import DeviceDealer

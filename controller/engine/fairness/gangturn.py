@@ -4,7 +4,7 @@ What starts gets its places from the engine, which knows devices and links; the 
 leaves for whom. Where the engine finds no places although there is room for the gang, the job waits for the next turn.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -13,7 +13,7 @@ from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.conditions.records import Rule
 from controller.engine.fairness.gangmodel import GangModel, gang_queues
 from controller.engine.fairness.rules import Kai
-from controller.engine.fairness.session import Refusal
+from controller.engine.fairness.session import Occasion, Refusal
 from controller.engine.fairness.tree import FairTree, needs
 from controller.engine.fairness.victims import as_incoming, assigned_without, charge_assignment, moved_to
 from controller.engine.flavors.assigner import FlavorAssigner
@@ -24,7 +24,6 @@ from controller.engine.gangs.session import Limits, Session, Solution, running
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.model.workload import minimum_of
 from controller.engine.preemption.index import started_at_s
-from controller.engine.preemption.moves import Moves
 from controller.engine.proportion.division import QueueName
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingWorkload
@@ -46,19 +45,17 @@ class GangTurn:
         assigner: FlavorAssigner,
         tree: FairTree,
         refusal: Refusal,
-        now_s: float,
-        moves: Moves,
-        _claimants: Collection[WorkloadKey] = (),
+        occasion: Occasion,
     ) -> None:
-        """``_claimants``: KAI's order needs none, whose Queues below their quota go before all others."""
+        """KAI's order needs no claimants: Queues below their quota go before all others."""
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree
         self._refusal = refusal
-        self._now_s = now_s
+        self._now_s = occasion.now_s
         self._rules = Kai()
-        self._moves = moves
-        self._left = moves.left(now_s)
+        self._moves = occasion.moves
+        self._left = self._moves.left(self._now_s)
         """How many workloads may still move: those above a gang's minimum move with it, and count each."""
         self._consolidation = cluster.config.extensions.consolidation
         self._holders: dict[WorkloadKey, Holder] = {}

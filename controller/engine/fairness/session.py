@@ -11,6 +11,7 @@ its Queue first in the order, and it would be started in that room again, and ev
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
@@ -31,6 +32,14 @@ from controller.engine.quota.queuestate import Holder
 
 Refusal = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]
 """Why a job is not tried at all: its checks, its namespace, its requests."""
+
+
+class Occasion(NamedTuple):
+    """What a turn goes by beside the cluster. ``claimants`` wait for the room of others that were evicted for them."""
+
+    now_s: float
+    moves: Moves
+    claimants: Collection[WorkloadKey] = ()
 
 
 class Job:
@@ -91,14 +100,10 @@ class Session:
         assigner: FlavorAssigner,
         tree: FairTree,
         refusal: Refusal,
-        _now_s: float,
-        _moves: Moves,
-        claimants: Collection[WorkloadKey] = (),
+        occasion: Occasion,
     ) -> None:
-        """Volcano moves nothing, and nothing in its rules goes by the time. Jobs in ``claimants`` wait for the room of
-        others that were evicted for them.
-        """
-        self._claimants = claimants
+        """Volcano moves nothing, and nothing in its rules goes by the time."""
+        self._claimants = occasion.claimants
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree

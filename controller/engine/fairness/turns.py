@@ -4,13 +4,13 @@ A tree names its policy by the system that its Queues come from: ``POLICIES`` is
 policy here is decided by Kueue's rules, like any ClusterQueue.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.conditions.records import Rule
 from controller.engine.fairness.gangturn import GangTurn
-from controller.engine.fairness.session import Refusal, Session
+from controller.engine.fairness.session import Occasion, Refusal, Session
 from controller.engine.fairness.tree import FairTree, needs
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.mirror.mirror import Mirror
@@ -37,7 +37,7 @@ class TreePolicy(Protocol):
 
 OpenFor = Callable[[ClusterQueueName], bool]
 """Whether a ClusterQueue is active."""
-MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, float, Moves, Collection[WorkloadKey]], TreePolicy]
+MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, Occasion], TreePolicy]
 POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: Session, System.KAI: GangTurn}
 
 
@@ -88,8 +88,8 @@ class FairTurns:
         names = [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
         pending = [each for name in names if open_for(name) for each in self._queues.take_all(name, now_s)]
         tree = self._tree(system)
-        claimants = self._claimants.get(system, frozenset())
-        policy = POLICIES[system](self._cluster, self._assigner, tree, refusal, now_s, self._moves, claimants)
+        occasion = Occasion(now_s, self._moves, self._claimants.get(system, frozenset()))
+        policy = POLICIES[system](self._cluster, self._assigner, tree, refusal, occasion)
         decided = policy.run(pending)
         self._claimants[system] = self._still_claiming(system, pending, decided)
         if policy.due_s is not None:

@@ -30,7 +30,7 @@ from kube.config import from_kubeconfig
 SHARED = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds" / "volcano"
 PODS_OF_A_NODE = 100
 MAKERS = ("kube-controller-manager",)
-"""Whose writes about jobs and pods are those of batch Jobs' own controller."""
+"""Clients whose writes about jobs and pods are those of batch Jobs' own controller."""
 WRITTEN = ("jobs", "jobs/status", "pods", "pods/status")
 WARM_UP_S = 90.0
 CONFIG = """\

@@ -45,7 +45,7 @@ def busybox_layer(busybox: bytes, applets: Iterable[str]) -> bytes:
 
 
 def base_files() -> dict[str, bytes]:
-    """Who there is, by path."""
+    """Users and groups of the image, by path."""
     return {"etc/passwd": _PASSWD.encode(), "etc/group": _GROUP.encode()}
 
 

@@ -3,32 +3,24 @@ killed in the middle of each. What users see is what ``kubectl get vcjob`` print
 """
 
 import json
-import os
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 import yaml
 
 from controller.watching.kinds import VOLCANO_COMMANDS
-from hack.cluster.cluster import Cluster
-from hack.cluster.programs import binaries
-from hack.cluster.state import Spec
 from inventory.api.names import PLACEMENT
 from kube.client import Selection
 from kube.resources import Resource
 from tests.support.e2e.lab import EXAMPLES
-from tests.support.e2e.podlab import GPU, refused
+from tests.support.e2e.podlab import refused
 from tests.support.e2e.queuelab import Controller, Json
 from tests.support.e2e.volcanolab import (
     TEAM,
     VolcanoLab,
-    controlling,
-    install_volcano,
     still,
     task,
     volcano_job,
-    volcano_lab,
 )
 
 pytestmark = pytest.mark.e2e
@@ -46,28 +38,6 @@ BESIDE = {
 """What the article's plugins bring."""
 STARTED = ["Pending", "Running"]
 RESTARTED = [*STARTED, "Restarting", *STARTED]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    for program in ("kubernetes", "kwok", "helm"):
-        binaries.build(program)
-    with Cluster.up(f"vcjobs-{os.getpid()}", Spec(nodes=(), kwok_nodes=2, kwok_capacity={GPU: "4"})) as cluster:
-        install_volcano(cluster)
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
-    with controlling(cluster, tmp_path_factory.mktemp("volcano")) as controller:
-        yield controller
-
-
-@pytest.fixture
-async def scene(cluster: Cluster, controller: Controller) -> AsyncIterator[VolcanoLab]:
-    assert controller.runs
-    async with volcano_lab(cluster) as scene:
-        yield scene
 
 
 # -- the article's job

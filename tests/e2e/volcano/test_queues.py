@@ -4,8 +4,7 @@ queues that are closed. Nothing is written for them but their status.
 
 import asyncio
 import json
-import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,11 @@ import yaml
 
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, POD_GROUPS
 from hack.cluster.cluster import Cluster
-from hack.cluster.programs import binaries
-from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
 from kube.errors import ConflictError
 from kube.resources import PODS, Resource
 from tests.support.e2e.lab import EXAMPLES
-from tests.support.e2e.podlab import GPU, is_stuck, node, rendered
+from tests.support.e2e.podlab import is_stuck, node, rendered
 from tests.support.e2e.queuelab import Controller, Json
 from tests.support.e2e.volcanolab import (
     SWITCHED_ON,
@@ -29,7 +26,6 @@ from tests.support.e2e.volcanolab import (
     VOLCANO_CONFIG,
     VolcanoLab,
     controlling,
-    install_volcano,
     pod_of,
     still,
     task,
@@ -48,28 +44,6 @@ def test_every_example_is_applied() -> None:
     in_containers = {"mpi", "pytorch"}
     applied = {"job", "pod-group", "pytorch-distributed", "queue-tree", "queues-by-weight", *in_containers}
     assert {path.stem for path in VOLCANO.iterdir()} == applied
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    for program in ("kubernetes", "kwok", "helm"):
-        binaries.build(program)
-    with Cluster.up(f"vcqueues-{os.getpid()}", Spec(nodes=(), kwok_nodes=2, kwok_capacity={GPU: "4"})) as cluster:
-        install_volcano(cluster)
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
-    with controlling(cluster, tmp_path_factory.mktemp("volcano")) as controller:
-        yield controller
-
-
-@pytest.fixture
-async def scene(cluster: Cluster, controller: Controller) -> AsyncIterator[VolcanoLab]:
-    assert controller.runs
-    async with volcano_lab(cluster) as scene:
-        yield scene
 
 
 def applied(scene: VolcanoLab, name: str) -> list[Json]:

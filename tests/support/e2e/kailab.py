@@ -198,7 +198,7 @@ class KaiLab:
 
     @contextmanager
     def no_pod_goes(self) -> Iterator[None]:
-        """Nobody plays pods meanwhile: none begins, and none that is deleted is gone."""
+        """Pods are not played meanwhile: none begins, and none that is deleted is gone."""
         pid = self.scene.cluster.state.processes["kwok"].pid
         os.kill(pid, signal.SIGSTOP)
         try:

@@ -67,7 +67,6 @@ _CHECK_S: Final = 300.0
 _PAUSE_S: Final = 0.001
 """Long enough for the event loop to look at its sockets: a pause of zero would only let other callbacks run."""
 _LONGEST_S: Final = 30.0
-"""What the engine decides by, and the type that it is read as."""
 _QUEUE_KINDS: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS, *FOREIGN_QUEUES)
 
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hack.migration.rows import Unrelated
+
 Json = dict[str, Any]
 
 
@@ -26,13 +28,6 @@ class Refused:
 
     sentence: str
     tried: Any
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unrelated:
-    """It decides neither which pods there are, nor when and where they run."""
-
-    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)

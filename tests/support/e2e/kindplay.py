@@ -31,7 +31,10 @@ SMALL: Final[dict[str, tuple[str | int, ...]]] = {
     "raycluster": ("workerGroupSpecs", 0, "template"),
 }
 """Pods whose containers ask here for less than the init container that the kind's controller puts before them."""
-LATE_S: Final = 120.0
+LATE_S: Final = 300.0
+"""All kinds share one kwok, which stands still while the kinds that meet are killed in a state: one that does not meet
+waits for its pods as long.
+"""
 HELD, ADMITTED, RUNNING, PREEMPTED, FINISHED = "held", "admitted", "running", "preempted", "finished"
 PODS_WAIT, PODS_GO_ON = "pods wait", "pods go on"
 

@@ -255,11 +255,12 @@ class Engine:
             blocks=self._blocks,
             ready=not state.notes.unready,
         )
-        made = replaced + self._outcomes.of(cycle.run(entries), now_s)
+        run = cycle.run(entries)
+        if self._packing is not None:
+            self._packing.note(entries, now_s)
+        made = replaced + self._outcomes.of(run, now_s)
         if self.mirror:
             made += self._mirrored_turns(now_s)
-        if self._packing is not None:
-            self._packing.note(entries)
         made += self._outcomes.below_minimum(now_s)
         self._floors_at = state.changes
         self._notice(entries, changed=state.changes != before or bool(replaced))
@@ -363,6 +364,8 @@ class Engine:
         if self.mirror.is_leaf(queue.name):
             return self._last_told(pending, queue, now_s)
         entry = self._asked(pending, queue, now_s)
+        if self._packing is not None:
+            self._packing.tell(entry, now_s)
         return Pending(info=pending.info, record=entry.record(now_s), gates=state.config.gates)
 
     def _asked(self, pending: PendingWorkload, queue: QueueState, now_s: float) -> Entry:
@@ -420,6 +423,8 @@ class Engine:
         if self._floors_at == self.state.changes:
             validate_minimums(self.state)
         self.mirror.validate()
+        if self._packing is not None:
+            self._packing.validate()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -473,7 +478,10 @@ class Engine:
             queue = None if pending is None else state.queue_of(pending.local_queue)
             return None if pending is None or queue is None else self._asked(pending, queue, now_s)
 
-        entry = packing.take(state.changes, now_s, ask, state.activity.is_open)
+        def waits(key: WorkloadKey) -> bool:
+            return state.queues.get(key) is not None
+
+        entry = packing.take(state.changes, now_s, ask, waits, state.activity.is_open)
         if entry is None or entry.pending is None:
             return []
         state.queues.take(entry.pending)

@@ -104,7 +104,7 @@ def _shortfall(shortfall: Shortfall) -> str:
 
 
 def _no_fit(record: DecisionRecord) -> Iterator[str]:
-    """The smallest change that would admit it, then the other problems."""
+    """The smallest change that would admit it, then the other problems, then what is known beside numbers."""
     missing = record.missing()
     if missing is not None:
         yield _change(missing)
@@ -114,6 +114,8 @@ def _no_fit(record: DecisionRecord) -> Iterator[str]:
         for attempt in pod_set.attempts:
             if attempt.problem:
                 yield f"flavor {attempt.flavor}: {attempt.problem}"
+    if record.detail:
+        yield record.detail
 
 
 def _change(missing: Missing) -> str:

@@ -18,13 +18,15 @@ from controller.engine.fairness.tree import FairTree, needs
 from controller.engine.fairness.victims import as_incoming, assigned_without, charge_assignment, moved_to
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Mode
-from controller.engine.gangs.actions import allocate, consolidation, preempt, reclaim
+from controller.engine.gangs.actions import allocate, consolidation, free_gpus, preempt, reclaim
 from controller.engine.gangs.gang import ACTIVE, Gang, GangName, Phase, Task
 from controller.engine.gangs.session import Limits, Session, Solution, running
+from controller.engine.mirror.specs import GPU
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.model.workload import minimum_of
 from controller.engine.preemption.index import started_at_s
 from controller.engine.proportion.division import QueueName
+from controller.engine.proportion.queues import Amounts
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import Holder
@@ -59,6 +61,8 @@ class GangTurn:
         """How many workloads may still move: those above a gang's minimum move with it, and count each."""
         self._consolidation = cluster.config.extensions.consolidation
         self._holders: dict[WorkloadKey, Holder] = {}
+        self._free_gpus = 0.0
+        """Once all is decided; no more could be made of it by moves."""
         self._gone: set[WorkloadKey] = set()
         """Victims of the solutions so far: two solutions may name workloads of one gang, and each leaves once."""
         self.due_s: float | None = None
@@ -80,6 +84,7 @@ class GangTurn:
         self._rules.settle(self._tree)
         for action in (allocate, consolidation, reclaim, preempt):
             action(session)
+        self._free_gpus = free_gpus(session)
         decided = self._decided(entries, _Answers(session, model, gangs))
         said = {entry.key for entry in decided}
         if len(said) == len(entries):
@@ -234,9 +239,15 @@ class GangTurn:
         leaf, info = QueueName(entry.incoming.queue.name), entry.incoming.info
         need = needs(info, self._tree.system)
         why = self._rules.refusal(self._tree, leaf, need, preemptible=gang.preemptible)
-        entry.decide(Rule.OVER_SHARE if why else Rule.NO_FIT, why)
+        entry.decide(Rule.OVER_SHARE if why else Rule.NO_FIT, why or self._lacks_moves(gang, need))
         if not why and entry.assignment.mode is Mode.NO_FIT and not entry.assignment.pod_sets:
             entry.assignment = self._assigner.assign(entry.incoming)
+
+    def _lacks_moves(self, gang: Gang, need: Amounts) -> str:
+        """That nothing moves for it now, where it could be moved for."""
+        if not gang.preemptible or need.get(GPU, 0.0) > self._free_gpus:
+            return ""
+        return self._moves.spent(self._now_s)
 
 
 class _Answers:

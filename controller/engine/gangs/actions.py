@@ -37,7 +37,7 @@ def consolidation(session: Session) -> None:
     left = session.limits.moves
     if left == 0:
         return
-    free = _free_gpus(session)
+    free = free_gpus(session)
     for gang in _in_order(session, (gang for gang in _pending(session) if gang.preemptible)):
         if session.charged_together(gang.next_tasks()).get(GPU, 0.0) > free:
             continue
@@ -46,7 +46,7 @@ def consolidation(session: Session) -> None:
         moved = _solve(session, "consolidation", search, gang)
         if moved is None:
             continue
-        free = _free_gpus(session)
+        free = free_gpus(session)
         left = left if left is None else left - moved
         if left == 0:
             return
@@ -91,6 +91,13 @@ ACTIONS: Mapping[str, Action] = {
     "preempt": preempt,
     "stalegangeviction": staleness,
 }
+
+
+def free_gpus(session: Session) -> float:
+    """Whole ones, those that are given in parts, and what is left of those that are shared."""
+    rooms = [(machine.room(When.LATER), machine.gpu_memory_mib) for machine in session.machines.values()]
+    whole = sum(gpus_among(room.amounts) for room, _ in rooms)
+    return whole + sum(free / memory_mib for room, memory_mib in rooms for free in room.groups.values())
 
 
 def _solve(session: Session, action: str, search: Search, gang: Gang) -> int | None:
@@ -167,13 +174,6 @@ def all_moved(most: int | None) -> Callable[[Steps], bool]:
 def _all_but(session: Session, gang: Gang) -> Callable[[], Iterable[Gang]]:
     may_move = session.moves_for(gang)
     return lambda: (other for other in _victims(session) if other.name != gang.name and may_move(other))
-
-
-def _free_gpus(session: Session) -> float:
-    """Whole ones, those that are given in parts, and what is left of those that are shared."""
-    rooms = [(machine.room(When.LATER), machine.gpu_memory_mib) for machine in session.machines.values()]
-    whole = sum(gpus_among(room.amounts) for room, _ in rooms)
-    return whole + sum(free / memory_mib for room, memory_mib in rooms for free in room.groups.values())
 
 
 def _has_succeeded(gang: Gang) -> bool:

@@ -1,6 +1,6 @@
 """When ClusterQueues are asked for moves: once cycles find nothing more, for workloads that lack places alone."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from controller.engine.claims.claims import Claims
@@ -9,6 +9,7 @@ from controller.engine.conditions.records import Rule
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.model.config import Consolidation
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
+from controller.engine.packing.line import Alike, Line, Order
 from controller.engine.packing.planner import MayMove, Planner, lacks_places
 from controller.engine.preemption.history import EvictionHistory
 from controller.engine.preemption.index import started_at_s
@@ -18,16 +19,20 @@ from controller.engine.quota.queuestate import Holder
 
 INTERVAL_S: Final = 1.0
 """Plans are looked for that often at most while none is found: a busy cluster changes all the time."""
-_MOST_TRIED: Final = 8
+MOST_TRIED: Final = 8
 """Shapes of workloads that one turn looks at."""
 
 Ask = Callable[[WorkloadKey], Entry | None]
 """A pending workload tried now, for the question alone; None for one that is not pending."""
+Waits = Callable[[WorkloadKey], bool]
+"""Whether a workload is pending."""
 IsOpen = Callable[[ClusterQueueName], bool]
 
 
 class PackTurn:
-    """``_waiting``: those that lacked places when they were tried last, in no particular order."""
+    """``_line``: those that lacked places when they were tried last. A round of turns tries each shape once; it begins
+    anew with each change of the engine's state, and at ``_due_s``, when the time alone lets others move.
+    """
 
     def __init__(
         self,
@@ -44,62 +49,99 @@ class PackTurn:
         self._moves = moves
         self._history = history
         self._limits = limits
-        self._waiting: dict[WorkloadKey, None] = {}
+        self._line = Line()
         self._seen = -1
+        self._spent = False
+        """Nothing might move at the last turn."""
         self._not_before_s = 0.0
         self._due_s: float | None = None
 
-    def note(self, entries: Iterable[Entry]) -> None:
+    def note(self, entries: Iterable[Entry], now_s: float) -> None:
         """What a cycle has decided."""
         for entry in entries:
             if entry.pending is not None and lacks_places(entry):
-                self._waiting[entry.key] = None
+                self._line.join(entry.key, _alike(entry), _order(entry))
+                self.tell(entry, now_s)
             else:
-                self._waiting.pop(entry.key, None)
+                self._line.leave(entry.key)
+
+    def tell(self, entry: Entry, now_s: float) -> None:
+        """One that lacks places waits longer where the hour's moves are spent."""
+        if lacks_places(entry):
+            entry.detail = self._moves.spent(now_s)
 
     def due(self, changes: int, now_s: float) -> bool:
-        if not self._waiting or now_s < self._not_before_s:
+        if not self._line or now_s < self._not_before_s:
             return False
-        return self._seen != changes or (self._due_s is not None and self._due_s <= now_s)
+        return self._goes_on(changes) or (self._due_s is not None and self._due_s <= now_s)
 
     def next_due_s(self, changes: int) -> float | None:
-        if not self._waiting:
+        if not self._line:
             return None
-        return self._not_before_s if self._seen != changes else self._due_s
+        return self._not_before_s if self._goes_on(changes) else self._due_s
 
-    def take(self, changes: int, now_s: float, ask: Ask, is_open: IsOpen) -> Entry | None:
+    def _goes_on(self, changes: int) -> bool:
+        return self._seen != changes or (self._line.left and not self._spent)
+
+    def take(self, changes: int, now_s: float, ask: Ask, waits: Waits, is_open: IsOpen) -> Entry | None:
         """The first workload for which others move, decided on; None where there is none."""
-        self._seen, self._due_s = changes, None
-        planner = Planner(self._cluster, self._assigner, now_s, self._moves.left(now_s))
-        entries = self._entries(ask)
-        with self._cluster.trial():
-            self._claims.charge()
-            for entry in entries:
-                plan = planner.plan(entry, self._may_move_for(entry, now_s, is_open))
-                if plan is not None:
-                    entry.assignment, entry.targets = plan
-                    entry.decide(Rule.PREEMPTS)
-                    del self._waiting[entry.key]
-                    return entry
+        if self._seen != changes or (self._due_s is not None and self._due_s <= now_s):
+            self._line.begin_round()
+            self._seen, self._due_s = changes, None
+        left = self._moves.left(now_s)
+        self._spent = left == 0
+        if not self._spent:
+            planner = Planner(self._cluster, self._assigner, now_s, left)
+            found = self._first(planner, now_s, self._entries(ask, waits), is_open)
+            if found is not None:
+                return found
         self._not_before_s = now_s + INTERVAL_S
         next_s = self._moves.next_s(now_s)
         if next_s is not None:
             self._due_at(next_s)
         return None
 
-    def _entries(self, ask: Ask) -> list[Entry]:
-        """Those that still lack places, one of each shape, in their order."""
-        found: dict[tuple[str, str], Entry] = {}
-        for key in list(self._waiting):
-            entry = ask(key)
-            if entry is None or not lacks_places(entry):
-                del self._waiting[key]
-                continue
-            alike = (entry.incoming.queue.name, entry.incoming.shape or key)
-            known = found.get(alike)
-            if known is None or _order(entry) < _order(known):
+    def validate(self) -> None:
+        """DriftError where one that waits was passed over."""
+        self._line.validate()
+
+    def _first(self, planner: Planner, now_s: float, entries: Mapping[Alike, Entry], is_open: IsOpen) -> Entry | None:
+        tried: list[Alike] = []
+        found: Entry | None = None
+        with self._cluster.trial():
+            self._claims.charge()
+            for alike, entry in entries.items():
+                tried.append(alike)
+                plan = planner.plan(entry, self._may_move_for(entry, now_s, is_open))
+                if plan is not None:
+                    entry.assignment, entry.targets = plan
+                    entry.decide(Rule.PREEMPTS)
+                    found = entry
+                    break
+        self._line.turn(tried)
+        if found is not None:
+            self._line.leave(found.key)
+        return found
+
+    def _entries(self, ask: Ask, waits: Waits) -> dict[Alike, Entry]:
+        """The next shapes in the line: of each the first that still lacks places."""
+        self._line.keep(waits)
+        found: dict[Alike, Entry] = {}
+        for alike in self._line.shapes():
+            entry = self._entry_of(alike, ask)
+            if entry is not None:
                 found[alike] = entry
-        return sorted(found.values(), key=_order)[:_MOST_TRIED]
+            if len(found) == MOST_TRIED:
+                break
+        return found
+
+    def _entry_of(self, alike: Alike, ask: Ask) -> Entry | None:
+        for key in self._line.of(alike):
+            entry = ask(key)
+            if entry is not None and lacks_places(entry):
+                return entry
+            self._line.leave(key)
+        return None
 
     def _may_move_for(self, entry: Entry, now_s: float, is_open: IsOpen) -> MayMove:
         barred = self._history.barred(entry.incoming)
@@ -121,5 +163,9 @@ class PackTurn:
         self._due_s = at_s if self._due_s is None else min(self._due_s, at_s)
 
 
-def _order(entry: Entry) -> tuple[int, float, str]:
+def _alike(entry: Entry) -> Alike:
+    return entry.incoming.queue.name, entry.incoming.shape or entry.key
+
+
+def _order(entry: Entry) -> Order:
     return -entry.incoming.priority, entry.incoming.queued_at_s, entry.key

@@ -5,6 +5,7 @@ wrote its last checkpoint, so all its work since it was admitted counts as lost.
 """
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Final
 
 from controller.engine.cluster.incoming import Move
@@ -80,6 +81,14 @@ class Moves:
         if self._limits is None:
             return 0
         return max(0, self._limits.moves_per_hour - len(self._counted(now_s)))
+
+    def spent(self, now_s: float) -> str:
+        """Why no workload may move now, in words; empty while one may, or where none ever does."""
+        if self._limits is None or self.left(now_s) > 0:
+            return ""
+        next_s, said = self.next_s(now_s), f"tessera.consolidation.movesPerHour is {self._limits.moves_per_hour}"
+        before = "" if next_s is None else f" before {datetime.fromtimestamp(next_s, UTC):%H:%M:%SZ}"
+        return f"no running workload may move for it{before}: {said}"
 
     def next_s(self, now_s: float) -> float | None:
         """When the first of those that count does so no longer; None where none counts."""

@@ -18,7 +18,10 @@ def attempt(name: str, *shortfalls: Shortfall, problem: str = "") -> FlavorAttem
 
 
 def record(
-    *attempts: FlavorAttempt, rule: Rule = Rule.NO_FIT, why: NoFitReason = NoFitReason.WaitingForQuota
+    *attempts: FlavorAttempt,
+    rule: Rule = Rule.NO_FIT,
+    why: NoFitReason = NoFitReason.WaitingForQuota,
+    detail: str = "",
 ) -> DecisionRecord:
     pod_set = PodSetChoice(name="main", count=2, requests={GPU: 8, CPU: 1500}, attempts=attempts)
     made = Assignment(pod_sets=(pod_set,), mode=Mode.NO_FIT, usage={}, no_fit_reason=why)
@@ -28,7 +31,7 @@ def record(
         cluster_queue=ClusterQueueName("q"),
         rule=rule,
         assignment=made,
-        detail="x",
+        detail=detail,
     )
 
 
@@ -38,7 +41,7 @@ def lacks(needed: int, available: int, potential: int = 100, resource: ResourceN
 
 @pytest.mark.parametrize("rule", list(Rule))
 def test_every_rule_has_a_code_and_a_sentence(rule: Rule) -> None:
-    made = record(attempt("a", lacks(8, 2)), rule=rule)
+    made = record(attempt("a", lacks(8, 2)), rule=rule, detail="x")
     assert made.reason in PendingReason
     said = sentence(made)
     assert said
@@ -78,6 +81,11 @@ def test_the_sentence_names_numbers_and_the_flavors_that_cannot_be() -> None:
     assert said == (
         "Needs 8 nvidia.com/gpu of flavor h100: 6 free, 2 more needed; flavor old: taint x is not tolerated"
     )
+
+
+def test_what_is_known_beside_the_numbers_comes_last() -> None:
+    said = sentence(record(attempt("h100", lacks(8, 6)), detail="nothing moves now"))
+    assert said == "Needs 8 nvidia.com/gpu of flavor h100: 6 free, 2 more needed; nothing moves now"
 
 
 def test_more_than_can_ever_be_had_is_said_as_such() -> None:

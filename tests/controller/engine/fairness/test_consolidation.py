@@ -219,3 +219,16 @@ def test_whatever_moves_runs_again_and_histories_come_to_rest(seed: int) -> None
                 lab.finish(name)
         lab.now_s += rng.choice((60.0, SETTLED_S, 2 * SETTLED_S))
         lab.engine.validate()
+
+
+def test_one_that_waits_is_told_that_the_moves_are_spent_where_moves_would_help() -> None:
+    lab = fragmented(config=EngineConfig(extensions=Extensions(consolidation=Consolidation(moves_per_hour=0))))
+    lab.put(asks("wide", "q", 4, created_s=50), asks("wider", "q", 7, created_s=51))
+    lab.put(asks("fixed", "q", 5, created_s=52, marks={"kai.scheduler/preemptibility": "non-preemptible"}))
+    told = {each.key: sentence(each.record) for each in lab.cycle().made if isinstance(each, Pending)}
+    said = "no running workload may move for it: tessera.consolidation.movesPerHour is 0"
+    assert {str(key): text.endswith(said) for key, text in told.items()} == {
+        "ns/wide": True,
+        "ns/wider": False,
+        "ns/fixed": False,
+    }

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.engine.conditions.decisions import Evicted
+from controller.engine.conditions.decisions import Evicted, Pending
+from controller.engine.conditions.sentences import sentence
 from controller.engine.engine import Engine
 from controller.engine.model.config import Consolidation, EngineConfig, Extensions
+from controller.engine.model.resources import WorkloadKey
 from controller.engine.packing.turn import INTERVAL_S
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
@@ -225,3 +227,65 @@ def test_whatever_moves_runs_again_and_no_cause_moves_anything_twice(seed: int) 
 
 def test_an_engine_that_moves_nothing_has_no_turn_for_it() -> None:
     assert Engine(EngineConfig()).next_wakeup_s() is None
+
+
+def crowded(given: EngineConfig | None = None) -> World:
+    """``fragmented``, and ten shapes of higher priority that no moves help: each needs both nodes whole."""
+    lab = fragmented(given, q=1000)
+    for at in range(10):
+        lab.put(workload(f"whole{at}", "q", 4, count=2, created_s=20 + at, priority=at + 1))
+    return lab
+
+
+def test_what_no_moves_help_does_not_keep_others_from_being_tried() -> None:
+    lab = crowded()
+    lab.put(workload("wide", "q", 4, created_s=50))
+    assert rest(lab) == {"c", "d", "wide"}
+
+
+def test_nor_does_a_cluster_that_changes_before_each_turn() -> None:
+    lab = crowded()
+    lab.put(workload("wide", "q", 4, created_s=50))
+    for at in range(4):
+        lab.put(workload(f"late{at}", "q", 4, count=2, created_s=60 + at, priority=50 + at))
+        lab.settle()
+        lab.now_s += INTERVAL_S
+    assert evicted(lab) == ["d"]
+
+
+def pending_text(lab: World, name: str) -> str:
+    told = lab.engine.explain(WorkloadKey(f"ns/{name}"), lab.now_s)
+    assert told is not None
+    return sentence(told.record)
+
+
+def test_one_that_waits_for_moves_is_told_that_they_are_spent() -> None:
+    lab = fragmented(config(moves_per_hour=1))
+    lab.put(workload("wide", "q", 4, created_s=50))
+    rest(lab)
+    lab.finish("wide")
+    lab.put(workload("three", "q", 3, created_s=51), workload("one", "q", 1, created_s=52))
+    rest(lab)
+    lab.finish("c")
+    lab.finish("one")
+    lab.now_s += RESTED_S
+    lab.put(workload("next", "q", 4, created_s=60))
+    told = [each.record for _ in range(5) for each in lab.cycle().made if isinstance(each, Pending)]
+    said = "no running workload may move for it before 01:10:04Z: tessera.consolidation.movesPerHour is 1"
+    assert {sentence(each).endswith(said) for each in told} == {True}
+    assert pending_text(lab, "next").endswith(said)
+    due_s = lab.engine.next_wakeup_s()
+    assert due_s is not None
+    lab.now_s = due_s
+    assert "next" in rest(lab)
+
+
+def test_one_that_moves_can_help_is_told_that_none_ever_may() -> None:
+    lab = fragmented(config(moves_per_hour=0))
+    lab.put(workload("wide", "q", 4, created_s=50))
+    rest(lab)
+    said = "no running workload may move for it: tessera.consolidation.movesPerHour is 0"
+    assert pending_text(lab, "wide").endswith(said)
+    lab.put(workload("wider", "q", 4, count=3, created_s=51))
+    rest(lab)
+    assert "move" not in pending_text(lab, "wider")

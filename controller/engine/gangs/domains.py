@@ -105,13 +105,17 @@ def _rank(machines: Sequence[Machine], constraint: TopologyConstraint) -> dict[N
 
 
 def _holds(domain: Sequence[Machine], tasks: Sequence[Task]) -> bool:
-    """Whether so many copies of a task have room; tasks that differ, or share GPUs, are left to the trial."""
-    requests = {tuple(sorted(task.request.asked.items())) for task in tasks}
-    if len(requests) != 1 or tasks[0].request.is_shared:
+    """Whether so many copies of a task have room on nodes that are open to it; tasks that differ, or share GPUs, are
+    left to the trial.
+    """
+    kinds = {(tuple(sorted(task.request.asked.items())), task.node_kinds) for task in tasks}
+    if len(kinds) != 1 or tasks[0].request.is_shared:
         return True
-    need = tasks[0].request.asked
+    need, open_to = tasks[0].request.asked, tasks[0].node_kinds
     count = 0
     for machine in domain:
+        if open_to is not None and machine.name not in open_to:
+            continue
         room = machine.room(When.LATER).amounts
         count += int(max(0.0, min(room.get(name, 0.0) // amount for name, amount in need.items())))
     return count >= len(tasks)

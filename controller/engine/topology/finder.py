@@ -13,6 +13,7 @@ from controller.engine.topology.ask import Ask, PodSetAsk, RequestShape, each_of
 from controller.engine.topology.balanced import Balanced
 from controller.engine.topology.counts import Counts
 from controller.engine.topology.domainsearch import DomainSearch, Shortage, Take
+from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.port import PlacementRequest
 from controller.engine.topology.shortages import shortage_sentence
 from controller.engine.topology.tree import Tree
@@ -95,6 +96,16 @@ class Finder:
             return search.room()
 
         return answer
+
+    def rooms(self, request: PlacementRequest, *, empty: bool) -> list[tuple[NodeFacts, int]] | None:
+        """The nodes that are open to the pod set (taints, selectors, devices), and how many of its pods each has room
+        for; None where that is not known by node.
+        """
+        ask, tree = self.ask(request, None, empty=empty), self.tree
+        if isinstance(ask, str) or not tree.by_host:
+            return None
+        pods = self._counts_of(ask.shape).pods
+        return [(facts, pods[leaf]) for leaf in tree.at_level[-1] if pods[leaf] for facts in tree.nodes[leaf].values()]
 
     def _found(self, ask: Ask) -> list[Take] | Shortage:
         tree = self.tree

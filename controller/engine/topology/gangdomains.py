@@ -13,11 +13,8 @@ from typing import Final
 import msgspec
 
 from controller.engine.model.gangshape import GangShape, GangShapeError, gang_shape
-from controller.engine.model.resources import Amount, FlavorName, ResourceName
-from controller.engine.topology.ask import each_of, filter_of
 from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.port import Bound, NoPlacement, Placed, PlacementRequest
-from controller.objects.core import Toleration
 from controller.objects.workload import PodSet, Workload
 from inventory.api.names import GANG, SUBGROUP
 
@@ -25,10 +22,10 @@ _TRIES: Final = 256
 """Domains that had room for their subgroup and that one gang is tried with at most: subgroups multiply."""
 _FRUITLESS: Final = 1024
 """Domains that seemed to have room and had none, at most: each is looked for on all nodes."""
-_ANY_TAINT: Final = (Toleration(operator="Exists"),)
 
-Room = tuple[NodeFacts, Mapping[ResourceName, Amount] | None]
-"""A node, and what is free of it; None where that is not known by node."""
+Room = tuple[NodeFacts, int]
+"""A node that is open to a pod set, and how many of its pods have room there; all of them where that is not known."""
+Rooms = Callable[[PlacementRequest], Sequence[Room]]
 Place = Callable[[Sequence[PlacementRequest]], Placed | NoPlacement]
 _Chosen = Mapping[Bound, str]
 """The value of the level of each bound."""
@@ -93,10 +90,8 @@ def in_domain(pod_set: PodSet, values: Mapping[str, str]) -> PodSet:
     return msgspec.structs.replace(pod_set, template=template)
 
 
-def placed_within(
-    requests: Sequence[PlacementRequest], rooms: Callable[[FlavorName], Sequence[Room]], place: Place
-) -> Placed | NoPlacement:
-    """``place`` answers for requests without bounds. ``rooms``: by flavor its nodes."""
+def placed_within(requests: Sequence[PlacementRequest], rooms: Rooms, place: Place) -> Placed | NoPlacement:
+    """``place`` answers for requests without bounds."""
     return _Search(requests, rooms, place).run(0, {})
 
 
@@ -105,11 +100,9 @@ class _Search:
     given up then, one placement without them being always tried.
     """
 
-    def __init__(
-        self, requests: Sequence[PlacementRequest], rooms: Callable[[FlavorName], Sequence[Room]], place: Place
-    ) -> None:
+    def __init__(self, requests: Sequence[PlacementRequest], rooms: Rooms, place: Place) -> None:
         self._requests = requests
-        self._rooms = {flavor: rooms(flavor) for flavor in {request.flavor for request in requests}}
+        self._rooms = {request.pod_set.name: rooms(request) for request in requests if request.within}
         self._place = place
         self._bounds = tuple(dict.fromkeys(bound for request in requests for bound in request.within))
         self._left = _TRIES
@@ -143,20 +136,14 @@ class _Search:
         return sorted(frozenset.intersection(*for_all))
 
     def _roomy(self, bound: Bound, request: PlacementRequest, outer: Mapping[str, str]) -> frozenset[str]:
-        spec = request.pod_set.template.spec
-        own, wanted = spec.node_selector.get(bound.level), filter_of(spec, _ANY_TAINT, preferences=False)
-        each = each_of(request.single_pod)
+        own = request.pod_set.template.spec.node_selector.get(bound.level)
         pods: Counter[str] = Counter()
-        for facts, free in self._rooms[request.flavor]:
+        for facts, room in self._rooms[request.pod_set.name]:
             value = facts.labels.get(bound.level)
             if value is None or own not in (None, value):
                 continue
-            if any(facts.labels.get(name) != label for name, label in outer.items()):
-                continue
-            if free is None or request.asked.devices or request.asked.parts or request.previous is not None:
-                pods[value] += request.count
-            elif wanted.admits(facts):
-                pods[value] += max(0, min(free.get(name, 0) // amount for name, amount in each))
+            if all(facts.labels.get(name) == label for name, label in outer.items()):
+                pods[value] += room
         return frozenset(value for value, count in pods.items() if count >= request.count)
 
     def _tried(self, requests: Sequence[PlacementRequest], chosen: _Chosen) -> Placed | NoPlacement:

@@ -194,17 +194,18 @@ class Topologies:
         if any(request.within for request in requests):
             return placed_within(
                 requests,
-                lambda flavor: self._rooms(flavor, on_empty=on_empty),
+                lambda request: self._rooms(request, on_empty=on_empty),
                 lambda bounded: self._place_all(bounded, on_empty=on_empty),
             )
         return self._place_all(requests, on_empty=on_empty)
 
-    def _rooms(self, flavor: FlavorName, *, on_empty: bool) -> list[Room]:
-        """Of a topology that ends above the nodes all nodes, and nothing of what is free."""
-        finder = self._finders.get(flavor)
-        if finder is None or not finder.tree.by_host:
-            return [(facts, None) for facts in self._nodes.facts.values() if not facts.excluded]
-        return [(facts, facts.free if on_empty else free) for facts, free in self.rooms(flavor)]
+    def _rooms(self, request: PlacementRequest, *, on_empty: bool) -> Sequence[Room]:
+        """All nodes where a topology ends above them, and where the pods that run have their room already."""
+        finder = self._finders.get(request.flavor)
+        known = finder.rooms(request, empty=on_empty) if finder is not None and request.previous is None else None
+        if known is not None:
+            return known
+        return [(facts, request.count) for facts in self._nodes.facts.values() if not facts.excluded]
 
     def _place_all(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         sums = self._assumed if on_empty else self._used

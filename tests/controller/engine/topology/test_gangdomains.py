@@ -170,8 +170,8 @@ def fake(pod_set: str, *within: Bound) -> PlacementRequest:
 
 
 @cache
-def racks(count: int) -> list[tuple[NodeFacts, None]]:
-    return [(NodeFacts(at(f"z1-{rack:04}-1"), {}, {}), None) for rack in range(count)]
+def racks(count: int) -> list[tuple[NodeFacts, int]]:
+    return [(NodeFacts(at(f"z1-{rack:04}-1"), {}, {}), 1) for rack in range(count)]
 
 
 def search(requests: list[PlacementRequest], count: int, good: Any) -> tuple[Any, int]:

@@ -84,3 +84,63 @@ likewise. */ -}}
 {{- define "tessera.namesScheduler" -}}
 object.spec.?schedulerName.orValue('') in {{ include "tessera.foreignSchedulers" . }}
 {{- end -}}
+
+{{- /* CEL: whether the object names a queue, or is for one of theirs, whose policy then writes the queue; the argument is
+the root. */ -}}
+{{- define "tessera.mayBeQueued" -}}
+{{- $root := . -}}
+{{- include "tessera.queueName" $root }} != ''
+{{- range $system := list "kai" "volcano" -}}
+{{- $of := dict "system" $system "root" $root -}}
+{{- if eq (include "tessera.queuesOf" $of) "true" }} || {{ include "tessera.foreignQueue" $of }} != ''{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Match conditions: the object is for no queue of theirs; likewise. */ -}}
+{{- define "tessera.forNoneOfTheirs" -}}
+{{- $root := . -}}
+{{- range $system := list "kai" "volcano" }}
+{{- $of := dict "system" $system "root" $root }}
+{{- if eq (include "tessera.queuesOf" $of) "true" }}
+- name: not-for-{{ $system }}
+  expression: {{ printf "%s == ''" (include "tessera.foreignQueue" $of) | toJson }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* CEL: whether an object that serves is to be a gang in a queue of Volcano's; a dict of `system` and `root`. */ -}}
+{{- define "tessera.foreignGang" -}}
+{{- $gangs := get (include "tessera.foreignRules" .root | fromYaml) "gangs" -}}
+({{ $gangs.asked }} && {{ include "tessera.foreignQueue" . }} != '')
+{{- end -}}
+
+{{- /* Match conditions: those of them that name no queue yet; likewise. */ -}}
+{{- define "tessera.foreignGangs" -}}
+- name: no-queue
+  expression: {{ include "tessera.queueName" .root }} == ''
+- name: for-theirs
+  expression: {{ include "tessera.foreignGang" . | toJson }}
+{{- end -}}
+
+{{- /* Plurals of what serves and may be such a gang: what is queued here; the argument is the root. */ -}}
+{{- define "tessera.gangPlurals" -}}
+{{- if eq (include "tessera.plainPodsQueued" .) "true" }}
+- deployments
+{{- end }}
+{{- range include "tessera.queuedServingKinds" . | fromYamlArray }}
+{{- if eq .plural "statefulsets" }}
+- {{ .plural }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* CEL: operations for an object that has a queue, none for any other; a dict of the `patch` and `root`. An API server
+asks policies in an order of its own, another after each change of any policy, and asks one anew only if its match
+conditions held before. So a policy that goes by the queue matches before another has written it, and asks here. */ -}}
+{{- define "tessera.onceQueued" -}}
+{{- if .root.Values.controller.jobs.manageWithoutQueueName -}}
+{{- .patch -}}
+{{- else -}}
+{{ include "tessera.queueName" .root }} == '' ? [] : ({{ .patch }})
+{{- end -}}
+{{- end -}}

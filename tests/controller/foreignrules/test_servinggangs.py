@@ -6,7 +6,7 @@ import pytest
 
 from controller.foreignrules.servinggangs import IS_ASKED, PATCH, stamped
 from controller.podgroups.group import MIN_MEMBER
-from tests.support.controller.celpolicies import evaluated, patched
+from tests.support.controller.celpolicies import evaluated, patched, rewritten
 
 
 def deployment(template: dict[str, Any] | None, **annotations: str) -> dict[str, Any]:
@@ -23,14 +23,7 @@ def deployment(template: dict[str, Any] | None, **annotations: str) -> dict[str,
 def by_policy(given: dict[str, Any], queue: str) -> dict[str, Any]:
     if not evaluated(IS_ASKED, {"object": given}):
         return given
-    written = PATCH.replace("JSONPatch{op: ", "{'op': ").replace(", path: ", ", 'path': ")
-    written = written.replace(", value: ", ", 'value': ")
-    operations = evaluated(written, {"object": given, "variables": {"queue": queue}})
-    steps = [{**each, "path": each["path"].replace("~1", "\x00")} for each in operations]
-    made = patched(given, steps)
-    notes = made["spec"]["template"]["metadata"]["annotations"]
-    made["spec"]["template"]["metadata"]["annotations"] = {key.replace("\x00", "/"): notes[key] for key in notes}
-    return made
+    return patched(given, evaluated(rewritten(PATCH), {"object": given, "variables": {"queue": queue}}))
 
 
 @pytest.mark.parametrize("template", [None, {}, {"labels": {"a": "b"}}, {"annotations": {"own": "kept"}}])

@@ -1,6 +1,5 @@
 """Each rule is told twice, in Python and in CEL: both refuse the same objects, in the same words."""
 
-import json
 from typing import Any, Final
 
 import pytest
@@ -26,7 +25,7 @@ from controller.jobkinds.policies import RULED, Ruled, review
 from controller.jobkinds.table import DECLARED_KINDS
 from controller.webhooks.jobs import patch
 from inventory.api.names import MIN_REPLICAS
-from tests.support.controller.celpolicies import patches, said
+from tests.support.controller.celpolicies import patched, patches, said
 from tests.support.controller.declaredjobs import MODELS as JOB_MODELS
 from tests.support.controller.declaredray import RAY_MODELS
 
@@ -209,7 +208,7 @@ def test_both_halves_of_a_default_make_the_same_object(name: str, data: st.DataO
     job = drawn(ruled, data)
     if ruled.kind == "MPIJob":
         job = replaced(job, ("spec", "runLauncherAsWorker"), True)
-    made = applied(job, patches(ruled, job))
+    made = patched(job, patches(ruled, job))
     assert made == kind.defaulted(job)
     by_webhook = patch(
         job,
@@ -218,24 +217,8 @@ def test_both_halves_of_a_default_make_the_same_object(name: str, data: st.DataO
         suspend_path=kind.suspend_path,
         defaulted=kind.defaulted,
     )
-    assert applied(job, by_webhook) == replaced(made, kind.suspend_path, True)
-    assert applied(made, patches(ruled, made)) == made
-
-
-def applied(job: Json, operations: list[Json]) -> Json:
-    """``add`` operations of a JSON patch (RFC 6902)."""
-    made: Json = json.loads(json.dumps(job))
-    for operation in operations:
-        *above, last = (step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:])
-        target: Any = made
-        for step in above:
-            target = target[int(step)] if isinstance(target, list) else target[step]
-        if isinstance(target, list):
-            assert last == "-"
-            target.append(operation["value"])
-        else:
-            target[last] = operation["value"]
-    return made
+    assert patched(job, by_webhook) == replaced(made, kind.suspend_path, True)
+    assert patched(made, patches(ruled, made)) == made
 
 
 def test_every_kind_has_rules_and_no_two_share_a_sentence_s_name() -> None:

@@ -1,7 +1,7 @@
 """The chart's CEL without an API server: Google's own runtime of the language, as Kubernetes' is made by it in Go."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final, Protocol
 
@@ -45,26 +45,33 @@ def evaluated(expression: str, given: dict[str, Any]) -> Any:
 
 def patches(ruled: HasRules, job: Json) -> list[dict[str, Any]]:
     """The operations that a kind's policy makes of a job that is created."""
-    written = ruled.defaults
-    for field in ("op", "path", "value"):
-        written = written.replace(f"JSONPatch{{{field}: ", f"{{'{field}': ").replace(f", {field}: ", f", '{field}': ")
     given: dict[str, Any] = {"object": job, "oldObject": None, "variables": {}}
     for name, expression in ruled.variables.items():
         if name != "podSets":
             given["variables"][name] = evaluated(expression, given)
-    return list(evaluated(written, given))
+    return list(evaluated(rewritten(ruled.defaults), given))
 
 
-def patched(given: Json, operations: list[dict[str, Any]]) -> Json:
-    """The object with what the operations add; as an API server has it, what lies above is there."""
+def rewritten(patch: str) -> str:
+    """An expression of operations with maps in place of the API server's own type."""
+    written = patch.replace("JSONPatch{op: ", "{'op': ")
+    return written.replace(", path: ", ", 'path': ").replace(", value: ", ", 'value': ")
+
+
+def patched(given: Json, operations: Iterable[dict[str, Any]]) -> Json:
+    """The object after the patch, as RFC 6902 has it: what is added to must be there."""
     made = copy.deepcopy(given)
     for operation in operations:
         assert operation["op"] == "add", operation
-        *steps, last = operation["path"].removeprefix("/").split("/")
+        *steps, last = (step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:])
         at: Any = made
         for step in steps:
             at = at[int(step)] if isinstance(at, list) else at[step]
-        at[last] = operation["value"]
+        if isinstance(at, list):
+            assert last == "-", operation
+            at.append(operation["value"])
+        else:
+            at[last] = operation["value"]
     return made
 
 

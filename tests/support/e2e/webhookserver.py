@@ -43,7 +43,7 @@ POLICIES: Final = (
     "serving-policy",
     "serving-minimum-policy",
 )
-EFFECTIVE_S: Final = 90
+EFFECTIVE_S: Final = 30
 QUIET: Final = "--controllers=*,-job-controller,-deployment-controller,-replicaset-controller,-statefulset-controller"
 """Of the controller manager: what a case says of a status stands."""
 

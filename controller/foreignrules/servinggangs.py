@@ -20,14 +20,23 @@ _NAME: Final = "deployment-"
 _ASKED: Final = cel.key("object.metadata.?annotations", MIN_MEMBER)
 
 
+def is_asked(owner: Json) -> bool:
+    """Whether the object is to be a gang. Raises JobError."""
+    return bool(annotations(owner).get(MIN_MEMBER, ""))
+
+
+def is_deployment(owner: Json) -> bool:
+    return (text(owner, "apiVersion"), text(owner, "kind")) == DEPLOYMENT
+
+
 def stamped(owner: Json, queue: str) -> Json:
     """A Deployment for this queue with its template as it is to be; the very object where it asks for no gang.
 
     Raises JobError.
     """
-    minimum = annotations(owner).get(MIN_MEMBER, "")
-    if (text(owner, "apiVersion"), text(owner, "kind")) != DEPLOYMENT or not minimum:
+    if not is_deployment(owner) or not is_asked(owner):
         return owner
+    minimum = annotations(owner)[MIN_MEMBER]
     return replaced(owner, _AT, {**strings(owner, *_AT), **_stamps(owner, minimum, queue)})
 
 
@@ -41,7 +50,7 @@ def _stamps(owner: Json, minimum: str, queue: str) -> dict[str, str]:
 
 
 IS_ASKED: Final = f"{_ASKED} != ''"
-"""In CEL, whether the object is to be a gang."""
+"""``is_asked`` in CEL."""
 
 
 def _patch() -> str:

@@ -12,7 +12,7 @@ from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES
 from controller.webhooks import foreign, jobs, pods, serving
 from controller.webhooks.injection import ServiceTarget
-from controller.webhooks.jobs import SuspendPaths
+from controller.webhooks.jobs import HasDefaultQueue, SuspendPaths
 from controller.webhooks.keeper import GivenCertificates, OwnCertificates, SecretName
 from controller.webhooks.server import Answer, WebhookServer
 from controller.webhooks.service import WebhookService, service_names
@@ -46,25 +46,7 @@ def webhook_service(
     def has_default_queue(where: str) -> bool:
         return feeds[LOCAL_QUEUES].get(ObjectKey(where, jobs.DEFAULT_QUEUE)) is not None
 
-    answer = partial(
-        jobs.answer,
-        has_default_queue=has_default_queue,
-        manage_without_queue_name=config.manage_jobs_without_queue_name,
-        suspend_paths=suspend_paths,
-        defaults={(kind.group, kind.kind): kind.defaulted for kind in JOB_KINDS},
-    )
-    server = WebhookServer(
-        host=config.webhook.host or "0.0.0.0",  # noqa: S104 - the API server comes from another machine
-        port=config.webhook.port,
-        mutate_job=answer,
-        mutate_pod=partial(pods.answer, manage_without_queue_name=config.manage_jobs_without_queue_name),
-        mutate_serving=partial(
-            serving.answer,
-            has_default_queue=has_default_queue,
-            manage_without_queue_name=config.manage_jobs_without_queue_name,
-        ),
-        mutate=_foreign(config, suspend_paths),
-    )
+    server = webhook_server(config, suspend_paths, has_default_queue=has_default_queue)
     release = service.removesuffix(_CONFIGURATION)
     pods_too = (f"{release}-pod-gate",) if config.integrations.queue_pods else ()
     serving_too = (f"{release}-serving-queue",) if config.integrations.serving_kinds else ()
@@ -83,6 +65,30 @@ def webhook_service(
     )
 
 
+def webhook_server(
+    config: ControllerConfig, suspend_paths: SuspendPaths, *, has_default_queue: HasDefaultQueue
+) -> WebhookServer:
+    """It answers by the configuration. ``suspend_paths`` is read at each request."""
+    everything = config.manage_jobs_without_queue_name
+    answer = partial(
+        jobs.answer,
+        has_default_queue=has_default_queue,
+        manage_without_queue_name=everything,
+        suspend_paths=suspend_paths,
+        defaults={(kind.group, kind.kind): kind.defaulted for kind in JOB_KINDS},
+    )
+    return WebhookServer(
+        host=config.webhook.host or "0.0.0.0",  # noqa: S104 - the API server comes from another machine
+        port=config.webhook.port,
+        mutate_job=answer,
+        mutate_pod=partial(pods.answer, manage_without_queue_name=everything),
+        mutate_serving=partial(
+            serving.answer, has_default_queue=has_default_queue, manage_without_queue_name=everything
+        ),
+        mutate=_foreign(config, suspend_paths),
+    )
+
+
 def _foreign(config: ControllerConfig, suspend_paths: SuspendPaths) -> dict[str, Answer]:
     """Answers about what is Volcano's and KAI's, by path. Whether they are asked, the webhooks' configuration says."""
     found: dict[str, Answer] = {}
@@ -90,4 +96,5 @@ def _foreign(config: ControllerConfig, suspend_paths: SuspendPaths) -> dict[str,
         switch = config.switch(system)
         found[foreign.queue_path(system)] = partial(foreign.queue_answer, switch=switch, suspend_paths=suspend_paths)
         found[foreign.scheduler_path(system)] = partial(foreign.scheduler_answer, switch=switch)
+    found[foreign.GANG_PATH] = partial(foreign.gang_answer, switch=config.switch(System.VOLCANO))
     return found

@@ -1,8 +1,9 @@
 """The mutating webhooks for what is Volcano's or KAI's, for API servers without MutatingAdmissionPolicy. Pure.
 
 They do what the chart's policies do: what is for a queue of theirs gets Kueue's label with that queue's name and waits
-like any other, and pods that name their scheduler are bound by the default one. Each looks at one system: their
-configurations select the namespaces of its switch, and leave out children of other jobs.
+like any other, pods that name their scheduler are bound by the default one, and what serves as a gang of Volcano's is
+stamped as one. Each looks at one system: their configurations select the namespaces of its switch, and leave out
+children of other jobs.
 """
 
 from typing import Final
@@ -11,6 +12,7 @@ from controller.config.settings import ForeignSystem
 from controller.conversion.tree import ConversionError, Json, child, text
 from controller.engine.mirror.specs import System
 from controller.foreignrules.schedulers import DEFAULT_SCHEDULER
+from controller.foreignrules.servinggangs import is_asked, is_deployment, stamped
 from controller.jobframework.foreignmarks import foreign_queue
 from controller.jobframework.raw import JobError
 from controller.webhooks import jobs, pods
@@ -19,6 +21,7 @@ from controller.webhooks.review import answered, escaped
 from inventory.api.names import SCHEDULER_NAME
 
 _OBJECT: Final = ".request.object"
+GANG_PATH: Final = "/mutate-volcano-gang"
 _ITS_GROUPS: Final = "?"
 """The queue that a PodGroup says. No queue has this name."""
 
@@ -39,6 +42,15 @@ def scheduler_answer(body: bytes, *, switch: ForeignSystem) -> bytes:
         return scheduler_patch(pod, switch)
 
     return answered(body, made)
+
+
+def gang_answer(body: bytes, *, switch: ForeignSystem) -> bytes:
+    """The same for a Deployment or StatefulSet whose pods start together."""
+
+    def made(owner: Json, _namespace: str) -> list[Json]:
+        return gang_patch(owner, switch)
+
+    return answered(body, made, made)
 
 
 def queue_patch(given: Json, switch: ForeignSystem, suspend_paths: SuspendPaths) -> list[Json]:
@@ -69,6 +81,20 @@ def _queue(given: Json, switch: ForeignSystem) -> str:
     except (JobError, AttributeError, TypeError) as error:
         raise ConversionError(f"{_OBJECT}: {error}") from None
     return "" if found is None or found.system is not switch.system else found.name
+
+
+def gang_patch(owner: Json, switch: ForeignSystem) -> list[Json]:
+    """Stamps for a Deployment's pods, and the label of its queue for a StatefulSet; empty for what is no gang of the
+    system's.
+    """
+    try:
+        if not is_asked(owner) or (queue := _queue(owner, switch)) in ("", _ITS_GROUPS):
+            return []
+        if is_deployment(owner):
+            return jobs.differences(owner, stamped(owner, queue))
+        return [jobs.labelled(owner["metadata"].get("labels"), queue)]
+    except JobError as error:
+        raise ConversionError(f"{_OBJECT}: {error}") from None
 
 
 def scheduler_patch(pod: Json, switch: ForeignSystem) -> list[Json]:

@@ -75,7 +75,7 @@ def patch(
             operations.append(labelled(labels))
         elif not manage_without_queue_name:
             return []
-    return [*operations, *suspended(job, suspend_path), *_differences(job, _made(job, defaulted or _as_it_is), "")]
+    return [*operations, *suspended(job, suspend_path), *differences(job, _made(job, defaulted or _as_it_is))]
 
 
 def _as_it_is(job: Json) -> Json:
@@ -89,7 +89,7 @@ def _made(job: Json, defaulted: Callable[[Json], Json]) -> Json:
         return job  # the controller says what is wrong with it
 
 
-def _differences(now: Any, wanted: Any, path: str) -> list[Json]:
+def differences(now: Any, wanted: Any, path: str = "") -> list[Json]:
     """The operations from one value to another that has nothing less; lists that differ are replaced whole."""
     if now is wanted or now == wanted:
         return []
@@ -98,7 +98,7 @@ def _differences(now: Any, wanted: Any, path: str) -> list[Json]:
     return [
         operation
         for key, value in wanted.items()
-        for operation in _differences(now.get(key), value, f"{path}/{escaped(key)}")
+        for operation in differences(now.get(key), value, f"{path}/{escaped(key)}")
     ]
 
 

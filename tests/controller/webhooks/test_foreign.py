@@ -10,7 +10,16 @@ from hypothesis import settings
 
 from controller.config.load import default
 from controller.engine.mirror.specs import System
-from controller.webhooks.foreign import queue_answer, queue_patch, scheduler_answer, scheduler_patch
+from controller.foreignrules.servinggangs import stamped
+from controller.podgroups.group import MIN_MEMBER
+from controller.webhooks.foreign import (
+    gang_answer,
+    gang_patch,
+    queue_answer,
+    queue_patch,
+    scheduler_answer,
+    scheduler_patch,
+)
 from controller.webhooks.jobs import QUEUE_LABEL
 from controller.webhooks.pods import GATE, MANAGED
 from inventory.api.names import SCHEDULER_NAME
@@ -86,6 +95,39 @@ def test_other_names_and_those_of_a_scheduler_that_is_kept_stay() -> None:
     assert queued(pod("vc"), own)["metadata"]["labels"][QUEUE_LABEL] == "default"
 
 
+def serving(kind: str, **meta: Any) -> dict[str, Any]:
+    pods = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [], "schedulerName": "volcano"}}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web", **meta}, "spec": {"template": pods}}
+
+
+def test_the_pods_of_a_deployment_are_stamped_as_a_gang_and_a_stateful_set_gets_its_queue() -> None:
+    asked = {"annotations": {MIN_MEMBER: "2", **THEIRS["annotations"]}}
+    web = serving("Deployment", **asked)
+    made = after(web, gang_patch(web, VOLCANO))
+    assert made == stamped(web, "q") != web
+    assert gang_patch(made, VOLCANO) == []
+    for labels in ({}, {"labels": {"a": "b"}}):
+        db = serving("StatefulSet", **asked, **labels)
+        wanted = {**labels.get("labels", {}), QUEUE_LABEL: "q"}
+        assert after(db, gang_patch(db, VOLCANO)) == {**db, "metadata": {**db["metadata"], "labels": wanted}}
+    by_scheduler = serving("StatefulSet", annotations={MIN_MEMBER: "2"})
+    assert gang_patch(by_scheduler, VOLCANO)[0]["value"] == {QUEUE_LABEL: "default"}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_what_serves_and_is_no_gang_of_the_system_stays_as_it_is(kind: str) -> None:
+    minimum = {MIN_MEMBER: "2"}
+    for meta, switch in (
+        (THEIRS, VOLCANO),
+        ({"annotations": {MIN_MEMBER: ""}}, VOLCANO),
+        ({"annotations": minimum}, KAI),
+        ({"annotations": minimum, "labels": {QUEUE_LABEL: "own"}}, VOLCANO),
+        ({"annotations": minimum, "labels": {"kai.scheduler/queue": "t"}}, VOLCANO),
+        ({"annotations": {**minimum, "scheduling.k8s.io/group-name": "g"}}, VOLCANO),
+    ):
+        assert gang_patch(serving(kind, **meta), switch) == [], meta
+
+
 @settings(max_examples=30, deadline=None)
 @drawn(objects(System.VOLCANO))
 def test_policy_and_webhook_name_the_same_queue(given: dict[str, Any]) -> None:
@@ -98,5 +140,9 @@ def test_policy_and_webhook_name_the_same_queue(given: dict[str, Any]) -> None:
     "given", [{}, {"metadata": 1}, {"metadata": {"labels": []}}, {"spec": 3}, {"metadata": {"annotations": {"a": 1}}}]
 )
 def test_what_is_no_object_is_answered(given: dict[str, Any]) -> None:
-    for answer in (partial(queue_answer, switch=VOLCANO), partial(scheduler_answer, switch=KAI)):
+    for answer in (
+        partial(queue_answer, switch=VOLCANO),
+        partial(scheduler_answer, switch=KAI),
+        partial(gang_answer, switch=VOLCANO),
+    ):
         assert b"AdmissionReview" in answer(review({"apiVersion": "v1", "kind": "Pod", **given}))

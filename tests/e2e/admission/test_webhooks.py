@@ -1,190 +1,51 @@
-"""Jobs and queues between users, the API server and the webhook: on Kubernetes 1.36, and as 1.35 where the API server
-cannot suspend Jobs itself. No kubelet: whether a Job starts is what the real job controller writes into its status."""
+"""Jobs and queues between users, the API server and the webhook, where the API server suspends Jobs itself. No kubelet:
+whether a Job starts is what the real job controller writes into its status.
+"""
 
-import asyncio
 import contextlib
 import json
 import os
-import random
-import subprocess
-import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
-from controller.webhooks import jobs
-from controller.webhooks.injection import UrlTarget
-from controller.webhooks.keeper import OwnCertificates, SecretName
-from controller.webhooks.server import WebhookServer
-from controller.webhooks.service import WebhookService
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
-from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from kube.client import Client
-from kube.clock import Backoff, SystemClock
-from kube.config import from_kubeconfig
 from tests.support.e2e.lab import until
+from tests.support.e2e.webhooklab import (
+    CONTROLLER,
+    JOBSET,
+    QUEUE,
+    Webhook,
+    chosen_by_helm,
+    created,
+    effective,
+    job,
+    prepared,
+    refusal,
+    rendered,
+    started,
+    suspended,
+    tried,
+)
 
 pytestmark = pytest.mark.e2e
 
-CHART = Path(__file__).parents[3] / "charts" / "tessera"
-NAMESPACE = "tessera-system"
-CONTROLLER = f"system:serviceaccount:{NAMESPACE}:t-tessera-controller"
-JOBSET = "system:serviceaccount:jobset-system:jobset-controller-manager"
-QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+PRIORITY = "kueue.x-k8s.io/priority-class"
 SECONDS, PREBUILT = "kueue.x-k8s.io/max-exec-time-seconds", "kueue.x-k8s.io/prebuilt-workload-name"
-SPEC = Spec(nodes=())
-AS_1_35 = Spec(nodes=(), apiserver_args=("--emulated-version=1.35",))
-CONFIGURATIONS = ("t-tessera-controller-job-suspend", "t-tessera-controller-pod-gate")
-
-
-def rendered(*names: str, **values: str) -> str:
-    chosen = [word for name in names for word in ("-s", f"templates/{name}.yaml")]
-    flags = [word for key, value in values.items() for word in ("--set", f"controller.jobs.{key}={value}")]
-    command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE, *chosen, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def prepared(cluster: Cluster) -> None:
-    for name in (NAMESPACE, "team", "plain"):
-        cluster.kubectl("create", "namespace", name)
-    cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
-    # The other controller may do everything here: what holds it back is admission alone.
-    cluster.kubectl("create", "clusterrolebinding", "jobset", "--clusterrole=cluster-admin", f"--user={JOBSET}")
-    # Ours has what the chart's webhook templates give it, and may start Jobs.
-    cluster.kubectl("create", "serviceaccount", "t-tessera-controller", "-n", NAMESPACE)
-    cluster.kubectl("create", "clusterrole", "starter", "--verb=get,patch", "--resource=jobs")
-    cluster.kubectl("create", "clusterrolebinding", "starter", "--clusterrole=starter", f"--user={CONTROLLER}")
-    queue = {"kind": "LocalQueue", "metadata": {"name": "default", "namespace": "team"}, "spec": {"clusterQueue": "q"}}
-    created(cluster, {"apiVersion": "kueue.x-k8s.io/v1beta2", **queue})
-
-
-def created(cluster: Cluster, body: dict[str, Any], *args: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        cluster.kubectl("create", "-f", "-", "-o", "json", *args, input=json.dumps(body))
-    )
-    return found
-
-
-def job(name: str = "", namespace: str = "plain", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
-    metadata: dict[str, Any] = {"namespace": namespace, "labels": {"app": "x", **(labels or {})}}
-    metadata |= {"name": name} if name else {"generateName": "job-"}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template, **spec}}
-
-
-def tried(cluster: Cluster, body: dict[str, Any], *args: str) -> dict[str, Any]:
-    """What would be made of it."""
-    return created(cluster, body, "--dry-run=server", *args)
-
-
-def suspended(found: dict[str, Any]) -> bool:
-    return bool(found["spec"].get("suspend"))
-
-
-def effective(cluster: Cluster, *, by_policy: bool) -> None:
-    """A policy takes effect a moment after it was made."""
-
-    def acts() -> bool:
-        if by_policy:
-            try:
-                if not suspended(tried(cluster, job(labels={QUEUE: "a"}))):
-                    return False
-            except ClusterError:
-                return False  # the policy that refuses Jobs that run acts before the one that suspends them
-        with contextlib.suppress(ClusterError):
-            tried(cluster, job(labels={QUEUE: "No_Queue"}, suspend=True))
-            return False
-        return not by_policy or "default" in str(tried(cluster, job(namespace="team"))["metadata"]["labels"])
-
-    until(acts, "the policies in effect")
-
-
-class Webhook:
-    """The real service in a thread of its own, called by the API server at this machine's address."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self._token = cluster.kubectl("create", "token", "t-tessera-controller", "-n", NAMESPACE).strip()
-        self._loop = asyncio.new_event_loop()
-        self._task: asyncio.Task[None] | None = None
-        self._thread = threading.Thread(target=self._run, name="webhook")
-        self.service: WebhookService | None = None
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner, contextlib.suppress(asyncio.CancelledError):
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._task = asyncio.current_task()
-        port = self.cluster.state.ports["apiserver"] + 1000
-        server = WebhookServer(
-            host="127.0.0.1", port=port, mutate_job=lambda body: jobs.answer(body, has_default_queue="team".__eq__)
-        )
-        config = replace(from_kubeconfig(self.cluster.kubeconfig), token=self._token)
-        async with Client(config) as client:
-            clock = SystemClock()
-            secret = SecretName(NAMESPACE, "t-tessera-controller-webhook")
-            certificates = OwnCertificates(client, secret, names=("127.0.0.1",), clock=clock)
-            self.service = WebhookService(
-                client, server, certificates, UrlTarget(f"https://127.0.0.1:{port}"), clock=clock,
-                backoff=Backoff(random=random.random, initial_s=0.1), configurations=CONFIGURATIONS,
-            )  # fmt: skip
-            try:
-                await self.service.run()
-            finally:
-                await asyncio.sleep(0.2)  # the API server's side of each TLS connection
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        until(lambda: self.service is not None and self.service.ready, "the webhook serving")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._task is not None
-        self._loop.call_soon_threadsafe(self._task.cancel)
-        self._thread.join(timeout=30)
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.up(f"webhooks-{os.getpid()}", SPEC) as cluster:
+    with Cluster.up(f"webhooks-{os.getpid()}", Spec(nodes=())) as cluster:
         prepared(cluster)
         text = rendered("job-suspend-policy", "job-policy", "job-rules-policy", "webhook", suspendBy="policy")
         cluster.kubectl("apply", "--server-side", "-f", "-", input=text)
         effective(cluster, by_policy=True)
         yield cluster
-
-
-def refusal(cluster: Cluster, *args: str, **more: Any) -> str:
-    """What the API server says to it; empty if it does it."""
-    try:
-        cluster.kubectl(*args, **more)
-    except ClusterError as error:
-        return str(error)
-    return ""
-
-
-def started(cluster: Cluster, name: str) -> bool:
-    found = json.loads(cluster.kubectl("get", "job", name, "-n", "plain", "-o", "json"))
-    return bool(found["status"].get("active"))
-
-
-def chosen_by_helm(cluster: Cluster) -> set[str]:
-    """What suspends Jobs on this cluster: the mutating kinds of a dry run."""
-    command = [str(binaries.binary("helm")), "install", "other", str(CHART), "--dry-run=server", "--skip-crds"]
-    command += ["--kubeconfig", str(cluster.kubeconfig), "--namespace", NAMESPACE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return {
-        kind for kind in ("MutatingAdmissionPolicy", "MutatingWebhookConfiguration") if f"kind: {kind}\n" in done.stdout
-    }
 
 
 def test_helm_chooses_the_policy_where_the_api_server_has_it(cluster: Cluster) -> None:
@@ -438,72 +299,3 @@ def test_a_conversion_of_another_system_is_taken_over(cluster: Cluster) -> None:
     with Webhook(cluster):
         assert "url" in read(cluster, name)["spec"]["conversion"]["webhook"]["clientConfig"]
         until(lambda: not refusal(cluster, "get", "clusterqueues.v1beta1.kueue.x-k8s.io"), "the API server calling us")
-
-
-@pytest.fixture(scope="module")
-def older(cluster: Cluster) -> Iterator[Cluster]:
-    """Another control plane after the first: two at once would be slow."""
-    cluster.down()
-    with Cluster.up(f"webhooks-{os.getpid()}", AS_1_35) as older:
-        prepared(older)
-        names = ("job-suspend-webhook", "job-policy", "job-rules-policy", "pod-gate-webhook", "pod-policy", "webhook")
-        text = rendered(*names, suspendBy="webhook")
-        older.kubectl("apply", "--server-side", "-f", "-", input=text)
-        effective(older, by_policy=False)
-        yield older
-
-
-def test_as_1_35_the_policy_does_not_act_and_the_webhook_does(older: Cluster) -> None:
-    assert chosen_by_helm(older) == {"MutatingWebhookConfiguration"}
-    policy = refusal(older, "apply", "-f", "-", input=rendered("job-suspend-policy", suspendBy="policy"))
-    assert policy, "1.35 takes the policy: prefer it there too"
-    with Webhook(older):
-        until(lambda: suspended_or_refused(older), "the webhook called")
-        assert suspended(tried(older, job(labels={QUEUE: "a"})))
-        assert not suspended(tried(older, job()))
-        found = tried(older, job(namespace="team"))
-        assert found["metadata"]["labels"] == {"app": "x", QUEUE: "default"}
-        assert suspended(found)
-        created(older, job("waits", labels={QUEUE: "a"}))
-        start = ("patch", "job", "waits", "-n", "plain", "--type=merge", "-p", '{"spec":{"suspend":false}}')
-        assert "only the controller starts" in refusal(older, *start)
-        assert refusal(older, *start, f"--as={CONTROLLER}") == ""
-        until(lambda: started(older, "waits"), "the Job started by the job controller")
-
-
-def pod(**labels: str) -> dict[str, Any]:
-    metadata = {"generateName": "pod-", "namespace": "plain", "labels": labels}
-    spec = {"containers": [{"name": "c", "image": "none"}], "schedulingGates": [{"name": "example.com/other"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def test_as_1_35_the_webhook_holds_pods_of_queues_and_without_it_only_those_are_refused(older: Cluster) -> None:
-    gate = {"name": "kueue.x-k8s.io/admission"}
-
-    def held() -> bool:
-        with contextlib.suppress(ClusterError):
-            return gate in tried(older, pod(**{QUEUE: "a"}))["spec"]["schedulingGates"]
-        return False
-
-    with Webhook(older):
-        until(held, "the webhook called for pods")
-        found = tried(older, pod(**{QUEUE: "a"}))
-        assert found["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
-        assert found["metadata"]["finalizers"] == ["kueue.x-k8s.io/managed"]
-        assert gate not in tried(older, pod())["spec"]["schedulingGates"]
-    dead = ("create", "--dry-run=server", "-f", "-")
-    until(lambda: "is created behind its gate" in refusal(older, *dead, input=json.dumps(pod(**{QUEUE: "a"}))), "gone")
-    assert refusal(older, *dead, input=json.dumps(pod())) == ""
-
-
-def suspended_or_refused(cluster: Cluster) -> bool:
-    """False as long as the API server does not call the webhook: its policy refuses what nobody suspended."""
-    with contextlib.suppress(ClusterError):
-        return suspended(tried(cluster, job(labels={QUEUE: "a"})))
-    return False
-
-
-def test_as_1_35_a_dead_webhook_stops_queued_jobs_that_nobody_suspended_and_nothing_else(older: Cluster) -> None:
-    assert "is created suspended" in refusal(older, "create", "-f", "-", input=json.dumps(job(labels={QUEUE: "a"})))
-    assert suspended(tried(older, job(labels={QUEUE: "a"}, suspend=True)))
-    assert not suspended(tried(older, job()))

@@ -13,7 +13,6 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/queues/test_controller_jobs.py": 380,
     "e2e/examples/test_articles.py": 210,
     "e2e/queues/test_jobs_core.py": 200,
-    "e2e/admission/test_webhooks.py": 180,
     "e2e/agent/test_daemonset.py": 180,
     "e2e/sharing/test_mixed_node.py": 180,
     "hack/cluster/test_lifecycle.py": 170,
@@ -24,12 +23,14 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/admission/test_queue_api.py": 120,
     "e2e/kai/test_kai.py": 120,
     "e2e/queues/test_kinds_come_and_go.py": 110,
+    "e2e/admission/test_webhooks.py": 110,
     "e2e/admission/test_kueue_crds.py": 110,
     "e2e/volcano/test_queues.py": 110,
     "e2e/volcano/test_jobs.py": 110,
     "e2e/queues/test_controller_watches.py": 110,
     "e2e/examples/test_examples.py": 90,
     "e2e/volcano/test_containers.py": 90,
+    "e2e/admission/test_webhooks_older.py": 80,
     "e2e/agent/test_restarts.py": 70,
 }
 """Of the files that take longest, measured on two cores beside other work: what counts is their order. ``pytest

@@ -1,0 +1,177 @@
+"""Jobs, pods and the controller's webhook before a real API server, which calls it at this machine's address.
+
+The service is the controller's own, as its process has it, with certificates by the rights of the chart's account.
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+import subprocess
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from controller.config.load import default
+from controller.config.settings import Webhook as Address
+from controller.jobkinds.table import JOB_KINDS
+from controller.process.webhook import webhook_server
+from controller.webhooks.injection import UrlTarget
+from controller.webhooks.keeper import OwnCertificates, SecretName
+from controller.webhooks.service import WebhookService
+from hack.cluster.cluster import Cluster
+from hack.cluster.errors import ClusterError
+from hack.cluster.programs import binaries
+from kube.client import Client
+from kube.clock import Backoff, SystemClock
+from kube.config import from_kubeconfig
+from tests.support.e2e.lab import until
+
+CHART: Final = Path(__file__).parents[3] / "charts" / "tessera"
+NAMESPACE: Final = "tessera-system"
+CONTROLLER: Final = f"system:serviceaccount:{NAMESPACE}:t-tessera-controller"
+JOBSET: Final = "system:serviceaccount:jobset-system:jobset-controller-manager"
+QUEUE: Final = "kueue.x-k8s.io/queue-name"
+CONFIGURATIONS: Final = tuple(
+    f"t-tessera-controller-{name}" for name in ("job-suspend", "pod-gate", "serving-queue", "foreign")
+)
+
+
+def rendered(*names: str, values: tuple[str, ...] = (), **jobs: str) -> str:
+    """``jobs``: values of the chart below ``controller.jobs``."""
+    chosen = [word for name in names for word in ("-s", f"templates/{name}.yaml")]
+    given = [*values, *(f"controller.jobs.{key}={value}" for key, value in jobs.items())]
+    flags = [word for value in given for word in ("--set", value)]
+    command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE, *chosen, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def prepared(cluster: Cluster) -> None:
+    for name in (NAMESPACE, "team", "plain"):
+        cluster.kubectl("create", "namespace", name)
+    cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
+    # The other controller may do everything here: what holds it back is admission alone.
+    cluster.kubectl("create", "clusterrolebinding", "jobset", "--clusterrole=cluster-admin", f"--user={JOBSET}")
+    # Ours has what the chart's webhook templates give it, and may start Jobs.
+    cluster.kubectl("create", "serviceaccount", "t-tessera-controller", "-n", NAMESPACE)
+    cluster.kubectl("create", "clusterrole", "starter", "--verb=get,patch", "--resource=jobs")
+    cluster.kubectl("create", "clusterrolebinding", "starter", "--clusterrole=starter", f"--user={CONTROLLER}")
+    queue = {"kind": "LocalQueue", "metadata": {"name": "default", "namespace": "team"}, "spec": {"clusterQueue": "q"}}
+    created(cluster, {"apiVersion": "kueue.x-k8s.io/v1beta2", **queue})
+
+
+def created(cluster: Cluster, body: dict[str, Any], *args: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        cluster.kubectl("create", "-f", "-", "-o", "json", *args, input=json.dumps(body))
+    )
+    return found
+
+
+def job(name: str = "", namespace: str = "plain", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
+    metadata: dict[str, Any] = {"namespace": namespace, "labels": {"app": "x", **(labels or {})}}
+    metadata |= {"name": name} if name else {"generateName": "job-"}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template, **spec}}
+
+
+def tried(cluster: Cluster, body: dict[str, Any], *args: str) -> dict[str, Any]:
+    """What would be made of it."""
+    return created(cluster, body, "--dry-run=server", *args)
+
+
+def suspended(found: dict[str, Any]) -> bool:
+    return bool(found["spec"].get("suspend"))
+
+
+def effective(cluster: Cluster, *, by_policy: bool) -> None:
+    """A policy takes effect a moment after it was made."""
+
+    def acts() -> bool:
+        if by_policy:
+            try:
+                if not suspended(tried(cluster, job(labels={QUEUE: "a"}))):
+                    return False
+            except ClusterError:
+                return False  # the policy that refuses Jobs that run acts before the one that suspends them
+        with contextlib.suppress(ClusterError):
+            tried(cluster, job(labels={QUEUE: "No_Queue"}, suspend=True))
+            return False
+        return not by_policy or "default" in str(tried(cluster, job(namespace="team"))["metadata"]["labels"])
+
+    until(acts, "the policies in effect")
+
+
+class Webhook:
+    """The real service in a thread of its own, called by the API server at this machine's address."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._token = cluster.kubectl("create", "token", "t-tessera-controller", "-n", NAMESPACE).strip()
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="webhook")
+        self.service: WebhookService | None = None
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner, contextlib.suppress(asyncio.CancelledError):
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._task = asyncio.current_task()
+        port = self.cluster.state.ports["apiserver"] + 1000
+        config = msgspec.structs.replace(default(), webhook=Address(host="127.0.0.1", port=port))
+        paths = {(kind.group, kind.kind): kind.suspend_path for kind in JOB_KINDS}
+        server = webhook_server(config, paths, has_default_queue="team".__eq__)
+        account = replace(from_kubeconfig(self.cluster.kubeconfig), token=self._token)
+        async with Client(account) as client:
+            clock = SystemClock()
+            secret = SecretName(NAMESPACE, "t-tessera-controller-webhook")
+            certificates = OwnCertificates(client, secret, names=("127.0.0.1",), clock=clock)
+            self.service = WebhookService(
+                client, server, certificates, UrlTarget(f"https://127.0.0.1:{port}"), clock=clock,
+                backoff=Backoff(random=random.random, initial_s=0.1), configurations=CONFIGURATIONS,
+            )  # fmt: skip
+            try:
+                await self.service.run()
+            finally:
+                await asyncio.sleep(0.2)  # the API server's side of each TLS connection
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        until(lambda: self.service is not None and self.service.ready, "the webhook serving")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(timeout=30)
+
+
+def refusal(cluster: Cluster, *args: str, **more: Any) -> str:
+    """What the API server says to it; empty if it does it."""
+    try:
+        cluster.kubectl(*args, **more)
+    except ClusterError as error:
+        return str(error)
+    return ""
+
+
+def started(cluster: Cluster, name: str) -> bool:
+    found = json.loads(cluster.kubectl("get", "job", name, "-n", "plain", "-o", "json"))
+    return bool(found["status"].get("active"))
+
+
+def chosen_by_helm(cluster: Cluster) -> set[str]:
+    """What suspends Jobs on this cluster: the mutating kinds of a dry run."""
+    command = [str(binaries.binary("helm")), "install", "other", str(CHART), "--dry-run=server", "--skip-crds"]
+    command += ["--kubeconfig", str(cluster.kubeconfig), "--namespace", NAMESPACE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return {
+        kind for kind in ("MutatingAdmissionPolicy", "MutatingWebhookConfiguration") if f"kind: {kind}\n" in done.stdout
+    }

@@ -65,8 +65,13 @@ MANAGED_FRAMEWORKS: Final = frozenset({POD, VOLCANO_JOB, *DEFAULT_FRAMEWORKS})
 """Those that this version manages. Volcano's Jobs by name, or with ``tessera.volcano``: Tessera runs them, and so may
 Volcano's controller."""
 
-IMPLIED_FRAMEWORKS: Final[Mapping[str, tuple[str, ...]]] = {kind.framework: (POD,) for kind in STAMPED_KINDS}
-"""Job kinds that others need: they are on for the objects of these alone."""
+IMPLIED_FRAMEWORKS: Final[Mapping[str, tuple[str, ...]]] = {
+    VOLCANO_JOB: (POD,),
+    **{kind.framework: (POD,) for kind in STAMPED_KINDS},
+}
+"""Job kinds that others need: they are on for the objects of these alone. Pods of a Volcano Job above its minimum are
+queued one by one.
+"""
 
 
 def implied(

@@ -52,6 +52,7 @@ from controller.simulation.submissions import (
     parts,
     pod_group_of,
 )
+from controller.simulation.volcanogangs import above_minimum
 
 EPOCH_S: Final = 946684800.0
 """The start of virtual time where no object carries a time: 2000-01-01T00:00:00Z."""
@@ -286,6 +287,7 @@ def _submissions(
     queues = _default_queues(objects)
     jobs = [replica for job in jobs for replica in replicas(job, queues)]
     jobs = [group for job in jobs for group in groups(job, queues)]
+    jobs = [part for job in jobs for part in above_minimum(job)]
     owned = {
         (job.data["metadata"]["namespace"], job.data["metadata"]["name"])
         for job in jobs

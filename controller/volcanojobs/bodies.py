@@ -10,19 +10,21 @@ from typing import Any, Final
 
 from controller.foreignrules.schedulers import bound_by
 from controller.jobframework.kind import Patch
-from controller.jobframework.marks import is_elastic
+from controller.jobframework.names import PRIORITY_CLASS, QUEUE_NAME
 from controller.jobframework.podsets import started_template
-from controller.jobframework.raw import JobError, Json, labels, mapping, sequence, text
+from controller.jobframework.podview import ADMISSION_GATE, MANAGED, POD_INDEX_LABEL
+from controller.jobframework.raw import JobError, Json, annotations, copied, labels, mapping, sequence, text
 from controller.objects.meta import Struct
 from controller.objects.volcanojob import JOB_VERSION as API_VERSION
 from controller.objects.volcanojob import VolcanoJobStatus
 from controller.volcanojobs import podfacts
-from controller.volcanojobs.lifecycle import FINAL, Decision, NewPod, Seen
-from controller.volcanojobs.placement import placement, scaled, written
+from controller.volcanojobs.gang import NewPod, Seen
+from controller.volcanojobs.lifecycle import FINAL, Decision, ended
+from controller.volcanojobs.placement import Placement, scaled, written
 from controller.volcanojobs.plugins import table as plugins
 from controller.volcanojobs.plugins.plugin import Kept
-from controller.volcanojobs.spec import DEFAULT_QUEUE, JobPlan, read_status
-from inventory.api.names import PLACEMENT
+from controller.volcanojobs.spec import DEFAULT_QUEUE, JobPlan
+from inventory.api.names import ABOVE_MINIMUM_OF, PLACEMENT, RUNTIME
 
 _COPIED: Final = (
     "volcano.sh/preemptable",
@@ -31,6 +33,7 @@ _COPIED: Final = (
     "volcano.sh/jdb-min-available",
     "volcano.sh/jdb-max-unavailable",
 )
+_QUEUED: Final = (QUEUE_NAME, PRIORITY_CLASS)
 _CLAIM: Final = "volume-pvc-"
 
 
@@ -73,15 +76,21 @@ def job_here(job: Json, plan: JobPlan) -> Json:
     return {**job, "spec": {**job["spec"], "tasks": tasks}}
 
 
-def rescaled(job: Json, plan: JobPlan, now_s: float) -> Patch | None:
+def rescaled(job: Json, seen: Seen, now_s: float) -> Patch | None:
     """What a started job writes down first when it asks for fewer pods: their quota is not its own any more."""
-    placed = placement(job)
-    if placed is None or is_elastic(job):
+    if seen.placed is None or seen.sliced:
         return None
-    at = (read_status(job).version, now_s)
-    new = scaled(placed, {task.name: task.replicas for task in plan.tasks}, at)
-    if new is placed:
-        return None
+    new = scaled(seen.placed, {task.name: task.replicas for task in seen.plan.tasks}, (seen.status.version, now_s))
+    return None if new is seen.placed else _placed(job, new)
+
+
+def given_back(job: Json, seen: Seen, decision: Decision) -> Patch | None:
+    """What a job with pods above its minimum writes down first when others of it have ended."""
+    new = ended(seen, decision)
+    return None if new is None else _placed(job, new)
+
+
+def _placed(job: Json, new: Placement) -> Patch:
     version = {key: text(job, "metadata", key) for key in ("uid", "resourceVersion")}
     return Patch(body={"metadata": {**version, "annotations": {PLACEMENT: written(new)}}})
 
@@ -99,7 +108,8 @@ def pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod, binds
     task = seen.plan.tasks[place]
     if seen.placed is None:
         raise JobError(f"metadata.annotations[{PLACEMENT}]: expected what the controller wrote, found none")
-    template = started_template(task.template, seen.placed[new.task].info)
+    info = seen.placed[new.task].info
+    template = _above(job, task.template, new) if new.above else started_template(task.template, info)
     metadata, spec = mapping(template, "metadata"), mapping(template, "spec")
     partition = task.partition(new.index)
     body = {
@@ -116,6 +126,24 @@ def pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod, binds
         "spec": _spec(job, spec, binds),
     }
     return plugins.applied(job, new.task, new.index, body)
+
+
+def _above(job: Json, template: Json, new: NewPod) -> Json:
+    """The template of a pod that is queued by itself, as a plain pod is: behind its gate, with its queue and group."""
+    own, said = labels(job), annotations(job)
+    marked = copied(template)
+    metadata: Json = marked.setdefault("metadata", {})
+    spec: Json = marked.setdefault("spec", {})
+    metadata["labels"] = {**labels(template), MANAGED: "true", **{key: own[key] for key in _QUEUED if key in own}}
+    metadata["annotations"] = {
+        **annotations(template),
+        **({RUNTIME: said[RUNTIME]} if RUNTIME in said else {}),
+        ABOVE_MINIMUM_OF: new.above,
+        POD_INDEX_LABEL: podfacts.TASK_INDEX,
+    }
+    metadata["finalizers"] = [*sequence(template, "metadata", "finalizers"), MANAGED]
+    spec["schedulingGates"] = [*sequence(template, "spec", "schedulingGates"), {"name": ADMISSION_GATE}]
+    return marked
 
 
 def owner_reference(job: Json) -> Json:

@@ -4,7 +4,7 @@ An event is a state of the pods that no policy has answered yet, so nothing is l
 nothing is answered twice: every answer takes away the pods that it is about, or makes them of an old version.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from controller.objects.meta import Struct
@@ -48,25 +48,33 @@ class Order(Struct, frozen=True, kw_only=True):
     command: str = ""
 
 
-def happened(plan: JobPlan, pods: Iterable[PodFacts], known: dict[str, int], *, ran: bool) -> list[Happened]:
+def happened(
+    plan: JobPlan, pods: Iterable[PodFacts], known: dict[str, int], together: Mapping[str, int], *, ran: bool
+) -> list[Happened]:
     """In the order in which it happened. ``pods``: those of the job's version that the controller does not delete.
 
-    ``known``: pods a task when the status was last written. ``ran``: the job had its minimum.
+    ``known``: pods a task when the status was last written. ``together``: as many of a task are admitted together,
+    those beyond come and go. ``ran``: the job had its minimum.
     """
     own: dict[str, list[PodFacts]] = {task.name: [] for task in plan.tasks}
     for pod in sorted(pods, key=lambda pod: pod.index):
         if pod.task in own:
             own[pod.task].append(pod)
-    found = [event for task in plan.tasks for event in _of_task(task, own[task.name], known.get(task.name, 0))]
+    found = []
+    for task in plan.tasks:
+        fixed = min(together.get(task.name, 0), task.replicas)
+        # Of the pods that were known all that may have been above the minimum may be gone with the queue's leave.
+        known_fixed = min(known.get(task.name, 0), task.replicas) - (task.replicas - fixed)
+        found += [*_of_task(task, own[task.name]), *_lost(task.name, fixed, own[task.name], known_fixed)]
     every = [pod for listed in own.values() for pod in listed if not pod.is_terminating]
     if ran and any(pod.phase == "Running" for pod in every) and any(pod.is_unschedulable for pod in every):
         found.append(Happened(event=JOB_UNKNOWN))
     return sorted(found, key=lambda event: (event.since_s is None, event.since_s or 0.0))
 
 
-def _of_task(task: Task, pods: list[PodFacts], known: int) -> Iterator[Happened]:
+def _of_task(task: Task, pods: list[PodFacts]) -> Iterator[Happened]:
     for pod in pods:
-        if pod.index >= task.replicas:
+        if pod.index >= task.replicas or pod.is_given_up:
             continue
         if pod.is_terminating:
             yield _about(POD_EVICTED, pod, pod.deleted_s)
@@ -74,7 +82,6 @@ def _of_task(task: Task, pods: list[PodFacts], known: int) -> Iterator[Happened]
             yield _about(POD_FAILED, pod, pod.finished_s)
         elif pod.phase == "Pending":
             yield _about(POD_PENDING, pod, pod.created_s)
-    yield from _lost(task, pods, known)
     succeeded = [pod for pod in pods if pod.phase == "Succeeded" and not pod.is_terminating]
     if task.replicas and len(succeeded) >= task.replicas:
         last = max(pod.finished_s or 0.0 for pod in succeeded)
@@ -89,12 +96,12 @@ def _about(event: str, pod: PodFacts, since_s: float | None) -> Happened:
     return Happened(event=event, task=pod.task, index=pod.index, exit_code=code, since_s=since_s)
 
 
-def _lost(task: Task, pods: list[PodFacts], known: int) -> Iterator[Happened]:
-    """Pods that were there and are not, and were never seen to be deleted."""
-    there = {pod.index for pod in pods}
-    missing = [index for index in range(task.replicas) if index not in there]
-    for index in missing[: max(0, min(known, task.replicas) - len(there))]:
-        yield Happened(event=POD_EVICTED, task=task.name, index=index)
+def _lost(task: str, fixed: int, pods: list[PodFacts], known: int) -> Iterator[Happened]:
+    """Pods below the index ``fixed`` that were there and are not, and were never seen to be deleted."""
+    there = {pod.index for pod in pods if pod.index < fixed}
+    missing = [index for index in range(fixed) if index not in there]
+    for index in missing[: max(0, known - len(there))]:
+        yield Happened(event=POD_EVICTED, task=task, index=index)
 
 
 def answer(plan: JobPlan, event: Happened) -> Policy | None:

@@ -3,15 +3,18 @@
 The kind has no field that holds a job back, and needs none: Tessera itself makes the pods, and makes them only while
 the job has its placement (``controller.volcanojobs.placement``).
 
-- A restart by a policy keeps the quota. So a job with such a policy gives no quota back before its end; any other gives
-  back that of the pods that have succeeded, and queues anew if a Command runs them again.
+- Its Workload is of the pods that start together. Those above its minimum are pods with Workloads of their own
+  (``controller.volcanojobs.gang``), unless the slices of an elastic job are queued.
+- A restart by a policy keeps the quota. So a job with such a policy gives no quota back before its end, or that of the
+  pods that started together; any other gives back that of the pods that have succeeded, and queues anew if a Command
+  runs them again.
 - A job that was aborted is on hold: it queues again when it is resumed.
 """
 
 from typing import Final
 
-import msgspec
-
+from controller.engine.model.gangshape import GangShape
+from controller.engine.model.gangshape import written as shape_written
 from controller.jobframework import names
 from controller.jobframework.kind import Outcome, Patch
 from controller.jobframework.marks import is_elastic, queue_name
@@ -19,13 +22,14 @@ from controller.jobframework.podsets import JobPodSet, PodSetInfo, SeenWorkload,
 from controller.jobframework.raw import JobError, Json, annotations, labels, sequence, text
 from controller.jobframework.templated import Slot, TemplatedKind
 from controller.jobframework.tiers import Tiers
+from controller.volcanojobs.gang import gives_back, minimums, serves
 from controller.volcanojobs.lifecycle import FINAL
-from controller.volcanojobs.nettopology import with_levels
+from controller.volcanojobs.nettopology import required_level, with_levels
 from controller.volcanojobs.placement import Placement, TaskPlacement, is_placed, placement, written
 from controller.volcanojobs.podfacts import JOB_NAME, TASK_INDEX
-from controller.volcanojobs.spec import DEFAULT_QUEUE, job_plan, read_job, read_status, task_name
+from controller.volcanojobs.spec import DEFAULT_QUEUE, job_plan, read_job, read_status
 from controller.volcanojobs.status import is_active
-from inventory.api.names import PLACEMENT, RUNTIME
+from inventory.api.names import GANG, PLACEMENT, RUNTIME
 
 _ABORTED: Final = ("Aborting", "Aborted")
 
@@ -51,41 +55,32 @@ class VolcanoJobKind(TemplatedKind):
         wrong = next((index for index, task in enumerate(tasks) if not isinstance(task, dict)), None)
         if wrong is not None:
             raise JobError(f"spec.tasks[{wrong}]: expected an object, found {type(tasks[wrong]).__name__}")
+        plan = job_plan(read_job(job))
+        least = {} if is_elastic(job) else minimums(plan)
         return tuple(
             Slot(
-                name=task_name(task, index),
+                name=task.name,
                 path=("spec", "tasks", index, "template"),
-                count=task.get("replicas") or 0,
+                count=least.get(task.name, task.replicas),
                 index_label=TASK_INDEX,
             )
-            for index, task in enumerate(tasks)
+            for index, task in enumerate(plan.tasks)
         )
 
     def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
-        """A Workload has one pod set at most that may get fewer pods: the last task that can spare some.
+        return with_levels(super().pod_sets(job), read_job(job), self._tiers, elastic=is_elastic(job))
 
-        It may spare as many as leave the job its minimum, and itself the task's own where those count.
-        """
-        typed = read_job(job)
-        found = with_levels(super().pod_sets(job), typed, self._tiers, elastic=is_elastic(job))
-        plan = job_plan(typed)
-        spare = plan.replicas - plan.min_available
-        if spare <= 0 or is_elastic(job):
-            return found
-        for index, task in reversed(list(enumerate(plan.tasks))):
-            least = max(task.replicas - spare, task.minimum if plan.task_minimums_count else 1, 1)
-            if least < task.replicas:
-                shrinking = msgspec.structs.replace(found[index], min_count=least)
-                return (*found[:index], shrinking, *found[index + 1 :])
-        return found
+    def workload_annotations(self, job: Json) -> dict[str, str]:
+        """Pods above the minimum join the domain that it is in, by the level of the whole gang."""
+        level = "" if is_elastic(job) else required_level(read_job(job), self._tiers)
+        return {GANG: shape_written(GangShape(required_level=level))} if level else {}
 
     def counts(self, job: Json) -> dict[str, int]:
-        """Of a job that was started, what was admitted, unless it asks for more by now."""
+        """Of a job that was started, what was admitted, unless it needs more by now."""
         placed = None if is_elastic(job) else placement(job)
-        counts = super().counts(job)
-        if placed is None:
-            return counts
-        return {name: _runs_as(placed.get(name), count) for name, count in counts.items()}
+        if placed is None or not serves(placed, job_plan(read_job(job))):
+            return super().counts(job)
+        return {name: task.info.count for name, task in placed.items()}
 
     def pod_selector(self, job: Json) -> str:
         return f"{JOB_NAME}={text(job, 'metadata', 'name')}"
@@ -112,19 +107,29 @@ class VolcanoJobKind(TemplatedKind):
 
     def is_on_hold(self, job: Json) -> bool:
         phase = _phase(job)
-        return phase in _ABORTED or (phase == "Restarting" and not job_plan(read_job(job)).may_restart)
+        if phase in _ABORTED:
+            return True
+        return phase == "Restarting" and gives_back(job_plan(read_job(job)), placement(job) or {})
 
     def reclaimed(self, job: Json) -> dict[str, int]:
-        plan, status = job_plan(read_job(job)), read_status(job)
-        succeeded = {name: task.phase.get("Succeeded", 0) for name, task in status.task_status_count.items()}
-        if plan.may_restart:
-            succeeded = {}
-        placed = placement(job) or {}
-        given_up = {name: max(0, task.info.count - task.pods) for name, task in placed.items()}
-        return {task.name: succeeded.get(task.name, 0) + given_up.get(task.name, 0) for task in plan.tasks}
+        plan, status, placed = job_plan(read_job(job)), read_status(job), placement(job) or {}
+        found = {}
+        for task in plan.tasks:
+            here = placed.get(task.name)
+            counted = status.task_status_count.get(task.name)
+            succeeded = 0 if plan.may_restart or counted is None else counted.phase.get("Succeeded", 0)
+            if here is None or is_elastic(job):
+                found[task.name] = succeeded
+                continue
+            ended = here.ended if task.replicas > here.pods else max(here.ended, succeeded)
+            found[task.name] = max(0, here.info.count - here.pods) + ended
+        return found
 
     def needs_again(self, job: Json, workload: SeenWorkload) -> bool:
-        """A pod that has succeeded is run again, by a Command or because it was deleted."""
+        """A pod that has ended is run again, by a Command or because it was deleted; or more have to run together."""
+        placed = None if is_elastic(job) else placement(job)
+        if placed is not None and not serves(placed, job_plan(read_job(job))):
+            return True
         have = self.reclaimable(job, workload)
         return any(pods.count > have.get(pods.name, 0) for pods in workload.typed.status.reclaimable_pods)
 
@@ -142,13 +147,13 @@ class VolcanoJobKind(TemplatedKind):
     def start(self, job: Json, workload: SeenWorkload, infos: tuple[PodSetInfo, ...]) -> tuple[Patch, ...]:
         if not self.is_stopped(job):
             return ()
-        asked, given = super().counts(job), {info.name: info for info in infos}
-        if given.keys() != asked.keys():
+        tasks, given = super().counts(job), {info.name: info for info in infos}
+        if given.keys() != tasks.keys():
             raise StartConflictError(
-                f"workload {workload.name}: expected an assignment of each of the tasks {', '.join(asked)}, "
+                f"workload {workload.name}: expected an assignment of each of the tasks {', '.join(tasks)}, "
                 f"found {', '.join(given) or 'none'}"
             )
-        placed: Placement = {name: TaskPlacement(info=given[name], asked=asked[name]) for name in asked}
+        placed: Placement = {name: TaskPlacement(info=given[name]) for name in tasks}
         version = {key: text(job, "metadata", key) for key in ("uid", "resourceVersion")}
         return (Patch(body={"metadata": {**version, "annotations": {PLACEMENT: written(placed)}}}),)
 
@@ -173,9 +178,3 @@ def queued(job: Json) -> Json:
 
 def _phase(job: Json) -> str:
     return text(job, "status", "state", "phase")
-
-
-def _runs_as(placed: TaskPlacement | None, replicas: int) -> int:
-    if placed is None or replicas > placed.asked or (placed.kept is not None and replicas > placed.kept):
-        return replicas
-    return placed.info.count

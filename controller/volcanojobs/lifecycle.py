@@ -20,6 +20,7 @@ import msgspec
 from controller.objects.meta import Struct
 from controller.objects.volcanojob import JobState, VolcanoCommand, VolcanoJobStatus
 from controller.volcanojobs.events import JOB_UPDATED, Happened, Order, answer, due, happened
+from controller.volcanojobs.gang import NewPod, Seen, new_pods, with_ended
 from controller.volcanojobs.placement import Placement
 from controller.volcanojobs.podfacts import PodFacts
 from controller.volcanojobs.spec import RESTARTS, JobPlan
@@ -32,39 +33,6 @@ RUNS: Final = ("Pending", "Running")
 _ENDINGS: Final = {"AbortJob": "Aborting", "TerminateJob": "Terminating", "CompleteJob": "Completing"}
 _ENDED: Final = {"Aborting": "Aborted", "Terminating": "Terminated", "Completing": "Completed"}
 _RESUMABLE: Final = ("Aborting", "Aborted")
-
-
-class Seen(Struct, frozen=True, kw_only=True):
-    """``placed``: None while the job may not run. ``commands``: those about this job, the oldest first."""
-
-    plan: JobPlan
-    status: VolcanoJobStatus
-    pods: tuple[PodFacts, ...] = ()
-    placed: Placement | None = None
-    commands: tuple[VolcanoCommand, ...] = ()
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether pods run that Volcano's controller started."""
-        return self.placed is None and any(not pod.is_ours and not pod.is_finished for pod in self.pods)
-
-    @property
-    def here(self) -> JobPlan:
-        """The plan with as many pods as were admitted."""
-        if self.placed is None:
-            return self.plan
-        return self.plan.with_replicas({name: _admitted(self, name) for name in self.placed})
-
-
-def _admitted(seen: Seen, name: str) -> int:
-    placed, task = (seen.placed or {})[name], seen.plan.task(name)
-    whole = placed.kept is None and placed.info.count == placed.asked
-    return task.replicas if whole and task is not None else placed.pods
-
-
-class NewPod(Struct, frozen=True, kw_only=True):
-    task: str
-    index: int
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -124,6 +92,12 @@ def _end(seen: Seen, status: VolcanoJobStatus, due_s: float | None, now_s: float
     return at_s, at_s <= now_s
 
 
+def ended(seen: Seen, decision: Decision) -> Placement | None:
+    """The placement that says which pods have ended for good; None where it says so. No policy is to answer to them."""
+    answered = decision.told or decision.due_s is not None or decision.status.state.phase not in RUNS
+    return None if answered else with_ended(seen)
+
+
 # -- orders ------------------------------------------------------------------------------------------------------------
 
 
@@ -146,7 +120,8 @@ def _ordered(
     if status.state.phase not in RUNS or (seen.placed is None and not seen.is_foreign):
         return None, tuple(read), None
     pods = [pod for pod in seen.pods if _is_current(pod, status)]
-    events = happened(seen.here, pods, known_pods(seen.status), ran=status.state.phase == "Running")
+    ran = status.state.phase == "Running"
+    events = happened(seen.here, pods, known_pods(seen.status), seen.own, ran=ran)
     events += _updates(seen, status)
     order, due_s = due(seen.here, events, now_s)
     if order is not None and not _is_possible(order.action, status.state.phase):
@@ -232,7 +207,7 @@ def _next_phase(seen: Seen, status: VolcanoJobStatus, targets: tuple[PodFacts, .
     if phase == "Restarting":
         if status.retry_count >= seen.plan.max_retry:
             return "Failed", f"Restarted {status.retry_count} times of at most {seen.plan.max_retry}"
-        if seen.placed is not None and not seen.plan.may_restart:
+        if seen.queues_again:
             return phase, ""  # what finished pods have given back is not theirs any more: the job queues first
         left = seen.here.replicas - sum(pod in going or pod.is_terminating for pod in seen.pods)
         return ("Pending", "") if left >= seen.here.min_available else (phase, "")
@@ -296,13 +271,9 @@ def _new_pods(seen: Seen, status: VolcanoJobStatus) -> Iterator[NewPod]:
     """Pods that are missing, of the tasks that need not wait for others. A name is free when its last pod is gone."""
     if status.state.phase not in RUNS or seen.placed is None:
         return
-    there = {(pod.task, pod.index) for pod in seen.pods}
     for task in seen.here.tasks:
-        if not _may_begin(seen, status, task.name):
-            continue
-        for index in range(task.replicas):
-            if (task.name, index) not in there:
-                yield NewPod(task=task.name, index=index)
+        if _may_begin(seen, status, task.name):
+            yield from new_pods(seen, task, {pod.index for pod in seen.pods if pod.task == task.name})
 
 
 def _may_begin(seen: Seen, status: VolcanoJobStatus, name: str) -> bool:
@@ -337,6 +308,9 @@ def validate(seen: Seen, decision: Decision) -> None:
         assert len(set(indexes)) == len(indexes), f"two pods of one index in task {task.name}"
         assert all(index < task.replicas for index in indexes), f"a pod beyond the replicas of task {task.name}"
         assert not new or (admitted is not None and max(new) < admitted.replicas), f"{task.name}: more than admitted"
+        count = seen.own.get(task.name, 0)
+        mixed = [pod for pod in decision.created if pod.task == task.name and bool(pod.above) != (pod.index >= count)]
+        assert not mixed, f"task {task.name}: expected the first {count} pods in the Workload alone, found {mixed}"
     alive = [pod for pod in staying if not pod.is_finished]
     assert not [pod for pod in alive if pod.version < status.version], "a pod of an old version is alive"
     own = [pod for pod in alive if pod.is_ours]

@@ -24,6 +24,11 @@ def with_levels(
     return found
 
 
+def required_level(job: VolcanoJob, tiers: Tiers) -> str:
+    """The label of nodes that all pods of the job have to have one value of; empty for none. Raises JobError."""
+    return str(asked(job.spec.network_topology, tiers, "spec.networkTopology").get("required", ""))
+
+
 def _pairs(pod_sets: Sequence[JobPodSet], job: VolcanoJob) -> list[tuple[JobPodSet, TaskSpec]]:
     return list(zip(pod_sets, job.spec.tasks, strict=True))
 

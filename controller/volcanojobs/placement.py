@@ -13,15 +13,16 @@ from inventory.api.names import PLACEMENT
 
 
 class TaskPlacement(Struct, frozen=True, kw_only=True):
-    """``info.count`` of the task's ``asked`` pods were admitted. ``kept``: as many as are left after a scale-down.
+    """``info.count`` pods of the task were admitted together. ``kept``: as many as are left after a scale-down.
 
     What was given up by scaling down is another job's quota by now, so ``kept`` never grows. ``changed``: the version
-    of the job that was scaled down, and when: policies answer to it as long as the job has that version.
+    of the job that was scaled down, and when: policies answer to it as long as the job has that version. ``ended``:
+    of those pods, as many as have ended and given their quota back, of a job with pods above its minimum.
     """
 
     info: PodSetInfo
-    asked: int
     kept: int | None = None
+    ended: int = 0
     changed: tuple[int, float] | None = None
 
     @property
@@ -61,6 +62,6 @@ def scaled(placed: Placement, replicas: dict[str, int], at: tuple[int, float]) -
     changed = {
         name: msgspec.structs.replace(task, kept=replicas[name], changed=at)
         for name, task in placed.items()
-        if name in replicas and replicas[name] < min(task.pods, task.asked)
+        if name in replicas and replicas[name] < task.pods
     }
     return {**placed, **changed} if changed else placed

@@ -5,8 +5,20 @@ from typing import Any, Final
 import msgspec
 
 from controller.jobframework.names import POD_SET
-from controller.jobframework.raw import JobError, Json, annotations, integer, labels, sequence, text
+from controller.jobframework.podview import TERMINATION_TARGET
+from controller.jobframework.raw import (
+    JobError,
+    Json,
+    annotations,
+    condition,
+    has_condition,
+    integer,
+    labels,
+    sequence,
+    text,
+)
 from controller.objects.meta import Struct, Time
+from inventory.api.names import ABOVE_MINIMUM_OF
 
 TASK_INDEX: Final = "volcano.sh/task-index"
 TASK_SPEC: Final = "volcano.sh/task-spec"
@@ -30,6 +42,8 @@ class PodFacts(Struct, frozen=True, kw_only=True):
 
     ``exit_code``: of the first container, None while it has none. ``finished_s``, ``deleted_s``: when it came to
     its end, when its deletion was asked for. ``is_ours``: Tessera made it; else Volcano's own controller did.
+    ``created_s``: since when it waits to run; None for a pod above the minimum that is in the queue, or on no node yet.
+    ``is_above``: it is one; ``is_given_up``: the queue deletes it, because its quota is another's.
     """
 
     name: str
@@ -39,7 +53,7 @@ class PodFacts(Struct, frozen=True, kw_only=True):
     version: int
     phase: str = "Pending"
     marked: int | None = None
-    created_s: float = 0.0
+    created_s: float | None = 0.0
     finished_s: float | None = None
     deleted_s: float | None = None
     exit_code: int | None = None
@@ -47,6 +61,8 @@ class PodFacts(Struct, frozen=True, kw_only=True):
     is_ready: bool = False
     is_unschedulable: bool = False
     is_ours: bool = True
+    is_above: bool = False
+    is_given_up: bool = False
 
     @property
     def is_terminating(self) -> bool:
@@ -78,6 +94,7 @@ def _facts(pod: Json, task: str, index: int, version: int, mark: str | None) -> 
     statuses = [each for each in sequence(pod, "status", "containerStatuses") if isinstance(each, dict)]
     ended = [_time_s(each, "state", "terminated", "finishedAt") for each in statuses]
     created = _time_s(pod, "metadata", "creationTimestamp") or 0.0
+    is_above = ABOVE_MINIMUM_OF in annotations(pod)
     return PodFacts(
         name=text(pod, "metadata", "name"),
         uid=text(pod, "metadata", "uid"),
@@ -86,15 +103,23 @@ def _facts(pod: Json, task: str, index: int, version: int, mark: str | None) -> 
         version=version,
         phase=phase if phase in PHASES else "Unknown",
         marked=None if mark is None else _number(mark) or 0,
-        created_s=created,
+        created_s=_bound_s(pod) if is_above else created,
         finished_s=max((at for at in ended if at is not None), default=created),
         deleted_s=deleted,
         exit_code=_exit_code(statuses),
         restarts=sum(integer(each, "restartCount", default=0) for each in statuses),
         is_ready=bool(statuses) and all(each.get("ready") is True for each in statuses),
         is_unschedulable=_is_unschedulable(pod),
-        is_ours=POD_SET in labels(pod),
+        is_ours=is_above or POD_SET in labels(pod),
+        is_above=is_above,
+        is_given_up=is_above and has_condition(pod, TERMINATION_TARGET),
     )
+
+
+def _bound_s(pod: Json) -> float | None:
+    """When it got its node."""
+    said = condition(pod, "PodScheduled")
+    return _time_s(said, "lastTransitionTime") if said.get("status") == "True" else None
 
 
 def _exit_code(statuses: list[Json]) -> int | None:

@@ -18,7 +18,8 @@ from controller.objects.volcanogroup import GROUP_VERSION
 from controller.objects.volcanojob import VolcanoJobStatus
 from controller.podgroups.status import Counts, Standing, stamped, status_patch
 from controller.volcanojobs.bodies import group_name, owner_reference
-from controller.volcanojobs.lifecycle import FINAL, Seen
+from controller.volcanojobs.gang import Seen
+from controller.volcanojobs.lifecycle import FINAL
 from controller.volcanojobs.podfacts import PARTITION_ID, TASK_SPEC, PodFacts
 from controller.volcanojobs.spec import DEFAULT_QUEUE, JobPlan, Task
 from inventory.api.names import PREFIX

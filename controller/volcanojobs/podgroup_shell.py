@@ -7,7 +7,7 @@ import logging
 
 from controller.jobframework.raw import Json, text
 from controller.objects.volcanojob import VolcanoJobStatus
-from controller.volcanojobs.lifecycle import Seen
+from controller.volcanojobs.gang import Seen
 from controller.volcanojobs.podgroup import differs, is_over, pod_group
 from controller.watching.kinds import POD_GROUPS
 from controller.watching.workqueue import ActionFailedError

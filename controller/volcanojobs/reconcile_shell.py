@@ -14,7 +14,7 @@ import msgspec
 
 from controller.config.settings import ForeignSystem
 from controller.jobframework.kind import Patch
-from controller.jobframework.marks import controller_of
+from controller.jobframework.marks import controller_of, is_elastic
 from controller.jobframework.podsets import StartConflictError
 from controller.jobframework.raw import JobError, Json, labels, text
 from controller.jobframework.tiers import Tiers
@@ -25,8 +25,9 @@ from controller.jobshell.workloadactions import written
 from controller.objects.meta import LabelSelector
 from controller.objects.volcanojob import JOB_VERSION, VolcanoCommand
 from controller.volcanojobs import bodies
+from controller.volcanojobs.gang import Seen
 from controller.volcanojobs.kind import VolcanoJobKind, queued
-from controller.volcanojobs.lifecycle import Decision, Seen, decide
+from controller.volcanojobs.lifecycle import Decision, decide
 from controller.volcanojobs.placement import is_placed, placement
 from controller.volcanojobs.plugins.plugin import Kept
 from controller.volcanojobs.plugins.table import made
@@ -224,16 +225,24 @@ class VolcanoJobController:
 
     async def _carry_out(self, key: VolcanoKey, job: Json, about: ObjectReference) -> None:
         typed = read_job(job)
-        plan = job_plan(typed)
-        if (patch := bodies.rescaled(job, plan, self._clock.wall())) is not None:
+        pods = self._seen_pods(key, about.uid)
+        seen = Seen(
+            plan=job_plan(typed),
+            status=typed.status,
+            pods=pods or (),
+            placed=placement(job),
+            commands=self._seen_commands(key, about.uid),
+            sliced=is_elastic(job),
+        )
+        if (patch := bodies.rescaled(job, seen, self._clock.wall())) is not None:
             await self._patch_job(job, patch)
             return
-        pods = self._seen_pods(key, about.uid)
         if pods is None:
             return
-        commands = self._seen_commands(key, about.uid)
-        seen = Seen(plan=plan, status=typed.status, pods=pods, placed=placement(job), commands=commands)
         decision = decide(seen, self._clock.wall())
+        if (patch := bodies.given_back(job, seen, decision)) is not None:
+            await self._patch_job(job, patch)
+            return
         await self._write(job, seen, decision)
         for order in decision.told:
             self._tell(about, "Normal", order.action, order.message)

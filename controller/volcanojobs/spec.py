@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from controller.foreignrules.volcanodefaults import RETRIES
-from controller.jobframework.raw import JobError, Json, mapping
+from controller.jobframework.raw import JobError, Json, mapping, strings
+from controller.jobframework.topologyrequest import SLICE_CONSTRAINTS, SLICE_TOPOLOGY
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import Struct
 from controller.objects.volcanojob import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobStatus
@@ -16,6 +17,7 @@ from yamlfile.parsers import Unfit, go_duration
 
 DEFAULT_QUEUE: Final = "default"
 RESTARTS: Final = frozenset({"RestartJob", "RestartTask", "RestartPod", "RestartPartition"})
+_SLICES: Final = frozenset({SLICE_TOPOLOGY, SLICE_CONSTRAINTS})
 NEVER: Final = -1
 """``tasks[].maxRetry`` of a task that never fires TaskFailed."""
 
@@ -32,7 +34,8 @@ class Policy(Struct, frozen=True, kw_only=True):
 class Task(Struct, frozen=True, kw_only=True):
     """``minimum``: pods without which the task has failed. ``partition_size``: 0 where it has no partitions.
 
-    ``waits_for``: tasks that must have their minimum first; all of them, or ``any_is_enough``.
+    ``waits_for``: tasks that must have their minimum first; all of them, or ``any_is_enough``. ``is_whole``: its pods
+    are placed in slices, so none of them is queued by itself.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Task(Struct, frozen=True, kw_only=True):
     waits_for: tuple[str, ...] = ()
     any_is_enough: bool = False
     partition_size: int = 0
+    is_whole: bool = False
 
     def partition(self, index: int) -> int | None:
         return index // self.partition_size if self.partition_size else None
@@ -117,11 +121,6 @@ def job_plan(job: VolcanoJob) -> JobPlan:
     )
 
 
-def task_name(task: Json, index: int) -> str:
-    """Of ``spec.tasks[index]``."""
-    return str(task.get("name") or f"default{index}")
-
-
 def _task(given: TaskSpec, index: int) -> Task:
     partitions, depends = given.partition_policy, given.depends_on
     least = given.replicas
@@ -137,7 +136,15 @@ def _task(given: TaskSpec, index: int) -> Task:
         waits_for=() if depends is None else depends.name,
         any_is_enough=depends is not None and depends.iteration == "any",
         partition_size=0 if partitions is None else partitions.partition_size,
+        is_whole=_is_sliced(given),
     )
+
+
+def _is_sliced(task: TaskSpec) -> bool:
+    partitions = task.partition_policy
+    if partitions is not None and partitions.partition_size > 0 and partitions.network_topology is not None:
+        return True
+    return not _SLICES.isdisjoint(strings(task.template, "metadata", "annotations"))
 
 
 def _policies(given: tuple[LifecyclePolicy, ...], path: str) -> tuple[Policy, ...]:

@@ -9,10 +9,16 @@
 {{- or .Values.controller.jobs.manageWithoutQueueName (ne (include "tessera.groupedParents" .) "[]") -}}
 {{- end -}}
 
-{{- /* "true" where pods are queued: plain ones, or those of serving kinds alone. */ -}}
+{{- /* "true" where pods are queued: plain ones, or those of serving kinds and of Volcano Jobs above their minimum alone. */ -}}
 {{- define "tessera.podsQueued" -}}
-{{- $serving := include "tessera.queuedServingKinds" . | fromYamlArray -}}
-{{- and .Values.controller.enabled (or (eq (include "tessera.plainPodsQueued" .) "true") (gt (len $serving) 0)) -}}
+{{- $others := or (eq (include "tessera.volcanoJobsRun" .) "true") (gt (len (include "tessera.queuedServingKinds" . | fromYamlArray)) 0) -}}
+{{- and .Values.controller.enabled (or (eq (include "tessera.plainPodsQueued" .) "true") $others) -}}
+{{- end -}}
+
+{{- /* "true" where Volcano Jobs are queued, and run. */ -}}
+{{- define "tessera.volcanoJobsRun" -}}
+{{- $listed := dig "integrations" "frameworks" list .Values.controller.config -}}
+{{- has "batch.volcano.sh/job" ($listed | default (include "tessera.frameworks" . | fromYamlArray)) -}}
 {{- end -}}
 
 {{- /* CEL: whether a pod is created for an object whose pods wait for their group. */ -}}

@@ -6,15 +6,17 @@ import msgspec
 
 from controller.config.settings import ForeignSystem
 from controller.engine.mirror.specs import System
-from controller.jobframework.podsets import PodSetInfo
+from controller.jobframework.marks import priority_class, queue_name
+from controller.jobframework.podsets import PodSetInfo, SeenWorkload
+from controller.jobframework.podview import SeenPod
 from controller.objects.meta import to_json
 from controller.volcanojobs.bodies import job_here, keeping, pod_body, rescaled
+from controller.volcanojobs.gang import NewPod
 from controller.volcanojobs.kind import VolcanoJobKind
-from controller.volcanojobs.lifecycle import NewPod
 from controller.volcanojobs.placement import placement, written
 from controller.volcanojobs.podfacts import pod_facts
 from inventory.api.names import PLACEMENT
-from tests.support.controller.volcanoworld import VolcanoWorld, task
+from tests.support.controller.volcanoworld import TEMPLATE, VolcanoWorld, task
 
 SPLIT = {"partitionPolicy": {"totalPartitions": 2, "partitionSize": 2}}
 
@@ -102,7 +104,7 @@ def test_volumes_are_mounted_in_all_containers_and_claims_are_made_once_under_on
     assert keeping(world.job, world.seen(), decision).made == ()
 
 
-def test_pods_are_told_of_as_many_others_as_were_admitted() -> None:
+def test_pods_are_told_of_all_others_that_may_come() -> None:
     world = VolcanoWorld(task("worker", 4), minAvailable=1, plugins={"svc": []}).start(worker=2)
     env = {each["name"]: each.get("value") for each in pod(world, index=1)["spec"]["containers"][0]["env"]}
     (hosts,) = (
@@ -111,7 +113,7 @@ def test_pods_are_told_of_as_many_others_as_were_admitted() -> None:
         if each.body["kind"] == "ConfigMap"
     )
     assert "VC_WORKER_NUM" in env
-    assert hosts["data"]["VC_WORKER_NUM"] == "2"
+    assert hosts["data"]["VC_WORKER_NUM"] == "4"
 
 
 def _again(world: VolcanoWorld) -> Any:
@@ -123,17 +125,63 @@ def test_a_scale_down_is_written_down_before_its_pods_go() -> None:
     world = VolcanoWorld(task("worker", 4)).run()
     assert world.placed is not None
     world.job["metadata"]["annotations"] = {PLACEMENT: written(world.placed)}
-    assert rescaled(world.job, world.plan, world.now_s) is None
+    assert rescaled(world.job, world.seen(), world.now_s) is None
     world.scale("worker", 2)
-    patch = rescaled(world.job, world.plan, world.now_s)
+    patch = rescaled(world.job, world.seen(), world.now_s)
     assert patch is not None
     assert patch.body["metadata"]["resourceVersion"] == "1"
     world.job["metadata"]["annotations"] = patch.body["metadata"]["annotations"]
-    assert rescaled(world.job, world.plan, world.now_s) is None
-    placed = placement(world.job)
+    placed = world.placed = placement(world.job)
+    assert rescaled(world.job, world.seen(), world.now_s) is None
     assert placed is not None
     assert placed["worker"].pods == 2
     kind, job = VolcanoJobKind(), {**world.job, "status": to_json(world.status)}
     assert kind.counts(job) == {"worker": 4}
     assert kind.reclaimed(job) == {"worker": 2}
     assert kind.counts({**world.scale("worker", 3).job, "status": job["status"]}) == {"worker": 3}
+    back = {**world.scale("worker", 4).job, "status": job["status"]}
+    body = {"kind": "Workload", "spec": {"podSets": [{"name": "worker", "count": 4, "template": {}}]}}
+    assert kind.needs_again(back, SeenWorkload.of(body)), (
+        "four are to run together, and two have given their quota back"
+    )
+
+
+def test_a_pod_above_the_minimum_is_queued_as_a_plain_pod_is() -> None:
+    world = VolcanoWorld(task("worker", 4, template={**TEMPLATE, "metadata": {"finalizers": ["own/one"]}}))
+    world.job["metadata"] |= {
+        "labels": {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "high", "team": "vision"},
+        "annotations": {"tessera.dev/runtime": "1h", "other": "1"},
+    }
+    world.start(worker=2)
+    made = pod_body(world.job, world.seen(), world.status, NewPod(task="worker", index=2, above="the-job"))
+    seen = SeenPod(made)
+    assert (seen.is_managed, seen.is_gated, seen.has_finalizer, seen.above_minimum_of) == (True, True, True, "the-job")
+    assert (seen.foreign_group, queue_name(made), priority_class(made)) == (None, "q", "high")
+    assert seen.annotations["tessera.dev/runtime"] == "1h"
+    assert "kueue.x-k8s.io/podset" not in seen.labels
+    assert seen.gates == ("kueue.x-k8s.io/admission",)
+    assert made["metadata"]["finalizers"] == ["own/one", "kueue.x-k8s.io/managed"]
+    assert "team" not in seen.labels
+    assert "other" not in seen.annotations
+    facts = pod_facts(made)
+    assert facts is not None
+    assert (facts.is_above, facts.is_ours, facts.is_given_up, facts.created_s) == (True, True, False, None)
+    assert world.plan.tasks[0].template["metadata"] == {"finalizers": ["own/one"]}, "the template is as it was"
+
+
+def test_a_pod_above_the_minimum_waits_to_run_since_it_has_a_node_and_is_given_up_by_the_queue_alone() -> None:
+    def facts(*conditions: dict[str, str], **annotations: str) -> Any:
+        marks = {"volcano.sh/task-index": "2", "volcano.sh/task-spec": "worker", "volcano.sh/job-version": "0"}
+        metadata = {"creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {**marks, **annotations}}
+        found = pod_facts({"metadata": metadata, "status": {"conditions": list(conditions)}})
+        assert found is not None
+        return found
+
+    above = {"tessera.dev/above-minimum-of": "w"}
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}
+    assert facts().created_s + 60 == facts(bound, **above).created_s
+    assert facts({**bound, "status": "False"}, **above).created_s is None
+    taken = {"type": "TerminationTarget", "status": "True"}
+    assert facts(taken, **above).is_given_up
+    assert not facts(taken).is_given_up
+    assert not facts({**taken, "status": "False"}, **above).is_given_up

@@ -1,15 +1,17 @@
 from typing import Any
 
+import msgspec
 import pytest
 
+from controller.engine.model.gangshape import gang_shape
 from controller.jobframework.podsets import PodSetInfo, SeenWorkload
 from controller.jobframework.raw import JobError
 from controller.jobframework.tiers import Tier
 from controller.objects.meta import to_json
 from controller.volcanojobs.kind import VolcanoJobKind, queued
-from controller.volcanojobs.placement import scaled
+from controller.volcanojobs.placement import placement, scaled, written
 from inventory.api.names import PLACEMENT
-from tests.support.controller.volcanoworld import VolcanoWorld, policy, task, vcjob
+from tests.support.controller.volcanoworld import TEMPLATE, VolcanoWorld, policy, task, vcjob
 
 KIND = VolcanoJobKind()
 TWO = (task("master", 1), task("worker", 4))
@@ -38,12 +40,38 @@ def test_a_task_is_a_pod_set_and_pods_are_ranked_by_their_index() -> None:
     assert second.topology_request == {"podIndexLabel": "volcano.sh/task-index"}
 
 
-def test_the_last_task_that_can_spare_pods_may_get_fewer() -> None:
-    cases: dict[int, int | None] = {5: None, 4: 3, 2: 1, 1: 1}
-    for least, expected in cases.items():
-        assert KIND.pod_sets(vcjob(*TWO, minAvailable=least))[1].min_count == expected
+def counts(*tasks: dict[str, Any], **spec: Any) -> list[int]:
+    return [each.count for each in KIND.pod_sets(vcjob(*tasks, **spec))]
+
+
+def test_a_workload_is_of_the_pods_that_start_together() -> None:
+    for least, expected in {6: [1, 4], 5: [1, 4], 4: [1, 3], 2: [1, 1], 1: [1, 0]}.items():
+        assert counts(*TWO, minAvailable=least) == expected
     own = (task("master", 1), task("worker", 4, minAvailable=2), task("one", 1))
-    assert [each.min_count for each in KIND.pod_sets(vcjob(*own))] == [None, 2, None]
+    assert counts(*own) == [1, 2, 1], "minimums of tasks that add up to the job's"
+    assert counts(*own, minAvailable=5) == [1, 3, 1], "what is beyond them goes to the first task that has more"
+    assert counts(*own, minAvailable=3) == [1, 2, 0], "minimums beyond the job's do not count"
+    assert counts(task("a", 2, minAvailable=0), task("b", 1, minAvailable=0)) == [1, 0], "one pod at least"
+    assert all(each.min_count is None for each in KIND.pod_sets(vcjob(*TWO, minAvailable=2)))
+
+
+def test_tasks_that_others_wait_for_are_in_the_minimum_first() -> None:
+    late = task("worker", 4, dependsOn={"name": ["master"]})
+    assert counts(late, task("master", 1), minAvailable=2) == [1, 1]
+    assert counts(late, task("master", 1), minAvailable=1) == [0, 1]
+    circle = (task("a", 2, dependsOn={"name": ["b"]}), task("b", 2, dependsOn={"name": ["a"]}))
+    assert counts(*circle, task("c", 2), minAvailable=3) == [1, 0, 2]
+
+
+def test_a_task_in_slices_and_a_job_of_slices_start_with_all_pods() -> None:
+    annotated = {**TEMPLATE, "metadata": {"annotations": {
+        "kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": "2",
+        "kueue.x-k8s.io/podset-required-topology": "block",
+    }}}  # fmt: skip
+    assert counts(task("a", 4, template=annotated), task("b", 2), minAvailable=1) == [4, 0]
+    sliced = vcjob(*TWO, minAvailable=2)
+    sliced["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    assert [each.count for each in KIND.pod_sets(sliced)] == [1, 4]
 
 
 def test_a_start_is_an_annotation_and_a_stop_takes_it_away() -> None:
@@ -65,11 +93,19 @@ def test_a_job_is_stopped_when_its_status_counts_no_pod() -> None:
     assert KIND.start({**job, "status": {"terminating": 1}}, workload(), infos(master=1, worker=4)) == ()
 
 
-def test_a_job_counts_what_was_admitted_until_it_asks_for_more() -> None:
-    runs = started(vcjob(*TWO, minAvailable=2), master=1, worker=2)
+def test_a_job_counts_what_was_admitted_until_more_of_its_pods_have_to_run_together() -> None:
+    runs = started(vcjob(*TWO, minAvailable=3), master=1, worker=2)
     assert KIND.counts(runs) == {"master": 1, "worker": 2}
-    more = {**runs, "spec": {**runs["spec"], "tasks": [TWO[0], task("worker", 5)]}}
-    assert KIND.counts(more)["worker"] == 5
+
+    def now(*tasks: dict[str, Any], least: int) -> dict[str, Any]:
+        return {**runs, "spec": {"tasks": list(tasks), "minAvailable": least}}
+
+    for grown in (now(TWO[0], task("worker", 9), least=3), now(*TWO, least=2)):
+        assert KIND.counts(grown) == {"master": 1, "worker": 2}, "the others are above the minimum"
+        assert not KIND.needs_again(grown, workload())
+    for asks, expected in ((now(*TWO, least=4), 3), (now(TWO[0], task("worker", 4, minAvailable=3), least=4), 3)):
+        assert KIND.counts(asks) == {"master": 1, "worker": expected}
+        assert KIND.needs_again(asks, workload())
 
 
 def test_pods_given_up_by_scaling_down_are_reclaimable_and_asked_for_anew() -> None:
@@ -99,6 +135,33 @@ def test_it_is_finished_when_its_last_pod_is_gone() -> None:
         assert (outcome.reason, outcome.message) == (reason, "why")
         job["status"]["terminating"] = 1
         assert KIND.finished(job) is None
+
+
+def test_pods_above_the_minimum_do_not_pass_for_those_of_the_workload() -> None:
+    """A job gives back what its placement says to have ended, and not what its status counts."""
+    status = {"taskStatusCount": {"master": {"phase": {"Succeeded": 1}}, "worker": {"phase": {"Succeeded": 2}}}}
+    job = {**started(vcjob(*TWO, minAvailable=3), master=1, worker=2), "status": status}
+    assert KIND.reclaimed(job) == {"master": 1, "worker": 0}
+    for ended, expected in ((1, 1), (2, 2)):
+        placed = placement(job)
+        assert placed is not None
+        placed["worker"] = msgspec.structs.replace(placed["worker"], ended=ended)
+        job["metadata"]["annotations"] = {PLACEMENT: written(placed)}
+        assert KIND.reclaimed(job) == {"master": 1, "worker": expected}
+    restarts = {**job, "spec": {**job["spec"], "policies": [policy("RestartJob", "PodFailed")]}}
+    assert KIND.reclaimed(restarts) == {"master": 0, "worker": 2}
+    restarts["status"] = {"state": {"phase": "Restarting"}}
+    assert KIND.is_on_hold(restarts), "quota of pods that it runs again is another's"
+
+
+def test_pods_that_join_go_where_the_network_topology_wants_all_pods() -> None:
+    kind = VolcanoJobKind(TIERS)
+    hard = {"mode": "hard", "highestTierAllowed": 2}
+    shape = gang_shape(kind.workload_annotations(vcjob(task("w", 4), networkTopology=hard)))
+    assert shape is not None
+    assert (shape.required_level, shape.members) == ("block", {})
+    assert kind.workload_annotations(vcjob(task("w", 4), networkTopology={**hard, "mode": "soft"})) == {}
+    assert kind.workload_annotations(vcjob(task("w", 4))) == {}
 
 
 def test_an_aborted_job_is_on_hold() -> None:

@@ -4,7 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.volcanojobs.placement import scaled
+from controller.jobframework.podsets import PodSetInfo
+from controller.volcanojobs.placement import TaskPlacement, scaled
 from tests.support.controller.volcanoworld import VolcanoWorld, plan_of, policy, task, vcjob
 
 TWO = (task("master", 1), task("worker", 2))
@@ -115,7 +116,7 @@ def test_a_tasks_minimum_counts_where_the_jobs_is_at_least_their_sum() -> None:
 
 
 def test_a_job_is_pending_again_when_too_many_pods_wait() -> None:
-    job = world(minAvailable=2).run()
+    job = world(minAvailable=2).run().join("train-worker-1")
     job.becomes("train-worker-0", "Pending").settle()
     assert job.phase == "Running"
     job.becomes("train-worker-1", "Pending").settle()
@@ -313,12 +314,129 @@ def test_the_pods_with_the_highest_index_go_first() -> None:
     assert (sorted(job.pods), job.phase, job.status.retry_count) == (["train-worker-0", "train-worker-1"], "Running", 0)
 
 
-def test_a_job_admitted_with_fewer_pods_runs_and_completes_with_those() -> None:
-    job = VolcanoWorld(task("worker", 4), minAvailable=1).run(worker=2)
-    assert (sorted(job.pods), job.phase) == (["train-worker-0", "train-worker-1"], "Running")
-    for name in list(job.pods):
-        job.becomes(name, "Succeeded")
-    assert job.settle().phase == "Completed"
+W = tuple(f"train-worker-{index}" for index in range(4))
+
+
+def grows(*policies: dict[str, Any], **spec: Any) -> VolcanoWorld:
+    """Two of four pods run, two are above."""
+    return VolcanoWorld(task("worker", 4), minAvailable=2, policies=list(policies), **spec).run()
+
+
+def ended(job: VolcanoWorld) -> int:
+    assert job.placed is not None
+    return job.placed["worker"].ended
+
+
+def test_a_job_runs_with_its_minimum_and_pods_above_it_wait() -> None:
+    job = grows()
+    assert {name: pod.is_above for name, pod in job.pods.items()} == dict(
+        zip(W, (False, False, True, True), strict=True)
+    )
+    assert (job.phase, job.status.running, job.status.pending, job.status.min_available) == ("Running", 2, 2, 2)
+    job.join(W[3])
+    assert (job.phase, job.status.running, job.status.pending) == ("Running", 3, 1)
+
+
+def test_a_job_is_completed_when_the_last_pod_above_its_minimum_is() -> None:
+    """So it is with Volcano: a job whose pods wait has not ended, unless minSuccess says that it has."""
+    job, enough = grows(), grows(minSuccess=2)
+    for each in (job, enough):
+        each.becomes(W[0], "Succeeded").becomes(W[1], "Succeeded").settle()
+    assert (enough.finish().phase, sorted(enough.pods)) == ("Completed", [W[0], W[1]])
+    assert (job.phase, job.status.succeeded, job.status.pending) == ("Running", 2, 2)
+    job.join(W[2]).becomes(W[2], "Succeeded").settle().join(W[3])
+    assert job.phase == "Running"
+    assert job.becomes(W[3], "Succeeded").settle().phase == "Completed"
+
+
+def test_a_pod_that_the_queue_takes_back_is_no_event_and_comes_again() -> None:
+    job = grows(policy("RestartJob", "*")).join(W[2], W[3]).reclaim(W[3])
+    assert (job.phase, job.status.retry_count, job.alive) == ("Running", 0, list(W))
+    job.vanish(W[3])
+    job.vanish(W[2])
+    assert job.settle().alive == list(W)
+    assert (job.status.retry_count, job.status.running, job.status.pending) == (0, 2, 2)
+    assert job.pods[W[3]].is_above
+
+
+def test_a_pod_of_the_minimum_that_is_lost_is_an_event_however_few_are_above() -> None:
+    job = grows(policy("RestartPod", "PodEvicted"))
+    job.vanish(W[1])
+    assert job.settle().status.retry_count == 1
+    other = grows(policy("RestartPod", "PodEvicted"))
+    other.delete(W[3])
+    assert other.settle().status.retry_count == 1, "a user deletes one above it"
+
+
+def test_a_pod_in_the_queue_is_not_pending_for_a_policy() -> None:
+    job = grows(policy("AbortJob", "PodPending", timeout="10s"))
+    job.now_s += 60
+    assert job.settle().phase == "Running"
+    job.becomes(W[2], "Pending", created_s=job.now_s).settle()
+    assert job.phase == "Running"
+    job.now_s += 10
+    assert job.settle().phase == "Aborting", "ten seconds after it got its node"
+
+
+def test_quota_of_what_started_together_is_given_back_as_it_ends() -> None:
+    once = grows().join(W[3]).becomes(W[3], "Succeeded").settle()
+    assert ended(once) == 0, "that one has a Workload of its own"
+    once.becomes(W[0], "Succeeded").settle()
+    assert ended(once) == 1
+    once.fail(W[1]).settle()
+    assert ended(once) == 2, "none of them runs any more, and those above may wait for just that quota"
+
+    again = grows(policy("RestartJob", "PodEvicted")).becomes(W[0], "Succeeded").settle()
+    assert ended(again) == 0, "a policy may run it again"
+    again.becomes(W[1], "Succeeded").settle()
+    assert (ended(again), again.phase) == (2, "Running")
+
+
+def test_quota_is_kept_while_a_policy_is_to_answer() -> None:
+    job = grows(policy("RestartPod", "PodFailed", timeout="30s")).becomes(W[0], "Succeeded").fail(W[1]).settle()
+    assert ended(job) == 0
+    job.now_s += 30
+    assert job.finish().status.retry_count == 1
+    assert (ended(job), job.alive, job.pods[W[1]].is_above) == (0, [W[1], W[2], W[3]], False)
+
+
+def test_pods_whose_quota_is_another_jobs_run_again_from_the_queue() -> None:
+    job = grows(policy("RestartJob", "PodFailed")).becomes(W[0], "Succeeded").becomes(W[1], "Succeeded").settle()
+    assert ended(job) == 2
+    job.join(W[2]).fail(W[2]).finish()
+    assert (job.phase, job.pods, job.status.retry_count) == ("Restarting", {}, 1)
+    job.placed = None
+    assert job.finish().phase == "Pending"
+
+
+def test_a_finished_pod_of_the_minimum_that_is_deleted_asks_for_its_quota_again() -> None:
+    job = grows().becomes(W[0], "Succeeded").settle()
+    job.vanish(W[0])
+    job.step()
+    assert (ended(job), W[0] in job.pods) == (0, False), "before a pod is made in its place"
+
+
+def test_an_evicted_job_takes_what_is_above_its_minimum_along() -> None:
+    job = grows(policy("RestartJob", "*")).join(W[2])
+    job.placed = None
+    assert (job.finish().pods, job.phase, job.status.retry_count) == ({}, "Pending", 0)
+    assert job.run().alive == list(W)
+
+
+def test_pods_that_were_scaled_away_come_back_above_the_minimum() -> None:
+    job = grows().scale("worker", 1)
+    job.job["spec"]["minAvailable"] = 1
+    assert job.placed is not None
+    job.placed = scaled(job.placed, {"worker": 1}, (0, job.now_s))
+    assert job.finish().alive == [W[0]]
+    job.scale("worker", 3).settle()
+    assert {name: pod.is_above for name, pod in job.pods.items()} == {W[0]: False, W[1]: True, W[2]: True}
+
+
+def test_no_pod_is_made_above_a_minimum_that_is_not_named() -> None:
+    job = VolcanoWorld(task("worker", 4), minAvailable=2)
+    job.placed = {"worker": TaskPlacement(info=PodSetInfo(name="worker", count=2))}
+    assert sorted(job.settle().pods) == [W[0], W[1]]
 
 
 def test_a_finished_job_is_deleted_when_its_time_is_over_and_an_aborted_one_is_not() -> None:

@@ -35,7 +35,7 @@ def worlds(draw: st.DrawFn) -> VolcanoWorld:
     first = task("a", draw(st.integers(1, 3)), policies=draw(POLICIES))
     more: dict[str, Any] = draw(st.sampled_from([{}, {"dependsOn": {"name": ["a"]}}, {"minAvailable": 0}]))
     second = task("b", 2, partitionPolicy={"totalPartitions": 2, "partitionSize": 1}, **more)
-    least = draw(st.sampled_from([0, 1, first["replicas"] + 2]))
+    least = draw(st.sampled_from([0, 1, 2, 3, first["replicas"] + 2]))
     spec = draw(st.sampled_from([{}, {"minSuccess": 1}, {"ttlSecondsAfterFinished": 10}]))
     return VolcanoWorld(
         first, second, policies=draw(POLICIES), minAvailable=least, maxRetry=draw(st.integers(0, 3)), **spec
@@ -44,7 +44,9 @@ def worlds(draw: st.DrawFn) -> VolcanoWorld:
 
 def disturb(draw: st.DrawFn, world: VolcanoWorld) -> None:
     """One thing that somebody else does."""
-    what = draw(st.sampled_from(["pod", "pod", "pod", "place", "evict", "command", "scale", "time", "gone", "lost"]))
+    what = draw(
+        st.sampled_from(["pod", "pod", "pod", "place", "evict", "command", "scale", "time", "gone", "lost", "reclaim"])
+    )
     name = draw(st.sampled_from(sorted(world.pods))) if world.pods else ""
     match what:
         case "pod" if name and not world.pods[name].is_finished:
@@ -59,6 +61,8 @@ def disturb(draw: st.DrawFn, world: VolcanoWorld) -> None:
             world.command(draw(st.sampled_from(["AbortJob", "ResumeJob", "RestartJob", "TerminateJob", "Nonsense"])))
         case "scale":
             world.scale("b", draw(st.integers(1, 4)))
+        case "reclaim" if name and world.pods[name].is_above:
+            world.pods[name] = msgspec.structs.replace(world.pods[name], deleted_s=world.now_s, is_given_up=True)
         case "gone" if name:
             world.delete(name)
         case "lost" if name:

@@ -192,6 +192,80 @@ async def test_a_controller_that_dies_in_a_restart_is_followed_by_one_that_ends_
             assert seen(scene, "a")["status"]["retryCount"] == 1
 
 
+def gated(scene: Stage) -> dict[str, bool]:
+    return {name: bool(pod["spec"].get("schedulingGates")) for name, pod in pods(scene).items()}
+
+
+async def grown(scene: Stage, running: int, *, of: int = 4) -> None:
+    """So many pods of job ``a`` are let go and run, its minimum of two among them; the others wait behind the gate."""
+
+    def let_go() -> list[str]:
+        return sorted(name for name, waits in gated(scene).items() if not waits)
+
+    await eventually(lambda: len(pods(scene)) == of and len(let_go()) == running, what=f"{running} pods let go")
+    assert {"a-worker-0", "a-worker-1"} <= set(let_go())
+    becomes(scene, "Running", *let_go())
+
+
+async def test_a_job_grows_above_its_minimum_and_gives_back_pod_by_pod() -> None:
+    async with volcano() as scene:
+        scene.queue(cpus=3, preemption={"withinClusterQueue": "LowerPriority"})
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            restarts = {"events": ["PodEvicted", "PodFailed"], "action": "RestartJob"}
+            vcjob(scene, "a", workers=4, minAvailable=2, policies=[restarts])
+            await grown(scene, 3)
+            await eventually(lambda: phase(scene, "a") == "Running" and seen(scene, "a")["status"]["running"] == 3)
+            status = seen(scene, "a")["status"]
+            assert (status["pending"], status["minAvailable"]) == (1, 2)
+            (minimum,) = (each for each in scene.server.list_all(WORKLOADS) if "job-" in each["metadata"]["name"])
+            assert [each["count"] for each in minimum["spec"]["podSets"]] == [2]
+            scene.workload("urgent")
+            await scene.until_admitted("urgent")
+            await grown(scene, 2)
+        scene.finish("urgent")
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            await grown(scene, 3)
+            scene.workload("larger", 2)
+            await eventually(lambda: scene.condition("larger", "QuotaReserved").startswith("False/"))
+            assert sum(gated(scene).values()) == 1, "what is above the minimum is not enough: no pod leaves in vain"
+            becomes(scene, "Succeeded", "a-worker-0", "a-worker-1")
+            await scene.until_admitted("larger")
+            scene.finish("larger")
+            await eventually(lambda: not any(gated(scene).values()), what="all pods let go")
+            becomes(scene, "Succeeded")
+            await eventually(lambda: phase(scene, "a") == "Completed")
+            assert seen(scene, "a")["status"].get("retryCount", 0) == 0
+            await eventually(lambda: scene.used() == 0)
+
+
+async def test_a_job_that_is_evicted_while_it_grows_leaves_nothing_behind() -> None:
+    """The controller is killed between the pods of the minimum and those above it, and again in the eviction."""
+    async with volcano() as scene:
+        scene.queue(cpus=4)
+        scene.server.refuse = lambda method, path: 500 if method == "POST" and path.endswith("/pods") else None
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            vcjob(scene, "a", workers=4, minAvailable=2, policies=[{"event": "PodEvicted", "action": "AbortJob"}])
+            await eventually(lambda: seen(scene, "a").get("status", {}).get("pending") == 4)
+        scene.server.refuse = lambda _method, _path: None
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            await grown(scene, 4)
+            scene.server.refuse = lambda method, path: 500 if method == "DELETE" and "/pods/" in path else None
+            name = next(each for each in workloads(scene) if each.startswith("job-"))
+            scene.server.merge(WORKLOADS, name, {"spec": {"active": False}}, namespace="team")
+            await eventually(lambda: PLACEMENT not in seen(scene, "a")["metadata"].get("annotations", {}))
+        scene.server.refuse = lambda _method, _path: None
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            await eventually(lambda: pods(scene) == {})
+            await eventually(lambda: scene.used() == 0)
+            assert (phase(scene, "a"), seen(scene, "a")["status"].get("retryCount", 0)) == ("Pending", 0)
+            scene.server.merge(WORKLOADS, name, {"spec": {"active": True}}, namespace="team")
+            await grown(scene, 4)
+
+
+def workloads(scene: Stage) -> list[str]:
+    return [each["metadata"]["name"] for each in scene.server.list_all(WORKLOADS)]
+
+
 async def test_pods_that_volcano_started_are_neither_deleted_nor_started_again() -> None:
     async with volcano() as scene:
         scene.queue(cpus=2)

@@ -311,3 +311,37 @@ async def test_a_preempted_job_comes_back_whole_and_no_retry_is_spent(
     assert scene.phases("low") == [*STARTED, *STARTED]
     assert scene.times_made("low") == {f"low-a-{index}": 2 for index in range(6)}
     assert scene.times_made("high") == {f"high-a-{index}": 1 for index in range(4)}
+
+
+# -- above the minimum
+
+
+async def test_a_job_grows_above_its_minimum_and_gives_back_pod_by_pod(
+    scene: VolcanoLab, controller: Controller
+) -> None:
+    """The controller is killed while pods join, while they are taken back, and while they come again."""
+    scene.priority_class("urgent", 1000)
+    policies = [{"action": "RestartJob", "events": ["PodEvicted", "PodFailed"]}]
+    await scene.create(volcano_job("grow", task("a", 10, gpus=1), minAvailable=3, policies=policies))
+    await scene.until(lambda: scene.running("grow") >= 3, "it starts")
+    restart(controller)
+    await scene.until(lambda: scene.runs("grow", 8) and scene.status("grow")["pending"] == 2, "it fills eight GPUs")
+    assert scene.printed("vcjob", "grow") | {"AGE": ""} == row("grow", "Running", 3, 8)
+    minimum = {f"grow-a-{index}": scene.uids("grow")[f"grow-a-{index}"] for index in range(3)}
+    with still(scene.cluster):
+        await scene.create(volcano_job("other", task("a", 4, gpus=1), priorityClassName="urgent"))
+        await scene.until(lambda: len(scene.going("grow")) == 4, "four pods are taken back")
+        restart(controller)
+    await scene.until(lambda: scene.runs("other", 4) and scene.runs("grow", 4), "each has four")
+    restart(controller)
+    await scene.until(lambda: scene.status("grow").get("pending") == 6, "the others wait again")
+    assert minimum.items() <= scene.uids("grow").items(), "the minimum has run all the time"
+    await scene.finish(*scene.pods("other"))
+    await scene.until(lambda: scene.phase("other") == "Completed", "it is done")
+    await scene.until(lambda: scene.runs("grow", 8), "it grows again")
+    await scene.finish(*minimum)
+    await scene.until(lambda: scene.runs("grow", 7), "quota of the minimum is for those above it")
+    await scene.finish(*scene.pods("grow"))
+    await scene.until(lambda: scene.phase("grow") == "Completed", "all of its pods have ended")
+    assert (scene.status("grow").get("retryCount", 0), scene.phases("grow")) == (0, [*STARTED, "Completed"])
+    await scene.until(lambda: scene.condition("grow", "Finished") == "True/Succeeded", "so has its Workload")

@@ -7,14 +7,18 @@ from typing import Any
 
 import msgspec
 
+from controller.jobframework.names import WORKLOAD
 from controller.jobframework.podsets import PodSetInfo
 from controller.objects.decode import decode
 from controller.objects.volcanojob import JOB_VERSION, VolcanoCommand, VolcanoJob, VolcanoJobStatus
-from controller.volcanojobs.lifecycle import Decision, Seen, decide, validate
+from controller.volcanojobs.gang import NewPod, Seen, minimums
+from controller.volcanojobs.lifecycle import Decision, decide, ended, validate
 from controller.volcanojobs.placement import Placement, TaskPlacement
 from controller.volcanojobs.podfacts import PodFacts
 from controller.volcanojobs.spec import JobPlan, job_plan
 
+MINIMUM = "the-minimum"
+"""The job's Workload."""
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
@@ -92,7 +96,7 @@ class VolcanoWorld:
             self.delete(name)
             yield
         for new in decision.created:
-            self._create(new.task, new.index)
+            self._create(new)
             yield
         for command in decision.read:
             self.commands.remove(command)
@@ -104,7 +108,11 @@ class VolcanoWorld:
     def step(self, only: int | None = None) -> int:
         """Decide and write, the first ``only`` writes where that is given. How many were made."""
         made = 0
-        writes = self.writes(self.decide())
+        decision = self.decide()
+        if (placed := ended(self.seen(), decision)) is not None and only != 0:
+            self.placed = placed
+            return 1
+        writes = self.writes(decision)
         while only is None or made < only:
             if next(writes, self) is self:
                 break
@@ -129,39 +137,52 @@ class VolcanoWorld:
                 self.vanish(name)
         raise AssertionError("no end")
 
-    def _create(self, name: str, index: int) -> None:
-        pod = f"train-{name}-{index}"
+    def _create(self, new: NewPod) -> None:
+        pod = f"train-{new.task}-{new.index}"
         assert pod not in self.pods
         self._made += 1
         self.pods[pod] = PodFacts(
             name=pod,
             uid=f"p{self._made}",
-            task=name,
-            index=index,
+            task=new.task,
+            index=new.index,
             version=self.status.version,
-            created_s=self.now_s,
+            created_s=None if new.above else self.now_s,
+            is_above=bool(new.above),
         )
 
     # -- what others do
 
     def start(self, **counts: int) -> "VolcanoWorld":
-        """Admit the job: all of its pods, or ``counts`` by task."""
+        """Admit the job: the pods that start together, or ``counts`` by task."""
+        given = {**minimums(self.plan), **counts}
         self.placed = {
-            each.name: TaskPlacement(
-                info=PodSetInfo(name=each.name, count=counts.get(each.name, each.replicas)), asked=each.replicas
-            )
-            for each in self.plan.tasks
+            name: TaskPlacement(info=PodSetInfo(name=name, count=count, own_annotations={WORKLOAD: MINIMUM}))
+            for name, count in given.items()
         }
         return self.settle()
 
     def run(self, **counts: int) -> "VolcanoWorld":
-        """Admitted, and all pods run."""
+        """Admitted, and all pods that start together run."""
         self.start(**counts)
         for _ in range(len(self.plan.tasks)):
-            for name in list(self.pods):
-                self.becomes(name, "Running")
+            for name, pod in list(self.pods.items()):
+                if not pod.is_above:
+                    self.becomes(name, "Running")
             self.settle()
         return self
+
+    def join(self, *names: str) -> "VolcanoWorld":
+        """Pods above the minimum are admitted, and run."""
+        for name in names:
+            assert self.pods[name].is_above
+            self.becomes(name, "Running", created_s=self.now_s)
+        return self.settle()
+
+    def reclaim(self, name: str) -> "VolcanoWorld":
+        """The queue takes back what a pod above the minimum has."""
+        self.pods[name] = msgspec.structs.replace(self.pods[name], deleted_s=self.now_s, is_given_up=True)
+        return self.settle()
 
     def becomes(self, name: str, phase: str, **more: Any) -> "VolcanoWorld":
         ended = self.now_s if phase in ("Succeeded", "Failed") else None

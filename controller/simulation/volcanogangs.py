@@ -1,0 +1,52 @@
+"""Volcano Jobs of the manifests as what is queued of each: the job with its minimum, and every pod above that.
+
+Pods are called as the job's controller calls them, ``<job>-<task>-<index>``.
+"""
+
+from collections.abc import Iterator
+
+from controller.jobframework.kind import api_version
+from controller.jobframework.marks import is_elastic
+from controller.jobframework.names import WORKLOAD
+from controller.jobframework.podsets import PodSetInfo
+from controller.jobframework.raw import JobError, annotations
+from controller.objects.volcanojob import VolcanoJobStatus
+from controller.simulation.documents import Document
+from controller.volcanojobs.bodies import pod_body
+from controller.volcanojobs.gang import Seen, minimums, new_pods
+from controller.volcanojobs.kind import VolcanoJobKind
+from controller.volcanojobs.placement import TaskPlacement
+from controller.volcanojobs.spec import job_plan, read_job
+from inventory.api.names import ARRIVAL
+
+_JOB = (api_version(VolcanoJobKind()), VolcanoJobKind.kind)
+
+
+def above_minimum(document: Document) -> list[Document]:
+    """The document, and one for each pod above its minimum. What cannot be read is left to the reader that says why."""
+    if (document.version, document.kind) != _JOB:
+        return [document]
+    try:
+        return [document, *_above(document)]
+    except JobError:
+        return [document]
+
+
+def _above(document: Document) -> Iterator[Document]:
+    job = document.data
+    if is_elastic(job):
+        return
+    plan, name = job_plan(read_job(job)), job["metadata"]["name"]
+    placed = {
+        task: TaskPlacement(info=PodSetInfo(name=task, count=count, own_annotations={WORKLOAD: name}))
+        for task, count in minimums(plan).items()
+    }
+    seen = Seen(plan=plan, status=VolcanoJobStatus(), placed=placed)
+    arrival = {key: value for key, value in annotations(job).items() if key == ARRIVAL}
+    for task in plan.tasks:
+        for new in new_pods(seen, task, ()):
+            if new.above:
+                pod = pod_body(job, seen, seen.status, new)
+                pod["metadata"]["annotations"] |= arrival
+                del pod["metadata"]["ownerReferences"]
+                yield Document(document.file, document.number, pod, document.path)

@@ -1,0 +1,152 @@
+"""The gang of a Volcano Job: the pods that start together, and those above them, which come and go one by one. Pure.
+
+Pods are told apart by their index: of each task the first are in the job's Workload, as many as its placement says,
+and any beyond these is queued by itself (``controller.pods.above``). So it is known of a pod that is not there what it
+is to be. A job whose slices are queued (the annotation of elastic jobs) has all of its pods in its Workload.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+import msgspec
+
+from controller.jobframework.names import WORKLOAD
+from controller.objects.meta import Struct
+from controller.objects.volcanojob import VolcanoCommand, VolcanoJobStatus
+from controller.volcanojobs.placement import Placement
+from controller.volcanojobs.podfacts import PodFacts
+from controller.volcanojobs.spec import JobPlan, Task
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """``placed``: None while the job may not run. ``commands``: those about this job, the oldest first.
+
+    ``sliced``: its slices are queued.
+    """
+
+    plan: JobPlan
+    status: VolcanoJobStatus
+    pods: tuple[PodFacts, ...] = ()
+    placed: Placement | None = None
+    commands: tuple[VolcanoCommand, ...] = ()
+    sliced: bool = False
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether pods run that Volcano's controller started."""
+        return self.placed is None and any(not pod.is_ours and not pod.is_finished for pod in self.pods)
+
+    @property
+    def here(self) -> JobPlan:
+        """The plan with the tasks that were admitted."""
+        if self.placed is None:
+            return self.plan
+        counts = {task.name: task.replicas for task in self.plan.tasks if task.name in self.placed}
+        return self.plan.with_replicas(counts)
+
+    @property
+    def own(self) -> Mapping[str, int]:
+        """Pods by task that are in the job's Workload: all others are above its minimum."""
+        if self.placed is None or self.sliced:
+            return {task.name: task.replicas for task in self.plan.tasks}
+        return {name: task.pods for name, task in self.placed.items()}
+
+    @property
+    def queues_again(self) -> bool:
+        """Whether pods of its Workload that have finished may run again from the queue alone: their quota is gone."""
+        return self.placed is not None and gives_back(self.plan, self.placed)
+
+
+class NewPod(Struct, frozen=True, kw_only=True):
+    """``above``: the Workload that has the minimum of its gang; empty for a pod of that."""
+
+    task: str
+    index: int
+    above: str = ""
+
+
+def minimums(plan: JobPlan) -> dict[str, int]:
+    """Pods by task that start together: as many as ``minAvailable`` says, at least one.
+
+    Of each task its own minimum, where these count; then those of the tasks that others wait for, and of the first.
+    """
+    found = {task.name: _least(plan, task) for task in plan.tasks}
+    left = max(1, plan.min_available) - sum(found.values())
+    for task in sorted(plan.tasks, key=lambda task: _depth(plan, task.name)):
+        more = max(0, min(left, task.replicas - found[task.name]))
+        found[task.name] += more
+        left -= more
+    return found
+
+
+def _least(plan: JobPlan, task: Task) -> int:
+    if task.is_whole:
+        return task.replicas
+    return max(0, min(task.minimum, task.replicas)) if plan.task_minimums_count else 0
+
+
+def _depth(plan: JobPlan, name: str) -> int:
+    """How many tasks come up one after another before this one; those in a circle are deeper than all others."""
+    waiting, depth = {name}, 0
+    while waiting and depth <= len(plan.tasks):
+        waiting = {other for task in plan.tasks if task.name in waiting for other in task.waits_for}
+        depth += 1
+    return depth
+
+
+def serves(placed: Placement, plan: JobPlan) -> bool:
+    """Whether the pods of the job's Workload are enough for what the job asks for by now."""
+    if placed.keys() != {task.name for task in plan.tasks}:
+        return False
+    have = {task.name: min(placed[task.name].pods, task.replicas) for task in plan.tasks}
+    if any(have[task.name] < _least(plan, task) for task in plan.tasks):
+        return False
+    return sum(have.values()) >= min(max(1, plan.min_available), plan.replicas)
+
+
+def new_pods(seen: Seen, task: Task, there: Collection[int]) -> Iterator[NewPod]:
+    """Those of the task that are missing. Where it is not said which Workload has the minimum, none is above it."""
+    placed, own = (seen.placed or {}).get(task.name), seen.own.get(task.name, 0)
+    minimum = "" if placed is None else placed.info.own_annotations.get(WORKLOAD, "")
+    for index in range(task.replicas):
+        if index not in there and (index < own or minimum):
+            yield NewPod(task=task.name, index=index, above="" if index < own else minimum)
+
+
+# -- quota of pods that have ended -------------------------------------------------------------------------------------
+
+
+def gives_back(plan: JobPlan, placed: Placement) -> bool:
+    """Whether quota of pods that have finished is, or may be, another's: none of them may run again without a queue."""
+    return not plan.may_restart or any(task.ended for task in placed.values())
+
+
+def with_ended(seen: Seen) -> Placement | None:
+    """The placement with how many pods of the Workload have ended; None where it says so, or where nobody asks.
+
+    The status counts pods above the minimum with the others, so it does not tell. Quota of pods that no policy runs
+    again is given back one by one; any other when the last pod of the Workload has ended: those above it may be waiting
+    for just that quota.
+    """
+    if seen.placed is None or seen.sliced or not _has_above(seen.plan, seen.placed):
+        return None
+    own = {name: list(_ended(seen, name, task.pods)) for name, task in seen.placed.items()}
+    over = all(len(own[name]) >= task.pods for name, task in seen.placed.items())
+    changed = {}
+    for name, task in seen.placed.items():
+        succeeded = 0 if seen.plan.may_restart else sum(pod.phase == "Succeeded" for pod in own[name])
+        count = len(own[name]) if over else succeeded
+        if count != task.ended:
+            changed[name] = msgspec.structs.replace(task, ended=count)
+    return {**seen.placed, **changed} if changed else None
+
+
+def _has_above(plan: JobPlan, placed: Placement) -> bool:
+    return any(placed[task.name].pods < task.replicas for task in plan.tasks if task.name in placed)
+
+
+def _ended(seen: Seen, task: str, count: int) -> Iterator[PodFacts]:
+    """Pods of the job's Workload that have finished and stay."""
+    for pod in seen.pods:
+        stays = pod.is_finished and not pod.is_terminating and pod.marked is None
+        if stays and pod.version >= seen.status.version and pod.task == task and pod.index < count:
+            yield pod

@@ -48,6 +48,10 @@ class TopologyUsage(msgspec.Struct, frozen=True, kw_only=True):
     devices: DeviceAsk | None = None
     """What the template asks of its GPUs."""
 
+    def left(self) -> "TopologyUsage":
+        """Where its pods ran: nothing is taken there any more, and pods that join its gang still go there."""
+        return msgspec.structs.replace(self, domains=tuple(domain._replace(pods=0) for domain in self.domains))
+
 
 class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the ``count`` pods of a set ask for together. ``flavors`` are those assigned; empty while pending."""
@@ -59,11 +63,15 @@ class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     topology: TopologyUsage | None = None
 
     def scaled_to(self, count: int) -> "PodSetRequests":
-        """The same set with ``count`` pods, each taking an equal part of what they take now."""
+        """The same set with ``count`` pods, each taking an equal part of what they take now.
+
+        Which pods are gone is not said, so their places are free when all are.
+        """
         if count == self.count:
             return self
         each = {name: amount // self.count if self.count else 0 for name, amount in self.requests.items()}
-        return msgspec.structs.replace(self, count=count, requests=scaled(each, count))
+        topology = self.topology if count or self.topology is None else self.topology.left()
+        return msgspec.structs.replace(self, count=count, requests=scaled(each, count), topology=topology)
 
 
 class WorkloadUsage(msgspec.Struct, frozen=True):

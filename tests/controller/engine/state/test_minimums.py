@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.engine.cluster.cluster import DriftError
@@ -12,7 +13,7 @@ from controller.engine.conditions.decisions import Admitted, Evicted
 from controller.engine.conditions.evictionstatus import evicted as evicted_status
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.state import minimums
-from controller.objects.workload import Workload
+from controller.objects.workload import ReclaimablePod, Workload
 from inventory.api.names import ABOVE_MINIMUM_OF
 from tests.support.engine.foreignqueues import asks, evicted, kai_queue, node, rest, volcano_queue
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
@@ -194,6 +195,20 @@ def test_below_the_minimum_the_whole_gang_goes(system: str) -> None:
     got = rest(lab)
     assert (got["q"], got["r"]) == (4, 0)
     assert {"gang", "gang-6", "gang-7"} <= set(evicted(lab))
+
+
+@pytest.mark.parametrize("system", TREES)
+def test_pods_above_a_minimum_get_the_places_of_one_that_has_given_all_back(system: str) -> None:
+    lab = tree(system)
+    growing(lab, "gang", 2, 12)
+    assert rest(lab)["q"] == 8
+    held = lab.workloads[WorkloadKey("ns/gang")]
+    for ended, expected in ((1, 7), (2, 9)):
+        gone = (ReclaimablePod(name=held.spec.pod_sets[0].name, count=ended),)
+        status = msgspec.structs.replace(held.status, reclaimable_pods=gone)
+        lab.put(msgspec.structs.replace(held, status=status))
+        rest(lab)
+        assert len(lab.running()) == expected, "which of two places is free is not known before both are"
 
 
 def test_a_gang_that_two_take_from_in_one_turn_leaves_once() -> None:

@@ -3,7 +3,7 @@
 Shapes follow the NVIDIA device plugin, so that its container toolkit and CDI runtimes understand them unchanged.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -57,11 +57,16 @@ def cdi_name(cls: str, device: str) -> str:
 
 
 def granted(
-    resource: Resource, by_id: Mapping[str, LogicalDevice], unhealthy: Mapping[DeviceId, str], ids: Sequence[str]
+    resource: Resource,
+    by_id: Mapping[str, LogicalDevice],
+    unhealthy: Mapping[DeviceId, str],
+    ids: Sequence[str],
+    gpus_asked: Collection[int] = (1,),
 ) -> tuple[LogicalDevice, ...]:
     """The devices behind ``ids``, checked: known, not twice, healthy, and no more replicas than the resource allows.
 
-    Raises AllocationError. ``unhealthy`` maps a device to why it is not to be given.
+    Raises AllocationError. ``unhealthy`` maps a device to why it is not to be given; ``gpus_asked`` is
+    ``fractions.check_granted``'s.
     """
     if len(set(ids)) != len(ids):
         raise AllocationError(f"invalid allocation request for {resource.name}: a device id stands twice")
@@ -75,7 +80,7 @@ def granted(
         devices.append(device)
     if devices and is_fractional(devices[0]):
         try:
-            check_granted(devices)
+            check_granted(devices, gpus_asked)
         except FractionError as why:
             raise AllocationError(str(why)) from None
     elif len(ids) > 1 and any(_one_at_most(resource, device) for device in devices):

@@ -22,12 +22,17 @@ GAP_S = 0.001
 
 
 class Advice(Protocol):
-    """``devices``: the planned ones, empty where no plan decides. ``avoid``: those that are planned for others."""
+    """``devices``: the planned ones, empty where no plan decides. ``avoid``: those that are planned for others.
+
+    ``gpus``: of percents, the number of GPUs that they are to lie on; 0 where the pod says none that there can be.
+    """
 
     @property
     def devices(self) -> tuple[DeviceId, ...]: ...
     @property
     def avoid(self) -> frozenset[DeviceId]: ...
+    @property
+    def gpus(self) -> int: ...
 
 
 class Planner(Protocol):
@@ -38,6 +43,10 @@ class Planner(Protocol):
     ) -> Advice: ...
 
     def given(self, resource: ResourceName, devices: Iterable[DeviceId]) -> None: ...
+
+    def gpus_asked(self, resource: ResourceName, size: int) -> frozenset[int]:
+        """On how many GPUs a request of that size may be meant to lie; empty where no pod that waits asks for it."""
+        ...
 
 
 class Preferrer:
@@ -58,6 +67,11 @@ class Preferrer:
         if self._planner is not None:
             self._planner.given(view.resource.name, map(DeviceId, devices))
 
+    def gpus_asked(self, view: ResourceView, size: int) -> frozenset[int]:
+        """On how many GPUs the percents of a request of that size may lie: on one, as far as is known."""
+        asked = self._planner.gpus_asked(view.resource.name, size) if self._planner is not None else frozenset()
+        return asked or frozenset({1})
+
     async def choose(
         self, view: ResourceView, available: Sequence[str], required: Sequence[str], size: int
     ) -> tuple[DeviceId, ...]:
@@ -67,6 +81,7 @@ class Preferrer:
         """
         if size == 0 and not required:
             return ()
+        gpus = 1
         free, pinned = [DeviceId(device) for device in available], [DeviceId(device) for device in required]
         if self._planner is not None:
             # The kubelet may not know yet which devices are Unhealthy: the choice must be one that Allocate will grant.
@@ -74,9 +89,9 @@ class Preferrer:
             advice = await self._planner.advise(view.resource.name, usable, pinned, size)
             if advice.devices:
                 return advice.devices
-            free = _without(free, advice.avoid.difference(pinned), size)
+            free, gpus = _without(free, advice.avoid.difference(pinned), size), advice.gpus
         try:
-            pending = self._start(view, free, [DeviceId(device) for device in available], pinned, size)
+            pending = self._start(view, free, [DeviceId(device) for device in available], pinned, size, gpus)
         except UnknownDeviceError:
             # Kubelet's list is older than ours: any answer it understands beats an error, which would fail the pod.
             return any_answer(free, pinned, size)
@@ -89,15 +104,20 @@ class Preferrer:
 
     @staticmethod
     def _start(
-        view: ResourceView, free: Sequence[DeviceId], every: Sequence[DeviceId], pinned: Sequence[DeviceId], size: int
+        view: ResourceView,
+        free: Sequence[DeviceId],
+        every: Sequence[DeviceId],
+        pinned: Sequence[DeviceId],
+        size: int,
+        gpus: int,
     ) -> PendingPreference:
         """From ``free``; where that has no answer, though ``every`` may have one (percents of one GPU), from that."""
         try:
-            return view.chooser.start(available=free, required=pinned, size=size, policy=view.policy)
+            return view.chooser.start(available=free, required=pinned, size=size, policy=view.policy, gpus=gpus)
         except UnsatisfiableError:
             if len(free) == len(every):
                 raise
-            return view.chooser.start(available=every, required=pinned, size=size, policy=view.policy)
+            return view.chooser.start(available=every, required=pinned, size=size, policy=view.policy, gpus=gpus)
 
     def _slice(self, pending: PendingPreference) -> bool:
         """Improve for at most a slice (and one step); True when nothing better will come."""

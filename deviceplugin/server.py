@@ -193,7 +193,8 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
             view = self._view
             responses = []
             for container in request.container_requests:
-                devices = granted(view.resource, view.by_id, view.unhealthy, container.devices_ids)
+                gpus = self._preferrer.gpus_asked(view, len(container.devices_ids))
+                devices = granted(view.resource, view.by_id, view.unhealthy, container.devices_ids, gpus)
                 edits = answer(view.spec, view.access, devices, secrets.token_hex(8))
                 client = view.client(devices) if devices else None
                 if client is not None:

@@ -24,7 +24,7 @@ class ClientEdits(Protocol):
 
 
 ClientLookup = Callable[[Sequence[LogicalDevice]], ClientEdits | None]
-"""What else a container needs that got these devices, all of one physical device; None for nothing."""
+"""What else a container needs that got these devices, all of one daemon; None for nothing."""
 
 
 def no_client(devices: Sequence[LogicalDevice]) -> ClientEdits | None:  # noqa: ARG001 - one answer for all

@@ -44,7 +44,7 @@ KEYS: Mapping[LayoutMode, tuple[str, ...]] = {
     LayoutMode.TIME_SLICING: ("replicas", "rename", "resource"),
     LayoutMode.MPS: ("replicas", "clients", "rename", "resource"),
     LayoutMode.MIG: ("profiles", "replicas", "sharing", "rename", "resource"),
-    LayoutMode.FRACTIONAL: ("granularity", "placement"),
+    LayoutMode.FRACTIONAL: ("granularity", "placement", "oneDaemon"),
     LayoutMode.DRA: (),
 }
 """The keys of an entry beside those that stand with every mode."""
@@ -97,6 +97,7 @@ def _entry(place: Place, where: str) -> LayoutEntry:
         clients=_clients(fields["clients"]) if "clients" in fields else (),
         granularity=fields["granularity"].value(GRANULARITY) if "granularity" in fields else 1,
         placement=fields["placement"].value(_PLACEMENT) if "placement" in fields else FractionPlacement.PACKED,
+        one_daemon=bool(fields["oneDaemon"].value(BOOL)) if "oneDaemon" in fields else False,
         profiles=_profiles(place.required(fields, "profiles")) if mode is LayoutMode.MIG else (),
         sharing=_SHARING[fields["sharing"].value(_SHARED_BY)] if "sharing" in fields else SharingMode.TIME_SLICING,
         where=where,

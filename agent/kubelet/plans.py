@@ -29,10 +29,13 @@ PodKey = tuple[str, str]
 
 
 class Demand(Struct, frozen=True):
-    """One container's request for devices of one resource: the kubelet makes one call for each."""
+    """One container's request for devices of one resource: the kubelet makes one call for each, and says no more of it
+    than these two. ``gpus``: of percents, the number of GPUs that they lie on; 0 where the pod says none there can be.
+    """
 
     resource: ResourceName
     count: int
+    gpus: int = 1
 
 
 class BoundPod(Struct, frozen=True, kw_only=True):
@@ -61,6 +64,7 @@ class Choice(Struct, frozen=True):
     devices: tuple[DeviceId, ...] = ()
     avoid: frozenset[DeviceId] = frozenset()
     known: bool = True
+    gpus: int = 1
 
 
 class _Waiting:
@@ -80,6 +84,10 @@ class _Waiting:
 
     def wants(self, demand: Demand) -> bool:
         return demand in self.open
+
+    def demand(self, resource: ResourceName, count: int) -> Demand | None:
+        """The first open demand that the kubelet may be asking for."""
+        return next((demand for demand in self.open if (demand.resource, demand.count) == (resource, count)), None)
 
     def alike(self, other: "_Waiting") -> bool:
         """Whether the two pods are interchangeable: same workload, same demands."""
@@ -174,7 +182,7 @@ class Plans:
     def given(self, resource: ResourceName, devices: Iterable[DeviceId]) -> None:
         """Record that the kubelet took these devices for a container."""
         taken = frozenset(devices)
-        demand = Demand(resource, len(taken))
+        demand = Demand(resource, len(taken), _gpus(resource, taken))
         entry = self._receiver(demand, taken)
         # The kubelet does not say when devices come back: an answer that names them again is the sign.
         self._given = [answer for answer in self._given if answer.devices.isdisjoint(taken)][-_REMEMBERED + 1 :]
@@ -192,8 +200,8 @@ class Plans:
         self, resource: ResourceName, available: Sequence[DeviceId], required: Sequence[DeviceId], size: int
     ) -> Choice:
         """What to prefer out of ``available``, ``required`` among it; leave unhealthy devices out of ``available``."""
-        demand = Demand(resource, size)
-        asking = self._asking(demand)
+        asking = self._asking(resource, size)
+        demand = (asking.demand(resource, size) if asking is not None else None) or Demand(resource, size)
         known = asking is not None and not asking.supposed
         self._offers.pop(resource, None)
         free = _Free(available)
@@ -203,7 +211,12 @@ class Plans:
                 if devices:
                     self._offers[resource] = _Offer(frozenset(devices), asking.pod.uid, owner.pod.uid)
                     return Choice(devices=devices, known=known)
-        return Choice(avoid=self._reserved(asking, free), known=known)
+        return Choice(avoid=self._reserved(asking, free), known=known, gpus=demand.gpus)
+
+    def gpus_asked(self, resource: ResourceName, size: int) -> frozenset[int]:
+        """On how many GPUs such a request of a pod that waits may be meant to lie."""
+        found = (entry.demand(resource, size) for entry in self._waiting.values())
+        return frozenset(demand.gpus for demand in found if demand is not None)
 
     def validate(self) -> None:
         """Recompute what must hold: each pod in one place, open demands are its own, nothing is given twice."""
@@ -224,9 +237,9 @@ class Plans:
     def _ordered(self) -> list[_Waiting]:
         return sorted(self._waiting.values(), key=lambda entry: entry.turn)
 
-    def _asking(self, demand: Demand) -> _Waiting | None:
+    def _asking(self, resource: ResourceName, count: int) -> _Waiting | None:
         return min(
-            (entry for entry in self._waiting.values() if entry.wants(demand)),
+            (entry for entry in self._waiting.values() if entry.demand(resource, count) is not None),
             key=lambda entry: entry.turn,
             default=None,
         )
@@ -266,7 +279,7 @@ class Plans:
             for entry in self._ordered()
             if entry.wants(demand) and set(_planned(entry, _Free(devices), frozenset(), demand)) == devices
         )
-        return next(own, None) or self._asking(demand)
+        return next(own, None) or next((entry for entry in self._ordered() if entry.wants(demand)), None)
 
     def _suppose(self, entry: _Waiting) -> None:
         """A new pod takes the oldest answer of its size that was recorded under no pod: most likely it was its own."""
@@ -331,7 +344,9 @@ def _planned(owner: _Waiting, free: _Free, required: frozenset[DeviceId], demand
         usable.sort(key=lambda device: device not in required)
         seen.update(usable[:count])
         found[name] = usable[:count]
-    if demand.resource == PERCENT_RESOURCE:
+    if demand.resource == PERCENT_RESOURCE and demand.gpus != 1:
+        found = _on_each(found, required, demand)
+    elif demand.resource == PERCENT_RESOURCE:
         gpu = _lying_on(owner, left, {name: len(devices) for name, devices in found.items()}, required, demand)
         found = {gpu: found[gpu]} if gpu is not None else {}
     every = [part for devices in found.values() for part in devices]
@@ -350,6 +365,22 @@ def _left(owner: _Waiting, required: frozenset[DeviceId]) -> Counter[str]:
         if left[word] > 0:
             left[word] -= 1
     return +left
+
+
+def _on_each(
+    found: Mapping[str, list[DeviceId]], required: frozenset[DeviceId], demand: Demand
+) -> dict[str, list[DeviceId]]:
+    """Equal parts of as many GPUs as the demand says; empty where the plan has none such that are free."""
+    each = demand.count // demand.gpus if demand.gpus else 0
+    pinned = {physical_id(device) for device in required}
+    able = [gpu for gpu, devices in found.items() if each and len(devices) >= each]
+    chosen = sorted(able, key=lambda gpu: gpu not in pinned)[: demand.gpus]
+    return {gpu: found[gpu][:each] for gpu in found if gpu in chosen} if len(chosen) == demand.gpus else {}
+
+
+def _gpus(resource: ResourceName, devices: Iterable[DeviceId]) -> int:
+    """On how many GPUs they lie, as far as that is a part of a demand."""
+    return max(1, len(set(map(physical_id, devices)))) if resource == PERCENT_RESOURCE else 1
 
 
 def _lying_on(

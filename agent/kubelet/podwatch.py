@@ -19,8 +19,10 @@ from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
 from agent.kubelet.plans import BoundPod, Choice, Demand, Plans, PodKey
 from agent.kubelet.podresources import Holder
 from inventory.api import deviceplan
-from inventory.api.names import DEVICES
+from inventory.api.names import DEVICES, GPU_PERCENT_DEVICES
 from inventory.devices import DeviceId, ResourceName
+from inventory.layout.entries import PERCENT_RESOURCE
+from inventory.layout.fractions import gpus_asked
 from kube.client import Client, Selection
 from kube.clock import Backoff, Clock, SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
@@ -42,6 +44,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 class _Annotations(Struct, frozen=True):
     devices: str = field(default="", name=DEVICES)
     workload: str = field(default="", name="kueue.x-k8s.io/workload")
+    percent_devices: str | None = field(default=None, name=GPU_PERCENT_DEVICES)
 
 
 class _Meta(Struct, frozen=True, rename="camel"):
@@ -146,10 +149,11 @@ def _waiting(pod: _Pod) -> BoundPod:
     meta, status = pod.metadata, pod.status
     if status.start_time is not None or status.phase in _ENDED:
         return IDLE
-    demands = tuple(_demands((*pod.spec.init_containers, *pod.spec.containers)))
+    said = meta.annotations or _Annotations()
+    gpus = gpus_asked(said.percent_devices) or 0
+    demands = tuple(_demands((*pod.spec.init_containers, *pod.spec.containers), gpus))
     if not demands:
         return IDLE
-    said = meta.annotations or _Annotations()
     return BoundPod(
         uid=meta.uid,
         key=(meta.namespace, meta.name),
@@ -161,14 +165,14 @@ def _waiting(pod: _Pod) -> BoundPod:
     )
 
 
-def _demands(containers: Iterable[_Container]) -> Iterable[Demand]:
+def _demands(containers: Iterable[_Container], gpus: int = 1) -> Iterable[Demand]:
     """Whole numbers of extended resources (``vendor/name``), in the order in which the kubelet serves containers."""
     for container in containers:
         limits = container.resources.limits if container.resources is not None else None
         for name, quantity in (limits or {}).items():
             text = str(quantity)
             if "/" in name and text.isdecimal() and len(text) <= _DIGITS and int(text) > 0:
-                yield Demand(ResourceName(name), int(text))
+                yield Demand(ResourceName(name), int(text), gpus if name == PERCENT_RESOURCE else 1)
 
 
 class PodWatch:
@@ -228,6 +232,9 @@ class PodWatch:
 
     def given(self, resource: ResourceName, devices: Iterable[DeviceId]) -> None:
         self.plans.given(resource, devices)
+
+    def gpus_asked(self, resource: ResourceName, size: int) -> frozenset[int]:
+        return self.plans.gpus_asked(resource, size)
 
     async def advise(
         self, resource: ResourceName, available: Sequence[DeviceId], required: Sequence[DeviceId], size: int

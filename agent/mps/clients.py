@@ -30,18 +30,18 @@ class ClientSettings(Struct, frozen=True):
     mounts: tuple[Mount, ...]
 
 
-def client_settings(root: Path, device: str, caps: ClientCaps | None = None) -> ClientSettings:
-    """For a container that got (replicas of) the device with this physical id, ``GPU-...`` or ``MIG-...``.
+def client_settings(root: Path, daemon: str, caps: ClientCaps | None = None, devices: int = 1) -> ClientSettings:
+    """For a container that got (replicas of) devices of the daemon with this id, ``GPU-...`` or ``MIG-...``.
 
-    A process speaks to one control daemon, and each device has its own: a container cannot be a client of two.
-    The container sees its one device as 0, which is how the memory limit names it.
+    A process speaks to one control daemon: a container cannot be a client of two. The container sees its devices as 0
+    to ``devices - 1``, which is how the memory limit names them. It is the same on each: they are alike.
     """
-    paths = device_paths(root, device)
+    paths = device_paths(root, daemon)
     envs = {PIPE_ENV: CONTAINER_PIPE}
     if caps is not None and caps.threads_percent is not None:
         envs[THREADS_ENV] = str(caps.threads_percent)
     if caps is not None and caps.memory_mib is not None:
-        envs[MEMORY_ENV] = f"0={caps.memory_mib}M"
+        envs[MEMORY_ENV] = ",".join(f"{at}={caps.memory_mib}M" for at in range(devices))
     return ClientSettings(
         envs=envs,
         mounts=(Mount(CONTAINER_PIPE, str(paths.pipe)), Mount(CONTAINER_SHM, str(paths.shm))),
@@ -56,6 +56,8 @@ def client_of(root: Path, devices: Sequence[LogicalDevice]) -> ClientSettings | 
     if share is None or not share.sharing.needs_mps:
         return None
     caps = ClientCaps(share.memory_mib, share.threads)
+    gpus = len({device.gpu for device in devices})
     if share.sharing is SharingMode.FRACTIONAL:
-        caps = ClientCaps(fractions.memory_mib(devices), len(devices))
-    return client_settings(root, devices[0].physical_id, caps)
+        caps = ClientCaps(fractions.memory_mib(devices) // gpus, len(devices) // gpus)
+    daemon = share.together[0] if share.together else devices[0].physical_id
+    return client_settings(root, daemon, caps, gpus)

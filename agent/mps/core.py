@@ -76,6 +76,8 @@ class DaemonState(Struct, frozen=True):
     since_s: float
     restarts: int
     wanted: bool
+    devices: tuple[str, ...] = ()
+    """The physical ids that it serves."""
 
 
 class _Daemon:
@@ -95,6 +97,16 @@ class _Daemon:
         """When the pause is over (Waiting), or the next probe due (Ready)."""
         self.misses = 0
         self.restarts = 0
+        self.has: frozenset[str] = frozenset()
+        """The devices that were set up for it and not given back: no other daemon may start on them."""
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether it was started for other devices than it is to serve."""
+        devices = self.spec.devices
+        return (bool(self.has) and self.has != set(devices)) or (
+            self.applied is not None and self.applied.devices != devices
+        )
 
     def enter(self, phase: Phase, reason: str, now_s: float) -> None:
         if phase is not self.phase:
@@ -118,7 +130,9 @@ class DaemonCore:
 
     A daemon's ``work`` is what was asked for and not answered yet: one at most. While ``then`` is set the answer of
     that work no longer counts, and ``then`` comes next. ``applied`` is None while there is no process to rely on.
-    ``reason`` is empty exactly while the daemon is Ready. ``validate`` holds these.
+    ``reason`` is empty exactly while the daemon is Ready. No device is in the ``has`` of two daemons: one whose devices
+    another still has waits for that one's end, and one that is to serve other devices than before is ended first, once
+    no pod holds any of them. ``validate`` holds these.
     """
 
     def __init__(self, probe_interval_s: float = 10.0) -> None:
@@ -132,16 +146,27 @@ class DaemonCore:
 
     def unready(self) -> Mapping[str, str]:
         """The reasons why wanted devices cannot serve clients now, by device; ready devices are not in it."""
-        return {
-            device: daemon.reason
-            for device, daemon in self._daemons.items()
-            if daemon.wanted and (daemon.phase is not Phase.READY or daemon.applied is None)
-        }
+        found: dict[str, str] = {}
+        for daemon in self._daemons.values():
+            applied = daemon.applied if daemon.wanted and daemon.phase is Phase.READY else None
+            for device in daemon.spec.devices if daemon.wanted else ():
+                if applied is None:
+                    found[device] = daemon.reason
+                elif device not in applied.devices:
+                    found[device] = "its MPS daemon is started anew with it when no pod holds a device of that daemon"
+        return found
 
     def states(self) -> tuple[DaemonState, ...]:
         return tuple(
             DaemonState(
-                device, daemon.spec.name, daemon.phase, daemon.reason, daemon.since_s, daemon.restarts, daemon.wanted
+                device,
+                daemon.spec.name,
+                daemon.phase,
+                daemon.reason,
+                daemon.since_s,
+                daemon.restarts,
+                daemon.wanted,
+                daemon.spec.devices,
             )
             for device, daemon in self._daemons.items()
         )
@@ -162,8 +187,17 @@ class DaemonCore:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def want(self, specs: Iterable[DaemonSpec], now_s: float) -> tuple[Do, ...]:
-        """These daemons and no others from now on."""
+    def want(self, specs: Iterable[DaemonSpec], now_s: float, leftover: Iterable[DaemonSpec] = ()) -> tuple[Do, ...]:
+        """These daemons and no others from now on. ``leftover``: daemons of an earlier agent, taken over where they are
+        wanted or held, else stopped.
+        """
+        before = {spec.device: spec for spec in leftover}
+        had = {device for daemon in self._daemons.values() for device in daemon.has}
+        for device, spec in before.items():
+            earlier = self._daemons.setdefault(device, _Daemon(spec, now_s))
+            # Another daemon's folder says more of a device than a note that this one was once set up for it.
+            earlier.has |= {found for found in spec.devices if found == device or found not in before} - had
+            had |= earlier.has
         wanted = {spec.device: spec for spec in specs}
         for device, daemon in self._daemons.items():
             daemon.wanted = device in wanted
@@ -173,14 +207,6 @@ class DaemonCore:
                 self._daemons[device] = _Daemon(spec, now_s)
             elif known.spec != spec:
                 known.change(spec, now_s)
-        return self._next(now_s)
-
-    def leftover(self, specs: Iterable[DaemonSpec], now_s: float) -> tuple[Do, ...]:
-        """Daemons of an earlier agent: taken over where they are wanted or held, else stopped."""
-        for spec in specs:
-            if spec.device not in self._daemons:
-                self._daemons[spec.device] = _Daemon(spec, now_s)
-                self._daemons[spec.device].wanted = False
         return self._next(now_s)
 
     def hold(self, devices: Iterable[str], now_s: float) -> tuple[Do, ...]:
@@ -239,7 +265,7 @@ class DaemonCore:
     def reset(self, gpu: str, now_s: float) -> tuple[Do, ...]:
         """The GPU was reset: a server that ran before has lost its context."""
         for daemon in self._daemons.values():
-            if daemon.spec.gpu == gpu and daemon.applied is not None and daemon.phase is not Phase.STOPPING:
+            if gpu in daemon.spec.gpus and daemon.applied is not None and daemon.phase is not Phase.STOPPING:
                 self._fall(daemon, "the GPU was reset", now_s)
         return self._next(now_s)
 
@@ -258,13 +284,18 @@ class DaemonCore:
             assert ready or daemon.reason, f"{daemon.phase} without a reason"
             assert daemon.phase is not Phase.WAITING or daemon.applied is None, "waiting beside a process"
             assert daemon.phase is not Phase.REFUSED or daemon.spec.refused, "refused without a reason"
-            held = self._held is None or device in self._held
+            held = self._is_held(daemon)
             assert daemon.wanted or held or daemon.work is not None, "a daemon without a use goes on"
+            assert daemon.applied is None or set(daemon.applied.devices) <= daemon.has, "a device that was not set up"
+        had = [device for daemon in self._daemons.values() for device in daemon.has]
+        assert len(had) == len(set(had)), "two daemons have one device"
         unready = self.unready()
-        for device, daemon in self._daemons.items():
-            assert not daemon.wanted or (device in unready) == (daemon.phase is not Phase.READY), (
-                "readiness told wrongly"
-            )
+        for daemon in self._daemons.values():
+            told = [device in unready for device in daemon.spec.devices]
+            assert not daemon.wanted or all(told) or daemon.phase is Phase.READY, "readiness told wrongly"
+            same = daemon.applied is not None and daemon.applied.devices == daemon.spec.devices
+            ready = same and daemon.phase is Phase.READY
+            assert not daemon.wanted or not ready or not any(told), "readiness told wrongly"
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -301,18 +332,20 @@ class DaemonCore:
 
     def _next(self, now_s: float) -> tuple[Do, ...]:
         found = []
-        for device, daemon in list(self._daemons.items()):
+        for daemon in list(self._daemons.values()):
             if daemon.work is not None:
                 continue
-            work, daemon.then = daemon.then or self._choose(device, daemon, now_s), None
+            work, daemon.then = daemon.then or self._choose(daemon, now_s), None
             if work is not None:
                 daemon.work = work
+                if work is Work.START:
+                    daemon.has |= set(daemon.spec.devices)
                 found.append(Do(work, daemon.spec))
         return tuple(found)
 
-    def _choose(self, device: str, daemon: _Daemon, now_s: float) -> Work | None:
-        held = self._held is None or device in self._held
-        if daemon.phase is Phase.STOPPING or not (daemon.wanted or held):
+    def _choose(self, daemon: _Daemon, now_s: float) -> Work | None:
+        held = self._is_held(daemon)
+        if daemon.phase is Phase.STOPPING or not (held or (daemon.wanted and not daemon.outgrown)):
             daemon.applied = None
             daemon.enter(Phase.STOPPING, "the MPS daemon is being stopped", now_s)
             return Work.STOP
@@ -323,12 +356,23 @@ class DaemonCore:
         if daemon.phase is Phase.WAITING and now_s >= daemon.next_s:
             daemon.start_again(now_s)
         if daemon.phase is Phase.STARTING:
-            return Work.START
+            return None if self._waits(daemon, now_s) else Work.START
         if daemon.phase is Phase.TESTING:
             return Work.TEST
-        if daemon.phase is Phase.READY and daemon.applied != daemon.spec:
+        if daemon.phase is Phase.READY and daemon.applied != daemon.spec and not daemon.outgrown:
             return Work.LIMIT
         return Work.PROBE if daemon.phase is Phase.READY and now_s >= daemon.next_s else None
+
+    def _is_held(self, daemon: _Daemon) -> bool:
+        return self._held is None or not self._held.isdisjoint(daemon.has or daemon.spec.devices)
+
+    def _waits(self, daemon: _Daemon, now_s: float) -> bool:
+        """Whether another daemon still has one of its devices."""
+        for other in self._daemons.values():
+            if other is not daemon and not other.has.isdisjoint(daemon.spec.devices):
+                daemon.enter(Phase.STARTING, f"the MPS daemon of {other.spec.name} has to end first", now_s)
+                return True
+        return False
 
     @staticmethod
     def _refuse(daemon: _Daemon, now_s: float, *, held: bool) -> Work | None:

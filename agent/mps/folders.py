@@ -86,19 +86,33 @@ def leftovers(root: Path) -> Iterator[str]:
                 yield folder.name
 
 
-def remember_mode(paths: DevicePaths, mode: ComputeMode) -> None:
+def remember_mode(paths: DevicePaths, gpu: str, mode: ComputeMode) -> None:
     """Record the compute mode from before the first daemon; a mode already recorded stays. Raises OSError."""
-    note = paths.base / MODE_FILE
+    note = _note(paths, gpu)
     if not note.exists():
         note.write_text(mode.name)
 
 
-def remembered_mode(paths: DevicePaths) -> ComputeMode | None:
-    """The compute mode to restore, where one is recorded."""
-    try:
-        return ComputeMode[(paths.base / MODE_FILE).read_text().strip()]
-    except (OSError, KeyError):
-        return None
+def remembered_modes(paths: DevicePaths) -> dict[str, ComputeMode]:
+    """The compute modes to restore, by GPU, where some are recorded."""
+    found: dict[str, ComputeMode] = {}
+    for gpu in members(paths):
+        with contextlib.suppress(OSError, KeyError):
+            found[gpu] = ComputeMode[_note(paths, gpu).read_text().strip()]
+    return found
+
+
+def members(paths: DevicePaths) -> tuple[str, ...]:
+    """The devices of the daemon: the one that the folder is named by, and the other GPUs with a recorded mode."""
+    mark = f"{MODE_FILE}."
+    with contextlib.suppress(OSError):
+        others = sorted(note.name.removeprefix(mark) for note in paths.base.iterdir() if note.name.startswith(mark))
+        return (paths.base.name, *others)
+    return (paths.base.name,)
+
+
+def _note(paths: DevicePaths, gpu: str) -> Path:
+    return paths.base / (MODE_FILE if gpu == paths.base.name else f"{MODE_FILE}.{gpu}")
 
 
 def read_pid(paths: DevicePaths) -> int | None:

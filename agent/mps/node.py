@@ -58,7 +58,7 @@ class MpsNode:
         # A daemon's server is a process on its device: it keeps an instance from being removed, a GPU from its reset.
         leaving = self._node_state.withheld_by(MIG)
         specs = daemon_specs(self._node_state.node, self._node_state.layout, self._node_state.modes)
-        wanted = tuple(spec for spec in specs if not leaving & {spec.device, spec.gpu})
+        wanted = tuple(spec for spec in specs if leaving.isdisjoint((*spec.devices, *spec.gpus)))
         self._daemons.want(wanted, sweep=bool(self._node_state.node.gpus))
         self._planning = False
         self._withhold()
@@ -73,7 +73,8 @@ class MpsNode:
 
     def device_ids(self) -> set[DeviceId]:
         """What pods may still hold of devices whose daemon runs, planned or not."""
-        return {DeviceId(f"{state.device}{REPLICA_MARK}{n}") for state in self.states() for n in range(MOST_REPLICAS)}
+        devices = {device for state in self.states() for device in state.devices}
+        return {DeviceId(f"{device}{REPLICA_MARK}{n}") for device in devices for n in range(MOST_REPLICAS)}
 
     def states(self) -> tuple[DaemonState, ...]:
         return self._daemons.states()
@@ -94,10 +95,10 @@ class MpsNode:
             self._serve()
 
     def _lost(self, lost: Lost) -> None:
-        pods = self._pods_of(lost.spec.device)
+        pods = self._pods_of(lost.spec.devices)
         whom = f"its clients in {shown(pods)} have lost it" if pods else "no pod was its client"
         text = f"{lost.spec.name} ({lost.spec.device}): {lost.reason}: {whom}; it is being restarted"
         self._warn("MpsDaemonLost", "Restart", text)
 
-    def _pods_of(self, device: str) -> list[str]:
-        return pod_names(holder for held, holder in self._holders().items() if physical_id(held) == device)
+    def _pods_of(self, devices: Collection[str]) -> list[str]:
+        return pod_names(holder for held, holder in self._holders().items() if physical_id(held) in devices)

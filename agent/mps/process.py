@@ -78,11 +78,11 @@ def spawn(words: Sequence[str], env: Mapping[str, str], output: Path) -> int:
         raise MpsError(f"cannot run {words[0]}: {missing.strerror}") from None
 
 
-def is_running(pid: int, pipe_env: str, pipe: Path) -> bool:
-    """Whether that process lives and has that pipe folder: the kernel reuses pids."""
+def is_running(pid: int, name: str, value: str | Path) -> bool:
+    """Whether that process lives and has that variable, such as its pipe folder: the kernel reuses pids."""
     import psutil  # here, so that a node without MPS daemons does not load it
 
     try:
-        return psutil.Process(pid).environ().get(pipe_env) == str(pipe)
+        return psutil.Process(pid).environ().get(name) == str(value)
     except psutil.Error:
         return False

@@ -113,11 +113,11 @@ class MpsDaemons:
 
         ``sweep`` is given once, when the node's GPUs are known: before that an agent wants no daemon and would end all.
         """
-        self._act(self._core.want(specs, self._clock()))
+        leftover: list[DaemonSpec] = []
         if sweep and not self._swept:
-            # After the wanted daemons, which are taken over in any case.
             self._swept = True
-            self._act(self._core.leftover(map(_nameless, folders.leftovers(self.root)), self._clock()))
+            leftover += [_nameless(device, self.root) for device in folders.leftovers(self.root)]
+        self._act(self._core.want(specs, self._clock(), leftover))
 
     def hold(self, devices: Iterable[str]) -> None:
         """Pods hold these devices now."""
@@ -131,7 +131,7 @@ class MpsDaemons:
         """Return once none of these devices has a daemon. The caller sets the deadline: a daemon that pods hold runs
         on.
         """
-        while any(state.device in devices for state in self._core.states()):
+        while any(device in devices for state in self._core.states() for device in state.devices):
             self._acted.clear()
             await self._acted.wait()
 
@@ -203,18 +203,16 @@ class MpsDaemons:
         folders.open_up(self._state_dir, self.root)
         paths = folders.make(self.root, spec.device, self._programs.shared_memory, self.settings.shm_size_mib)
         control = self._control(spec.device)
-        if await self._take_over(spec, paths, control):
+        if _is_of(spec, paths) and await self._take_over(spec, paths, control):
             await control.limit(spec.threads_percent, spec.memory_mib, await control.servers())
             return bool(await control.clients())
         await self._kill(spec)
-        if spec.exclusive:
-            before = await self._modes.exchange(spec.gpu, ComputeMode.EXCLUSIVE_PROCESS)
-            folders.remember_mode(paths, before)
+        for gpu in spec.gpus if spec.exclusive else ():
+            before = await self._modes.exchange(gpu, ComputeMode.EXCLUSIVE_PROCESS)
+            folders.remember_mode(paths, gpu, before)
         mode = ["-M"] if self.settings.multi_user else []
         launcher = [*self._programs.launcher, str(paths.shm)] if self._programs.launcher else []
-        pid = spawn(
-            [*launcher, *self._programs.control, "-f", *mode], self._env(spec.device), paths.log / folders.OUTPUT_LOG
-        )
+        pid = spawn([*launcher, *self._programs.control, "-f", *mode], self._env(spec), paths.log / folders.OUTPUT_LOG)
         process = self._watch(spec.device, pid)
         await self._await_answer(control, process, paths)
         await control.limit(spec.threads_percent, spec.memory_mib, ())
@@ -263,7 +261,7 @@ class MpsDaemons:
 
     async def _test(self, spec: DaemonSpec) -> bool:
         if self.settings.canary:
-            await run(self._programs.canary, self._env(spec.device), timeout_s=CANARY_TIMEOUT_S)
+            await run(self._programs.canary, self._env(spec), timeout_s=CANARY_TIMEOUT_S)
         return False
 
     async def _limit(self, spec: DaemonSpec) -> bool:
@@ -298,8 +296,8 @@ class MpsDaemons:
 
     async def _end(self, device: str, within_s: float) -> None:
         """Quit, then kill; compute mode and folders as they were before. Raises MpsError."""
-        spec = _nameless(device)
         paths = device_paths(self.root, device)
+        spec = _nameless(device, self.root)
         if device not in self._processes:
             await self._take_over(spec, paths, self._control(device))
         process = self._processes.get(device)
@@ -308,13 +306,12 @@ class MpsDaemons:
                 await self._control(device).ask(f"quit -t {int(within_s)}", within_s + 1)
             await process.wait(within_s)
         await self._kill(spec)
-        mode = folders.remembered_mode(paths)
-        try:
-            if mode is not None:
-                await self._modes.exchange(spec.gpu, mode)
-        except NvmlError as failed:
-            # In MIG mode, or lost: it has no compute mode to give back.
-            log.warning("MPS daemon", extra={"device": device, "failed": "compute mode", "error": str(failed)})
+        for gpu, mode in folders.remembered_modes(paths).items():
+            try:
+                await self._modes.exchange(GpuUuid(gpu), mode)
+            except NvmlError as failed:
+                # In MIG mode, or lost: it has no compute mode to give back.
+                log.warning("MPS daemon", extra={"device": gpu, "failed": "compute mode", "error": str(failed)})
         folders.remove(paths)
 
     async def _close_one(self, device: str) -> None:
@@ -332,11 +329,11 @@ class MpsDaemons:
             log.warning("MPS left as it is", extra={"device": device, "error": str(failed)})
 
     def _control(self, device: str) -> Control:
-        return Control(self._programs.control, self._env(device))
+        return Control(self._programs.control, self._env(_nameless(device)))
 
-    def _env(self, device: str) -> dict[str, str]:
-        paths = device_paths(self.root, device)
-        return {PIPE_ENV: str(paths.pipe), LOG_ENV: str(paths.log), VISIBLE_ENV: device}
+    def _env(self, spec: DaemonSpec) -> dict[str, str]:
+        paths = device_paths(self.root, spec.device)
+        return {PIPE_ENV: str(paths.pipe), LOG_ENV: str(paths.log), VISIBLE_ENV: ",".join(spec.devices)}
 
 
 def last_line(paths: DevicePaths) -> str:
@@ -349,6 +346,14 @@ def last_line(paths: DevicePaths) -> str:
     return ""
 
 
-def _nameless(device: str) -> DaemonSpec:
-    """A device that is known by its folder alone. Only whole GPUs have a compute mode to give back."""
-    return DaemonSpec(device=device, gpu=GpuUuid(device), name=device, clients=0)
+def _is_of(spec: DaemonSpec, paths: DevicePaths) -> bool:
+    """Whether a daemon of an earlier agent serves what it is to serve: of one device it does."""
+    pid = folders.read_pid(paths) if spec.several else None
+    return pid is None or is_running(pid, VISIBLE_ENV, ",".join(spec.devices))
+
+
+def _nameless(device: str, root: Path | None = None) -> DaemonSpec:
+    """A daemon that is known by its folder alone; with ``root`` its other GPUs are looked up there."""
+    devices = folders.members(device_paths(root, device)) if root is not None else (device,)
+    several = tuple(map(GpuUuid, devices)) if len(devices) > 1 else ()
+    return DaemonSpec(device=device, gpu=GpuUuid(device), name=device, clients=0, several=several)

@@ -1,6 +1,6 @@
 """The control daemons that a node needs, with their limits. Pure.
 
-    node, layout, modes  ->  daemon_specs  ->  one DaemonSpec for each device that MPS clients share
+    node, layout, modes  ->  daemon_specs  ->  one DaemonSpec for each device that MPS clients share, or for several
 
 Limits of equal shares are the daemon's own defaults: the device's memory and threads divided by the number of shares,
 as NVIDIA's device plugin divides them. Uneven shares and fractions leave the daemon without limits; each client brings
@@ -10,7 +10,7 @@ its own (see ``clients``).
 from collections import Counter
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from inventory.devices import Gpu, GpuUuid, NodeInventory
 from inventory.layout.entries import Fractional, GpuMode, Mps
@@ -29,6 +29,7 @@ _WHOLE = 100
 class DaemonSpec(Struct, frozen=True):
     """One device's control daemon. ``device`` is the GPU's UUID or the MIG instance's, ``name`` what people read.
 
+    ``several`` are the GPUs of a daemon that serves more than one; ``device`` is then only what it is filed under.
     ``threads_percent`` (1 to 100) and ``memory_mib`` are the limits of a client that brings none; None: no limit.
     ``refused`` is the reason why no daemon may run, one line; empty where one may.
     """
@@ -42,6 +43,16 @@ class DaemonSpec(Struct, frozen=True):
     exclusive: bool = True
     """Whether the GPU's compute mode is to be EXCLUSIVE_PROCESS, so that no program bypasses the daemon."""
     refused: str = ""
+    several: tuple[GpuUuid, ...] = ()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The physical ids that it serves."""
+        return self.several or (self.device,)
+
+    @property
+    def gpus(self) -> tuple[GpuUuid, ...]:
+        return self.several or (self.gpu,)
 
 
 def client_limit(compute_capability: tuple[int, int], cuda_version: tuple[int, int]) -> int:
@@ -63,7 +74,11 @@ def daemon_specs(node: NodeInventory, layout: Layout, modes: Mapping[GpuUuid, Gp
     for gpu in node.gpus:
         mode = modes.get(gpu.uuid)
         if isinstance(mode, Fractional):
-            found.append(_spec(node, gpu, clients=_WHOLE // mode.granularity, equal=False, counted=False))
+            spec = _spec(node, gpu, clients=_WHOLE // mode.granularity, equal=False, counted=False)
+            if mode.together:
+                _join(found, spec, mode.together)
+            else:
+                found.append(spec)
         elif isinstance(mode, Mps):
             found.append(_spec(node, gpu, clients=len(mode.clients), equal=mode.equal))
         elif replicas[gpu.uuid]:
@@ -92,6 +107,24 @@ def _spec(node: NodeInventory, gpu: Gpu, *, clients: int, equal: bool, counted: 
         # In MIG mode there is no exclusive compute mode, and a whole GPU has nothing for MPS to serve.
         exclusive=not gpu.mig_enabled,
         refused="MIG mode is on" if gpu.mig_enabled else _refused(node, gpu, clients if counted else 1),
+    )
+
+
+def _join(found: list[DaemonSpec], spec: DaemonSpec, together: tuple[GpuUuid, ...]) -> None:
+    """Put the GPU of ``spec`` into the daemon of its group, which is filed under the first of the group's GPUs, there
+    or not: containers know the daemon's folder by that.
+    """
+    at = next((at for at, other in enumerate(found) if other.several and other.device == together[0]), None)
+    if at is None:
+        found.append(structs.replace(spec, device=together[0], several=(spec.gpu,)))
+        return
+    known = found[at]
+    found[at] = structs.replace(
+        known,
+        name=f"{known.name}, {spec.name.removeprefix('GPU ')}",
+        several=(*known.several, spec.gpu),
+        refused=known.refused or spec.refused,
+        exclusive=known.exclusive and spec.exclusive,
     )
 
 

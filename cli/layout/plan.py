@@ -182,7 +182,8 @@ def _described(gpu: Gpu, mode: GpuMode | None) -> str:
             f"{client.memory_mib or '-'} MiB/{client.threads or '-'} %" for client in mode.clients
         )
     if isinstance(mode, Fractional):
-        return f"fractional by {mode.granularity}"
+        shared = f", one daemon for {len(mode.together)} GPUs" if mode.together else ""
+        return f"fractional by {mode.granularity}{shared}"
     if gpu.mig_enabled:
         profiles = Counter(mig.profile for mig in gpu.mig_instances)
         shown = ", ".join(f"{count} x {profile}" for profile, count in sorted(profiles.items())) or "no instance"
@@ -206,7 +207,11 @@ def seen(raw: bytes) -> Seen:
     found = _decoder.decode(raw)
     gpus = tuple(_gpu(device) for device in found.status.devices)
     node = NodeInventory(name=NodeName(str(found.metadata["name"])), gpus=gpus, links=unknown_links(len(gpus)))
-    modes = {GpuUuid(gpu.uuid): mode for gpu in found.status.devices if (mode := _mode(gpu)) is not None}
+    together: dict[str, tuple[GpuUuid, ...]] = {}
+    for gpu in found.status.devices:
+        for daemon in {offer.daemon for offer in gpu.offers if offer.daemon}:
+            together[daemon] = (*together.get(daemon, ()), GpuUuid(gpu.uuid))
+    modes = {GpuUuid(gpu.uuid): mode for gpu in found.status.devices if (mode := _mode(gpu, together)) is not None}
     held = {DeviceId(holder.device): f"{holder.namespace}/{holder.pod}" for holder in found.status.holders}
     return Seen(node, modes, held)
 
@@ -257,7 +262,7 @@ def _gpu(device: Device) -> Gpu:
     )
 
 
-def _mode(device: Device) -> GpuMode | None:
+def _mode(device: Device, together: Mapping[str, tuple[GpuUuid, ...]]) -> GpuMode | None:
     """The mode that the offers show; None for a GPU that is offered as without a layout."""
     offers = device.offers
     if device.mode == LayoutMode.MIG:
@@ -269,7 +274,7 @@ def _mode(device: Device) -> GpuMode | None:
     if device.mode == LayoutMode.TIME_SLICING:
         return TimeSliced(offers[0].replicas, rename, resource)
     if device.mode == LayoutMode.FRACTIONAL:
-        return Fractional(offers[0].granularity)
+        return Fractional(offers[0].granularity, together=together.get(offers[0].daemon, ()))
     clients = tuple(
         MpsClient(offer.memory_mib, offer.threads, ResourceName(offer.resource))
         for offer in offers

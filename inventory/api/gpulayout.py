@@ -46,6 +46,9 @@ class EntryFields(Struct, frozen=True, rename="camel", omit_defaults=True):
     ] = ()
     granularity: Annotated[int, Meta(ge=1, le=100, description="mode fractional: a divisor of 100.")] | None = None
     placement: Annotated[str, Meta(max_length=16, description="mode fractional: packed or spread.")] = ""
+    one_daemon: Annotated[
+        bool, Meta(description="mode fractional: one MPS daemon, so that a container may have parts of several GPUs.")
+    ] = False
     profiles: Annotated[
         tuple[Name, ...], Meta(max_length=MAX_PROFILES, description="mode mig: what the GPU is cut into.")
     ] = ()

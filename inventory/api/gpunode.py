@@ -71,6 +71,14 @@ class Offer(Struct, frozen=True, kw_only=True):
     spread: Annotated[bool, Meta(description="Of a fractional GPU: the emptiest is given first, not the fullest.")] = (
         False
     )
+    daemon: Annotated[
+        str,
+        Meta(
+            max_length=253,
+            description="Of a fractional GPU that shares its MPS daemon: the first GPU of those that a container may "
+            "have equal parts of.",
+        ),
+    ] = ""
     memory_mib: Annotated[Count | None, Meta(description="Memory that one device's container may use.")] = (
         msgspec.field(name="memoryMiB", default=None)
     )

@@ -12,6 +12,8 @@ PREFIX: Final = "tessera.dev/"
 # -- resources -------------------------------------------------------------------------------------------------------
 GPU_PERCENT: Final = "tessera.dev/gpu-percent"
 """Extended resource: percents of one GPU. KAI's ``gpu-fraction`` becomes it."""
+GPU_PERCENT_DEVICES: Final = "tessera.dev/gpu-percent-devices"
+"""Annotation of a pod: its percents are equal parts of so many GPUs. KAI's ``gpu-fraction-num-devices`` becomes it."""
 GPU_MEMORY_GIB: Final = "tessera.dev/gpu-memory-gib"
 GPU_COMPUTE_SLICES: Final = "tessera.dev/gpu-compute-slices"
 """With the one before: what a GPU resource is worth, charged under ``tessera.honestUnits``; no node advertises them."""

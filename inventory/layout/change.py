@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from inventory.devices import DeviceId, GpuUuid, NodeInventory, ResourceName
-from inventory.layout.entries import Dra, GpuMode, Mig, Mps, Resolved, WhenBusy, Whole
+from inventory.layout.entries import Dra, Fractional, GpuMode, Mig, Mps, Resolved, WhenBusy, Whole
 from inventory.layout.layout import Layout, Share, physical_id, plan
 from inventory.layout.sharing import LayoutSpec
 
@@ -85,7 +85,9 @@ def in_the_way(
     when_busy: Mapping[GpuUuid, WhenBusy],
     held: Iterable[DeviceId],
 ) -> tuple[Blocked, ...]:
-    """For each GPU the held devices that ``wanted`` has no longer, in the node's order."""
+    """For each GPU the held devices that ``wanted`` has no longer, in the node's order. GPUs of one MPS daemon change
+    together: what is in the way of one of them is in the way of all.
+    """
     owner = {str(mig.uuid): gpu.uuid for gpu in node.gpus for mig in gpu.mig_instances}
     owner |= {str(gpu.uuid): gpu.uuid for gpu in node.gpus}
     changing = {gpu.uuid for gpu in node.gpus if now.get(gpu.uuid) != wanted.get(gpu.uuid)}
@@ -98,11 +100,30 @@ def in_the_way(
         stays = after.get(device)
         if stays is None or before.get(device, stays) != stays:
             going.setdefault(owner[physical_id(device)], []).append(device)
+    _keep_together(going, {gpu: now.get(gpu) for gpu in changing}, {gpu: wanted.get(gpu) for gpu in changing})
     return tuple(
         Blocked(gpu.uuid, wanted.get(gpu.uuid), tuple(going[gpu.uuid]), when_busy.get(gpu.uuid, WhenBusy.REFUSE))
         for gpu in node.gpus
         if gpu.uuid in going
     )
+
+
+def _keep_together(
+    going: dict[GpuUuid, list[DeviceId]],
+    now: Mapping[GpuUuid, GpuMode | None],
+    wanted: Mapping[GpuUuid, GpuMode | None],
+) -> None:
+    """Add the GPUs that change with those in ``going``, before or after, to it: with the devices of the first such."""
+    groups = {mode.together for mode in (*now.values(), *wanted.values()) if isinstance(mode, Fractional)} - {()}
+    settled = False
+    while not settled:
+        settled = True
+        for group in groups:
+            first = next((gpu for gpu in group if gpu in going), None)
+            rest = [gpu for gpu in group if gpu in now and gpu not in going] if first is not None else []
+            for gpu in rest:
+                going[gpu] = going[first] if first is not None else []
+                settled = False
 
 
 _Terms = tuple[ResourceName, Share | None, int]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from inventory.api.gpulayout import MAX_MPS_CLIENTS
 from inventory.api.names import GPU_PERCENT
@@ -97,8 +97,8 @@ class LayoutEntry(Struct, frozen=True):
     """One entry of ``layout:``. Which fields stand with which mode is the reader's to check.
 
     ``replicas``: timeSlicing, mps (equal shares), mig (of each instance, by ``sharing``). ``clients``: mps.
-    ``granularity``, ``placement``: fractional. ``profiles``: mig. ``resource`` replaces the resource's name, ``rename``
-    False keeps the plain one. ``where`` is what messages call the entry: file and line.
+    ``granularity``, ``placement``, ``one_daemon``: fractional. ``profiles``: mig. ``resource`` replaces the resource's
+    name, ``rename`` False keeps the plain one. ``where`` is what messages call the entry: file and line.
     """
 
     gpus: GpuSelector
@@ -107,6 +107,7 @@ class LayoutEntry(Struct, frozen=True):
     clients: tuple[MpsClient, ...] = ()
     granularity: int = 1
     placement: FractionPlacement = FractionPlacement.PACKED
+    one_daemon: bool = False
     profiles: tuple[str, ...] = ()
     sharing: SharingMode = SharingMode.TIME_SLICING
     when_busy: WhenBusy = WhenBusy.REFUSE
@@ -167,10 +168,15 @@ class Mig(Struct, frozen=True, tag="mig"):
 
 
 class Fractional(Struct, frozen=True, tag="fractional"):
-    """Offered by the percent, in multiples of ``granularity``, each request on one GPU; MPS, MIG mode off."""
+    """Offered by the percent, in multiples of ``granularity``, each request on one GPU; MPS, MIG mode off.
+
+    ``together``: the GPUs that one MPS daemon serves, this one among them, in the node's order; empty where this one
+    has its own. A request may lie on several of them, equal parts on each.
+    """
 
     granularity: int = 1
     placement: FractionPlacement = FractionPlacement.PACKED
+    together: tuple[GpuUuid, ...] = ()
 
 
 class Dra(Struct, frozen=True, tag="dra"):
@@ -236,6 +242,9 @@ def resolve(node: NodeInventory, spec: GpuLayoutSpec, previous: Mapping[GpuUuid,
             if earlier is not entry:
                 problems.append(_twice(gpu, earlier, entry))
     modes = {gpu.uuid: mode_of(taken[gpu.uuid]) for gpu in node.gpus if gpu.uuid in taken}
+    for entry in spec.entries:
+        if entry.one_daemon:
+            _put_together(entry, [gpu for gpu in node.gpus if taken.get(gpu.uuid) is entry], modes, problems)
     for gpu in node.gpus:
         if gpu.uuid in taken:
             problems += [f"{_place(taken[gpu.uuid])}{text}" for text in _unfit(gpu, modes[gpu.uuid])]
@@ -311,8 +320,30 @@ def _selected(
         )
         return []
     return sorted(
-        free, key=lambda gpu: (previous.get(gpu.uuid) != mode, bool(_unfit(gpu, mode)), not is_cut_so(gpu, mode))
+        free,
+        key=lambda gpu: (_alone(previous.get(gpu.uuid)) != mode, bool(_unfit(gpu, mode)), not is_cut_so(gpu, mode)),
     )[: selector.any_count]
+
+
+def _alone(mode: GpuMode | None) -> GpuMode | None:
+    """The mode as an entry asks for it, before it is known which GPUs the entry has."""
+    return structs.replace(mode, together=()) if isinstance(mode, Fractional) and mode.together else mode
+
+
+def _put_together(entry: LayoutEntry, gpus: Sequence[Gpu], modes: dict[GpuUuid, GpuMode], problems: list[str]) -> None:
+    """One daemon for the entry's GPUs. A client's memory limits name its GPUs by their order in the container, which is
+    not the kubelet's: they have to be alike.
+    """
+    products = sorted({gpu.product for gpu in gpus})
+    if len(products) > 1:
+        problems.append(
+            f"{_place(entry)}gpus: {entry.gpus}: oneDaemon: found the products {', '.join(products)}, expected one"
+        )
+    together = tuple(gpu.uuid for gpu in gpus)
+    for uuid in together if len(together) > 1 else ():
+        mode = modes[uuid]
+        if isinstance(mode, Fractional):
+            modes[uuid] = structs.replace(mode, together=together)
 
 
 def _named(node: NodeInventory, entry: LayoutEntry, problems: list[str]) -> list[Gpu]:

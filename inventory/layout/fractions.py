@@ -1,12 +1,15 @@
 """Fractions of GPUs: the percents that a request gets, or the sentence why it gets none.
 
-A fractional GPU is 100 devices, one for each percent. The rule that everything here keeps: the devices of one request
-lie on one GPU, and their number is a multiple of that GPU's granularity. That no GPU gives more than 100 percents
-follows: it has no more devices, and the kubelet gives each away once.
+A fractional GPU is 100 devices, one for each percent. The rules that everything here keeps: the devices of one request
+lie on one GPU, and their number is a multiple of that GPU's granularity; one for parts of several GPUs has equally many
+on each, in multiples of the granularity, and one MPS daemon serves them all. That no GPU gives more than 100
+percents follows: it has no more devices, and the kubelet gives each away once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from inventory.api.names import GPU_PERCENT_DEVICES
 from inventory.devices import DeviceId, GpuUuid
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import PERCENTS, LogicalDevice, Resource
@@ -17,18 +20,36 @@ class FractionError(ValueError):
     """A request that no GPU can serve; the text is the reason."""
 
 
+MOST_GPUS = 64
+"""GPUs of one node that a request may lie on."""
+
+
+def gpus_asked(annotation: str | None) -> int | None:
+    """The number of GPUs that the percents of a pod lie on, as its annotation says; None for what is no such number."""
+    if annotation is None:
+        return 1
+    fine = annotation.isascii() and annotation.isdigit() and len(annotation) <= len(str(MOST_GPUS))
+    return int(annotation) if fine and 0 < int(annotation) <= MOST_GPUS else None
+
+
 def is_fractional(device: LogicalDevice) -> bool:
     return device.share is not None and device.share.sharing is SharingMode.FRACTIONAL
 
 
 def choose(
-    available: Sequence[LogicalDevice], required: Sequence[LogicalDevice], size: int, order: Mapping[GpuUuid, int]
+    available: Sequence[LogicalDevice],
+    required: Sequence[LogicalDevice],
+    size: int,
+    order: Mapping[GpuUuid, int],
+    gpus: int = 1,
 ) -> tuple[LogicalDevice, ...]:
-    """``size`` percents of one GPU out of ``available`` with all of ``required``. Raises FractionError.
+    """``size`` percents of one GPU, or of so many, out of ``available`` with all of ``required``. Raises FractionError.
 
     Packed: of the GPUs with room the one with the least; spread: the one with the most; of equals the first in
     ``order``. All fractional GPUs of a node have the same placement.
     """
+    if gpus != 1:
+        return _choose_several(available, required, size, order, gpus)
     if size > PERCENTS:
         raise FractionError(_too_large(size))
     free: dict[GpuUuid, list[LogicalDevice]] = {}
@@ -54,9 +75,57 @@ def choose(
     return (*required, *rest[: size - len(required)])
 
 
-def check_granted(devices: Sequence[LogicalDevice]) -> None:
-    """The rules that Allocate checks, whether the kubelet or Tessera chose the devices. Raises FractionError."""
-    gpus = {device.gpu for device in devices}
+def _choose_several(
+    available: Sequence[LogicalDevice],
+    required: Sequence[LogicalDevice],
+    size: int,
+    order: Mapping[GpuUuid, int],
+    gpus: int,
+) -> tuple[LogicalDevice, ...]:
+    """Equal parts of ``gpus`` GPUs of one daemon, each chosen as a request of its own would be."""
+    each = _part(size, gpus)
+    have = {device.id for device in required}
+    pinned = Counter(device.gpu for device in required)
+    free: dict[GpuUuid, list[LogicalDevice]] = {}
+    for device in sorted(available, key=lambda device: device.id not in have):
+        free.setdefault(device.gpu, []).append(device)
+    together: dict[tuple[GpuUuid, ...], list[GpuUuid]] = {}
+    for gpu, devices in free.items():
+        share = devices[0].share
+        if share is not None and len(devices) >= each >= pinned[gpu] and each % share.granularity == 0:
+            together.setdefault(share.together or (gpu,), []).append(gpu)
+
+    def rank(gpu: GpuUuid) -> tuple[bool, int, int]:
+        room = len(free[gpu])
+        return (not pinned[gpu], room if _packed(free[gpu][0]) else -room, order.get(gpu, 0))
+
+    chosen = [sorted(group, key=rank)[:gpus] for group in together.values()]
+    fitting = [group for group in chosen if len(group) == gpus and pinned.keys() <= set(group)]
+    if not fitting:
+        raise FractionError(_too_few(gpus, each, max(map(len, together.values()), default=0)))
+    best = min(fitting, key=lambda group: [rank(gpu) for gpu in reversed(group)])
+    return tuple(device for gpu in best for device in free[gpu][:each])
+
+
+def check_granted(devices: Sequence[LogicalDevice], gpus_asked: Collection[int] = (1,)) -> None:
+    """The rules that Allocate checks, whether the kubelet or Tessera chose the devices. Raises FractionError.
+
+    ``gpus_asked``: on how many GPUs such a request may be meant to lie; several where it may be one of several pods'.
+    """
+    found = Counter(device.gpu for device in devices)
+    if len(found) not in gpus_asked and set(gpus_asked) != {1}:
+        raise FractionError(_on_others(len(devices), len(found), gpus_asked))
+    if len(found) > 1 and len(found) in gpus_asked:
+        each = _part(len(devices), len(found))
+        if set(found.values()) != {each}:
+            raise FractionError(_unequal(len(devices), each, max(found.values())))
+        if len({_together(device) or (device.gpu,) for device in devices}) > 1:
+            raise FractionError(_too_few(len(found), each, 1))
+        for granularity in {_granularity(device) for device in devices}:
+            if each % granularity:
+                raise FractionError(_no_multiple(each, granularity))
+        return
+    gpus = found.keys()
     if len(devices) > PERCENTS:
         raise FractionError(_too_large(len(devices)))
     if len(gpus) > 1:
@@ -94,6 +163,42 @@ def _granularity(device: LogicalDevice) -> int:
 
 def _packed(device: LogicalDevice) -> bool:
     return device.share is None or device.share.packed
+
+
+def _together(device: LogicalDevice) -> tuple[GpuUuid, ...]:
+    return () if device.share is None else device.share.together
+
+
+def _part(size: int, gpus: int) -> int:
+    """What lies on each GPU. Raises FractionError."""
+    if gpus < 1:
+        raise FractionError(f"{GPU_PERCENT_DEVICES}: found no number of GPUs, expected one from 1 to {MOST_GPUS}")
+    if size % gpus:
+        raise FractionError(
+            f"{PERCENT_RESOURCE}: found a request for {size}, expected a multiple of {gpus}, "
+            f"the GPUs that {GPU_PERCENT_DEVICES} says"
+        )
+    if size // gpus > PERCENTS:
+        raise FractionError(_too_large(size // gpus))
+    return size // gpus
+
+
+def _too_few(gpus: int, each: int, most: int) -> str:
+    return (
+        f"{PERCENT_RESOURCE}: found a request for {each} of each of {gpus} GPUs, expected {most} GPUs at most: "
+        "so many have that free and one MPS daemon (oneDaemon in the node's layout)"
+    )
+
+
+def _on_others(size: int, gpus: int, asked: Collection[int]) -> str:
+    return (
+        f"{PERCENT_RESOURCE}: {size} percent would lie on {gpus} GPUs, "
+        f"expected {' or '.join(map(str, sorted(asked)))}, as {GPU_PERCENT_DEVICES} says"
+    )
+
+
+def _unequal(size: int, each: int, most: int) -> str:
+    return f"{PERCENT_RESOURCE}: {most} of {size} percent would lie on one GPU, expected {each} on each"
 
 
 def _too_large(size: int) -> str:

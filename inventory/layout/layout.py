@@ -46,6 +46,7 @@ class Share(Struct, frozen=True):
     ``memory_mib`` and ``threads`` (a percentage) are limits for its environment; None: none of its own. Of a fractional
     GPU they are the whole GPU's: a container gets as many hundredths as it gets devices, in steps of ``granularity``.
     ``alone``: a container gets one such device at most, since a second share would not add to the first.
+    ``together``: the GPUs whose daemon is this one's, see ``Fractional``.
     """
 
     sharing: SharingMode
@@ -54,6 +55,7 @@ class Share(Struct, frozen=True):
     granularity: int = 1
     packed: bool = True
     alone: bool = False
+    together: tuple[GpuUuid, ...] = ()
 
 
 class LogicalDevice(Struct, frozen=True):
@@ -365,7 +367,7 @@ def _in_mode(gpu: Gpu, mode: GpuMode, spec: LayoutSpec, problems: list[str]) -> 
 
 def _percents(gpu: Gpu, device: LogicalDevice, mode: Fractional) -> Iterable[LogicalDevice]:
     packed = mode.placement is FractionPlacement.PACKED
-    share = Share(SharingMode.FRACTIONAL, gpu.memory_mib, PERCENTS, mode.granularity, packed)
+    share = Share(SharingMode.FRACTIONAL, gpu.memory_mib, PERCENTS, mode.granularity, packed, together=mode.together)
     return _replicas(device, (share,) * PERCENTS)
 
 

@@ -4,7 +4,8 @@ Four kinds of device lists, told apart by what is *available* now:
 
 - whole GPUs, each held by one container: the set out of the best partition on links (``partition``);
 - MIG instances, each held by one container: packed, so that GPUs without any held instance stay whole;
-- percents of GPUs: all from one GPU (``inventory.layout.fractions``), or the request is refused;
+- percents of GPUs: all from one GPU, or equal parts of several (``inventory.layout.fractions``), or the request is
+  refused;
 - anything else with replicas (or a mixture): picked one by one, distributed or packed as configured
   (``inventory.preference.picking``).
 
@@ -40,7 +41,7 @@ class Preference(Struct, frozen=True):
     """The devices to hand out, in the resource's order.
 
     ``exact`` says that no better set exists by links; always True where links do not decide. ``reason`` is one of
-    ``partition``, ``mig-packed``, ``one-gpu``, ``distributed``, ``packed``, ``no-choice``.
+    ``partition``, ``mig-packed``, ``one-gpu``, ``gpus``, ``distributed``, ``packed``, ``no-choice``.
     """
 
     devices: tuple[DeviceId, ...]
@@ -84,8 +85,9 @@ class Chooser:
         size: int,
         policy: ReplicaPolicy = ReplicaPolicy.DISTRIBUTED,
         held: Mapping[GpuUuid, int] | None = None,
+        gpus: int = 1,
     ) -> PendingPreference:
-        """Begin to choose ``size`` of ``available`` with all of ``required``.
+        """Begin to choose ``size`` of ``available`` with all of ``required``; percents: equal parts of ``gpus`` GPUs.
 
         ``held`` counts, by GPU, devices that containers hold through other resources, where the caller knows; only
         packing of MIG instances uses it. Raise UnsatisfiableError or UnknownDeviceError.
@@ -99,20 +101,24 @@ class Chooser:
             return PendingPreference(Preference(self._sorted(forced), exact=True, reason="no-choice"))
         free = [self._devices[device] for device in self._sorted(available)]
         if all(map(is_fractional, free)):
-            return PendingPreference(self._fraction(free, required, size))
+            return PendingPreference(self._fraction(free, required, size, gpus))
         search = self._partition_search(free, required, size)
         if search is not None:
             return PendingPreference(Preference((), exact=False, reason="partition"), search)
         picker = Picker(self._devices.values(), free, required, links=self._links, held=held or {})
         return PendingPreference(self._pick(picker, free, size, policy))
 
-    def _fraction(self, free: Sequence[LogicalDevice], required: Sequence[DeviceId], size: int) -> Preference:
+    def _fraction(
+        self, free: Sequence[LogicalDevice], required: Sequence[DeviceId], size: int, gpus: int
+    ) -> Preference:
         pinned = [self._devices[device] for device in required]
         try:
-            chosen = choose(free, pinned, size, self._gpu_order)
+            chosen = choose(free, pinned, size, self._gpu_order, gpus)
         except FractionError as why:
             raise UnsatisfiableError(str(why)) from None
-        return Preference(self._sorted(device.id for device in chosen), exact=True, reason="one-gpu")
+        return Preference(
+            self._sorted(device.id for device in chosen), exact=True, reason="one-gpu" if gpus == 1 else "gpus"
+        )
 
     def _partition_search(
         self, free: Sequence[LogicalDevice], required: Sequence[DeviceId], size: int

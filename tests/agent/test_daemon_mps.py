@@ -4,22 +4,27 @@ import fcntl
 import json
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
+import grpc.aio
 import pynvml
 import pytest
 
 from agent.keeping import statefiles
+from agent.kubelet.plans import BoundPod, Demand
 from agent.mps import control, core
 from agent.mps.core import DaemonState, Phase
 from agent.mps.folders import SharedMemory, make
 from agent.mps.paths import device_paths
 from deviceplugin.testing import Endpoint
+from inventory.devices import ResourceName
 from tests.support.agent import node as lab_module
 from tests.support.agent.node import EAGER, Lab, fleet, mps_client
 
 SHARED = "nvidia.com/gpu.shared"
 MPS = EAGER + "mps: {probeIntervalSeconds: 0.2}\n"
+PERCENT = "tessera.dev/gpu-percent"
 CONFIG = MPS + "sharing: {mps: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 4}]}}\n"
 
 
@@ -222,3 +227,39 @@ async def test_uneven_shares_and_percents_bring_their_limits_to_daemons_that_hav
     await lab.listed()
     await lab.until(lambda: not lab.down() and not lab.agent.mps.states(), "both whole")
     assert compute_mode(lab, 0) == pynvml.NVML_COMPUTEMODE_DEFAULT
+
+
+async def test_equal_parts_of_two_gpus_have_one_daemon_and_a_limit_on_each(lab: Lab) -> None:
+    """What the pod asks for is known from the watch alone: without it a request lies on one GPU."""
+    joint = MPS + "layout:\n- {gpus: [0, 1], mode: fractional, granularity: 10, oneDaemon: true}\n"
+    await served(lab, fleet(3), joint, PERCENT)
+    (daemon,) = lab.agent.mps.states()
+    assert (daemon.name, daemon.devices) == ("GPU 0, 1", (lab.uuid(0), lab.uuid(1)))
+    with pytest.raises(grpc.aio.AioRpcError, match="found a request for 120, expected 100 at most") as refused:
+        await lab.kubelet.allocate(PERCENT, 120, pod="unknown")
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    demand = Demand(ResourceName(PERCENT), 120, 2)
+    lab.agent.pods.plans.bound(BoundPod(uid="u", key=("default", "two"), age=1, demands=(demand,)))
+    grant = await lab.kubelet.allocate(PERCENT, 120, pod="two")
+    assert Counter(device.partition("::")[0] for device in grant.devices) == {lab.uuid(0): 60, lab.uuid(1): 60}
+    envs = grant.response.envs
+    assert set(envs["NVIDIA_VISIBLE_DEVICES"].split(",")) == {lab.uuid(0), lab.uuid(1)}
+    assert envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "60"
+    limit = 40960 * 60 // 100
+    assert envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == f"0={limit}M,1={limit}M"
+    mounts = {mount.container_path: mount.host_path for mount in grant.response.mounts}
+    assert mounts[envs["CUDA_MPS_PIPE_DIRECTORY"]] == str(lab.state_dir / "mps" / lab.uuid(0) / "pipe")
+    other = (await lab.kubelet.allocate(PERCENT, 40, pod="one")).response
+    assert {mount.host_path for mount in other.mounts} == set(mounts.values()), "whichever GPU it is of"
+    assert [compute_mode(lab, index) for index in (0, 1)] == [pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS] * 2
+    for pod in ("two", "one"):
+        lab.kubelet.delete(pod)
+    lab.agent.holders.nudge()
+    await lab.until(lambda: not lab.agent.holders.holders, "nobody holds anything")
+    await lab.agent.reconfigure(lab.settings(joint.replace(", oneDaemon: true", "")))
+    await lab.until(lambda: {one.device for one in lab.agent.mps.states()} == {lab.uuid(0), lab.uuid(1)})
+    await ready(lab, PERCENT)
+    assert [len(one.devices) for one in lab.agent.mps.states()] == [1, 1]
+    await lab.agent.reconfigure(lab.settings(MPS))
+    await lab.until(lambda: not lab.agent.mps.states(), "both whole")
+    assert [compute_mode(lab, index) for index in (0, 1)] == [pynvml.NVML_COMPUTEMODE_DEFAULT] * 2

@@ -19,6 +19,7 @@ from tests.support.inventory.builders import gpu, node, uuid
 class Advice(Struct, frozen=True):
     devices: tuple[DeviceId, ...] = ()
     avoid: frozenset[DeviceId] = frozenset()
+    gpus: int = 1
 
 
 class Planner:
@@ -37,6 +38,9 @@ class Planner:
         return Advice(avoid=self._avoid)
 
     def given(self, resource: ResourceName, devices: Iterable[DeviceId]) -> None: ...
+
+    def gpus_asked(self, resource: ResourceName, size: int) -> frozenset[int]:  # noqa: ARG002
+        return frozenset()
 
 
 async def test_percents_planned_for_others_are_taken_only_where_no_gpu_has_room_beside_them() -> None:

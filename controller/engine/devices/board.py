@@ -31,6 +31,7 @@ class BoardDevice(NamedTuple):
     memory_mib: int
     granularity: int = 1
     spread: bool = False
+    daemon: int = -1
 
 
 class Pool:
@@ -58,6 +59,7 @@ class Pool:
                 alone,
                 unit.granularity if alone else 1,
                 alone and unit.spread,
+                unit.daemon if alone else -1,
             )
             for unit in units
         )
@@ -92,6 +94,7 @@ class Board:
         numa = tuple(each.numa_node for each in devices)
         self.links = linkage(_links(given), numa)
         units: dict[ResourceName, list[BoardDevice]] = {}
+        places = {device.uuid: place for place, device in enumerate(devices)}
         for place, device in enumerate(devices):
             for uuid, offers, healthy, memory_mib in _units(device):
                 for offer in offers:
@@ -104,6 +107,7 @@ class Board:
                         memory_mib,
                         offer.granularity,
                         offer.spread,
+                        places.get(offer.daemon, -1),
                     )
                     units.setdefault(ResourceName(offer.resource), []).append(unit)
         once = {name: _once(found) for name, found in units.items()}

@@ -23,7 +23,8 @@ class Make(NamedTuple):
     """Of one unit: the place of its GPU on the board, and how many containers may hold it at once.
 
     ``alone``: all that a container asks for must be of one unit, as percents of a GPU are, in multiples of
-    ``granularity``; ``spread``: the emptiest first.
+    ``granularity``; ``spread``: the emptiest first. ``daemon``: the place of the first of the GPUs that share its MPS
+    daemon, and that a container may have equal parts of; negative where it has its own.
     """
 
     gpu: int
@@ -33,6 +34,7 @@ class Make(NamedTuple):
     alone: bool = False
     granularity: int = 1
     spread: bool = False
+    daemon: int = -1
 
 
 class DeviceKind:
@@ -47,7 +49,7 @@ class DeviceKind:
         self.whole = all(make.replicas == 1 for make in makes) and len({make.gpu for make in makes}) == len(makes)
         """Each unit is a GPU of its own that one container holds: sets of them are masks."""
         self.alone = any(make.alone for make in makes)
-        self._pieces = tuple(Piece(make.gpu, make.granularity, make.spread) for make in makes)
+        self._pieces = tuple(Piece(make.gpu, make.granularity, make.spread, make.daemon) for make in makes)
         self._good: dict[tuple[str, int], tuple[bool, ...]] = {}
         self._rooms: dict[tuple[Free, int, Link | None, Split], int] = {}
         self._choices: dict[tuple[Free, int, Link | None, Split], tuple[int, ...]] = {}

@@ -7,13 +7,21 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from controller.engine.model.gpuparts import Part, parts_of
+from controller.engine.model.gpuparts import Part, asks, parts_of
 from controller.engine.model.limitrange import ResourceProblem
 from controller.engine.model.resources import ResourceName
 from controller.objects.core import PodTemplateSpec
 from controller.objects.workload import Workload
-from inventory.api.names import GPU_PRODUCT, MIN_GPU_MEMORY_GIB, PREFERRED_GPU_LINK, REQUIRED_GPU_LINK
+from inventory.api.names import (
+    GPU_PERCENT_DEVICES,
+    GPU_PRODUCT,
+    MIN_GPU_MEMORY_GIB,
+    PREFERRED_GPU_LINK,
+    REQUIRED_GPU_LINK,
+)
 from inventory.layout.entries import PERCENT_RESOURCE
+from inventory.layout.fractions import MOST_GPUS, gpus_asked
+from inventory.layout.layout import PERCENTS
 
 ANNOTATIONS: Final = (REQUIRED_GPU_LINK, PREFERRED_GPU_LINK, GPU_PRODUCT, MIN_GPU_MEMORY_GIB)
 
@@ -37,7 +45,8 @@ class Link(StrEnum):
 class DeviceAsk(NamedTuple):
     """``wished``: the link is preferred only. ``product`` is empty and ``min_memory_mib`` 0 where any will do.
 
-    ``split``: of percents, what must lie on one GPU each, where that is not all of them together.
+    ``split``: of percents, what must lie on one GPU each, where that is not all of them together; or the equal parts of
+    several GPUs.
     """
 
     link: Link | None = None
@@ -78,8 +87,14 @@ def device_ask(annotations: Mapping[str, str]) -> DeviceAsk | None:
 def devices_of(template: PodTemplateSpec, single_pod: Mapping[ResourceName, int]) -> DeviceAsk | None:
     """What a pod asks of its GPUs; percents are always placed by the device: those of a container lie on one GPU."""
     asked = device_ask(template.metadata.annotations)
-    if not single_pod.get(_PERCENT):
+    percents = single_pod.get(_PERCENT)
+    if not percents:
         return asked
+    gpus = gpus_asked(template.metadata.annotations.get(GPU_PERCENT_DEVICES)) or 1
+    if gpus > 1:
+        # What is no multiple fits nowhere: ``device_problems`` refuses it.
+        each = -(-percents // gpus)
+        return (asked or ANY)._replace(split=(Part(each, each, gpus),))
     parts = parts_of(template.spec, _PERCENT)
     plain = len(parts) <= 1 and all(part.size == part.step for part in parts)
     return asked or ANY if plain else (asked or ANY)._replace(split=parts)
@@ -96,7 +111,7 @@ def device_problems(workload: Workload) -> list[ResourceProblem]:
         ResourceProblem(f"spec.podSets[{index}].template.metadata.annotations", (name,), said)
         for index, pod_set in enumerate(workload.spec.pod_sets)
         if pod_set.template.metadata.annotations
-        for name, said in _problems(pod_set.template.metadata.annotations)
+        for name, said in (*_problems(pod_set.template.metadata.annotations), *_split_problems(pod_set.template))
     ]
 
 
@@ -113,6 +128,29 @@ def _problems(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     memory = annotations.get(MIN_GPU_MEMORY_GIB)
     if memory is not None and not _gib(memory):
         yield MIN_GPU_MEMORY_GIB, f"found {_shown(memory)}, expected a whole number of GiB from 1 to {_MOST_GIB}"
+
+
+def _split_problems(template: PodTemplateSpec) -> Iterator[tuple[str, str]]:
+    """One container has the percents: what the kubelet hands on from one to the next is parts of whatever GPU."""
+    value = template.metadata.annotations.get(GPU_PERCENT_DEVICES)
+    gpus = gpus_asked(value)
+    if value is None or gpus == 1:
+        return
+    if gpus is None:
+        yield GPU_PERCENT_DEVICES, f"found {_shown(value)}, expected a whole number from 1 to {MOST_GPUS}"
+        return
+    asked = [
+        size
+        for container in (*template.spec.init_containers, *template.spec.containers)
+        if (size := asks(container, _PERCENT))
+    ]
+    if len(asked) != 1:
+        yield GPU_PERCENT_DEVICES, f"found {len(asked)} containers with {PERCENT_RESOURCE}, expected one"
+    elif asked[0] % gpus or asked[0] > PERCENTS * gpus:
+        yield (
+            PERCENT_RESOURCE,
+            f"found {asked[0]}, expected a multiple of {gpus} up to {PERCENTS * gpus}: equal parts of {gpus} GPUs",
+        )
 
 
 def _link(value: str | None) -> Link | None:

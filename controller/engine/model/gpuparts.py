@@ -2,12 +2,15 @@
 
     PodSpec -> parts_of -> Part, ...        free percents by GPU, parts -> choose, room
 
+A pod may also ask for equal parts of several GPUs that share an MPS daemon: that is one ``Part`` with their number.
+
 The kubelet gives each container its own, init containers first and one after the other. What an init container had is
 handed on: the next containers are served from it, and where that is not enough the rest must be of the same GPU.
 Source: ``pkg/kubelet/cm/devicemanager``, ``Allocate`` and ``devicesToAllocate``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations, islice
 from math import gcd
 from typing import Final, NamedTuple
 
@@ -24,20 +27,26 @@ Joined = Callable[[int], bool]
 
 
 class Part(NamedTuple):
-    """So much of one GPU. ``step`` divides what each of its containers asks for: a granularity must divide it."""
+    """So much of one GPU. ``step`` divides what each of its containers asks for: a granularity must divide it.
+
+    ``gpus``: so much of each of so many GPUs of one daemon; a part of more than one is all that its pod asks for.
+    """
 
     size: int
     step: int
+    gpus: int = 1
 
 
 class Piece(NamedTuple):
     """A GPU that is given away in parts: its place on the board, and in which multiples. ``spread``: the emptiest is
-    taken first, as a site may want all GPUs of a node to be.
+    taken first, as a site may want all GPUs of a node to be. ``daemon`` is the place of the first GPU that its MPS
+    daemon serves.
     """
 
     gpu: int
     granularity: int
     spread: bool = False
+    daemon: int = -1
 
 
 def parts_of(spec: PodSpec, resource: str) -> tuple[Part, ...]:
@@ -46,7 +55,7 @@ def parts_of(spec: PodSpec, resource: str) -> tuple[Part, ...]:
     handed_on, at = 0, 0
     init = [(init_container, init_container.restart_policy != "Always") for init_container in spec.init_containers]
     for container, ends in (*init, *((each, False) for each in spec.containers)):
-        size = _asked(container, resource)
+        size = asks(container, resource)
         if not size:
             continue
         if handed_on:
@@ -59,7 +68,8 @@ def parts_of(spec: PodSpec, resource: str) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _asked(container: Container, resource: str) -> int:
+def asks(container: Container, resource: str) -> int:
+    """How much of an extended resource the container asks for."""
     resources = container.resources
     quantity = resources.requests.get(resource) or resources.limits.get(resource)
     return 0 if quantity is None else max(0, -(-quantity.nanos // NANO))
@@ -71,8 +81,10 @@ def choose(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], 
     The largest part first, each on the fullest GPU that has room, or on the emptiest where a site spreads; where that
     ends badly all ways are tried.
     """
-    if sum(part.size for part in parts) > sum(free):
+    if sum(part.size * part.gpus for part in parts) > sum(free):
         return []
+    if parts[0].gpus > 1:
+        return _on_several(pieces, free, parts[0], joined)
     order = sorted(parts, reverse=True)
     for steps in (len(order), _STEPS) if len(order) <= _SEARCHED else (len(order),):
         found = _Packing(pieces, list(free), order, joined, steps)
@@ -84,7 +96,7 @@ def choose(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], 
 def room(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], joined: Joined | None) -> int:
     """How many pods find their parts one after the other, each as ``choose`` gives them."""
     first = parts[0]
-    if len(parts) == 1 or (joined is None and all(part == first for part in parts)):
+    if first.gpus == 1 and (len(parts) == 1 or (joined is None and all(part == first for part in parts))):
         each = [
             units // first.size for piece, units in zip(pieces, free, strict=True) if not first.step % piece.granularity
         ]
@@ -94,6 +106,33 @@ def room(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], jo
         left = [had - mine for had, mine in zip(left, given, strict=True)]
         count += 1
     return count
+
+
+def _on_several(pieces: Sequence[Piece], free: Sequence[int], part: Part, joined: Joined | None) -> list[int]:
+    """As ``choose``, for equal parts of several GPUs of one daemon. Of several such sets that with the fullest GPUs."""
+    fitting: dict[int, list[int]] = {}
+    for at, piece in enumerate(pieces):
+        if piece.daemon >= 0 and free[at] >= part.size and not part.step % piece.granularity:
+            fitting.setdefault(piece.daemon, []).append(at)
+
+    def rank(at: int) -> tuple[int, int]:
+        return (-free[at] if pieces[at].spread else free[at], at)
+
+    found: list[list[int]] = []
+    for places in fitting.values():
+        sets = combinations(sorted(places, key=rank), part.gpus)
+        tried = islice(sets, _STEPS if joined is not None else 1)
+        first = next((each for each in tried if joined is None or joined(_mask(pieces, each))), None)
+        found += [] if first is None else [list(first)]
+    best = min(found, key=lambda places: [rank(at) for at in reversed(places)], default=[])
+    return [part.size * (at in best) for at in range(len(pieces))] if best else []
+
+
+def _mask(pieces: Sequence[Piece], places: Iterable[int]) -> int:
+    mask = 0
+    for at in places:
+        mask |= 1 << pieces[at].gpu
+    return mask
 
 
 class _Packing:

@@ -29,7 +29,7 @@ def shortage_sentence(found: Shortage, ask: Ask, counts: Counts) -> str:
     nodes = _nodes(counts) if tree.by_host else ""
     needs = _needs(ask.shape.devices) if ask.shape.devices is not None else ""
     if any(str(name) == PERCENT_RESOURCE for name, _ in ask.shape.each):
-        needs += "; what a container asks for lies on one GPU, in multiples of its granularity"
+        needs += f"; what a container asks for lies on {_parts(ask.shape.devices)}"
     return f"no room for {wanted} {where} topology {tree.topology}: {largest}{nodes}{needs}"
 
 
@@ -55,6 +55,14 @@ def _needs(asked: DeviceAsk) -> str:
     if asked.min_memory_mib:
         found.append(f"with at least {asked.min_memory_mib // 1024} GiB")
     return f"; a pod's GPUs must be {' and '.join(found)}" if found else ""
+
+
+def _parts(asked: DeviceAsk | None) -> str:
+    """The GPUs that a container's percents lie on."""
+    gpus = asked.split[0].gpus if asked is not None and asked.split else 1
+    if gpus == 1:
+        return "one GPU, in multiples of its granularity"
+    return f"{gpus} GPUs of one MPS daemon, equal parts on each, in multiples of their granularity"
 
 
 def _plural(unit: str, number: int) -> str:

@@ -251,9 +251,9 @@ def test_whatever_happens_an_answer_is_of_the_right_size_and_to_be_had(steps: li
 PERCENTS = tuple(DeviceId(f"GPU-{gpu}::{n}") for gpu in range(3) for n in range(100))
 
 
-def fractions(name: str, age: int, *counts: int, plan: dict[int, int]) -> BoundPod:
+def fractions(name: str, age: int, *counts: int, plan: dict[int, int], gpus: int = 1) -> BoundPod:
     """``plan``: by GPU, how many percents of it."""
-    demands = tuple(Demand(PERCENT_RESOURCE, count) for count in counts)
+    demands = tuple(Demand(PERCENT_RESOURCE, count, gpus) for count in counts)
     words = tuple(f"GPU-{gpu}" for gpu, count in plan.items() for _ in range(count))
     return BoundPod(uid=f"uid-{name}", key=("ns", name), age=age, demands=demands, plan=words)
 
@@ -305,3 +305,42 @@ def test_percents_that_an_init_container_had_are_handed_on() -> None:
     # The kubelet asks nobody about what it hands on as it is.
     made.given(PERCENT_RESOURCE, first[:20])
     assert gpus(served(made, 60, free)) == {"GPU-1"}
+
+
+def test_equal_parts_of_several_gpus_are_taken_as_they_were_planned() -> None:
+    made, free = plans(fractions("a", 1, 100, plan={0: 50, 2: 50}, gpus=2)), set(PERCENTS)
+    assert made.gpus_asked(PERCENT_RESOURCE, 100) == {2}
+    assert made.gpus_asked(PERCENT_RESOURCE, 50) == frozenset()
+    assert Counter(one.partition("::")[0] for one in served(made, 100, free)) == {"GPU-0": 50, "GPU-2": 50}
+    assert made.gpus_asked(PERCENT_RESOURCE, 100) == frozenset(), "it has been served"
+    assert len(made) == 0
+
+
+def test_requests_of_one_size_for_one_gpu_and_for_two_are_told_apart_by_their_pods_order() -> None:
+    two, one = fractions("two", 1, 100, plan={0: 50, 1: 50}, gpus=2), fractions("one", 2, 100, plan={2: 100})
+    made, free = plans(one, two), set(PERCENTS)
+    assert made.gpus_asked(PERCENT_RESOURCE, 100) == {1, 2}
+    assert gpus(served(made, 100, free)) == {"GPU-0", "GPU-1"}
+    assert made.gpus_asked(PERCENT_RESOURCE, 100) == {1}
+    assert gpus(served(made, 100, free)) == {"GPU-2"}
+
+
+def test_a_pod_without_a_plan_says_on_how_many_gpus_its_percents_lie() -> None:
+    made = plans(fractions("a", 1, 100, plan={}, gpus=2))
+    choice = made.choose(PERCENT_RESOURCE, PERCENTS, (), 100)
+    assert (choice.devices, choice.gpus, choice.known) == ((), 2, True)
+    assert made.choose(PERCENT_RESOURCE, PERCENTS, (), 50).gpus == 1
+    # What the kubelet took is the pod's whose shape it has, though another was bound before it.
+    made = plans(fractions("one", 1, 100, plan={}), fractions("two", 2, 100, plan={}, gpus=2))
+    made.given(PERCENT_RESOURCE, [*PERCENTS[:50], *PERCENTS[100:150]])
+    made.validate()
+    assert made.gpus_asked(PERCENT_RESOURCE, 100) == {1}
+
+
+@pytest.mark.parametrize("plan", [{0: 100}, {0: 60, 1: 40}, {0: 50}, {}])
+def test_a_plan_that_is_no_equal_parts_is_none(plan: dict[int, int]) -> None:
+    made = plans(fractions("a", 1, 100, plan=plan, gpus=2))
+    assert made.choose(PERCENT_RESOURCE, PERCENTS, (), 100).devices == ()
+    made = plans(fractions("a", 1, 100, plan={0: 50, 1: 50}, gpus=0))
+    choice = made.choose(PERCENT_RESOURCE, PERCENTS, (), 100)
+    assert (choice.devices, choice.gpus) == ((), 0)

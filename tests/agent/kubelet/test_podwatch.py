@@ -53,6 +53,13 @@ def test_a_pod_says_what_it_asks_for_and_what_was_planned() -> None:
     )
 
 
+@pytest.mark.parametrize(("said", "gpus"), [("2", 2), ("1", 1), ("zwei", 0), ("", 0), ("9" * 500, 0)])
+def test_a_pod_says_on_how_many_gpus_its_percents_lie_and_of_nothing_else(said: str, gpus: int) -> None:
+    given = body({"tessera.dev/gpu-percent": "100", "nvidia.com/gpu": 1})
+    given["metadata"]["annotations"]["tessera.dev/gpu-percent-devices"] = said
+    assert read(raw(given)).demands == (Demand(ResourceName("tessera.dev/gpu-percent"), 100, gpus), Demand(GPU, 1))
+
+
 @pytest.mark.parametrize(
     "given",
     [

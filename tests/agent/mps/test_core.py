@@ -1,8 +1,11 @@
 """The life of MPS daemons, whatever happens in whatever order."""
 
+from collections.abc import Iterable
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import structs
 
 from agent.mps.core import (
     FAILED_PROBES,
@@ -20,9 +23,12 @@ from inventory.devices import GpuUuid
 PROBE_S = 10.0
 
 
-def spec(device: str = "GPU-a", *, clients: int = 2, refused: str = "") -> DaemonSpec:
+def spec(device: str = "GPU-a", *others: str, clients: int = 2, refused: str = "") -> DaemonSpec:
     threads = 100 // clients
-    return DaemonSpec(device, GpuUuid(device), device, clients, threads_percent=threads, refused=refused)
+    several = tuple(map(GpuUuid, (device, *others))) if others else ()
+    return DaemonSpec(
+        device, GpuUuid(device), device, clients, threads_percent=threads, refused=refused, several=several
+    )
 
 
 class World:
@@ -40,8 +46,8 @@ class World:
         self.core.validate()
         return self
 
-    def want(self, *specs: DaemonSpec) -> "World":
-        return self.take(self.core.want(specs, self.now_s))
+    def want(self, *specs: DaemonSpec, leftover: Iterable[DaemonSpec] = ()) -> "World":
+        return self.take(self.core.want(specs, self.now_s, leftover))
 
     def hold(self, *devices: str) -> "World":
         return self.take(self.core.hold(devices, self.now_s))
@@ -170,8 +176,7 @@ def test_one_that_is_wanted_again_while_it_stops_starts_anew() -> None:
 
 
 def test_leftovers_wait_until_the_holders_are_known() -> None:
-    world = World()
-    world.take(world.core.leftover([spec("GPU-a"), spec("GPU-b")], world.now_s))
+    world = World().want(leftover=[spec("GPU-a"), spec("GPU-b")])
     assert not world.open
     world.hold("GPU-a")
     assert {device: one.work for device, one in world.open.items()} == {"GPU-a": Work.START, "GPU-b": Work.STOP}
@@ -185,6 +190,50 @@ def test_what_cannot_be_says_why_and_harms_nobody_who_is_in() -> None:
     assert not world.open
     world.hold()
     assert world.doing() == Work.KILL
+
+
+def test_a_daemon_of_several_gpus_waits_for_those_of_each_to_end() -> None:
+    world = World().ready("GPU-a", "GPU-b").hold("GPU-b").want(spec("GPU-a", "GPU-b"))
+    assert world.doing("GPU-a") == Work.STOP, "it was started for one GPU"
+    world.done(Work.STOP)
+    assert not world.open
+    waits = "the MPS daemon of GPU-b has to end first"
+    assert world.core.unready() == {"GPU-a": waits, "GPU-b": waits}
+    world.hold()
+    assert world.doing("GPU-b") == Work.STOP
+    world.done(Work.STOP, "GPU-b").done(Work.START).done(Work.TEST)
+    assert world.core.unready() == {}
+    assert [(one.device, one.devices) for one in world.core.states()] == [("GPU-a", ("GPU-a", "GPU-b"))]
+
+
+def test_a_daemon_of_several_gpus_serves_those_that_are_left_and_is_started_anew_when_nobody_holds_them() -> None:
+    world = World().hold().want(spec("GPU-a", "GPU-b")).done(Work.START).done(Work.TEST).hold("GPU-a")
+    world.want(structs.replace(spec("GPU-a", "GPU-b"), several=(GpuUuid("GPU-a"),)))
+    assert not world.open
+    assert world.core.unready() == {}, "GPU-b is gone, and its clients' work on GPU-a goes on"
+    world.exited().done(Work.KILL).after(FIRST_PAUSE_S).done(Work.START).done(Work.TEST)
+    world.want(spec("GPU-a", "GPU-b"))
+    assert not world.open
+    assert world.core.unready().keys() == {"GPU-b"}, "it is back, and the daemon does not have it"
+    world.hold("GPU-b")
+    assert not world.open, "a pod that holds any of its devices keeps the daemon"
+    world.hold().done(Work.STOP).done(Work.START).done(Work.TEST)
+    assert world.core.unready() == {}
+
+
+def test_a_reset_of_any_gpu_of_a_daemon_is_the_end_of_it() -> None:
+    world = World().hold().want(spec("GPU-a", "GPU-b")).done(Work.START).done(Work.TEST)
+    world.take(world.core.reset("GPU-b", world.now_s))
+    assert world.core.unready() == {"GPU-a": "the GPU was reset", "GPU-b": "the GPU was reset"}
+
+
+def test_what_an_earlier_agent_started_for_several_gpus_is_ended_before_each_has_its_own() -> None:
+    world = World().want(spec("GPU-a"), spec("GPU-b"), leftover=[spec("GPU-a", "GPU-b")])
+    assert (world.doing("GPU-a"), world.doing("GPU-b")) == (Work.START, None), "pods may hold it"
+    world.done(Work.START, proven=True).hold()
+    assert (world.doing("GPU-a"), world.doing("GPU-b")) == (Work.STOP, None)
+    world.done(Work.STOP)
+    assert (world.doing("GPU-a"), world.doing("GPU-b")) == (Work.START, Work.START)
 
 
 def test_a_reset_gpu_gets_a_new_daemon() -> None:
@@ -203,18 +252,20 @@ class AnyOrder(RuleBasedStateMachine):
         self.world = World()
         self.wanted: tuple[DaemonSpec, ...] = ()
 
-    @rule(chosen=st.lists(st.tuples(devices, st.integers(1, 3), st.booleans()), unique_by=lambda one: one[0]))
-    def want(self, chosen: list[tuple[str, int, bool]]) -> None:
+    @rule(
+        chosen=st.lists(st.tuples(devices, st.integers(1, 3), st.booleans()), unique_by=lambda one: one[0]),
+        together=st.booleans(),
+        found=st.sets(devices),
+    )
+    def want(self, chosen: list[tuple[str, int, bool]], *, together: bool = False, found: Iterable[str] = ()) -> None:
         self.wanted = tuple(spec(device, clients=n, refused="too many" if no else "") for device, n, no in chosen)
-        self.world.want(*self.wanted)
+        if together and chosen:
+            self.wanted = (spec(*(device for device, _, _ in chosen)),)
+        self.world.want(*self.wanted, leftover=map(spec, sorted(found)))
 
     @rule(held=st.sets(devices))
     def hold(self, held: set[str]) -> None:
         self.world.hold(*held)
-
-    @rule(found=st.sets(devices))
-    def leftover(self, found: set[str]) -> None:
-        self.world.take(self.world.core.leftover(map(spec, sorted(found)), self.world.now_s))
 
     @precondition(lambda self: self.world.open)
     @rule(data=st.data(), good=st.booleans(), proven=st.booleans())
@@ -250,9 +301,10 @@ class AnyOrder(RuleBasedStateMachine):
             for device, one in list(self.world.open.items()):
                 self.world.done(one.work, device)
             self.world.after(LONGEST_PAUSE_S)
-        possible = {one.device for one in self.wanted if not one.refused}
+        possible = {device for one in self.wanted if not one.refused for device in one.devices}
+        wanted = {device for one in self.wanted for device in one.devices}
         assert {one.device for one in self.world.core.states()} == {one.device for one in self.wanted}
-        assert set(self.world.core.unready()) == {one.device for one in self.wanted} - possible
+        assert set(self.world.core.unready()) == wanted - possible
 
 
 def test_a_refusal_ends_with_its_settings_though_the_old_daemon_is_still_being_killed() -> None:

@@ -13,7 +13,7 @@ import pytest
 from agent.hardware.computemode import ComputeMode
 from agent.mps import folders
 from agent.mps.control import MpsError, same_percentage, same_size
-from agent.mps.folders import SharedMemory, leftovers, make, remember_mode, remembered_mode, remove, trim_logs
+from agent.mps.folders import SharedMemory, leftovers, make, members, remember_mode, remembered_modes, remove, trim_logs
 from agent.mps.paths import device_paths, root_problem
 
 DEVICE = "GPU-00000000-0000-0000-0000-000000000003"
@@ -51,12 +51,22 @@ def test_a_root_too_long_for_sockets_is_refused_before_anything_is_made(root: Pa
 
 def test_the_first_compute_mode_is_the_one_to_give_back(root: Path) -> None:
     paths = make(root, DEVICE, SharedMemory.NONE, None)
-    assert remembered_mode(paths) is None
-    remember_mode(paths, ComputeMode.PROHIBITED)
-    remember_mode(paths, ComputeMode.EXCLUSIVE_PROCESS)
-    assert remembered_mode(paths) is ComputeMode.PROHIBITED
+    assert remembered_modes(paths) == {}
+    remember_mode(paths, DEVICE, ComputeMode.PROHIBITED)
+    remember_mode(paths, DEVICE, ComputeMode.EXCLUSIVE_PROCESS)
+    assert remembered_modes(paths) == {DEVICE: ComputeMode.PROHIBITED}
     (paths.base / folders.MODE_FILE).write_text("nonsense")
-    assert remembered_mode(paths) is None
+    assert remembered_modes(paths) == {}
+
+
+def test_a_daemon_of_several_gpus_gives_back_the_mode_of_each(root: Path) -> None:
+    paths = make(root, DEVICE, SharedMemory.NONE, None)
+    assert members(paths) == (DEVICE,)
+    remember_mode(paths, DEVICE, ComputeMode.PROHIBITED)
+    remember_mode(paths, "GPU-other", ComputeMode.DEFAULT)
+    remember_mode(paths, "GPU-other", ComputeMode.EXCLUSIVE_PROCESS)
+    assert members(paths) == (DEVICE, "GPU-other")
+    assert remembered_modes(paths) == {DEVICE: ComputeMode.PROHIBITED, "GPU-other": ComputeMode.DEFAULT}
 
 
 def test_a_log_that_has_grown_too_long_is_emptied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

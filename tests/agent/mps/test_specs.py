@@ -77,3 +77,17 @@ def test_uneven_clients_are_counted_as_equal_ones_are_but_fractions_are_not() ->
     assert "found 60 MPS clients, expected 48 at most" in refused[0]
     assert refused[1] == ""
     assert [one.refused for one in daemon_specs(new, Layout(), modes)] == ["", ""]
+
+
+def test_gpus_of_one_daemon_are_one_spec_that_keeps_its_name_when_the_first_is_lost() -> None:
+    together = (gpu(0).uuid, gpu(1).uuid, gpu(2).uuid)
+    modes: dict[GpuUuid, GpuMode] = {uuid: Fractional(10, together=together) for uuid in together}
+    modes[gpu(3).uuid] = Fractional(10)
+    joint, own = daemon_specs(node(gpu(0), gpu(1), gpu(2), gpu(3)), Layout(), modes)
+    assert (joint.device, joint.devices, joint.gpus, joint.name) == (gpu(0).uuid, together, together, "GPU 0, 1, 2")
+    assert (own.device, own.devices, own.gpus) == (gpu(3).uuid, (gpu(3).uuid,), (gpu(3).uuid,))
+    (left,) = daemon_specs(node(gpu(1), gpu(2)), Layout(), modes)
+    assert (left.device, left.devices, left.name) == (gpu(0).uuid, together[1:], "GPU 1, 2")
+    cut = structs.replace(gpu(1), mig_enabled=True)
+    (refused, *_) = daemon_specs(node(gpu(0), cut, gpu(2)), Layout(), modes)
+    assert refused.refused == "MIG mode is on"

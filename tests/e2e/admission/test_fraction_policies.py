@@ -21,6 +21,7 @@ pytestmark = pytest.mark.e2e
 
 CHART = Path(__file__).parents[3] / "charts" / "tessera"
 NAMESPACE = "tessera-system"
+SPLIT = "tessera.dev/gpu-percent-devices"
 PERCENT, SHARED, PRODUCT = "tessera.dev/gpu-percent", "nvidia.com/gpu.shared", "nvidia.com/gpu.product"
 A100, H100 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"
 BOTH = (f"fractions.gpuMemoryMiB.{A100}=80000", f"fractions.gpuMemoryMiB.{H100}=160000")
@@ -174,9 +175,48 @@ def test_what_is_no_part_of_a_gpu_is_refused(one_product: Api, wrong: str) -> No
     )
 
 
-def test_a_fraction_of_several_gpus_is_refused(one_product: Api) -> None:
-    asked = {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}
-    assert "a fraction lies on one GPU here" in one_product.refusal(pod(annotations=asked))
+def test_a_fraction_of_several_gpus_becomes_equal_parts_of_so_many(one_product: Api) -> None:
+    """0.33 is rounded up to the granularity on each of them; the annotation says on how many the percents lie."""
+    for asked, percent in (
+        ({"gpu-fraction": "0.33", "gpu-fraction-num-devices": "2"}, "80"),
+        ({"gpu-memory": "40000", "gpu-fraction-num-devices": "3"}, "150"),
+        ({"gpu-fraction": "1", "gpu-fraction-num-devices": "64"}, "6400"),
+    ):
+        body = pod({"cpu": "1"}, annotations=asked)
+        assert one_product.limits(body) == [{"cpu": "1", PERCENT: percent}]
+        marks = one_product.made(body)["metadata"]["annotations"]
+        assert marks[SPLIT] == asked["gpu-fraction-num-devices"]
+    alone = pod(annotations={"gpu-fraction": "0.3", "gpu-fraction-num-devices": "1"})
+    assert one_product.limits(alone) == [{PERCENT: "30"}]
+    assert SPLIT not in one_product.made(alone)["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("wrong", ["0", "-2", "65", "1.5", "two", "", "1" * 400])
+def test_a_number_of_gpus_that_is_none_is_refused(one_product: Api, wrong: str) -> None:
+    said = one_product.refusal(pod(annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": wrong}))
+    assert said.endswith(f'gpu-fraction-num-devices: found "{wrong}", expected a whole number from 1 to 64')
+    said = one_product.refusal(pod({PERCENT: 100}, annotations={SPLIT: wrong}))
+    assert said.endswith(f'{SPLIT}: found "{wrong}", expected a whole number from 1 to 64')
+
+
+def test_parts_of_several_gpus_that_no_node_can_give_are_refused(one_product: Api) -> None:
+    two = {SPLIT: "2"}
+    assert one_product.limits(pod({PERCENT: 100}, {"cpu": "1"}, annotations=two)) == [{PERCENT: "100"}, {"cpu": "1"}]
+    assert "found a request for 220, expected 200 at most: it is percent of 2 GPUs" in one_product.refusal(
+        pod({PERCENT: 220}, annotations=two)
+    )
+    assert "found a request for 70, expected a multiple of 20, the granularity" in one_product.refusal(
+        pod({PERCENT: 70}, annotations=two)
+    )
+    assert "found 2 containers with tessera.dev/gpu-percent, expected one" in one_product.refusal(
+        pod({PERCENT: 40}, {PERCENT: 40}, annotations=two)
+    )
+    assert "found without gpu-fraction and gpu-memory" in one_product.refusal(
+        pod(annotations={"gpu-fraction-num-devices": "2"})
+    )
+
+
+def test_a_share_of_several_gpus_as_hami_writes_it_is_refused(one_product: Api) -> None:
     assert "a share lies on one GPU here" in one_product.refusal(pod({"nvidia.com/gpu": 2, "nvidia.com/gpucores": 30}))
 
 

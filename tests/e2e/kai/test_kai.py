@@ -7,6 +7,7 @@ Four nodes with four GPUs each, and two departments with a quota of eight. A fif
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -180,10 +181,12 @@ async def test_a_tree_of_subgroups_starts_when_each_of_them_can(cluster: Cluster
 async def test_half_a_gpu_is_translated_admitted_given_and_counted(
     cluster: Cluster, controller: Controller, tmp_path: Path
 ) -> None:
-    """By an agent on a node with a kubelet of its own, whose GPU is given in parts."""
+    """By an agent on a node with a kubelet of its own, whose GPUs are given in parts: of one GPU, and of two each."""
     bench = Lab(cluster, cluster.node("node-1"))
-    path = fleet(tmp_path / "fleet.yaml", gpus=1, product="NVIDIA A100-SXM4-80GB")
-    config = f"version: v1\nhealth: {FAST}\nlayout:\n- {{gpus: [0], mode: fractional, granularity: 10}}\n"
+    path = fleet(tmp_path / "fleet.yaml", gpus=3, product="NVIDIA A100-SXM4-80GB")
+    entries = ("gpus: [0], mode: fractional", "gpus: [1, 2], mode: fractional, oneDaemon: true")
+    layout = "".join(f"- {{{entry}, granularity: 10}}\n" for entry in entries)
+    config = f"version: v1\nhealth: {FAST}\nlayout:\n{layout}"
     with bench.agent(path, config) as agent:
         async with kai_lab(cluster, controller) as lab:
             until, pods = lab.scene.until, lab.scene.watcher.pods
@@ -196,3 +199,14 @@ async def test_half_a_gpu_is_translated_admitted_given_and_counted(
             agent.until(lambda report: len(held_by(report, "notebook")) == 50, "fifty percents are held")
             told = [(queue, what) for queue in ("vision", "research") for what in ("allocated", ONLY_QUOTA)]
             await until(lambda: [lab.gpus(*each) for each in told] == [0.5] * 4, "half a GPU is counted")
+            await lab.apply(EXAMPLES / "pod-fractions.yaml")
+            await until(lambda: lab.scene.runs("halves"), "it runs")
+            env = cluster.kubectl("exec", "-n", TEAM, "halves", "--", "env").splitlines()
+            assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50" in env
+            assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40960M,1=40960M" in env
+            visible = next(line for line in env if line.startswith("NVIDIA_VISIBLE_DEVICES="))
+            agent.until(lambda report: len(held_by(report, "halves")) == 100, "a hundred percents are held")
+            parts = Counter(device.partition("::")[0] for device in held_by(agent.report(), "halves"))
+            assert sorted(parts.values()) == [50, 50]
+            assert set(visible.partition("=")[2].split(",")) == set(parts)
+            await until(lambda: [lab.gpus(*each) for each in told] == [1.5] * 4, "two halves more are counted")

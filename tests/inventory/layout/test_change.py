@@ -8,11 +8,22 @@ from msgspec import structs
 
 from inventory.devices import DeviceId, GpuUuid, NodeInventory
 from inventory.layout.change import advance
-from inventory.layout.entries import GpuLayoutSpec, GpuMode, Mig, Resolved, TimeSliced, WhenBusy, Whole, resolve
+from inventory.layout.entries import (
+    GpuLayoutSpec,
+    GpuMode,
+    LayoutEntry,
+    LayoutMode,
+    Mig,
+    Resolved,
+    TimeSliced,
+    WhenBusy,
+    Whole,
+    resolve,
+)
 from inventory.layout.layout import Layout, physical_id, plan
 from inventory.layout.sharing import LayoutSpec
 from tests.support.inventory.builders import gpu, node, uuid
-from tests.support.inventory.layouts import SPECS, layout, mig, mps, on, sliced
+from tests.support.inventory.layouts import SPECS, fractional, layout, mig, mps, on, sliced
 
 PLAIN = LayoutSpec()
 
@@ -132,3 +143,22 @@ def test_a_layout_with_problems_changes_nothing_and_a_gpu_that_is_gone_has_no_mo
     made = advance(node([gpu(0)]), PLAIN, now, Resolved(problems=("no such GPU",)), ())
     assert made.modes == {uuid(0): TimeSliced(4)}
     assert structs.asdict(made)["blocked"] == ()
+
+
+def test_gpus_of_one_daemon_change_together() -> None:
+    """GPU 0 is held: GPU 1 keeps its daemon with it, and GPU 2, which would join GPU 1, waits too."""
+    found = node([gpu(0), gpu(1), gpu(2), gpu(3)])
+    pair = fractional(on(0, 1), 10, one_daemon=True)
+    now = resolve(found, layout(pair, fractional(on(2), 10))).modes
+    waiting = [
+        LayoutEntry(on(0), LayoutMode.WHOLE, when_busy=WhenBusy.WAIT),
+        LayoutEntry(on(1, 2), LayoutMode.FRACTIONAL, granularity=10, one_daemon=True, when_busy=WhenBusy.WAIT),
+    ]
+    wanted = resolve(found, layout(*waiting, sliced(on(3))))
+    held = DeviceId(f"{uuid(0)}::7")
+    step = advance(found, PLAIN, now, wanted, [held])
+    assert {one.gpu: one.devices for one in step.blocked} == {uuid(i): (held,) for i in range(3)}
+    assert step.modes == {**now, uuid(3): wanted.modes[uuid(3)]}
+    assert advance(found, PLAIN, now, wanted, []).modes == wanted.modes
+    same = advance(found, PLAIN, now, resolve(found, layout(pair, sliced(on(2)))), [held])
+    assert not same.blocked, "what is held is not changed"

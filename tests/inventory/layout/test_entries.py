@@ -136,3 +136,20 @@ def test_one_node_places_its_fractions_one_way() -> None:
 )
 def test_each_mode_says_who_enforces_it(mode: object, word: Enforcement) -> None:
     assert enforcement(mode) is word  # type: ignore[arg-type]
+
+
+def test_gpus_of_one_daemon_are_alike_and_know_each_other() -> None:
+    both = layout(fractional(on(0, 1), 10, one_daemon=True), fractional(on(2), 10, one_daemon=True))
+    modes = resolve(node([gpu(0), gpu(1), gpu(2)]), both).modes
+    pair = (uuid(0), uuid(1))
+    assert modes == {
+        uuid(0): Fractional(10, together=pair),
+        uuid(1): Fractional(10, together=pair),
+        uuid(2): Fractional(10),
+    }
+    assert problem(layout(fractional(on(0, 1), one_daemon=True)), gpu(0), gpu(1, product="Tesla T4")) == (
+        "gpus: [0, 1]: oneDaemon: found the products NVIDIA A100-SXM4-40GB, Tesla T4, expected one"
+    )
+    any_two = layout(LayoutEntry(GpuSelector(any_count=2), LayoutMode.FRACTIONAL, one_daemon=True))
+    was = {uuid(1): Fractional(together=(uuid(1), uuid(2))), uuid(2): Fractional(together=(uuid(1), uuid(2)))}
+    assert resolve(node([gpu(0), gpu(1), gpu(2)]), any_two, was).modes == was, "it stays with its choice"

@@ -116,6 +116,7 @@ class EndlessChooser(Chooser):
         size: int,  # noqa: ARG002 - as the base class
         policy: ReplicaPolicy = ReplicaPolicy.DISTRIBUTED,  # noqa: ARG002 - as the base class
         held: Mapping[GpuUuid, int] | None = None,  # noqa: ARG002 - as the base class
+        gpus: int = 1,  # noqa: ARG002 - as the base class
     ) -> PendingPreference:
         return self.search
 

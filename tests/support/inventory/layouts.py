@@ -28,7 +28,11 @@ MODES: st.SearchStrategy[dict[str, object]] = st.one_of(
     ),
     st.builds(lambda n: {"mode": LayoutMode.MPS, "replicas": n}, st.integers(2, 4)),
     st.just({"mode": LayoutMode.MPS, "clients": UNEVEN}),
-    st.builds(lambda n: {"mode": LayoutMode.FRACTIONAL, "granularity": n}, st.sampled_from([1, 10, 25])),
+    st.builds(
+        lambda n, joint: {"mode": LayoutMode.FRACTIONAL, "granularity": n, "one_daemon": joint},
+        st.sampled_from([1, 10, 25]),
+        st.booleans(),
+    ),
     st.builds(
         lambda profiles, n, by: {
             "mode": LayoutMode.MIG,
@@ -73,9 +77,13 @@ def sliced(gpus: GpuSelector, replicas: int = 4, when_busy: WhenBusy = WhenBusy.
 
 
 def fractional(
-    gpus: GpuSelector, granularity: int = 1, placement: FractionPlacement = FractionPlacement.PACKED
+    gpus: GpuSelector,
+    granularity: int = 1,
+    placement: FractionPlacement = FractionPlacement.PACKED,
+    *,
+    one_daemon: bool = False,
 ) -> LayoutEntry:
-    return LayoutEntry(gpus, LayoutMode.FRACTIONAL, granularity=granularity, placement=placement)
+    return LayoutEntry(gpus, LayoutMode.FRACTIONAL, granularity=granularity, placement=placement, one_daemon=one_daemon)
 
 
 def mig(gpus: GpuSelector, *profiles: str, replicas: int | None = None) -> LayoutEntry:

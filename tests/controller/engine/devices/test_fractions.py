@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from controller.engine.conditions.sentences import details
 from controller.engine.devices.board import Board
 from controller.engine.model.config import EngineConfig
+from controller.engine.model.devicerequest import device_problems
 from controller.engine.model.podrequests import RequestRules, Transformation
 from controller.engine.model.resources import ResourceName, WorkloadKey
 from controller.objects.core import Node
@@ -21,6 +23,7 @@ from tests.support.engine.boards import hosts, plan, pod_of, settled
 from tests.support.engine.topologylab import node
 from tests.support.engine.world import World, flavor, local_queue
 
+SPLIT = "tessera.dev/gpu-percent-devices"
 PERCENT, GPU = "tessera.dev/gpu-percent", "nvidia.com/gpu"
 
 
@@ -30,8 +33,11 @@ def fractional(
     holders: dict[str, tuple[int, int]] | None = None,
     *,
     held: Mapping[str, Mapping[str, int]] | None = None,
+    apart: int = 0,
 ) -> GpuNode:
-    """``holders``: by pod, the GPU and how many percents of it; ``held``: likewise, of several GPUs by UUID."""
+    """``holders``: by pod, the GPU and how many percents of it; ``held``: likewise, of several GPUs by UUID. ``apart``:
+    so many GPUs have an MPS daemon each and the others one; 0: each has its own.
+    """
     devices = [
         {
             "uuid": f"{name}-{index}",
@@ -39,7 +45,14 @@ def fractional(
             "product": "x",
             "memoryMiB": 81920,
             "pciBusId": "x",
-            "offers": [{"resource": PERCENT, "replicas": 100, "granularity": 10}],
+            "offers": [
+                {
+                    "resource": PERCENT,
+                    "replicas": 100,
+                    "granularity": 10,
+                    "daemon": f"{name}-{apart}" if apart and index >= apart else "",
+                }
+            ],
         }
         for index in range(gpus)
     ]
@@ -75,8 +88,16 @@ def percents_of(name: str, gpus: int = 2) -> Node:
     return structs.replace(plain, status=structs.replace(plain.status, allocatable=allocatable))
 
 
-def asking(name: str, percent: int, *, topology: bool = True, resource: str = PERCENT) -> Any:
-    template = {"spec": {"containers": [{"name": "main", "resources": {"limits": {resource: str(percent)}}}]}}
+def asking(
+    name: str, percent: int, *more: int, topology: bool = True, resource: str = PERCENT, gpus: str | None = None
+) -> Any:
+    """``more``: of further containers; ``gpus``: on how many GPUs the percents are to lie, as the pod says it."""
+    containers = [
+        {"name": f"c{at}", "resources": {"limits": {resource: str(size)}}} for at, size in enumerate((percent, *more))
+    ]
+    template: dict[str, Any] = {"spec": {"containers": containers}}
+    if gpus is not None:
+        template["metadata"] = {"annotations": {SPLIT: gpus}}
     pod_set: dict[str, Any] = {"name": "main", "count": 1, "template": template}
     if topology:
         pod_set["topologyRequest"] = {"unconstrained": True}
@@ -233,3 +254,64 @@ def test_after_a_restart_percents_are_those_that_pods_were_told() -> None:
     again.put(first.workloads[WorkloadKey("ns/w")], first.workloads[WorkloadKey("ns/v")])
     settled(again)
     assert [planned(again, "w"), planned(again, "v")] == [[dict(Counter(one))] for one in told]
+
+
+def test_equal_parts_of_several_gpus_are_planned_charged_and_kept_apart() -> None:
+    """GPU 0 has an MPS daemon of its own: it is nobody's second GPU. Each pod's parts are of two of the others."""
+    world = World(EngineConfig())
+    world.put(topology(), flavor("default", topologyName="dc"), queue_of("default"), local_queue("q"))
+    world.put(percents_of("a", 4), fractional("a", 4, apart=1))
+    for name, percent in (("one", 120), ("two", 60), ("three", 120), ("four", 20)):
+        world.put(asking(name, percent, gpus="2"))
+        world.settle()
+    assert world.running() == {"one", "two", "four"}
+    taken = Counter[str]()
+    for name, each in (("one", 60), ("two", 30), ("four", 10)):
+        (given,) = world.engine.device_plan(WorkloadKey(f"ns/{name}"), "main", "a")
+        assert sorted(Counter(given).values()) == [each, each]
+        taken.update(given)
+    assert "a-0" not in taken
+    assert sorted(taken.values()) == [100, 100]
+    world.put(asking("whole", 100))
+    world.settle()
+    assert hosts(world, "whole") == {"a": 1}, "the GPU with a daemon of its own is free still"
+
+
+def test_more_gpus_than_a_node_has_with_one_daemon_wait_and_it_is_said_what_is_missing() -> None:
+    world = World(EngineConfig())
+    world.put(topology(), flavor("default", topologyName="dc"), queue_of("default"), local_queue("q"))
+    world.put(percents_of("a", 4), fractional("a", 4, apart=2))
+    world.put(asking("w", 30, gpus="3"))
+    world.settle()
+    assert world.running() == set()
+    pending = world.engine.explain(WorkloadKey("ns/w"), world.now_s)
+    assert pending is not None
+    said = "what a container asks for lies on 3 GPUs of one MPS daemon, equal parts on each"
+    assert any(said in line for line in details(pending.record))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (asking("w", 60, gpus="0"), f"{SPLIT}: found '0', expected a whole number from 1 to 64"),
+        (asking("w", 60, gpus="9" * 100), f"{SPLIT}: found '{'9' * 80}...', expected a whole number from 1 to 64"),
+        (asking("w", 60, gpus=""), f"{SPLIT}: found '', expected a whole number from 1 to 64"),
+        (asking("w", 40, 40, gpus="2"), f"{SPLIT}: found 2 containers with {PERCENT}, expected one"),
+        (asking("w", 0, gpus="2"), f"{SPLIT}: found 0 containers with {PERCENT}, expected one"),
+        (asking("w", 50, gpus="4"), f"{PERCENT}: found 50, expected a multiple of 4 up to 400: equal parts of 4 GPUs"),
+        (asking("w", 202, gpus="2"), f"{PERCENT}: found 202, expected a multiple of 2 up to 200"),
+    ],
+)
+def test_parts_that_cannot_be_are_refused_with_what_was_found(asked: Any, said: str) -> None:
+    (problem,) = device_problems(asked)
+    assert str(problem).startswith(f"spec.podSets[0].template.metadata.annotations: {said}")
+
+
+def test_one_gpu_and_no_annotation_ask_for_the_same() -> None:
+    for asked in (
+        asking("w", 60),
+        asking("w", 60, gpus="1"),
+        asking("w", 40, 40, gpus="1"),
+        asking("w", 200, gpus="2"),
+    ):
+        assert device_problems(asked) == []

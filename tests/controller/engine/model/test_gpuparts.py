@@ -1,7 +1,7 @@
 """Percents of several containers: each container's on one GPU, as the kubelet and the agent give them."""
 
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 from hypothesis import example, given, settings
@@ -131,3 +131,50 @@ def test_where_a_site_spreads_the_emptiest_gpu_is_taken_and_nothing_is_refused_f
     assert choose(pieces, [50, 100, 70], [Part(30, 30)] * 2, None) == [0, 60, 0], "both find the emptiest"
     two = pieces[:2]
     assert choose(two, [60, 100], [Part(60, 60), Part(50, 50), Part(50, 50)], None) == [60, 100], "all ways are tried"
+
+
+@given(
+    st.lists(st.tuples(frees.map(lambda found: found[0]), st.sampled_from([-1, 0, 4])), min_size=1, max_size=6),
+    st.integers(1, 10).map(lambda tenth: tenth * 10),
+    st.integers(2, 4),
+    st.booleans(),
+    st.none() | st.sets(st.sampled_from([(a, b) for b in range(6) for a in range(b)])),
+)
+def test_equal_parts_of_several_gpus_lie_on_as_many_of_one_daemon(
+    gpus: list[tuple[int, int]], size: int, number: int, spread: bool, joined: set[tuple[int, int]] | None
+) -> None:
+    def may_join(mask: int) -> bool:
+        there = [at for at in range(6) if mask >> at & 1]
+        return joined is None or all(pair in joined for pair in combinations(there, 2))
+
+    free = [units for units, _ in gpus]
+    pieces = [Piece(at, 10, spread, daemon) for at, (_, daemon) in enumerate(gpus)]
+    ways = {
+        places
+        for places in combinations(range(len(gpus)), number)
+        if len({gpus[at][1] for at in places}) == 1
+        and gpus[places[0]][1] >= 0
+        and all(free[at] >= size for at in places)
+        and may_join(sum(1 << at for at in places))
+    }
+    parts = [Part(size, size, number)]
+    given_ = choose(pieces, free, parts, None if joined is None else may_join)
+    assert sorted(set(given_)) in ([], [0, size], [size])
+    assert bool(given_) == bool(ways)
+    if given_:
+        assert tuple(at for at, mine in enumerate(given_) if mine) in ways
+    counted = room(pieces, free, parts, None if joined is None else may_join)
+    assert (counted > 0) == bool(ways)
+    assert counted * number * size <= sum(free)
+
+
+def test_of_several_daemons_that_with_the_fullest_gpus_serves_a_request_for_several() -> None:
+    free = [100, 60, 50, 100, 40]
+    pieces = [Piece(at, 10, daemon=daemon) for at, daemon in enumerate((0, 0, 0, 3, 3))]
+    assert choose(pieces, free, [Part(40, 40, 2)], None) == [0, 40, 40, 0, 0]
+    assert choose(pieces, free, [Part(50, 50, 3)], None) == [50, 50, 50, 0, 0]
+    assert choose(pieces, free, [Part(45, 45, 2)], None) == [], "no multiple of the granularity"
+    assert choose(pieces, free, [Part(70, 70, 2)], None) == []
+    wide = [piece._replace(spread=True) for piece in pieces]
+    assert choose(wide, free, [Part(40, 40, 2)], None) == [40, 40, 0, 0, 0]
+    assert room(pieces, free, [Part(40, 40, 2)], None) == 2

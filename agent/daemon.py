@@ -18,8 +18,8 @@ from agent.cluster.recorder import Recorder
 from agent.cluster.reporter import Reporter
 from agent.config.settings import Settings
 from agent.deviceaccess import DeviceAccess
-from agent.dra.devices import DRIVER
 from agent.dra.node import DraNode
+from agent.dra.publishing.devices import DRIVER
 from agent.hardware.driver import Discovery, Driver, Versions
 from agent.hardware.monitor import GpuMonitor
 from agent.hardware.resets import ResetDetector
@@ -136,6 +136,9 @@ class Agent:
             warn=reporter.warning,
             holders=lambda: self.holders.holders,
         )
+        self.dra = DraNode(
+            self.node_state, settings, self.access, self._claims_changed, self._serve, self._by_kubelet, self._bring
+        )
         self.mig = MigNode(
             self.node_state,
             self.monitor,
@@ -145,8 +148,8 @@ class Agent:
             serve=self._serve,
             say=reporter.problem,
             daemons_ended=self.mps.ended,
+            by_claim=self.dra,
         )
-        self.dra = DraNode(self.node_state, settings, self.access, self._claims_changed, self._serve, self._by_kubelet)
         self.endpoints = Endpoints(
             Answers(
                 self.metrics.exposition,
@@ -358,8 +361,12 @@ class Agent:
         """What the kubelet says containers have got by claim."""
         return {device for device, holder in self.holders.holders.items() if holder.resource == DRIVER}
 
+    async def _bring(self, gpu: GpuUuid, ready: Callable[[], bool], within_s: float) -> str:
+        return await self.mig.bring(gpu, ready, within_s)
+
     def _claims_changed(self) -> None:
         self.holders.nudge()
+        self.mig.wishes_changed()
         if self.node_state.held(self._holders()):
             self._serve()
         else:

@@ -5,7 +5,7 @@ other file. Its name and its ids have the claim's UID: a runtime keeps the specs
 for an id that it does not know.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from agent.dra.ledger import GivenDevice, Prepared
@@ -36,16 +36,17 @@ def claim_of(file: str) -> str | None:
     return file.removeprefix(FILE_PREFIX).removesuffix(".json") if file.startswith(FILE_PREFIX) else None
 
 
-def claim_spec(claim: Prepared, gpus: Spec) -> Spec:
-    """The claim's spec, from ``gpus``: the node's own, whose devices are named by UUID. Raises KeyError for a GPU that
-    it does not have.
+def claim_spec(claim: Prepared, gpus: Spec, unit: Callable[[GivenDevice], str | None]) -> Spec:
+    """The claim's spec, from ``gpus``: the node's own, whose devices are named by UUID. ``unit`` is a device's UUID.
+
+    Raises KeyError for a device that the node's spec does not have.
     """
     edits: Mapping[str, Any] = {device["name"]: device["containerEdits"] for device in gpus["devices"]}
     return {
         "cdiVersion": gpus["cdiVersion"],
         "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
         "devices": [
-            {"name": cdi_device(claim.uid, device.device), "containerEdits": edits[device.gpu]}
+            {"name": cdi_device(claim.uid, device.device), "containerEdits": edits[unit(device) or device.device]}
             for device in _each_once(claim.devices)
         ],
         "containerEdits": gpus["containerEdits"],

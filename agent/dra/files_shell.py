@@ -1,7 +1,7 @@
 """The files of claims: the ledger, and a CDI spec for each claim. Raises ClaimError and OSError, nothing else."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from agent.dra.answer import FILE_PREFIX, claim_of, claim_spec, file_name
 from agent.dra.claim import ClaimError
-from agent.dra.ledger import Ledger, Prepared
+from agent.dra.ledger import GivenDevice, Ledger, Prepared
 from agent.keeping.files import write_atomically
 from agent.keeping.statefiles import read_state
 from agent.kubelet.devicefiles import DeviceFiles
@@ -30,7 +30,9 @@ class Kept(Struct, frozen=True):
 
 
 class ClaimFiles:
-    """Of one node. Called by one task at a time. ``_node_spec`` is the spec of all devices, made for ``_made_for``."""
+    """Of one node. Called by one task at a time. ``_node_spec`` is the spec of all devices, made for ``_made_for``;
+    ``_written`` is what this process last wrote for each claim.
+    """
 
     def __init__(self, state_dir: Path, cdi_dir: Path, devices: DeviceFiles) -> None:
         self._ledger = state_dir / LEDGER
@@ -38,6 +40,7 @@ class ClaimFiles:
         self._devices = devices
         self._made_for: NodeAccess | None = None
         self._node_spec: Spec = {}
+        self._written: dict[str, bytes] = {}
 
     def load(self) -> tuple[Prepared, ...]:
         """What was kept; nothing where that cannot be understood."""
@@ -48,18 +51,24 @@ class ClaimFiles:
         content = msgspec.json.encode(Kept(claims=tuple(claims)))
         await asyncio.to_thread(write_atomically, self._ledger, content)
 
-    async def write(self, claims: Iterable[Prepared], access: NodeAccess) -> None:
-        """The specs of ``claims``, as the node's files are now."""
+    async def write(
+        self, claims: Iterable[Prepared], access: NodeAccess, unit: Callable[[GivenDevice], str | None]
+    ) -> None:
+        """The specs of ``claims``, as the node's files are now; ``unit`` says what each device is."""
         for claim in claims:
             node = await self._spec_of(access)
             try:
-                document = claim_spec(claim, node)
+                document = claim_spec(claim, node, unit)
             except KeyError as unknown:
-                raise ClaimError(f"GPU {unknown} has no device files") from None
+                raise ClaimError(f"device {unknown.args[0]} has no device files") from None
             content = msgspec.json.format(msgspec.json.encode(document))
-            await asyncio.to_thread(write_atomically, self._cdi_dir / file_name(claim.uid), content, mode=0o644)
+            path = self._cdi_dir / file_name(claim.uid)
+            if self._written.get(claim.uid) != content or not path.exists():
+                await asyncio.to_thread(write_atomically, path, content, mode=0o644)
+                self._written[claim.uid] = content
 
     async def remove(self, uid: str) -> None:
+        self._written.pop(uid, None)
         await asyncio.to_thread((self._cdi_dir / file_name(uid)).unlink, missing_ok=True)
 
     async def sweep(self, known: Collection[str]) -> None:

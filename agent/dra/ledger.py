@@ -1,6 +1,6 @@
 """The claims that hold devices of this node: what the kubelet was told of each, and what may be given to the next.
 
-    begin(taken, devices) -> Prepared (started); complete(uid); end(uid)
+    begin(taken, offered) -> Prepared (started); complete(uid); end(uid)
 
 A claim is *started* from before anything is done for it until its answer stands, then *completed*. What is only
 started after a restart was never answered, and is begun anew. Pure: the caller writes ``entries`` to disk before it
@@ -13,7 +13,10 @@ from enum import StrEnum
 from msgspec import Struct, structs
 
 from agent.dra.claim import ClaimError, Result, Taken
+from agent.dra.publishing.devices import DraDevice
 from inventory.devices import GpuUuid
+from inventory.mig.exact import overlap
+from inventory.mig.plan import Slot
 
 
 class Stage(StrEnum):
@@ -24,7 +27,11 @@ class Stage(StrEnum):
 
 
 class GivenDevice(Struct, frozen=True):
-    """One device in a claim's hand. ``request`` without a subrequest; ``admin`` devices are watched, not held."""
+    """One device in a claim's hand. ``request`` without a subrequest; ``admin`` devices are watched, not held.
+
+    ``slot`` is the MIG instance that it is: by its place, since its UUID is known once it exists, and may be another
+    after a reboot. Without one it is the whole GPU.
+    """
 
     request: str
     pool: str
@@ -32,6 +39,13 @@ class GivenDevice(Struct, frozen=True):
     gpu: GpuUuid
     share_id: str = ""
     admin: bool = False
+    slot: Slot | None = None
+
+    def excludes(self, other: "GivenDevice") -> bool:
+        """Whether the two cannot be in different hands: one is the other, or a part of it."""
+        if self.admin or other.admin or self.gpu != other.gpu:
+            return False
+        return self.slot is None or other.slot is None or overlap(self.slot, other.slot)
 
 
 class Prepared(Struct, frozen=True):
@@ -70,30 +84,22 @@ class Ledger:
         found = self._claims.get(uid)
         return found if found is not None and found.stage is Stage.COMPLETED else None
 
-    def begin(self, taken: Taken, gpus: Mapping[str, GpuUuid], pool: str, refused: Mapping[GpuUuid, str]) -> Prepared:
-        """Start the claim. ``gpus`` are the pool's devices by name; ``refused`` says which GPUs take no new claim and
-        why.
+    def begin(self, taken: Taken, offered: Mapping[str, DraDevice], pool: str, refused: Mapping[str, str]) -> Prepared:
+        """Start the claim. ``offered`` are the pool's devices by name; ``refused`` says which of them take no new claim
+        and why.
 
         Raises ClaimError, and nothing has changed, for a device that is not there, unfit, or in another claim's hand:
         after a claim was deleted by force the scheduler may give its device out before it is back.
         """
-        devices = tuple(
-            GivenDevice(
-                request=result.main_request,
-                pool=result.pool,
-                device=result.device,
-                gpu=self._fit(result, gpus, pool, {} if result.admin_access else refused),
-                share_id=result.share_id,
-                admin=result.admin_access,
-            )
-            for result in taken.results
-        )
+        devices = tuple(self._given(result, offered, pool, refused) for result in taken.results)
         ref = taken.ref
-        holders = self._holders(but=ref.uid)
-        for device in devices:
-            holder = holders.get(device.gpu)
-            if holder is not None and not device.admin:
+        for number, device in enumerate(devices):
+            holder = self._holder(device, but=ref.uid)
+            if holder is not None:
                 raise ClaimError(f"device {device.device} is held by ResourceClaim {holder.key} ({holder.uid})")
+            for other in devices[:number]:
+                if other.device != device.device and device.excludes(other):
+                    raise ClaimError(f"{ref}: found {other.device} and {device.device}, expected no overlap of the two")
         started = Prepared(ref.uid, ref.namespace, ref.name, devices, taken.pods)
         self._claims[ref.uid] = started
         return started
@@ -107,37 +113,42 @@ class Ledger:
         """The claim gives its devices back; None where it has none, which is as good."""
         return self._claims.pop(uid, None)
 
+    def there(self, claim: Prepared) -> bool:
+        """Whether the claim is as it was begun: it was not given back, nor begun anew."""
+        return self._claims.get(claim.uid) is claim
+
     def restore(self, claim: Prepared) -> None:
         """Undo ``end``: that it gave its devices back could not be written down."""
         self._claims[claim.uid] = claim
 
-    def held(self) -> dict[GpuUuid, Prepared]:
-        """The claim that holds each GPU; admin access holds nothing."""
-        return self._holders(but="")
-
     def validate(self) -> None:
         """Recompute: each claim under its UID, with devices, and none of them in another's hand."""
-        hands: list[GpuUuid] = []
+        hands: list[tuple[str, GivenDevice]] = []
         for uid, claim in self._claims.items():
             assert claim.uid == uid, f"{uid} is filed under another claim"
             assert claim.devices, f"{claim.key} holds nothing"
-            hands += dict.fromkeys(device.gpu for device in claim.devices if not device.admin)
-        assert len(hands) == len(set(hands)), "a GPU is in two claims' hands"
+            for device in claim.devices:
+                rival = next((other for other, held in hands if other != uid and device.excludes(held)), None)
+                assert rival is None, f"{device.device} is in the hands of {rival} and {uid}"
+            hands += [(uid, device) for device in claim.devices]
 
     @staticmethod
-    def _fit(result: Result, gpus: Mapping[str, GpuUuid], pool: str, refused: Mapping[GpuUuid, str]) -> GpuUuid:
-        gpu = gpus.get(result.device) if result.pool == pool else None
-        if gpu is None:
+    def _given(result: Result, offered: Mapping[str, DraDevice], pool: str, refused: Mapping[str, str]) -> GivenDevice:
+        device = offered.get(result.device) if result.pool == pool else None
+        if device is None:
             raise ClaimError(f"device {result.device} of pool {result.pool}: this node offers no such device by claim")
-        if gpu in refused:
-            raise ClaimError(f"device {result.device}: {refused[gpu]}")
-        return gpu
+        if device.name in refused and not result.admin_access:
+            raise ClaimError(f"device {result.device}: {refused[device.name]}")
+        return GivenDevice(
+            request=result.main_request,
+            pool=result.pool,
+            device=result.device,
+            gpu=device.gpu,
+            share_id=result.share_id,
+            admin=result.admin_access,
+            slot=device.slot,
+        )
 
-    def _holders(self, but: str) -> dict[GpuUuid, Prepared]:
-        return {
-            device.gpu: claim
-            for uid, claim in self._claims.items()
-            if uid != but
-            for device in claim.devices
-            if not device.admin
-        }
+    def _holder(self, wanted: GivenDevice, but: str) -> Prepared | None:
+        others = (claim for uid, claim in self._claims.items() if uid != but)
+        return next((claim for claim in others if any(map(wanted.excludes, claim.devices))), None)

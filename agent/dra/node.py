@@ -1,13 +1,13 @@
 """Claims on one node: the node state's GPUs in mode dra in; sockets, CDI specs, slices and the ledger's file out.
 
 A prepare reads its claims from the API server, by name and without any lock; what it takes is then decided by the
-ledger, in one step of the event loop. The ledger is on disk before a spec is written, and again before the answer.
+ledger, in one step of the event loop. The ledger is on disk before an instance is cut or a spec written, and again
+before the answer; a claim that is given back leaves it before its instances are removed.
 """
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,21 +15,26 @@ from agent.config.settings import Settings
 from agent.deviceaccess import DeviceAccess
 from agent.dra.claim import RESOURCE_CLAIMS, Claim, ClaimError, Ref, Taken, taken
 from agent.dra.configs import check
-from agent.dra.devices import DRIVER, DraDevice, device_name, offered
+from agent.dra.cutting import MEANWHILE, Bring, Cuts
 from agent.dra.files_shell import ClaimFiles
+from agent.dra.forgotten import CALL_TIMEOUT_S, Forgotten
+from agent.dra.hands import Hands
 from agent.dra.ledger import Ledger, Prepared
-from agent.dra.slices_shell import SlicePublisher
-from agent.dra.taints import taints
+from agent.dra.publishing.devices import DRIVER
+from agent.dra.publishing.offering import Offering
+from agent.dra.publishing.slices_shell import SlicePublisher
 from agent.kubelet.podresources import Claimed, Holder
+from agent.mig.outcomes import Wish
 from agent.nodestate import NodeState
 from agent.process.tasks import until_poll
-from inventory.devices import DeviceId, Gpu, GpuUuid, ResourceName
+from inventory.devices import DeviceId, Gpu
 from kube.client import Client
 from kube.errors import KubeError, NotFoundError
 
 if TYPE_CHECKING:
     # Loaded with the first GPU in mode dra: an agent without one does not pay for the messages.
     from agent.dra.server_shell import ClaimAnswer, DeviceState, DraServer
+    from kubeletapi import podresources_v1_pb2 as podresources
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +42,6 @@ SOCKETS: Final = "claims"
 SLICES: Final = "slices"
 """The names under which the node state keeps what is wrong with either."""
 POLL_S: Final = 1.0
-ORPHANS_S: Final = 300.0
-CALL_TIMEOUT_S: Final = 20.0
-"""For one claim's GET: the kubelet waits 45 s for the whole call."""
 
 
 class DraNode:
@@ -47,7 +49,8 @@ class DraNode:
     state says something else. ``used`` gives the devices that the kubelet says containers have.
 
     ``_ledger`` is written under ``_writing`` alone, so that the file and the specs follow it in order. ``_server`` is
-    there while a GPU is given out by claim, or a claim holds one; it is written by ``run`` alone.
+    there while a GPU is given out by claim, or a claim holds one; it is written by ``run`` alone. ``_taking`` are the
+    prepares that run, by the claim's UID: a call that is repeated meanwhile waits for the same one.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class DraNode:
         changed: Callable[[], None],
         serve: Callable[[], None],
         used: Callable[[], Collection[DeviceId]],
+        bring: Bring,
     ) -> None:
         self._node_state = node_state
         self._settings = settings
@@ -67,44 +71,43 @@ class DraNode:
         self._used = used
         self._files = ClaimFiles(settings.state_dir, settings.cdi_dir, access.files)
         self._ledger = Ledger(self._files.load())
+        self._cuts = Cuts(node_state, self._ledger, bring)
+        self._offering = Offering(node_state)
+        self._taking: dict[str, asyncio.Task[None]] = {}
+        self._hands = Hands(self._ledger, self._cuts)
         self._writing = asyncio.Lock()
         self._server: DraServer | None = None
         self._client: Client | None = None
         self._wake = asyncio.Event()
         self._specs_of: object = None
         self._refused = ""
-        self._looked_at_s = float("-inf")
-        self._orphans: set[str] = set()
+        self._forgotten = Forgotten(self._ledger, self._in_use, self._give_up)
 
     # The daemon's side
 
     def planned(self) -> None:
         """The node state has changed: publish what is offered, and tell its health."""
-        gpus = self._gpus()
-        self.publisher.publish(self._devices(gpus) if gpus else None)
+        offer = self._offering.offer()
+        self.publisher.publish(offer)
         if self._server is not None:
             self._server.tell()
-        if bool(gpus or len(self._ledger)) != (self._server is not None):
+        if bool(offer or len(self._ledger)) != (self._server is not None):
             self._wake.set()
 
     @property
     def claimed(self) -> Claimed:
-        """What claims hold, as the kubelet names it; what is watched with admin access is held by nobody."""
-        return {
-            (DRIVER, claim.namespace, claim.name, device.device): DeviceId(device.gpu)
-            for claim in self._ledger.entries
-            for device in claim.devices
-            if not device.admin
-        }
+        return self._hands.claimed()
 
     def holders(self) -> dict[DeviceId, Holder]:
-        """The claim that has each GPU, shown as the first pod that it was prepared for: the kubelet's answer, which
-        names containers, comes later.
-        """
-        return {
-            DeviceId(gpu): Holder(claim.namespace, (*claim.pods, claim.name)[0], claim.name, ResourceName(DRIVER))
-            for gpu, claim in self._ledger.held().items()
-        }
+        return self._hands.holders()
+
+    # The MIG planner's side (see agent.mig.node.ByClaim)
+
+    def wish(self, gpu: Gpu) -> Wish | None:
+        return self._cuts.wish(gpu)
+
+    def holding(self, answer: "podresources.ListPodResourcesResponse") -> Iterator[tuple[str, str]]:
+        return self._hands.holding(answer, self._offering.units())
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
         """Publish slices, and have claims to read, until cancelled."""
@@ -129,7 +132,7 @@ class DraNode:
             await self._end()
 
     async def _mend(self) -> None:
-        if not self._gpus() and not len(self._ledger):
+        if self._offering.offer() is None and not len(self._ledger):
             await self._end()
             return
         if self._specs_of is not self._node_state.access:
@@ -138,7 +141,7 @@ class DraNode:
             await self._end()
         if self._server is None:
             await self._begin()
-        await self._look_for_orphans()
+        await self._forgotten.look(self._client)
 
     async def _begin(self) -> None:
         from agent.dra.server_shell import PLUGIN_SOCKET, REGISTRATION_SOCKET, DraServer
@@ -170,18 +173,6 @@ class DraNode:
                 log.warning("claims", extra={"problem": line})
             self._serve()
 
-    # What is offered
-
-    def _gpus(self) -> tuple[Gpu, ...]:
-        """Those in mode dra that can be given out: MIG mode is off."""
-        claimed = self._node_state.by_claim
-        return tuple(gpu for gpu in self._node_state.node.gpus if gpu.uuid in claimed and not gpu.mig_enabled)
-
-    def _devices(self, gpus: Sequence[Gpu]) -> tuple[DraDevice, ...]:
-        withheld = self._node_state.withheld
-        state = {gpu.uuid: taints(self._node_state.health.state(gpu.uuid), withheld.get(gpu.uuid)) for gpu in gpus}
-        return offered(self._node_state.node, state, state)
-
     # The kubelet's side (see server_shell.Claims)
 
     async def prepare(self, refs: Sequence[Ref]) -> "Mapping[str, ClaimAnswer]":
@@ -198,17 +189,20 @@ class DraNode:
         return {ref.uid: found for ref, found in zip(refs, answers, strict=True)}
 
     async def unprepare(self, refs: Sequence[Ref]) -> Mapping[str, str]:
-        errors = await asyncio.gather(*(self._attempt(ref, self._unprepare(ref.uid)) for ref in refs))
+        errors = await asyncio.gather(*(self._attempt(ref, self._unprepare(ref)) for ref in refs))
         return {ref.uid: error for ref, error in zip(refs, errors, strict=True)}
 
     def health(self) -> "tuple[DeviceState, ...]":
+        """Of all GPUs, and of the parts that claims have: nothing is to be told of the others."""
         from agent.dra.server_shell import DeviceState
 
-        found = []
-        for gpu in self._gpus():
-            reason = self._node_state.ailment(gpu.uuid)
-            found.append(DeviceState(self._node_state.node.name, device_name(gpu), not reason, reason))
-        return tuple(found)
+        pool = self._node_state.node.name
+        given = {device.device for claim in self._ledger.entries for device in claim.devices}
+        return tuple(
+            DeviceState(pool, device.name, not reason, reason)
+            for device, reason in self._offering.ailments()
+            if device.slot is None or device.name in given
+        )
 
     @staticmethod
     async def _attempt(ref: Ref, work: Awaitable[None]) -> str:
@@ -222,11 +216,24 @@ class DraNode:
         return ""
 
     async def _prepare(self, ref: Ref) -> None:
-        if self._ledger.answered(ref.uid) is not None:
-            return
-        part = await self._read(ref)
+        task = self._taking.get(ref.uid)
+        if task is None:
+            done = self._ledger.answered(ref.uid)
+            if done is not None and self._cuts.made(done):
+                return
+            part = None if done is not None else await self._read(ref)
+            task = self._taking.get(ref.uid)
+        if task is None:
+            task = asyncio.create_task(self._remake(ref.uid) if part is None else self._take(part))
+            self._taking[ref.uid] = task
+            task.add_done_callback(partial(self._taken, ref.uid))
         # A kubelet that gives up waiting cancels this call: what was begun for the claim is brought to its end.
-        await asyncio.shield(asyncio.ensure_future(self._take(part)))
+        await asyncio.shield(task)
+
+    def _taken(self, uid: str, task: "asyncio.Task[None]") -> None:
+        del self._taking[uid]
+        if not task.cancelled():
+            task.exception()  # its callers may all have gone
 
     async def _read(self, ref: Ref) -> Taken:
         """The driver's part of the claim as the API server has it now. Raises ClaimError, KubeError, TimeoutError."""
@@ -238,9 +245,11 @@ class DraNode:
         except NotFoundError:
             raise ClaimError(f"{ref}: found none of this name") from None
         part = taken(ref, claim, DRIVER)
-        for configs in part.configs:
+        devices = self._offering.by_name()
+        for result, configs in zip(part.results, part.configs, strict=True):
+            device = devices.get(result.device)
             for config in configs:
-                check(config)
+                check(config, mig=device is not None and device.slot is not None)
         return part
 
     async def _take(self, part: Taken) -> None:
@@ -248,23 +257,56 @@ class DraNode:
         async with self._writing:
             if self._ledger.answered(uid) is not None:
                 return
-            gpus = {device_name(gpu): gpu.uuid for gpu in self._gpus()}
-            started = self._ledger.begin(part, gpus, self._node_state.node.name, self._unfit())
-            # Held from here on: no layout may give it to the device plugin while the files are written.
+            started = self._ledger.begin(
+                part, self._offering.by_name(), self._node_state.node.name, dict(self._offering.refused())
+            )
+            self._hands.taken(started.namespace, started.name)
+            # Held from here on: no layout may give it to the device plugin while instances and files are made.
             self._changed()
-            try:
-                await self._files.save(self._ledger.entries)
-                await self._files.write([started], self._node_state.access)
-                self._ledger.complete(uid)
-                await self._files.save(self._ledger.entries)
-            except BaseException:
-                self._ledger.end(uid)
-                self._changed()
-                raise
+            await self._or_end(started, self._files.save(self._ledger.entries))
+        await self._or_end(started, self._finish(started))
+        self._changed()
         log.info("prepared", extra={"claim": started.key, "devices": ",".join(d.device for d in started.devices)})
 
-    async def _unprepare(self, uid: str) -> None:
-        await asyncio.shield(asyncio.ensure_future(self._give_back(uid)))
+    async def _finish(self, started: Prepared) -> None:
+        """From the ledger's entry to the answer. Raises ClaimError, OSError."""
+        await self._cuts.make(started)
+        async with self._writing:
+            if not self._ledger.there(started):
+                raise ClaimError(MEANWHILE)
+            await self._files.write([started], self._node_state.access, self._cuts.unit)
+            done = self._ledger.complete(started.uid)
+            try:
+                await self._files.save(self._ledger.entries)
+            except BaseException:
+                self._ledger.restore(started)
+                raise
+        self._cuts.drop(done.uid)
+
+    async def _or_end(self, started: Prepared, work: Awaitable[None]) -> None:
+        """Where ``work`` fails the claim holds nothing, and what was cut for it goes."""
+        try:
+            await work
+        except BaseException:
+            if self._ledger.there(started):
+                self._ledger.end(started.uid)
+            self._cuts.drop(started.uid)
+            self._changed()
+            raise
+
+    async def _remake(self, uid: str) -> None:
+        """What an answered claim holds is not there: the GPU was reset, or the node has started anew."""
+        claim = self._ledger.answered(uid)
+        if claim is not None:
+            await self._cuts.make(claim)
+            self._cuts.drop(uid)
+            async with self._writing:
+                if self._ledger.there(claim):
+                    await self._files.write([claim], self._node_state.access, self._cuts.unit)
+
+    async def _unprepare(self, ref: Ref) -> None:
+        self._hands.returned(ref.namespace, ref.name)
+        await asyncio.shield(asyncio.ensure_future(self._give_back(ref.uid)))
 
     async def _give_back(self, uid: str) -> None:
         """Brought to its end once begun, or an older ledger could reach the disk after a newer one. A spec that is left
@@ -281,16 +323,19 @@ class DraNode:
                 self._ledger.restore(ended)
                 raise
             await self._files.remove(uid)
-        log.info("given back", extra={"claim": ended.key})
+        self._cuts.drop(uid)
         self._changed()
+        await self._cuts.gone(ended)
+        log.info("given back", extra={"claim": ended.key})
 
-    def _unfit(self) -> dict[GpuUuid, str]:
-        """The GPUs that a claim is not to get, with why: scheduled before the taint was seen."""
-        withheld = self._node_state.withheld
-        reasons = {gpu.uuid: self._node_state.ailment(gpu.uuid) or withheld.get(gpu.uuid) for gpu in self._gpus()}
-        return {gpu: reason for gpu, reason in reasons.items() if reason}
+    def _in_use(self, claim: Prepared) -> bool:
+        used = self._used()
+        return any(self._cuts.unit(device) in used for device in claim.devices)
 
-    # Files, and claims that nobody will give back
+    async def _give_up(self, claim: Prepared) -> None:
+        await self._attempt(Ref(claim.namespace, claim.name, claim.uid), self._give_back(claim.uid))
+
+    # Files
 
     async def _renew_specs(self) -> None:
         """Driver or device files are others, or this agent is new: what starts again needs the specs as they are."""
@@ -299,7 +344,8 @@ class DraNode:
             claims = self._ledger.entries
             try:
                 await self._files.sweep({claim.uid for claim in claims})
-                await self._files.write((claim for claim in claims if self._there(claim)), access)
+                there = (claim for claim in claims if self._there(claim))
+                await self._files.write(there, access, self._cuts.unit)
             except (OSError, ClaimError) as failed:
                 if str(failed) != self._refused:
                     log.warning("specs of claims not written", extra={"error": str(failed)})
@@ -308,29 +354,4 @@ class DraNode:
         self._specs_of = access
 
     def _there(self, claim: Prepared) -> bool:
-        return all(device.gpu in self._node_state.access.devices for device in claim.devices)
-
-    async def _look_for_orphans(self) -> None:
-        """Give back what no pod uses and no claim of that UID is there for, in two looks: the kubelet forgot it."""
-        now_s = time.monotonic()
-        if self._client is None or now_s < self._looked_at_s + ORPHANS_S:
-            return
-        self._looked_at_s = now_s
-        used = self._used()
-        unused = [claim for claim in self._ledger.entries if not any(DeviceId(d.gpu) in used for d in claim.devices)]
-        gone = [claim for claim in unused if await self._is_gone(claim)]
-        for claim in gone:
-            if claim.uid in self._orphans:
-                await self._attempt(Ref(claim.namespace, claim.name, claim.uid), self._give_back(claim.uid))
-        self._orphans = {claim.uid for claim in gone} - self._orphans
-
-    async def _is_gone(self, claim: Prepared) -> bool:
-        assert self._client is not None
-        try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                found = await self._client.get(RESOURCE_CLAIMS, claim.name, Claim, namespace=claim.namespace)
-        except NotFoundError:
-            return True
-        except (KubeError, TimeoutError):
-            return False
-        return found.metadata.uid != claim.uid
+        return all(self._cuts.unit(device) in self._node_state.access.devices for device in claim.devices)

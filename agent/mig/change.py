@@ -19,6 +19,7 @@ from agent.mig.journal import Journal, JournalEntry
 from agent.mig.outcomes import MigState, Outcome, Wish
 from inventory.devices import GpuUuid
 from inventory.layout.entries import WhenBusy
+from inventory.mig.exact import exact
 from inventory.mig.plan import (
     DestroyCompute,
     DestroyInstance,
@@ -126,7 +127,7 @@ class GpuChange:
             if wish.profiles is None:
                 return self._end(MigState.APPLIED, "")
             return self._end(MigState.REFUSED, "it cannot do MIG")
-        if wish.profiles is None and not mig.enabled and not mig.pending:
+        if not mig.enabled and (wish.slots == () or (wish.profiles is None and not mig.pending)):
             return self._end(MigState.APPLIED, "")
         if wish.profiles is not None and not mig.enabled:
             refused = await self._switch(mig, wish, on=True)
@@ -135,12 +136,17 @@ class GpuChange:
             mig = await self._nvml.read()
         holders = await self._services.holders()
         existing = mig.held(frozenset(holders or ()))
-        found = self._restored(mig, wish) or plan(mig.profiles, existing, wish.profiles or ())
+        found = self._planned(mig, existing, wish)
         if isinstance(found, DoesNotFit):
             return self._end(MigState.REFUSED, found.why)
         if isinstance(found, InTheWay):
             return await self._in_the_way(mig, found, wish, holders or {})
         return await self._execute(mig, found, wish, known=holders is not None)
+
+    def _planned(self, mig: GpuMig, existing: Sequence[Existing], wish: Wish) -> MigPlan | InTheWay | DoesNotFit:
+        if wish.slots is not None:
+            return exact(mig.profiles, existing, wish.slots)
+        return self._restored(mig, wish) or plan(mig.profiles, existing, wish.profiles or ())
 
     def _restored(self, mig: GpuMig, wish: Wish) -> MigPlan | None:
         """After a reboot: the very instances that were there before it, so that their UUIDs are the same."""
@@ -167,7 +173,8 @@ class GpuChange:
             if done is None or done.state is not MigState.APPLIED:
                 return done
             going = frozenset(uuid for instance in found.blocking for uuid in mig.devices(instance))
-            text = f"{text}, and the layout's own instances exist beside it"
+            own = "the layout's own instances exist" if wish.slots is None else "what claims hold exists"
+            text = f"{text}, and {own} beside it"
         return structs.replace(self._end(MigState.WAITING, f"{text}: {waits}", pods), going=going)
 
     def _not_of(self, mig: GpuMig, kept: Iterable[Existing]) -> frozenset[str]:

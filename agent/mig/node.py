@@ -7,7 +7,8 @@ what is being changed -> node_state.withhold;  what is not as wished -> node_sta
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import grpc
 import grpc.aio
@@ -25,9 +26,10 @@ from agent.mig.reconciler import MigReconciler
 from agent.nodestate import NodeState
 from agent.process.tasks import until_poll
 from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance
-from inventory.layout.entries import Mig, WhenBusy
+from inventory.layout.entries import Dra, Mig, WhenBusy
 from inventory.layout.layout import physical_id
 from inventory.mig.parts import split
+from kubeletapi import podresources_v1_pb2 as pb
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,16 @@ QUIET_WITHIN_S = 12.0
 FILE_POLL_S = 2.0
 
 
+class ByClaim(Protocol):
+    """The claims on this node."""
+
+    def wish(self, gpu: Gpu) -> Wish | None:
+        """What they want of a GPU in mode dra; None where they want nothing and nothing of it is to go."""
+
+    def holding(self, answer: pb.ListPodResourcesResponse) -> Iterable[tuple[str, str]]:
+        """UUIDs of GPUs and MIG instances, each with a pod (``namespace/name``) that has it by claim."""
+
+
 class MigNode:
     """``agent.mig.reconciler.ReconcilerServices`` of a real agent. ``serve`` shows the node state to the kubelet.
 
@@ -50,7 +62,7 @@ class MigNode:
     over.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         node_state: NodeState,
         monitor: GpuMonitor,
@@ -61,6 +73,7 @@ class MigNode:
         serve: Callable[[], None],
         say: Callable[[str], None],
         daemons_ended: Callable[[frozenset[str]], Awaitable[None]],
+        by_claim: ByClaim,
     ) -> None:
         self.boot_id = boot_id
         self.evictor = Evictor(say)
@@ -73,6 +86,8 @@ class MigNode:
         self._serve = serve
         self._say = say
         self._daemons_ended = daemons_ended
+        self._by_claim = by_claim
+        self._turned = asyncio.Event()
         self._journal = Journal(settings.state_dir)
         self._changing: dict[GpuUuid, frozenset[str]] = {}
         self._going: dict[GpuUuid, frozenset[str]] = {}
@@ -96,6 +111,7 @@ class MigNode:
             self._discovery = self._monitor.discoveries
             self._taken.notify_all()
         self.wishes_changed()
+        self._turn()
         if self._settled.is_set():
             return False
         changed = await self.reconciler.settle()
@@ -113,6 +129,32 @@ class MigNode:
         """Modes or instances may have changed; ``again``: it was asked for again."""
         self.reconciler.want(self._wishes(), again=again)
         self._show()
+
+    async def bring(self, gpu: GpuUuid, ready: Callable[[], bool], within_s: float) -> str:
+        """Have the GPU as claims want it now. One line of why it is not so in time; empty once it is ``ready``.
+
+        ``ready`` is asked once a change has come to an end that was begun for this wish: what it answers before may be
+        about to change.
+        """
+        self.wishes_changed()
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    turned, status = self._turned, self.reconciler.statuses.get(gpu)
+                    if status is not None:
+                        if status.state in (MigState.APPLIED, MigState.WAITING) and ready():
+                            return ""
+                        if status.state in (MigState.REFUSED, MigState.FAILED):
+                            return status.sentence
+                    await turned.wait()
+        except TimeoutError:
+            status = self.reconciler.statuses.get(gpu)
+            return (status.sentence if status else "") or f"{gpu}: its MIG instances were not changed in {within_s:g} s"
+
+    def _turn(self) -> None:
+        """Something has come to an end that ``bring`` may wait for."""
+        turned, self._turned = self._turned, asyncio.Event()
+        turned.set()
 
     def labelled(self, labels: Mapping[str, str]) -> None:
         """The Node's labels are these now."""
@@ -187,7 +229,13 @@ class MigNode:
         wishes = self.parted.wishes(gpus, self._node_state.wanted.modes)
         for gpu in gpus:
             mode = self._node_state.modes.get(gpu.uuid)
-            if isinstance(mode, Mig):
+            if isinstance(mode, Dra):
+                wish = self._by_claim.wish(gpu)
+                if wish is None and gpu.uuid in self.reconciler.statuses:
+                    wish = Wish(None, WhenBusy.WAIT)  # a mode that is still pending is taken back
+                if wish is not None:
+                    wishes[gpu.uuid] = wish
+            elif isinstance(mode, Mig):
                 wishes[gpu.uuid] = Wish(mode.profiles, self._when_busy(gpu.uuid))
             elif (
                 mode is not None
@@ -209,21 +257,21 @@ class MigNode:
         return NvmlMig(self._monitor, gpu, self._process_root, may_close=may_close)
 
     async def holders(self) -> Mapping[str, Sequence[str]] | None:
-        """All pods that hold a device named by a UUID, of any device plugin."""
+        """All pods that hold a device named by a UUID, of any device plugin or by claim."""
         try:
             async with asyncio.timeout(HOLDERS_WITHIN_S):
                 answer = await self._kubelet.list()
         except (TimeoutError, grpc.aio.AioRpcError) as silent:
             log.info("kubelet does not report who holds devices", extra={"error": type(silent).__name__})
             return None
-        found: dict[str, list[str]] = {}
+        found: dict[str, dict[str, None]] = {}
         for pod in answer.pod_resources:
             name = f"{pod.namespace}/{pod.name}"
             for device in (device_id for c in pod.containers for group in c.devices for device_id in group.device_ids):
-                pods = found.setdefault(physical_id(DeviceId(device)), [])
-                if name not in pods:
-                    pods.append(name)
-        return found
+                found.setdefault(physical_id(DeviceId(device)), {})[name] = None
+        for device, name in self._by_claim.holding(answer):
+            found.setdefault(device, {})[name] = None
+        return {device: tuple(pods) for device, pods in found.items()}
 
     async def withhold(self, gpu: GpuUuid, keep: frozenset[str]) -> None:
         self._changing[gpu] = keep
@@ -243,6 +291,7 @@ class MigNode:
         self._changing.pop(gpu, None)
         self._going[gpu] = going
         self._show()
+        self._turn()
 
     async def rediscover(self) -> None:
         wanted = self._monitor.discoveries + 1
@@ -288,10 +337,14 @@ class MigNode:
 
     def _reasons(self) -> dict[str, str]:
         reasons: dict[str, str] = {}
+        by_claim = self._node_state.by_claim
         for gpu in self._node_state.node.gpus:
             devices = [str(mig.uuid) for mig in gpu.mig_instances]
             going = set(self._going.get(gpu.uuid, frozenset()))
-            if gpu.uuid in self._changing:
+            if gpu.uuid in by_claim:
+                # Claims name a place, and are cut one after another: a taint for each change would be a write for each.
+                going.clear()
+            elif gpu.uuid in self._changing:
                 keep = self._changing[gpu.uuid]
                 going |= {device for device in devices if device not in keep}
                 if not keep:

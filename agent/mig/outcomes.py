@@ -6,15 +6,25 @@ from msgspec import Struct
 
 from inventory.devices import GpuUuid
 from inventory.layout.entries import WhenBusy
+from inventory.mig.plan import Slot
 
 
 class Wish(Struct, frozen=True):
-    """How a GPU is to be: MIG instances of ``profiles``, or, with None, MIG mode off."""
+    """How a GPU is to be: MIG instances of ``profiles``, or, with None, MIG mode off.
+
+    ``slots``, where there are any, say at which places the instances are to stand; ``profiles`` are then theirs. An
+    empty ``slots`` wants no instance, and leaves the mode as it is.
+    """
 
     profiles: tuple[str, ...] | None
     when_busy: WhenBusy = WhenBusy.REFUSE
+    slots: tuple[Slot, ...] | None = None
 
     def __str__(self) -> str:
+        if self.slots:
+            return ", ".join(f"{slot.profile} at slice {slot.start}" for slot in self.slots)
+        if self.slots is not None:
+            return "no MIG instance"
         return "MIG off" if self.profiles is None else ", ".join(self.profiles) or "MIG on, no instance"
 
 

@@ -212,4 +212,7 @@ def is_so(gpu: Gpu, wish: Wish) -> bool:
     """Whether a discovery shows the GPU as it is wished."""
     if wish.profiles is None:
         return not gpu.mig_enabled
+    if wish.slots is not None:
+        there = Counter((mig.profile, mig.start) for mig in gpu.mig_instances)
+        return there == Counter((slot.profile, slot.start) for slot in wish.slots)
     return gpu.mig_enabled and Counter(mig.profile for mig in gpu.mig_instances) == Counter(wish.profiles)

@@ -71,7 +71,7 @@ def wanted_modes(
     wanted = dict(named)
     for gpu in node.gpus:
         mode = now.get(gpu.uuid)
-        was_cut = isinstance(mode, Mig) or mode == Whole()
+        was_cut = isinstance(mode, Mig | Dra) or mode == Whole()
         if gpu.uuid not in named and gpu.mig_enabled and was_cut:
             wanted[gpu.uuid] = Whole()
     return wanted
@@ -94,7 +94,7 @@ def in_the_way(
     at_stake = [device for device in sorted(held) if owner.get(physical_id(device)) in changing]
     if not at_stake:
         return ()
-    before, after = _terms(plan(node, spec, now), now), _terms(plan(node, spec, wanted), wanted)
+    before, after = _terms(node, plan(node, spec, now), now), _terms(node, plan(node, spec, wanted), wanted)
     going: dict[GpuUuid, list[DeviceId]] = {}
     for device in at_stake:
         stays = after.get(device)
@@ -130,11 +130,16 @@ _Terms = tuple[ResourceName, Share | None, int]
 _BY_CLAIM: Final = ResourceName("")
 
 
-def _terms(layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> dict[DeviceId, _Terms]:
+def _terms(node: NodeInventory, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> dict[DeviceId, _Terms]:
     """The share that a container got with each device: the size of a daemon's equal shares follows from their
-    number. A GPU that is given out by claim is one device of no resource.
+    number. A GPU that is given out by claim, and each MIG instance of it, is a device of no resource.
     """
-    claimed = {DeviceId(gpu): (_BY_CLAIM, None, 0) for gpu, mode in modes.items() if isinstance(mode, Dra)}
+    claimed = {
+        DeviceId(unit): (_BY_CLAIM, None, 0)
+        for gpu in node.gpus
+        if isinstance(modes.get(gpu.uuid), Dra)
+        for unit in (gpu.uuid, *(mig.uuid for mig in gpu.mig_instances))
+    }
     return claimed | {
         device.id: (resource.name, device.share, _parts(modes.get(device.gpu)))
         for resource in layout.resources

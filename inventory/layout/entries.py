@@ -180,7 +180,7 @@ class Fractional(Struct, frozen=True, tag="fractional"):
 
 
 class Dra(Struct, frozen=True, tag="dra"):
-    """Given out by ResourceClaim alone: in no resource of the device plugin. MIG mode off."""
+    """Given out by ResourceClaim alone: in no resource of the device plugin. MIG mode is as claims want it."""
 
 
 GpuMode = Whole | TimeSliced | Mps | Mig | Fractional | Dra

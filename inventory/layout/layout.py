@@ -338,12 +338,12 @@ def _in_mode(gpu: Gpu, mode: GpuMode, spec: LayoutSpec, problems: list[str]) -> 
     if isinstance(mode, Mig):
         yield from _cut(gpu, mode, problems)
         return
+    if isinstance(mode, Dra):
+        return
     if gpu.mig_enabled:
         problems.append(
             f"GPU {gpu.index} ({gpu.uuid}) still has MIG mode on: nothing of it is advertised until it is off"
         )
-        return
-    if isinstance(mode, Dra):
         return
     name = _name_of(gpu, spec, problems)
     if name is None:

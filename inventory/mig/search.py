@@ -42,6 +42,11 @@ class Placer:
             places.setdefault(self._profiles[kind].name, []).append(start)
         return {name: sorted(starts) for name, starts in places.items()}
 
+    def order(self, profile: str) -> tuple[int, ...]:
+        """The places of one profile, the one that takes the fewest from the other profiles first."""
+        kind = next((i for i, offered in enumerate(self._profiles) if offered.name == profile), None)
+        return () if kind is None else tuple(start for start, _ in self._places[kind])
+
     def _countable(self, wanted: Counter[str], staying: Staying) -> bool:
         """Whether compute slices suffice, and no profile is there more often than it may be."""
         total = wanted + Counter(name for name, _, _ in staying)

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 
 from agent.dra.claim import RESOURCE_CLAIMS
-from agent.dra.devices import DRIVER
-from agent.dra.slices import RESOURCE_SLICES
+from agent.dra.publishing.devices import DRIVER
+from agent.dra.publishing.slices import RESOURCE_SLICES
 from agent.dra.testing import TEAM, PluginWatcher
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess, plain_kubeconfig

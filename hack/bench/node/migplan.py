@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from hack.bench.table import Row, show
-from inventory.devices import MigProfile
+from inventory.devices import Engines, MigProfile
 from inventory.mig.parts import Part
 from inventory.mig.plan import Compute, Existing, plan
 from simulator.boards.boards import Product
@@ -35,6 +35,7 @@ def profiles_of(board: Product) -> tuple[MigProfile, ...]:
             max_count=profile.count,
             memory_mib=profile.memory_mib,
             multiprocessors=profile.sms,
+            engines=Engines(copy=profile.copy_engines, decoder=profile.decoders, jpeg=profile.jpegs, ofa=profile.ofas),
         )
         for profile in board.mig
     )

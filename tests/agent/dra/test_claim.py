@@ -102,7 +102,7 @@ def gpu_config(**more: Any) -> Config:
     ],
 )
 def test_a_gpu_config_that_changes_nothing_is_taken(sharing: dict[str, Any]) -> None:
-    check(gpu_config(**sharing))
+    check(gpu_config(**sharing), mig=False)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,8 @@ def test_a_gpu_config_that_changes_nothing_is_taken(sharing: dict[str, Any]) -> 
     [
         (gpu_config(apiVersion="v1"), "apiVersion: found 'v1', expected resource.nvidia.com/v1beta1"),
         (gpu_config(kind="VfioDeviceConfig"), "kind: found VfioDeviceConfig, expected GpuConfig: GPUs are not passed"),
-        (gpu_config(kind="Gpu"), "Invalid enum value 'Gpu'"),
+        (gpu_config(kind="Gpu"), "kind: found 'Gpu', expected GpuConfig"),
+        (gpu_config(kind=["GpuConfig"]), "kind: found ['GpuConfig'], expected GpuConfig"),
         (gpu_config(sharin={}), "unknown field `sharin`"),
         (gpu_config(sharing={"strategy": "Magic"}), "Invalid enum value 'Magic' - at `$.sharing.strategy`"),
         (gpu_config(sharing={"strategy": "MPS"}), "sharing.strategy: found MPS, expected TimeSlicing"),
@@ -126,9 +127,43 @@ def test_a_gpu_config_that_changes_nothing_is_taken(sharing: dict[str, Any]) -> 
 )
 def test_a_config_that_is_not_served_is_refused_with_field_and_value(found: Config, why: str) -> None:
     with pytest.raises(ClaimError) as refused:
-        check(found)
+        check(found, mig=False)
     assert why in str(refused.value)
     assert str(refused.value).startswith("config of FromClaim: ")
+
+
+def mig_config(*requests: str, **more: Any) -> Config:
+    found = gpu_config(kind="MigDeviceConfig", **more)
+    return Config("FromClaim", requests, found.opaque)
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (
+            mig_config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {}}),
+            "'MigDeviceConfig': Object contains unknown field `timeSlicingConfig`",
+        ),
+        (mig_config(sharing={"strategy": "MPS"}), "sharing.strategy: found MPS, expected TimeSlicing"),
+        (mig_config(sharing={"strategy": "TimeSlicing", "mpsConfig": {}}), "sharing.mpsConfig: found with strategy"),
+        (gpu_config(kind="VfioDeviceConfig"), "kind: found VfioDeviceConfig, expected MigDeviceConfig"),
+    ],
+)
+def test_a_mig_devices_config_is_read_as_strictly(found: Config, why: str) -> None:
+    with pytest.raises(ClaimError) as refused:
+        check(found, mig=True)
+    assert why in str(refused.value)
+
+
+def test_a_config_of_another_kind_of_device_is_passed_over_unless_it_names_the_request() -> None:
+    long = {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
+    check(gpu_config(**long), mig=True)
+    check(mig_config(sharing={"strategy": "MPS"}), mig=False)
+    check(mig_config(sharing={"strategy": "TimeSlicing"}), mig=True)
+    with pytest.raises(ClaimError, match="found MigDeviceConfig, expected GpuConfig: a whole GPU was allocated"):
+        check(mig_config("gpu"), mig=False)
+    with pytest.raises(ClaimError, match="unknown field"):
+        check(mig_config(sharin={}), mig=False)
 
 
 def test_parameters_that_are_no_object_are_refused() -> None:
@@ -146,7 +181,7 @@ NODE_SPEC = {
 
 def test_a_claims_spec_stands_on_its_own_and_its_ids_have_the_uid() -> None:
     twice = [GivenDevice(request, "node-1", "gpu-1", GpuUuid("GPU-1"), admin=True) for request in ("a", "b")]
-    spec = claim_spec(Prepared("u1", "team", "mine", tuple(twice)), NODE_SPEC)
+    spec = claim_spec(Prepared("u1", "team", "mine", tuple(twice)), NODE_SPEC, lambda device: device.gpu)
     assert spec == {
         "cdiVersion": "0.5.0",
         "kind": "k8s.gpu.nvidia.com/claim",

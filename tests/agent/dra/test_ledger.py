@@ -1,4 +1,4 @@
-"""Claims and their devices: whatever is asked in whatever order, no GPU is in two claims' hands."""
+"""Claims and their devices: whatever is asked in whatever order, no GPU, and no part of one, is in two hands."""
 
 import pytest
 from hypothesis import given
@@ -6,11 +6,18 @@ from hypothesis import strategies as st
 
 from agent.dra.claim import ClaimError, Ref, Result, Taken
 from agent.dra.ledger import Ledger, Stage
-from inventory.devices import GpuUuid
-from tests.support.inventory.builders import uuid
+from agent.dra.publishing.devices import offered
+from tests.support.agent.claims import NODE, divided
+from tests.support.inventory.builders import gpu, node, uuid
 
-NODE = "node-1"
-GPUS = {f"gpu-{index}": uuid(index) for index in range(3)}
+OFFERED = {device.name: device for device in offered(node([gpu(0), gpu(1), divided(2)]), map(uuid, range(3))).devices}
+PARTS = ["gpu-2-mig-4g20gb-5-0", "gpu-2-mig-3g20gb-9-4", "gpu-2-mig-1g5gb-19-3", "gpu-2-mig-1g5gb-19-4"]
+
+
+def overlapping(one: str, other: str) -> bool:
+    """As the scheduler sees it: the two would take more of a memory slice's counter than there is."""
+    left, right = ({} if (c := OFFERED[name].consumes) is None else c.counters for name in (one, other))
+    return one == other or bool({name for name in left if name.startswith("memory-slice")} & right.keys())
 
 
 def taken(uid: str, *devices: str, admin: bool = False, pool: str = NODE, request: str = "gpu") -> Taken:
@@ -18,8 +25,8 @@ def taken(uid: str, *devices: str, admin: bool = False, pool: str = NODE, reques
     return Taken(Ref("team", f"claim-{uid}", uid), ("pod",), results, tuple(() for _ in results))
 
 
-def begin(ledger: Ledger, part: Taken, refused: dict[GpuUuid, str] | None = None) -> None:
-    ledger.begin(part, GPUS, NODE, refused or {})
+def begin(ledger: Ledger, part: Taken, refused: dict[str, str] | None = None) -> None:
+    ledger.begin(part, OFFERED, NODE, refused or {})
 
 
 def given_out(ledger: Ledger, uid: str, *devices: str, admin: bool = False) -> None:
@@ -31,7 +38,7 @@ STEPS = st.lists(
     st.tuples(
         st.sampled_from(["begin", "complete", "end", "restart"]),
         st.sampled_from(["a", "b", "c"]),
-        st.lists(st.sampled_from(sorted(GPUS)), min_size=1, max_size=2, unique=True),
+        st.lists(st.sampled_from(["gpu-0", "gpu-1", "gpu-2", *PARTS]), min_size=1, max_size=2, unique=True),
         st.booleans(),
     ),
     max_size=12,
@@ -44,8 +51,9 @@ def test_no_gpu_is_in_two_hands_whatever_happens(steps: list[tuple[str, str, lis
     for step, uid, devices, admin in steps:
         known = {claim.uid: claim for claim in ledger.entries}
         if step == "begin" and ledger.answered(uid) is None:
-            held = {gpu for gpu, claim in ledger.held().items() if claim.uid != uid}
-            free = admin or held.isdisjoint(GPUS[device] for device in devices)
+            held = [d.device for claim in ledger.entries if claim.uid != uid for d in claim.devices if not d.admin]
+            rivals = [(each, other) for each in devices for other in held] + [(devices[0], one) for one in devices[1:]]
+            free = admin or not any(overlapping(*pair) for pair in rivals)
             try:
                 begin(ledger, taken(uid, *devices, admin=admin))
                 assert free
@@ -76,7 +84,7 @@ def test_admin_access_watches_a_device_and_holds_none() -> None:
     given_out(ledger, "a", "gpu-0")
     given_out(ledger, "watcher", "gpu-0", "gpu-1", admin=True)
     given_out(ledger, "b", "gpu-1")
-    assert {gpu: claim.uid for gpu, claim in ledger.held().items()} == {uuid(0): "a", uuid(1): "b"}
+    assert [claim.uid for claim in ledger.entries] == ["a", "watcher", "b"]
 
 
 @pytest.mark.parametrize(
@@ -90,14 +98,14 @@ def test_admin_access_watches_a_device_and_holds_none() -> None:
 def test_what_is_not_there_or_unfit_is_refused(part: Taken, why: str) -> None:
     ledger = Ledger()
     with pytest.raises(ClaimError) as refused:
-        begin(ledger, part, {uuid(1): "fallen off the bus"})
+        begin(ledger, part, {"gpu-1": "fallen off the bus"})
     assert str(refused.value) == why
     assert not len(ledger)
 
 
 def test_an_unfit_device_may_be_watched_with_admin_access() -> None:
     ledger = Ledger()
-    begin(ledger, taken("a", "gpu-1", admin=True), {uuid(1): "fallen off the bus"})
+    begin(ledger, taken("a", "gpu-1", admin=True), {"gpu-1": "fallen off the bus"})
     assert ledger.entries[0].devices[0].admin
 
 
@@ -117,6 +125,29 @@ def test_what_could_not_be_written_down_is_held_again() -> None:
     given_out(ledger, "a", "gpu-0")
     ended = ledger.end("a")
     assert ended is not None
-    assert ledger.held() == {}
+    assert not ledger.entries
     ledger.restore(ended)
     assert ledger.answered("a") == ended
+
+
+def test_the_whole_gpu_and_its_parts_exclude_each_other() -> None:
+    ledger = Ledger()
+    given_out(ledger, "a", PARTS[0], "gpu-2-mig-1g5gb-19-4")
+    for device in ("gpu-2", "gpu-2-mig-1g5gb-19-3", "gpu-2-mig-3g20gb-9-4"):
+        with pytest.raises(ClaimError, match=r"is held by ResourceClaim team/claim-a \(a\)"):
+            begin(ledger, taken("b", device))
+    given_out(ledger, "b", "gpu-2-mig-1g5gb-19-5")
+    ledger.end("a")
+    with pytest.raises(ClaimError, match="is held by ResourceClaim team/claim-b"):
+        begin(ledger, taken("a", "gpu-2"))
+    ledger.end("b")
+    given_out(ledger, "a", "gpu-2")
+    with pytest.raises(ClaimError, match="is held by ResourceClaim team/claim-a"):
+        begin(ledger, taken("b", PARTS[2]))
+
+
+def test_a_claim_whose_own_devices_overlap_is_refused() -> None:
+    ledger = Ledger()
+    with pytest.raises(ClaimError, match=f"found {PARTS[0]} and gpu-2, expected no overlap of the two"):
+        begin(ledger, taken("a", PARTS[0], "gpu-2"))
+    assert not ledger.entries

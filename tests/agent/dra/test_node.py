@@ -4,14 +4,16 @@ import asyncio
 import json
 import stat
 from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import pytest
 
+from agent.dra import forgotten
 from agent.dra import node as dra_node
 from agent.dra.claim import RESOURCE_CLAIMS
 from agent.dra.files_shell import ClaimFiles
 from agent.dra.ledger import Prepared
-from agent.dra.slices import RESOURCE_SLICES
+from agent.dra.publishing.slices import RESOURCE_SLICES
 from agent.dra.testing import TEAM
 from agent.kubelet.cdifiles import CdiFiles
 from agent.kubelet.driverfiles import NoDriverError
@@ -129,10 +131,10 @@ async def test_an_api_server_that_is_away_fails_a_prepare_and_no_unprepare(claim
 
 async def test_slices_that_a_kubelet_deleted_are_there_again(claims: ClaimLab) -> None:
     await claims.serve(fleet(2), TWO)
-    (only,) = claims.slices
-    claims.server.delete(RESOURCE_SLICES, only["metadata"]["name"])
-    await claims.lab.until(lambda: len(claims.slices) == 1, "slices are written again")
-    claims.server.merge(RESOURCE_SLICES, only["metadata"]["name"], {"spec": {"devices": []}})
+    _, last, _ = (each["metadata"]["name"] for each in claims.slices)
+    claims.server.delete(RESOURCE_SLICES, last)
+    await claims.lab.until(lambda: len(claims.slices) == 3, "slices are written again")
+    claims.server.merge(RESOURCE_SLICES, last, {"spec": {"devices": []}})
     await claims.lab.until(lambda: len(claims.devices) == 2, "what another client emptied is full again")
 
 
@@ -252,10 +254,10 @@ async def test_a_claim_holds_its_gpu_while_its_files_are_written(
     writing, go = asyncio.Event(), asyncio.Event()
     write = ClaimFiles.write
 
-    async def slow(files: ClaimFiles, some: Iterable[Prepared], access: NodeAccess) -> None:
+    async def slow(files: ClaimFiles, some: Iterable[Prepared], access: NodeAccess, unit: Any) -> None:
         writing.set()
         await go.wait()
-        await write(files, some, access)
+        await write(files, some, access, unit)
 
     monkeypatch.setattr(ClaimFiles, "write", slow)
     call = asyncio.create_task(claims.watcher.prepare("a"))
@@ -276,7 +278,7 @@ async def test_what_the_kubelet_has_forgotten_is_given_back_once_its_claim_is_go
     claims.claim("b", "gpu-1")
     await claims.watcher.prepare("a", "b")
     claims.server.delete(RESOURCE_CLAIMS, "a", namespace=TEAM)
-    monkeypatch.setattr(dra_node, "ORPHANS_S", 0.0)
+    monkeypatch.setattr(forgotten, "LOOK_S", 0.0)
     left = ["k8s.gpu.nvidia.com-claim_b.json"]
     await claims.lab.until(lambda: claims.specs == left, "the spec is removed, after the claim is given back")
     assert claims.held() == {claims.lab.uuid(1): "pod-b"}

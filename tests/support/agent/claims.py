@@ -3,18 +3,29 @@
 import asyncio
 from typing import Any
 
+from msgspec import structs
+
 from agent.cluster.reporter import Follower
 from agent.dra.claim import RESOURCE_CLAIMS
-from agent.dra.devices import DRIVER
-from agent.dra.slices import RESOURCE_SLICES
+from agent.dra.publishing.devices import DRIVER
+from agent.dra.publishing.slices import RESOURCE_SLICES
 from agent.dra.testing import TEAM, PluginWatcher
-from inventory.devices import GpuUuid
+from hack.bench.node.migplan import profiles_of
+from inventory.devices import Gpu, GpuUuid
 from kube.client import Client
 from kube.resources import NODES
 from kube.testing import FakeApiServer
+from simulator.boards.products import PRODUCTS
 from tests.support.agent.node import Lab, Notebook
+from tests.support.inventory.builders import gpu
 
 NODE = "node-1"
+A100 = "NVIDIA A100-SXM4-40GB"
+
+
+def divided(index: int, product: str = A100) -> Gpu:
+    """A GPU whose driver tells its MIG profiles; MIG mode is off."""
+    return structs.replace(gpu(index, product=product), mig_profiles=profiles_of(PRODUCTS[product]))
 
 
 class FollowingNotebook(Notebook):
@@ -37,8 +48,9 @@ class FollowingNotebook(Notebook):
 class ClaimLab:
     """An agent on ``lab`` with an API server and a plugin watcher."""
 
-    def __init__(self, lab: Lab, server: FakeApiServer) -> None:
+    def __init__(self, lab: Lab, server: FakeApiServer, product: str = A100) -> None:
         self.lab = lab
+        self.product = product
         self.server = server
         self.watcher = PluginWatcher(lab.folder / "kubelet")
         lab.reporter = FollowingNotebook(server)
@@ -63,7 +75,16 @@ class ClaimLab:
 
     @property
     def devices(self) -> dict[str, dict[str, Any]]:
-        return {each["name"]: each for one in self.slices for each in one["spec"]["devices"]}
+        """Whole GPUs."""
+        return self._of_type("gpu")
+
+    @property
+    def parts(self) -> dict[str, dict[str, Any]]:
+        return self._of_type("mig")
+
+    def _of_type(self, kind: str) -> dict[str, dict[str, Any]]:
+        every = (each for one in self.slices for each in one["spec"].get("devices", ()))
+        return {each["name"]: each for each in every if each["attributes"]["type"]["string"] == kind}
 
     @property
     def specs(self) -> list[str]:
@@ -81,6 +102,12 @@ class ClaimLab:
         self.server.store.objects[(RESOURCE_CLAIMS.path(), TEAM, uid)].body["metadata"]["uid"] = uid
         assert body["metadata"]["name"] == uid
 
+    def instances(self, index: int) -> list[tuple[str, int]]:
+        """The hardware's MIG devices, by profile and place."""
+        mig = self.lab.simulation.hardware.gpus[index].mig
+        names = {profile.profile_id: profile.name for profile in divided(0, self.product).mig_profiles}
+        return sorted((names[each.profile], each.start) for each in mig.instances if each.computes)
+
     def held(self) -> dict[GpuUuid, str]:
-        """The pod that holds each GPU by claim, as the agent reports it."""
+        """The pod that holds each device by claim, as the agent reports it."""
         return {GpuUuid(each.device): each.holder.pod for each in self.lab.report().holders}

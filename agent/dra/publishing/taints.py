@@ -6,7 +6,7 @@ stands where the containers on the GPU have lost it in any case, so that their p
 
 from typing import Final
 
-from agent.dra.devices import MAX_STRING, Taint
+from agent.dra.publishing.devices import MAX_STRING, Taint
 from agent.health.states import DeviceHealth, Fault, FaultKind
 from inventory.api.names import UNHEALTHY, WITHHELD
 

@@ -2,7 +2,8 @@
 
 from msgspec import structs
 
-from agent.dra.devices import DraDevice, Taint, Version, driver_version, link_groups, memory, offered
+from agent.dra.publishing.devices import DraDevice, Offer, Taint, Version, driver_version, link_groups, offered
+from agent.dra.publishing.partitions import memory
 from inventory.devices import Clique, NodeInventory
 from inventory.links import Link
 from tests.support.inventory.builders import gpu, node, uuid
@@ -16,14 +17,14 @@ def linked(*pairs: tuple[int, int], gpus: int = 4) -> NodeInventory:
     return structs.replace(plain, links=tuple(tuple(link(i, j) for j in range(gpus)) for i in range(gpus)))
 
 
-def only(found: tuple[DraDevice, ...]) -> DraDevice:
-    (device,) = found
+def only(found: Offer) -> DraDevice:
+    (device,) = found.devices
     return device
 
 
 def test_only_gpus_given_out_by_claim_are_offered_by_the_name_of_their_minor() -> None:
-    found = offered(node([gpu(0), structs.replace(gpu(1), minor=7), gpu(2)]), [uuid(2), uuid(1)], {})
-    assert [(device.name, device.gpu) for device in found] == [("gpu-7", uuid(1)), ("gpu-2", uuid(2))]
+    found = offered(node([gpu(0), structs.replace(gpu(1), minor=7), gpu(2)]), [uuid(2), uuid(1)])
+    assert [(device.name, device.gpu) for device in found.devices] == [("gpu-7", uuid(1)), ("gpu-2", uuid(2))]
 
 
 def test_attributes_have_nvidias_names_and_the_types_of_the_api() -> None:
@@ -37,7 +38,7 @@ def test_attributes_have_nvidias_names_and_the_types_of_the_api() -> None:
         clique=Clique("c0ffee", 3),
     )
     known = structs.replace(node([here]), driver_version="550.107.02", cuda_version=(12, 4))
-    device = only(offered(known, [uuid(0)], {}))
+    device = only(offered(known, [uuid(0)]))
     assert device.content() == {
         "name": "gpu-0",
         "attributes": {
@@ -60,15 +61,18 @@ def test_attributes_have_nvidias_names_and_the_types_of_the_api() -> None:
 
 def test_what_is_not_known_or_too_long_for_the_api_is_left_out() -> None:
     here = structs.replace(gpu(0, product="x" * 65), numa_node=None)
-    device = only(offered(node([here]), [uuid(0)], {}))
+    device = only(offered(node([here]), [uuid(0)]))
     assert device.attributes.keys() == {"type", "uuid", "resource.kubernetes.io/pciBusID"}
     longest = structs.replace(here, product="x" * 64)
-    assert only(offered(node([longest]), [uuid(0)], {})).attributes["productName"] == "x" * 64
+    assert only(offered(node([longest]), [uuid(0)])).attributes["productName"] == "x" * 64
 
 
 def test_taints_are_part_of_a_device_that_has_some() -> None:
     taint = Taint("gpu.nvidia.com/xid", "79", "NoSchedule")
-    device = only(offered(node([gpu(0)]), [uuid(0)], {uuid(0): (taint,)}))
+    plain = offered(node([gpu(0), gpu(1)]), [uuid(0), uuid(1)])
+    device, other = plain.tainted({"gpu-0": (taint,), "gpu-1": ()}).devices
+    assert "taints" not in other.content()
+    assert plain.tainted({"gpu-0": ()}) is plain
     assert device.content()["taints"] == [{"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}]
 
 

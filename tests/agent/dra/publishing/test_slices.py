@@ -1,14 +1,29 @@
 """Slices: whatever lies on the server, one sync brings the pool in line, and a second finds nothing to do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from agent.dra.devices import DraDevice, Taint
-from agent.dra.slices import MAX_DEVICES, MAX_NAME, FoundSlice, Pool, Sync, contents, dropped, sync
+from agent.dra.publishing.devices import DraDevice, Offer, Taint
+from agent.dra.publishing.partitions import CounterSet
+from agent.dra.publishing.slices import (
+    COUNTERS,
+    DEVICES,
+    MAX_COUNTER_SETS,
+    MAX_DEVICES,
+    MAX_NAME,
+    FoundSlice,
+    Pool,
+    Sync,
+    contents,
+    counted,
+    dropped,
+    sync,
+)
 from inventory.devices import GpuUuid
 
 POOL = Pool("gpu.nvidia.com", "node-1", {"kind": "Node", "name": "node-1", "uid": "u", "apiVersion": "v1"})
@@ -16,11 +31,22 @@ XID = Taint("gpu.nvidia.com/xid", "79", "NoSchedule")
 
 
 def device(number: int, *taints: Taint) -> DraDevice:
-    return DraDevice(f"gpu-{number}", GpuUuid(f"GPU-{number}"), {"type": "gpu"}, {"memory": "1Gi"}, taints)
+    return DraDevice(f"gpu-{number}", GpuUuid(f"GPU-{number}"), {"type": "gpu"}, {"memory": "1Gi"}, taints=taints)
 
 
-def devices(count: int, *tainted: int) -> tuple[DraDevice, ...]:
-    return tuple(device(number, *([XID] if number in tainted else [])) for number in range(count))
+def devices(count: int, *tainted: int) -> Offer:
+    return Offer(tuple(device(number, *([XID] if number in tainted else [])) for number in range(count)))
+
+
+def divided(gpus: int, parts: int, *tainted: int) -> Offer:
+    """Each GPU with so many parts that consume its counters."""
+    counters = tuple(CounterSet(f"gpu-{number}-counter-set", {"memory-slice-0": "1"}) for number in range(gpus))
+    found = []
+    for number in range(gpus):
+        for part in range(parts + 1):
+            plain = device(number, *([XID] if number in tainted else []))
+            found.append(structs.replace(plain, name=f"gpu-{number}-{part}", consumes=counters[number]))
+    return Offer(tuple(found), counters)
 
 
 class Server:
@@ -49,12 +75,12 @@ class Server:
         self.clock += 1
         kept: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(body))
         kept["metadata"] |= {"uid": f"uid-{self.clock}", "resourceVersion": str(self.clock)}
-        for each in kept["spec"]["devices"]:
+        for each in kept["spec"].get("devices", ()):
             for taint in each.get("taints", ()):
                 taint.setdefault("timeAdded", f"t{self.clock}")
         self.slices[kept["metadata"]["name"]] = kept
 
-    def sync(self, wanted: Sequence[DraDevice]) -> Sync:
+    def sync(self, wanted: Offer) -> Sync:
         todo = sync(POOL, self.found, contents(wanted))
         self.take(todo)
         return todo
@@ -63,18 +89,25 @@ class Server:
     def generations(self) -> set[int]:
         return {each.spec.generation for each in self.found}
 
-    def validate(self, wanted: Sequence[DraDevice]) -> None:
-        """The pool is complete, and readers, who go by name, find the devices in order."""
+    def validate(self, wanted: Offer) -> None:
+        """The pool is complete, and readers, who go by name, find the devices in order, behind their counters."""
         found = sorted(self.found, key=lambda each: each.metadata.name)
         assert len(self.generations) == 1
         assert {each.spec.count for each in found} == {len(found)}
-        assert [each["name"] for one in found for each in one.spec.devices] == [each.name for each in wanted]
+        assert [each["name"] for one in found for each in one.spec.devices] == [each.name for each in wanted.devices]
         assert all(len(each.spec.devices) <= MAX_DEVICES for each in found)
+        assert all(len(each.spec.shared_counters) <= MAX_COUNTER_SETS for each in found)
+        assert not any(each.spec.devices and each.spec.shared_counters for each in found)
+        sets = [each["name"] for one in found for each in one.spec.shared_counters]
+        assert sets == [each.name for each in wanted.counters]
 
 
 HISTORIES = st.lists(
     st.tuples(
-        st.builds(devices, st.sampled_from([0, 1, 2, 64, 65, 129]), st.integers(0, 3)),
+        st.one_of(
+            st.builds(devices, st.sampled_from([0, 1, 2, 64, 65, 129]), st.integers(0, 3)),
+            st.builds(divided, st.sampled_from([1, 8, 9]), st.sampled_from([1, 64]), st.integers(0, 3)),
+        ),
         st.sampled_from(["", "lost", "all lost", "foreign", "older"]),
     ),
     min_size=1,
@@ -84,7 +117,7 @@ HISTORIES = st.lists(
 
 @given(HISTORIES)
 def test_one_sync_brings_the_pool_in_line_and_a_second_finds_nothing_to_do(
-    history: list[tuple[tuple[DraDevice, ...], str]],
+    history: list[tuple[Offer, str]],
 ) -> None:
     server = Server()
     for wanted, mishap in history:
@@ -102,8 +135,48 @@ def test_one_sync_brings_the_pool_in_line_and_a_second_finds_nothing_to_do(
 
 
 def test_a_pool_without_devices_is_one_empty_slice() -> None:
-    assert contents(()) == ((),)
-    assert [len(part) for part in contents(devices(65))] == [64, 1]
+    assert contents(Offer()) == ({DEVICES: ()},)
+    assert [len(part[DEVICES]) for part in contents(devices(65))] == [64, 1]
+
+
+def test_counters_come_first_eight_sets_a_slice_and_each_gpu_has_slices_of_its_own() -> None:
+    found = contents(divided(9, 64))
+    assert [len(part.get(COUNTERS, ())) for part in found] == [8, 1, *[0] * 18]
+    assert [len(part.get(DEVICES, ())) for part in found] == [0, 0, *[64, 1] * 9]
+    mixed = contents(Offer((*divided(1, 2).devices, device(5)), divided(1, 2).counters))
+    assert [[each["name"] for each in part.get(DEVICES, ())] for part in mixed] == [
+        [],
+        ["gpu-5"],
+        ["gpu-0-0", "gpu-0-1", "gpu-0-2"],
+    ]
+
+
+def test_a_taint_of_a_divided_gpu_rewrites_its_slice_alone() -> None:
+    server = Server()
+    server.sync(divided(8, 25))
+    todo = server.sync(divided(8, 25, 3))
+    assert (len(todo.updates), server.generations) == (1, {1})
+    (body,) = todo.updates
+    assert body["metadata"]["name"] == "00004-gpu.nvidia.com-node-1"
+    assert {each["taints"][0]["key"] for each in body["spec"]["devices"]} == {"gpu.nvidia.com/xid"}
+
+
+def test_counters_that_the_server_did_not_keep_are_named() -> None:
+    first, second = sync(POOL, (), contents(divided(1, 1))).creates
+    server = Server()
+    for body in (first, second):
+        server.put(body)
+        assert counted(body)
+        assert dropped(body, server.found[-1]) == ()
+    for body in server.slices.values():
+        body["spec"].pop("sharedCounters", None)
+        for each in body["spec"].get("devices", ()):
+            del each["consumesCounters"]
+    assert [dropped(body, there) for body, there in zip((first, second), server.found, strict=True)] == [
+        ("sharedCounters",),
+        ("consumesCounters",),
+    ]
+    assert not counted(sync(POOL, (), contents(divided(1, 1).undivided())).creates[0])
 
 
 def test_a_change_of_one_slice_keeps_the_generation_and_of_two_raises_it_on_all() -> None:

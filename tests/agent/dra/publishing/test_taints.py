@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.dra.devices import Taint
-from agent.dra.taints import MAX_TAINTS, taints
+from agent.dra.publishing.devices import Taint
+from agent.dra.publishing.taints import MAX_TAINTS, taints
 from agent.health.states import DeviceHealth, Fault, FaultKind, HealthState
 from agent.health.xids import FaultClass
 

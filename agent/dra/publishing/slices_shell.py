@@ -1,6 +1,6 @@
 """Keeps the node's ResourceSlices on the API server as they are to be.
 
-    publish(devices) -> SlicePublisher -> API server; watch of the node's own slices -> written again where they differ
+    publish(offer) -> SlicePublisher -> API server; watch of the node's own slices -> written again where they differ
 
 A kubelet that starts deletes all slices of its node, and those of a driver 30 s after it was last connected: so they
 are watched. Nothing is asked of the API server before something is to be published.
@@ -9,16 +9,27 @@ are watched. Nothing is asked of the API server before something is to be publis
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from agent.dra.devices import DraDevice
-from agent.dra.slices import RESOURCE_SLICES, FoundSlice, Pool, Sync, contents, dropped, sync
+from agent.dra.publishing.devices import Offer
+from agent.dra.publishing.slices import (
+    CONSUMES,
+    COUNTERS,
+    RESOURCE_SLICES,
+    FoundSlice,
+    Pool,
+    Sync,
+    contents,
+    counted,
+    dropped,
+    sync,
+)
 from kube.client import Client, Selection
 from kube.clock import Backoff, Clock, SystemClock
-from kube.errors import KubeError, NotFoundError
+from kube.errors import InvalidError, KubeError, NotFoundError
 from kube.objects import Metadata
 from kube.reading.reflector import Change, Reflector
 from kube.resources import NODES
@@ -32,37 +43,41 @@ RETRY_SERVED_S: Final = 60.0
 NOT_SERVED: Final = (
     "mode dra: the API server does not serve resource.k8s.io/v1, expected Kubernetes 1.34 or later with the API on"
 )
-
-Devices = tuple[DraDevice, ...]
+NO_COUNTERS: Final = (
+    "mode dra: the API server does not keep sharedCounters of slices (gate DRAPartitionableDevices), expected "
+    "Kubernetes 1.36 or the gate on: GPUs are given out whole, no MIG instance by claim"
+)
 
 
 class SlicePublisher:
     """A follower of the API server. ``publish`` returns at once; ``say`` hears what is wrong, one line each.
 
     ``_wanted`` is written by ``publish`` alone: None before anything is to be published, and after everything was
-    withdrawn no slice is left.
+    withdrawn no slice is left. Once the server was seen to keep no counters ``_whole_only`` is true for good: parts of
+    GPUs that nothing keeps apart are never published.
     """
 
     def __init__(self, driver: str, say: Callable[[tuple[str, ...]], None], clock: Clock | None = None) -> None:
         self._driver = driver
         self._say = say
         self._clock = clock or SystemClock()
-        self._wanted: Devices | None = None
+        self._wanted: Offer | None = None
+        self._whole_only = False
         self._begun = asyncio.Event()
-        self._writer: LatestWriter[Devices | None] | None = None
+        self._writer: LatestWriter[Offer | None] | None = None
         self._slices: Reflector[FoundSlice] | None = None
         self._pool: Pool | None = None
         self._dropped: tuple[str, ...] = ()
 
-    def publish(self, devices: Devices | None) -> None:
-        """The node offers exactly these; None: the driver serves nothing here."""
-        if devices == self._wanted and (devices is not None or not self._begun.is_set()):
+    def publish(self, offer: Offer | None) -> None:
+        """The node offers exactly this; None: the driver serves nothing here."""
+        if offer == self._wanted and (offer is not None or not self._begun.is_set()):
             return
-        self._wanted = devices
-        if devices is not None:
+        self._wanted = offer
+        if offer is not None:
             self._begun.set()
         if self._writer is not None:
-            self._writer.put(devices)
+            self._writer.put(offer)
 
     @property
     def settled(self) -> bool:
@@ -75,10 +90,12 @@ class SlicePublisher:
         await self._until_served(client)
         selection = Selection(field_selector=f"spec.nodeName={node_name},spec.driver={self._driver}")
 
-        async def write(wanted: Devices | None) -> None:
+        async def write(wanted: Offer | None) -> None:
             self._pool = Pool(self._driver, node_name, await _owner(client, node_name))
-            found = (await client.list_all(RESOURCE_SLICES, FoundSlice, selection)).items
-            await self._carry_out(client, self._sync(self._pool, found, wanted))
+            kept = False
+            while not kept:
+                found = (await client.list_all(RESOURCE_SLICES, FoundSlice, selection)).items
+                kept = await self._carry_out(client, self._sync(self._pool, found, wanted))
 
         self._writer = LatestWriter(
             "ResourceSlices",
@@ -121,31 +138,52 @@ class SlicePublisher:
         if self._sync(self._pool, tuple(self._slices.objects()), self._wanted):
             self._writer.put(self._wanted)
 
-    @staticmethod
-    def _sync(pool: Pool, found: Sequence[FoundSlice], wanted: Devices | None) -> Sync:
-        return Sync(deletes=tuple(found)) if wanted is None else sync(pool, found, contents(wanted))
+    def _sync(self, pool: Pool, found: Sequence[FoundSlice], wanted: Offer | None) -> Sync:
+        if wanted is None:
+            return Sync(deletes=tuple(found))
+        return sync(pool, found, contents(wanted.undivided() if self._whole_only else wanted))
 
-    async def _carry_out(self, client: Client, todo: Sync) -> None:
+    async def _carry_out(self, client: Client, todo: Sync) -> bool:
+        """False where the server keeps no counters: nothing that needs them was written behind that."""
         for slice_ in todo.deletes:
             with contextlib.suppress(NotFoundError):
                 await client.delete(RESOURCE_SLICES, slice_.metadata.name, uid=slice_.metadata.uid)
-        for body in todo.updates:
-            self._kept(body, await client.update(RESOURCE_SLICES, body["metadata"]["name"], body, FoundSlice))
-        for body in todo.creates:
-            self._kept(body, await client.create(RESOURCE_SLICES, body, FoundSlice))
+        lost: dict[str, None] = {}
+        # Counters first, whichever are new: without them no device that consumes any may be there.
+        for body in sorted((*todo.updates, *todo.creates), key=lambda body: not body["spec"].get(COUNTERS)):
+            fields = await self._write(client, body)
+            if not self._whole_only and {COUNTERS, CONSUMES} & set(fields):
+                self._whole_only = True
+                return False
+            lost |= dict.fromkeys(fields)
         if todo:
+            self._tell(tuple(lost))
             log.info(
                 "slices written",
                 extra={"new": len(todo.creates), "changed": len(todo.updates), "removed": len(todo.deletes)},
             )
+        return True
 
-    def _kept(self, sent: Any, kept: FoundSlice) -> None:
-        lost = dropped(sent, kept)
-        if lost != self._dropped:
+    async def _write(self, client: Client, body: Mapping[str, Any]) -> tuple[str, ...]:
+        """The fields that the server did not keep."""
+        try:
+            if "resourceVersion" in body["metadata"]:
+                kept = await client.update(RESOURCE_SLICES, body["metadata"]["name"], body, FoundSlice)
+            else:
+                kept = await client.create(RESOURCE_SLICES, body, FoundSlice)
+        except InvalidError as refused:
+            # Kubernetes 1.34 wants counters and devices in one slice, where its gate is on at all.
+            if self._whole_only or not counted(body):
+                raise
+            log.info("slices with counters refused", extra={"error": str(refused)})
+            return (COUNTERS,)
+        return dropped(body, kept)
+
+    def _tell(self, lost: tuple[str, ...]) -> None:
+        if lost != self._dropped or self._whole_only:
             self._dropped = lost
-            self._say(
-                tuple(f"mode dra: the API server dropped {field} of devices: its feature gate is off" for field in lost)
-            )
+            gone = (f"mode dra: the API server dropped {field} of devices: its feature gate is off" for field in lost)
+            self._say((*gone, *([NO_COUNTERS] if self._whole_only else [])))
 
 
 async def _owner(client: Client, node_name: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The devices that a node offers by claim: what their ResourceSlices say of them. Pure.
 
-    NodeInventory, the GPUs given out by claim, what is wrong with each -> DraDevice, ...
+    NodeInventory, the GPUs given out by claim -> Offer: devices, and the counters that some of them share
 
 Names of attributes and capacities are those of NVIDIA's driver, so that a CEL selector written for it selects the same
 devices here. Names under our own domain are additions. Nothing here changes by the minute: each change is a write.
@@ -11,10 +11,21 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from agent.dra.publishing.partitions import (
+    CounterSet,
+    Partition,
+    capacity,
+    counter_set,
+    device_name,
+    divisible,
+    memory,
+    partitions,
+)
 from inventory.api.names import CLIQUE, LINK_GROUP
 from inventory.devices import Gpu, GpuUuid, NodeInventory
+from inventory.mig.plan import Slot
 
 DRIVER: Final = "gpu.nvidia.com"
 """NVIDIA's name, which its DeviceClasses and selectors use."""
@@ -43,12 +54,16 @@ class Taint(Struct, frozen=True):
 
 
 class DraDevice(Struct, frozen=True):
-    """One device of the node's pool. ``gpu`` is the GPU that it is. ``capacity`` values are Kubernetes quantities."""
+    """One device of the node's pool. ``gpu`` is the GPU that it is, or with ``slot`` is a part of. ``capacity`` values
+    are Kubernetes quantities, and so are those of ``consumes``: counters of the counter set of that name.
+    """
 
     name: str
     gpu: GpuUuid
     attributes: Mapping[str, Attribute]
     capacity: Mapping[str, str]
+    slot: Slot | None = None
+    consumes: CounterSet | None = None
     taints: tuple[Taint, ...] = ()
 
     def content(self) -> dict[str, Any]:
@@ -56,13 +71,41 @@ class DraDevice(Struct, frozen=True):
         found: dict[str, Any] = {
             "name": self.name,
             "attributes": {name: _typed(value) for name, value in self.attributes.items()},
-            "capacity": {name: {"value": value} for name, value in self.capacity.items()},
+            "capacity": values(self.capacity),
         }
+        if self.consumes is not None:
+            found["consumesCounters"] = [{"counterSet": self.consumes.name, "counters": values(self.consumes.counters)}]
         if self.taints:
             found["taints"] = [
                 {"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in self.taints
             ]
         return found
+
+
+class Offer(Struct, frozen=True):
+    """All that a node gives out by claim. Devices of one GPU stand together, in the node's order; each counter set is
+    of one GPU.
+    """
+
+    devices: tuple[DraDevice, ...] = ()
+    counters: tuple[CounterSet, ...] = ()
+
+    def tainted(self, taints: Mapping[str, tuple[Taint, ...]]) -> "Offer":
+        """The same with these taints, by the device's name."""
+        if not any(taints.values()):
+            return self
+        devices = (structs.replace(each, taints=taints.get(each.name, ())) for each in self.devices)
+        return structs.replace(self, devices=tuple(devices))
+
+    def undivided(self) -> "Offer":
+        """The whole GPUs alone, for an API server that keeps no counters."""
+        whole = (structs.replace(each, consumes=None) for each in self.devices if each.slot is None)
+        return Offer(tuple(whole))
+
+
+def values(amounts: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Capacities and counters as the API has them."""
+    return {name: {"value": value} for name, value in amounts.items()}
 
 
 def _typed(value: Attribute) -> dict[str, object]:
@@ -75,35 +118,57 @@ def _typed(value: Attribute) -> dict[str, object]:
     return {"string": value}
 
 
-def device_name(gpu: Gpu) -> str:
-    """As NVIDIA's driver calls a whole GPU: by its minor, which pods' logs and device files show too."""
-    return f"gpu-{gpu.minor}"
-
-
-def offered(
-    node: NodeInventory, claimed: Iterable[GpuUuid], taints: Mapping[GpuUuid, tuple[Taint, ...]]
-) -> tuple[DraDevice, ...]:
-    """The devices of the GPUs in ``claimed``, in the node's order."""
+def offered(node: NodeInventory, claimed: Iterable[GpuUuid]) -> Offer:
+    """The devices of the GPUs in ``claimed``, in the node's order, without taints. A GPU that can be divided has its
+    parts behind it.
+    """
     wanted = frozenset(claimed)
     groups = link_groups(node)
-    return tuple(
-        DraDevice(
-            name=device_name(gpu),
-            gpu=gpu.uuid,
-            attributes=_attributes(node, gpu, groups.get(gpu.uuid)),
-            capacity={"memory": memory(gpu.memory_mib)},
-            taints=taints.get(gpu.uuid, ()),
-        )
-        for gpu in node.gpus
-        if gpu.uuid in wanted
+    devices: list[DraDevice] = []
+    counters: list[CounterSet] = []
+    for gpu in node.gpus:
+        if gpu.uuid in wanted:
+            divided = counter_set(gpu) if divisible(gpu) else None
+            devices.append(_whole(node, gpu, groups.get(gpu.uuid), divided))
+            if divided is not None:
+                counters.append(divided)
+                devices += [_part(node, gpu, part, divided.name) for part in partitions(gpu)]
+    return Offer(tuple(devices), tuple(counters))
+
+
+def _whole(node: NodeInventory, gpu: Gpu, group: int | None, divided: CounterSet | None) -> DraDevice:
+    own: dict[str, Attribute | None] = {
+        "type": "gpu",
+        "uuid": gpu.uuid,
+        LINK_GROUP: group,
+        CLIQUE: None if gpu.clique is None else gpu.clique.label,
+    }
+    amounts = {"memory": memory(gpu.memory_mib)}
+    return DraDevice(
+        name=device_name(gpu),
+        gpu=gpu.uuid,
+        attributes=_said(own | _common(node, gpu)),
+        capacity=amounts if divided is None else amounts | capacity(gpu),
+        consumes=divided,
     )
 
 
-def _attributes(node: NodeInventory, gpu: Gpu, group: int | None) -> dict[str, Attribute]:
+def _part(node: NodeInventory, gpu: Gpu, part: Partition, counters: str) -> DraDevice:
+    own: dict[str, Attribute | None] = {"type": "mig", "parentUUID": gpu.uuid, "profile": part.slot.profile}
+    return DraDevice(
+        name=part.name,
+        gpu=gpu.uuid,
+        attributes=_said(own | _common(node, gpu)),
+        capacity=part.capacity,
+        slot=part.slot,
+        consumes=CounterSet(counters, part.consumes),
+    )
+
+
+def _common(node: NodeInventory, gpu: Gpu) -> dict[str, Attribute | None]:
+    """What a GPU's parts say as it does."""
     major, minor = node.cuda_version
-    known: dict[str, Attribute | None] = {
-        "type": "gpu",
-        "uuid": gpu.uuid,
+    return {
         "productName": gpu.product,
         "brand": gpu.brand,
         "architecture": gpu.architecture,
@@ -113,9 +178,10 @@ def _attributes(node: NodeInventory, gpu: Gpu, group: int | None) -> dict[str, A
         f"{_STANDARD}/pciBusID": gpu.pci_bus_id,
         f"{_STANDARD}/pcieRoot": gpu.pcie_root,
         f"{_STANDARD}/numaNode": gpu.numa_node,
-        LINK_GROUP: group,
-        CLIQUE: None if gpu.clique is None else gpu.clique.label,
     }
+
+
+def _said(known: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
     return {name: value for name, value in known.items() if value is not None and _sayable(value)}
 
 
@@ -123,15 +189,6 @@ def _sayable(value: Attribute) -> bool:
     """Whether the API takes it: an empty text says nothing, and a longer one would cost the whole slice."""
     text = value.text if isinstance(value, Version) else value
     return not isinstance(text, str) or 0 < len(text) <= MAX_STRING
-
-
-def memory(mib: int) -> str:
-    """A quantity as the API server writes it back (``40Gi``, not ``40960Mi``): what is read is compared with it."""
-    units = ["Mi", "Gi", "Ti"]
-    while mib and mib % 1024 == 0 and len(units) > 1:
-        mib //= 1024
-        units.pop(0)
-    return f"{mib}{units[0]}"
 
 
 def driver_version(text: str) -> Version | None:

@@ -1,10 +1,12 @@
 """ResourceSlices of one node: from its devices to the objects, and from what lies on the server to what must be
 written. Pure.
 
-    contents(devices) -> wanted slices; sync(found, wanted) -> Sync: deletes, updates and creates, in that order
+    contents(offer) -> wanted slices; sync(found, wanted) -> Sync: deletes, updates and creates, in that order
 
-Readers take a pool for complete where all slices of its highest generation are there, ``resourceSliceCount`` of them:
-so a change of one slice keeps the generation, any other raises it on all.
+A slice has devices or counter sets, never both (a rule of the API since 1.35). Those with counter sets come first: an
+API server that drops them is found out before a device is written that names one. Readers take a pool for complete
+where all slices of its highest generation are there, ``resourceSliceCount`` of them: so a change of one slice keeps the
+generation, any other raises it on all.
 Source: resource.k8s.io/v1 ``ResourceSlice``; limits as in its validation.
 """
 
@@ -14,7 +16,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from agent.dra.devices import DraDevice
+from agent.dra.publishing.devices import Offer, values
 from kube.objects import ObjectMeta
 from kube.resources import Resource
 
@@ -22,6 +24,12 @@ RESOURCE_SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "Re
 MAX_DEVICES: Final = 64
 """128 are allowed where no device has taints or counters: chunks that change their size with a taint would rewrite
 slices that have nothing to do with it."""
+MAX_COUNTER_SETS: Final = 8
+DEVICES: Final = "devices"
+COUNTERS: Final = "sharedCounters"
+CONSUMES: Final = "consumesCounters"
+SliceContent = Mapping[str, Sequence[Mapping[str, Any]]]
+"""The part of a slice's ``spec`` that is not about the pool: one of the two lists above."""
 MAX_NAME: Final = 253
 
 
@@ -32,6 +40,7 @@ class SliceSpec(Struct, frozen=True, rename="camel"):
     pool: Mapping[str, Any]
     node_name: str = ""
     devices: tuple[Mapping[str, Any], ...] = ()
+    shared_counters: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def generation(self) -> int:
@@ -76,13 +85,29 @@ class Pool(Struct, frozen=True):
         return f"{name[: MAX_NAME - len(digest) - 1].rstrip('.-')}-{digest}"
 
 
-def contents(devices: Sequence[DraDevice]) -> tuple[tuple[Mapping[str, Any], ...], ...]:
-    """The devices of each slice. A pool without devices has one empty slice: without any it would not exist."""
-    found = [device.content() for device in devices]
-    return tuple(tuple(found[at : at + MAX_DEVICES]) for at in range(0, max(1, len(found)), MAX_DEVICES))
+def contents(offer: Offer) -> tuple[SliceContent, ...]:
+    """The content of each slice. A pool without devices has one empty slice: without any it would not exist.
+
+    A GPU that shares counters with its parts has slices of its own, so that its taint rewrites no other GPU's.
+    """
+    sets = [{"name": each.name, "counters": values(each.counters)} for each in offer.counters]
+    plain: list[Mapping[str, Any]] = [device.content() for device in offer.devices if device.consumes is None]
+    divided: dict[str, list[Mapping[str, Any]]] = {}
+    for device in offer.devices:
+        if device.consumes is not None:
+            divided.setdefault(device.gpu, []).append(device.content())
+    groups = [*([plain] if plain or not divided else []), *divided.values()]
+    return (
+        *({COUNTERS: part} for part in _chunks(sets, MAX_COUNTER_SETS)),
+        *({DEVICES: part} for group in groups for part in _chunks(group, MAX_DEVICES) or [()]),
+    )
 
 
-def sync(pool: Pool, found: Sequence[FoundSlice], wanted: Sequence[Sequence[Mapping[str, Any]]]) -> Sync:
+def _chunks(items: Sequence[Mapping[str, Any]], size: int) -> list[Sequence[Mapping[str, Any]]]:
+    return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+def sync(pool: Pool, found: Sequence[FoundSlice], wanted: Sequence[SliceContent]) -> Sync:
     """From the ``found`` slices of this driver on this node to ``wanted``. Nothing where all is as it should be."""
     by_name = {each.metadata.name: each for each in found}
     names = [pool.slice_name(index) for index in range(len(wanted))]
@@ -91,34 +116,43 @@ def sync(pool: Pool, found: Sequence[FoundSlice], wanted: Sequence[Sequence[Mapp
     generation = _generation(found, known, wanted, deletes)
     updates: list[Mapping[str, Any]] = []
     creates: list[Mapping[str, Any]] = []
-    for name, there, devices in zip(names, known, wanted, strict=True):
+    for name, there, content in zip(names, known, wanted, strict=True):
         about = {"name": pool.node_name, "generation": generation, "resourceSliceCount": len(wanted)}
         if there is None:
-            creates.append(_body(pool, name, about, devices, None))
-        elif (there.spec.generation, there.spec.count) != (generation, len(wanted)) or not _same(there, devices):
-            updates.append(_body(pool, name, about, _with_times(there, devices), there))
+            creates.append(_body(pool, name, about, content, None))
+        elif (there.spec.generation, there.spec.count) != (generation, len(wanted)) or not _same(there, content):
+            updates.append(_body(pool, name, about, _with_times(there, content), there))
     return Sync(deletes, tuple(updates), tuple(creates))
 
 
 def dropped(sent: Mapping[str, Any], kept: FoundSlice) -> tuple[str, ...]:
-    """The fields of devices that the server took without keeping them: their feature gate is off there."""
+    """The fields that the server took without keeping them: their feature gate is off there."""
+    spec = sent["spec"]
     missing = {
         field
-        for wanted, there in zip(sent["spec"]["devices"], kept.spec.devices, strict=False)
+        for wanted, there in zip(spec.get(DEVICES, ()), kept.spec.devices, strict=False)
         for field in wanted
         if field not in there
     }
+    if spec.get(COUNTERS) and not kept.spec.shared_counters:
+        missing.add(COUNTERS)
     return tuple(sorted(missing))
+
+
+def counted(body: Mapping[str, Any]) -> bool:
+    """Whether a slice has counters, or devices that consume some."""
+    spec = body["spec"]
+    return bool(spec.get(COUNTERS)) or any(CONSUMES in device for device in spec.get(DEVICES, ()))
 
 
 def _generation(
     found: Sequence[FoundSlice],
     known: Sequence[FoundSlice | None],
-    wanted: Sequence[Sequence[Mapping[str, Any]]],
+    wanted: Sequence[SliceContent],
     deletes: Sequence[FoundSlice],
 ) -> int:
     highest = max((each.spec.generation for each in found), default=0)
-    changed = sum(there is not None and not _same(there, devices) for there, devices in zip(known, wanted, strict=True))
+    changed = sum(there is not None and not _same(there, content) for there, content in zip(known, wanted, strict=True))
     uneven = {each.spec.generation for each in found} not in (set(), {highest})
     if not found:
         return 1
@@ -127,8 +161,10 @@ def _generation(
     return highest
 
 
-def _same(there: FoundSlice, devices: Sequence[Mapping[str, Any]]) -> bool:
-    return [_timeless(device) for device in there.spec.devices] == list(devices)
+def _same(there: FoundSlice, content: SliceContent) -> bool:
+    devices = [_timeless(device) for device in there.spec.devices]
+    counters = list(there.spec.shared_counters)
+    return (devices, counters) == (list(content.get(DEVICES, ())), list(content.get(COUNTERS, ())))
 
 
 def _timeless(device: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,8 +176,8 @@ def _timeless(device: Mapping[str, Any]) -> dict[str, Any]:
     return {**device, "taints": shown}
 
 
-def _with_times(there: FoundSlice, devices: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """``devices`` with the times of the taints that stay: a rewritten time would start an eviction's patience anew."""
+def _with_times(there: FoundSlice, content: SliceContent) -> SliceContent:
+    """``content`` with the times of the taints that stay: a rewritten time would start an eviction's patience anew."""
     times = {
         (device["name"], taint["key"], taint.get("value", ""), taint["effect"]): taint["timeAdded"]
         for device in there.spec.devices
@@ -153,17 +189,21 @@ def _with_times(there: FoundSlice, devices: Sequence[Mapping[str, Any]]) -> list
         at = times.get((device["name"], taint["key"], taint.get("value", ""), taint["effect"]))
         return taint if at is None else {**taint, "timeAdded": at}
 
-    return [
-        {**device, "taints": [timed(device, taint) for taint in device["taints"]]} if "taints" in device else device
-        for device in devices
-    ]
+    if DEVICES not in content:
+        return content
+    return {
+        DEVICES: [
+            {**device, "taints": [timed(device, taint) for taint in device["taints"]]} if "taints" in device else device
+            for device in content[DEVICES]
+        ]
+    }
 
 
 def _body(
     pool: Pool,
     name: str,
     about: Mapping[str, Any],
-    devices: Sequence[Mapping[str, Any]],
+    content: SliceContent,
     there: FoundSlice | None,
 ) -> Mapping[str, Any]:
     metadata: dict[str, Any] = {"name": name, "ownerReferences": [pool.owner]}
@@ -173,5 +213,5 @@ def _body(
         "apiVersion": RESOURCE_SLICES.api_version,
         "kind": RESOURCE_SLICES.kind,
         "metadata": metadata,
-        "spec": {"driver": pool.driver, "pool": about, "nodeName": pool.node_name, "devices": list(devices)},
+        "spec": {"driver": pool.driver, "pool": about, "nodeName": pool.node_name, **content},
     }

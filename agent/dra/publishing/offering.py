@@ -1,0 +1,81 @@
+"""What the node offers by claim at this moment, and what is wrong with it: from the node state. Without I/O.
+
+The devices themselves change only with the hardware and the layout, and are made once for each discovery; health
+becomes taints on them. A MIG device is as well as its GPU; one that exists has faults of its own besides.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from agent.dra.publishing.devices import DraDevice, Offer, offered
+from agent.dra.publishing.partitions import divisible, instance
+from agent.dra.publishing.taints import taints
+from agent.nodestate import NodeState
+from inventory.devices import GpuUuid, MigUuid, NodeInventory
+
+
+class Offering:
+    """Of one node. ``_plain`` is the offer without taints, made for ``_made_for``; ``_hosts`` are the GPU of each
+    device, and its MIG instance where that exists.
+    """
+
+    def __init__(self, node_state: NodeState) -> None:
+        self._node_state = node_state
+        self._made_for: tuple[NodeInventory, frozenset[GpuUuid]] | None = None
+        self._plain = Offer()
+        self._names: Mapping[str, DraDevice] = {}
+        self._hosts: Mapping[str, tuple[GpuUuid, MigUuid | None]] = {}
+
+    def offer(self) -> Offer | None:
+        """With the taints of this moment; None where no GPU is given out by claim."""
+        plain = self._present()
+        if not plain.devices:
+            return None
+        withheld = self._node_state.withheld
+        health = self._node_state.health
+        found = {
+            (gpu, mig): taints(health.state(gpu, mig), withheld.get(gpu)) for gpu, mig in set(self._hosts.values())
+        }
+        return plain.tainted({name: found[host] for name, host in self._hosts.items()})
+
+    def by_name(self) -> Mapping[str, DraDevice]:
+        self._present()
+        return self._names
+
+    def ailments(self) -> Iterator[tuple[DraDevice, str]]:
+        """Each device with what is wrong with it, empty where nothing is."""
+        self._present()
+        reasons = {host: self._node_state.ailment(*host) for host in set(self._hosts.values())}
+        for name, host in self._hosts.items():
+            yield self._names[name], reasons[host]
+
+    def refused(self) -> Iterator[tuple[str, str]]:
+        """The devices that a claim is not to get, with why: scheduled before the taint was seen."""
+        withheld = self._node_state.withheld
+        for device, ailment in self.ailments():
+            reason = ailment or withheld.get(device.gpu)
+            if reason:
+                yield device.name, reason
+
+    def units(self) -> dict[str, str]:
+        """The UUIDs of the devices that exist, by their names."""
+        self._present()
+        return {
+            name: str(mig or gpu)
+            for name, (gpu, mig) in self._hosts.items()
+            if mig is not None or self._names[name].slot is None
+        }
+
+    def _present(self) -> Offer:
+        node, claimed = self._node_state.node, self._node_state.by_claim
+        if self._made_for is None or self._made_for[0] is not node or self._made_for[1] != claimed:
+            # A GPU in MIG mode whose profiles are not known can be given out neither whole nor in parts.
+            usable = {gpu.uuid for gpu in node.gpus if gpu.uuid in claimed and (not gpu.mig_enabled or divisible(gpu))}
+            self._plain = offered(node, usable)
+            self._names = {device.name: device for device in self._plain.devices}
+            self._hosts = {device.name: self._host(device) for device in self._plain.devices}
+            self._made_for = node, claimed
+        return self._plain
+
+    def _host(self, device: DraDevice) -> tuple[GpuUuid, MigUuid | None]:
+        mig = None if device.slot is None else instance(self._node_state.node.gpu(device.gpu), device.slot)
+        return device.gpu, None if mig is None else mig.uuid

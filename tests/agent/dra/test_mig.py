@@ -1,0 +1,220 @@
+"""MIG instances by claim in a running agent: cut when a claim is prepared, gone when it is given back."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from agent.dra import cutting
+from agent.dra import node as dra_node
+from agent.mig import reconciler
+from kube.errors import InvalidError
+from kube.testing import FakeApiServer
+from tests.support.agent.claims import A100, ClaimLab
+from tests.support.agent.node import EAGER, GPU, Lab, fleet
+
+H100 = "NVIDIA H100 80GB HBM3"
+ALL = EAGER + "layout:\n- {gpus: {product: %s}, mode: dra}\n"
+SMALL, LARGE = "gpu-0-mig-1g10gb-19-6", "gpu-0-mig-4g40gb-5-0"
+
+
+@pytest.fixture
+async def claims(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ClaimLab]:
+    monkeypatch.setattr(dra_node, "POLL_S", 0.02)
+    monkeypatch.setattr(reconciler, "WAIT_POLL_S", 0.05)
+    async with FakeApiServer() as server:
+        yield ClaimLab(lab, server, H100)
+        await lab.stop()
+
+
+async def serve(claims: ClaimLab, gpus: int = 1) -> None:
+    await claims.serve(fleet(gpus, claims.product), ALL % claims.product)
+
+
+async def test_a_part_is_cut_for_its_claim_and_removed_when_it_is_given_back(claims: ClaimLab) -> None:
+    await serve(claims, 2)
+    assert len(claims.parts) == 2 * 25
+    assert [bool(each["spec"].get("sharedCounters")) for each in claims.slices] == [True, False, False]
+    versions = [each["metadata"]["resourceVersion"] for each in claims.slices]
+    claims.claim("a", SMALL, "gpu-1-mig-7g80gb-0-0")
+    answer = (await claims.watcher.prepare("a"))["a"]
+    assert (answer.error, [device.device_name for device in answer.devices]) == ("", [SMALL, "gpu-1-mig-7g80gb-0-0"])
+    assert (claims.instances(0), claims.instances(1)) == ([("1g.10gb", 6)], [("7g.80gb", 0)])
+    (name,) = claims.specs
+    spec = json.loads((claims.lab.folder / "cdi" / name).read_text())
+    assert [device["name"] for device in spec["devices"]] == [f"a-{SMALL}", "a-gpu-1-mig-7g80gb-0-0"]
+    (node, *capabilities) = [each["path"] for each in spec["devices"][0]["containerEdits"]["deviceNodes"]]
+    assert (node, len(capabilities)) == ("/dev/nvidia0", 2)
+    migs = {str(mig.uuid) for gpu in claims.lab.report().node.gpus for mig in gpu.mig_instances}
+    assert {str(device): pod for device, pod in claims.held().items()} == dict.fromkeys(migs, "pod-a")
+    assert (await claims.watcher.prepare("a"))["a"] == answer
+    assert await claims.watcher.unprepare("a") == {"a": ""}
+    assert (claims.instances(0), claims.instances(1), claims.held(), claims.specs) == ([], [], {}, [])
+    assert [each["metadata"]["resourceVersion"] for each in claims.slices] == versions, "slices say what may be cut"
+    assert claims.lab.report().problems == ()
+
+
+async def test_parts_and_the_whole_gpu_follow_each_other_and_never_meet(claims: ClaimLab) -> None:
+    await serve(claims)
+    for uid, device in {"a": SMALL, "b": LARGE, "c": "gpu-0-mig-3g40gb-9-4", "whole": "gpu-0"}.items():
+        claims.claim(uid, device)
+    answers = await claims.watcher.prepare("a", "b", "c")
+    (beaten,) = [uid for uid in ("a", "c") if answers[uid].error]
+    assert "is held by ResourceClaim" in answers[beaten].error
+    assert not answers["b"].error
+    assert len(claims.instances(0)) == 2
+    assert "device gpu-0 is held by ResourceClaim team/" in (await claims.watcher.prepare("whole"))["whole"].error
+    await asyncio.gather(*(claims.watcher.unprepare(uid) for uid in ("a", "b", "c")))
+    assert claims.instances(0) == []
+    assert claims.lab.simulation.hardware.gpus[0].mig.enabled
+    assert not (await claims.watcher.prepare("whole"))["whole"].error
+    assert not claims.lab.simulation.hardware.gpus[0].mig.enabled
+    assert "is held by ResourceClaim team/whole" in (await claims.watcher.prepare("a"))["a"].error
+    await claims.watcher.unprepare("whole")
+    assert not (await claims.watcher.prepare("a"))["a"].error
+
+
+async def test_an_ampere_gpu_is_switched_though_the_agent_listens_to_it(claims: ClaimLab) -> None:
+    claims.product = A100
+    await serve(claims)
+    claims.claim("a", "gpu-0-mig-3g20gb-9-4")
+    claims.claim("whole", "gpu-0")
+    assert not (await claims.watcher.prepare("a"))["a"].error
+    assert claims.instances(0) == [("3g.20gb", 4)]
+    await claims.watcher.unprepare("a")
+    assert not (await claims.watcher.prepare("whole"))["whole"].error
+    assert not claims.lab.simulation.hardware.gpus[0].mig.enabled
+
+
+async def test_claims_keep_their_parts_through_a_restart_and_what_no_claim_has_goes(claims: ClaimLab) -> None:
+    await serve(claims)
+    claims.claim("a", SMALL)
+    claims.claim("b", LARGE)
+    answer = (await claims.watcher.prepare("a", "b"))["a"]
+    before = claims.held()
+    await claims.lab.stop()
+    ledger = claims.lab.state_dir / "claims.json"
+    kept = json.loads(ledger.read_text())
+    kept["claims"] = [each for each in kept["claims"] if each["uid"] == "a"]
+    ledger.write_text(json.dumps(kept))
+    await claims.lab.start(ALL % H100)
+    await claims.registered()
+    await claims.lab.until(lambda: claims.instances(0) == [("1g.10gb", 6)], "an orphan is removed")
+    await claims.lab.until(lambda: len(claims.held()) == 1, "the holder is known")
+    assert claims.held().items() <= before.items()
+    assert (await claims.watcher.prepare("a"))["a"] == answer
+
+
+async def test_an_orphan_that_a_process_uses_stays_until_it_ends_and_others_are_cut_beside_it(claims: ClaimLab) -> None:
+    await serve(claims)
+    claims.claim("a", SMALL)
+    await claims.watcher.prepare("a")
+    await claims.lab.stop()
+    (gi,) = claims.lab.simulation.hardware.gpus[0].mig.instances
+    claims.lab.sim(gpu=0, load={"pid": 77, "gi": gi.id, "ci": 0})
+    (claims.lab.state_dir / "claims.json").unlink()
+    await claims.lab.start(ALL % H100)
+    await claims.registered()
+    claims.claim("b", LARGE)
+    claims.claim("c", "gpu-0-mig-1g20gb-15-6")
+    assert not (await claims.watcher.prepare("b"))["b"].error
+    assert claims.instances(0) == [("1g.10gb", 6), ("4g.40gb", 0)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cutting, "MADE_WITHIN_S", 0.3)
+        error = (await claims.watcher.prepare("c"))["c"].error
+    assert "1g.10gb at slice 6 is in use by process 77" in error
+    claims.lab.sim(gpu=0, end=77)
+    await claims.lab.until(lambda: claims.instances(0) == [("4g.40gb", 0)], "the orphan is removed")
+    assert not (await claims.watcher.prepare("c"))["c"].error
+
+
+async def test_a_fault_of_the_gpu_is_a_taint_on_all_its_parts_and_none_of_anothers(claims: ClaimLab) -> None:
+    await serve(claims, 2)
+    claims.claim("a", SMALL)
+    await claims.watcher.prepare("a")
+    async with claims.watcher.health() as next_list:
+        first = await asyncio.wait_for(next_list(), 20)
+        assert sorted(each.device.device_name for each in first.devices) == ["gpu-0", SMALL, "gpu-1"]
+        claims.lab.sim(gpu=0, lost=True)
+        await claims.lab.until(lambda: "taints" in claims.parts[SMALL], "tainted")
+        tainted = {name for name, each in (claims.parts | claims.devices).items() if "taints" in each}
+        assert tainted == {name for name in claims.parts | claims.devices if name.startswith("gpu-0")}
+        assert {taint["effect"] for taint in claims.parts[LARGE]["taints"]} == {"NoExecute"}
+    claims.claim("b", LARGE)
+    assert f"device {LARGE}: " in (await claims.watcher.prepare("b"))["b"].error
+
+
+async def test_a_layout_leaves_the_mode_when_the_claim_of_a_part_has_ended(claims: ClaimLab) -> None:
+    await serve(claims)
+    claims.claim("a", SMALL)
+    await claims.watcher.prepare("a")
+    await claims.lab.agent.reconfigure(
+        claims.lab.settings(EAGER + "layout:\n- {gpus: [0], mode: whole, whenBusy: wait}\n")
+    )
+    await claims.lab.until(lambda: "taints" in claims.parts[LARGE], "withheld from other claims")
+    assert claims.instances(0) == [("1g.10gb", 6)]
+    await claims.watcher.unprepare("a")
+    await claims.lab.until(lambda: not claims.slices, "nothing is published")
+    await claims.lab.until(lambda: not claims.lab.simulation.hardware.gpus[0].mig.enabled, "MIG mode is off")
+    assert (await claims.lab.listed(GPU)).healthy == {claims.lab.uuid(0)}
+
+
+async def test_an_admin_watches_a_part_that_is_there_and_cuts_none(claims: ClaimLab) -> None:
+    await serve(claims)
+    claims.claim("watcher", SMALL, adminAccess=True)
+    assert (await claims.watcher.prepare("watcher"))["watcher"].error == f"device {SMALL} has no device files"
+    claims.claim("a", SMALL)
+    await claims.watcher.prepare("a")
+    assert not (await claims.watcher.prepare("watcher"))["watcher"].error
+    assert set(claims.held().values()) == {"pod-a"}
+    await claims.watcher.unprepare("watcher")
+    assert claims.instances(0) == [("1g.10gb", 6)]
+
+
+async def test_what_a_reset_destroyed_is_made_again_for_its_claim(claims: ClaimLab) -> None:
+    await serve(claims)
+    claims.claim("a", SMALL)
+    answer = (await claims.watcher.prepare("a"))["a"]
+    claims.lab.sim(gpu=0, reset=True, destroyMig=True)
+    await claims.lab.until(lambda: claims.instances(0) == [("1g.10gb", 6)], "made again")
+    await claims.lab.until(lambda: bool(claims.held()), "discovered")
+    assert (await claims.watcher.prepare("a"))["a"] == answer
+
+
+@pytest.mark.parametrize("refuses", [False, True], ids=["drops", "refuses"])
+async def test_an_api_server_without_counters_is_told_of_once_and_gets_whole_gpus(
+    claims: ClaimLab, monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    without_counters(claims.server, monkeypatch, refuses=refuses)
+    await serve(claims)
+    assert (sorted(claims.devices), claims.parts) == (["gpu-0"], {})
+    await claims.lab.until(lambda: bool(claims.lab.report().problems), "told")
+    (line,) = claims.lab.report().problems
+    assert line.startswith("mode dra: the API server does not keep sharedCounters of slices")
+    (only,) = claims.slices
+    assert only["spec"]["pool"]["resourceSliceCount"] == 1
+    claims.lab.sim(gpu=0, xid=48)
+    await claims.lab.until(lambda: "taints" in claims.devices["gpu-0"], "tainted")
+    assert claims.lab.report().problems == (line,)
+    assert claims.parts == {}
+
+
+def without_counters(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, *, refuses: bool) -> None:
+    """Its gate is off, or, as in 1.34 with the gate on, it wants counters beside their devices."""
+
+    def kept(write: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(key: tuple[str, str, str], body: dict[str, Any], *more: Any) -> Any:
+            spec = body.get("spec", {})
+            for device in spec.get("devices", ()):
+                if device.pop("consumesCounters", None) and refuses:
+                    raise InvalidError("counterSet: not found", status=422)
+            if not refuses:
+                spec.pop("sharedCounters", None)
+            return write(key, body, *more)
+
+        return wrapped
+
+    for name in ("create", "update"):
+        monkeypatch.setattr(server.store, name, kept(getattr(server.store, name)))

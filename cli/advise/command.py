@@ -5,7 +5,6 @@ import re
 import ssl
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -13,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.advise.advice import Advice, AdviceKind, AdviceOptions, AdviceReport, Prefer, report
-from cli.advise.queries import Prometheus, check, known_products, queries, requests
+from cli.advise.queries import TIMEOUT_S, ask, check, known_products, queries, requests
 from cli.cluster import Where, api_options, run
 from cli.console import Json, patience, show
 from cli.local import Number, Whole, output_option, reason
+from kube.prometheus import Prometheus
+from yamlfile.parsers import HTTP_URL, Unfit
 
 _UNITS_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:\d+[wdhms])+")
@@ -46,13 +47,9 @@ def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None
     if value is None:
         return None
     try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise click.BadParameter(f"found {value!r}, expected http://HOST:PORT or https://HOST")
-    return value
+        return str(HTTP_URL.convert(value))
+    except Unfit:
+        raise click.BadParameter(f"found {value!r}, expected {HTTP_URL.expected}") from None
 
 
 @click.command(short_help="Which containers could ask for less GPU; which moves would let jobs run.")
@@ -117,7 +114,7 @@ def advise(
     if url is None:
         raise click.UsageError("Missing option '--prometheus' (or --pack).")
     wish = AdviceOptions(given["headroom"], given["min_age"], Prefer(given["prefer"]), given["granularity"])
-    prometheus = Prometheus(url, _token(given["token_file"]), _authorities(given["ca_file"]))
+    prometheus = Prometheus(url, _token(given["token_file"]), _authorities(given["ca_file"]), timeout_s=TIMEOUT_S)
     found = asyncio.run(_look(prometheus, given["window"], namespace, wish))
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
@@ -146,7 +143,7 @@ def _pack(where: Where, files: tuple[Path, ...], namespace: str | None, output: 
 
 async def _look(prometheus: Prometheus, window_s: float, namespace: str | None, wish: AdviceOptions) -> AdviceReport:
     async with patience(lambda: "waiting for Prometheus"):
-        found = await prometheus.ask(queries(window_s, namespace))
+        found = await ask(prometheus, queries(window_s, namespace))
     check(prometheus.url, found)
     return report(requests(found), known_products(found), wish, window_s)
 

@@ -4,85 +4,36 @@ Series of one device and container are joined by the labels that name them, not 
 restart changes.
 """
 
-import base64
-import json
 import math
-import ssl
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
 
-import aiohttp
 import click
 
 from cli.advise.advice import ContainerDevices, Product, Used
 from inventory.devices import MigProfile
-from kube.client import describe
+from kube.prometheus import Labels, NotLetInError, Prometheus, PrometheusError, UntrustedError, Vector
 from simulator.boards import products
 
 TIMEOUT_S = 120.0
 """A week's percentiles of a large fleet take Prometheus a while."""
 STEPS = 200
-_OK = 200
-_NOT_LET_IN = (401, 403)
 _PLACE = ("Hostname", "hostname", "UUID", "GPU_I_ID", "GPU_I_PROFILE")
 _CONTAINER = ("namespace", "pod", "container")
 _DEVICE = (*_PLACE, *_CONTAINER)
 _BY = ", ".join(_DEVICE)
 _FIGURES = ("sm", "dram", "busy", "memory", "most", "empty", "used")
 
-Labels = Mapping[str, str]
-Vector = list[tuple[Labels, float]]
 
-
-class Prometheus:
-    """One Prometheus' HTTP API. Failures are click.ClickException with one line.
-
-    ``url`` may hold a user and a password; the lines do not. ``tls`` None: the system's authorities.
-    """
-
-    def __init__(self, url: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> None:
-        parts = urlsplit(url.rstrip("/"))
-        self.url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        self._tls = tls
-        self._headers = {}
-        if token:
-            self._headers = {"Authorization": f"Bearer {token}"}
-        elif parts.username is not None:
-            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._headers = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-
-    async def ask(self, queries: Mapping[str, str]) -> dict[str, Vector]:
-        """The instant vectors of the queries, by their names. One after the other: each is work enough for it."""
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        connector = aiohttp.TCPConnector(ssl=self._tls or True)
-        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as session:
-            return {name: await self._query(session, query) for name, query in queries.items()}
-
-    async def _query(self, session: aiohttp.ClientSession, query: str) -> Vector:
-        try:
-            async with session.post(f"{self.url}/api/v1/query", data={"query": query}) as answer:
-                status, raw = answer.status, await answer.read()
-        except aiohttp.ClientConnectorCertificateError as failed:
-            said = f"{failed.certificate_error}, expected one that --ca-file vouches for"
-            raise click.ClickException(f"{self.url}: found another certificate: {said}") from None
-        except (aiohttp.ClientError, TimeoutError) as failed:
-            why = "no answer in time" if isinstance(failed, TimeoutError) else describe(failed)
-            raise click.ClickException(f"{self.url}: cannot be reached: {why}") from None
-        if status in _NOT_LET_IN:
-            raise click.ClickException(f"{self.url}: answered {status}, expected a --token-file that it accepts")
-        try:
-            body: Any = json.loads(raw)
-        except ValueError:
-            said = f"answered {status}: " if status != _OK else ""
-            raise click.ClickException(f"{self.url}: {said}found no JSON, expected Prometheus' HTTP API") from None
-        if not isinstance(body, dict) or status != _OK or body.get("status") != "success":
-            error = body.get("error") if isinstance(body, dict) else None
-            raise click.ClickException(f"{self.url}: answered {status}: {error or 'not what Prometheus says'}")
-        try:
-            return [(dict(series["metric"]), float(series["value"][1])) for series in body["data"]["result"]]
-        except (KeyError, TypeError, ValueError, IndexError):
-            raise click.ClickException(f"{self.url}: found another answer, expected an instant vector") from None
+async def ask(prometheus: Prometheus, queries: Mapping[str, str]) -> dict[str, Vector]:
+    """Raises click.ClickException with one line."""
+    try:
+        return await prometheus.ask(queries)
+    except UntrustedError as failed:
+        raise click.ClickException(f"{failed}, expected one that --ca-file vouches for") from None
+    except NotLetInError as failed:
+        raise click.ClickException(f"{failed}, expected a --token-file that it accepts") from None
+    except PrometheusError as failed:
+        raise click.ClickException(str(failed)) from None
 
 
 def queries(window_s: float, namespace: str | None) -> dict[str, str]:

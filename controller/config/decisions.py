@@ -4,6 +4,7 @@ import difflib
 from typing import Any, Final
 
 from controller.config.inertgates import GONE, IDLE
+from controller.config.queueusage import queue_usage
 from controller.config.reader import Found
 from controller.config.settings import Policy
 from controller.engine.model.config import (
@@ -15,7 +16,6 @@ from controller.engine.model.config import (
     Extensions,
     FairSharing,
     MinimumRuntime,
-    QueueUsage,
     QuotaCheckStrategy,
     VictimOrder,
     WaitForPodsReady,
@@ -45,7 +45,7 @@ def engine_config(found: Found, policy: Policy, *, newest: bool) -> EngineConfig
         gates=gates,
         fair_sharing=_fair_sharing(found, newest=newest),
         admission_fair_sharing=_admission_fair_sharing(found) if gates.on("AdmissionFairSharing") else None,
-        queue_usage=_queue_usage(found),
+        queue_usage=queue_usage(found),
         wait_for_pods_ready=None if gates.on("DisableWaitForPodsReady") else _pods_ready(found, newest=newest),
         quota_check_strategy=strategy,
         request_rules=_request_rules(found),
@@ -95,19 +95,6 @@ def _admission_fair_sharing(found: Found) -> AdmissionFairSharing | None:
         resource_weights={
             ResourceName(name): weight for name, weight in found.entries(f"{section}.resourceWeights").items()
         },
-    )
-
-
-def _queue_usage(found: Found) -> QueueUsage | None:
-    section = "tessera.kai.usage"
-    if section not in found or not found.get(f"{section}.enabled", True):
-        return None
-    usual = QueueUsage()
-    return QueueUsage(
-        weight=found.get(f"{section}.kValue", usual.weight),
-        window_s=found.get(f"{section}.windowSize", usual.window_s),
-        half_life_s=found.get(f"{section}.halfLifePeriod", usual.half_life_s),
-        interval_s=found.get(f"{section}.fetchInterval", usual.interval_s),
     )
 
 

@@ -13,6 +13,7 @@ from controller.config.values import (
     ADDRESS,
     ANY_TEXT,
     CIPHER,
+    CRON,
     DNS_LABEL,
     KIND,
     LABEL_VALUE,
@@ -22,6 +23,7 @@ from controller.config.values import (
     QUANTITY,
     SUBDOMAIN,
     SWITCH,
+    TIME,
     TLS_VERSION,
     Read,
     by,
@@ -36,7 +38,7 @@ from controller.engine.model.config import BackfillPolicy, PreemptionStrategy, Q
 from controller.foreignrules.schedulers import SCHEDULERS
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
-from yamlfile.parsers import BOOL, PATH, Parser, integer, one_of
+from yamlfile.parsers import BOOL, HTTP_URL, PATH, Parser, integer, one_of
 
 API_VERSIONS: Final = ("config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1")
 V1BETA1: Final = API_VERSIONS[1]
@@ -480,7 +482,56 @@ OWN: Final = (
         "0s",
         "the time in which use counts half; 0s: all of the window counts alike",
     ),
-    _key("tessera.kai.usage.fetchInterval", duration(least_s=1), "1m", "how often it is sampled"),
+    _key("tessera.kai.usage.fetchInterval", duration(least_s=1), "1m", "how often it is sampled, and asked for"),
+    _key(
+        "tessera.kai.usage.windowType",
+        choice("sliding", "tumbling", "cron"),
+        "sliding",
+        "the last `windowSize`; windows of that size one after the other; or since `cronString` fired, `windowSize` at"
+        " most",
+    ),
+    _key(
+        "tessera.kai.usage.tumblingWindowStartTime",
+        TIME,
+        "none",
+        "when one of the windows of `windowType: tumbling` begins",
+    ),
+    _key("tessera.kai.usage.cronString", CRON, "none", "when the windows of `windowType: cron` begin"),
+    _key(
+        "tessera.kai.usage.clientType",
+        choice("prometheus"),
+        "none: the controller's own books",
+        "who is asked for past use; the own books count while there is no fresh answer",
+    ),
+    _key(
+        "tessera.kai.usage.connectionString", HTTP_URL, "none", "the URL of Prometheus; it may hold user and password"
+    ),
+    _key(
+        "tessera.kai.usage.stalenessPeriod",
+        duration(least_s=1),
+        "5m",
+        "how long an answer counts",
+    ),
+    _key("tessera.kai.usage.usageQueryTimeout", duration(least_s=1), "10s", "how long Prometheus may take to answer"),
+    _key("tessera.kai.usage.queryResolution", duration(least_s=1), "1m", "between two moments that a query looks at"),
+    *(
+        key
+        for name, resource in (("gpu", "nvidia.com/gpu"), ("cpu", "cpu"), ("memory", "memory"))
+        for key in (
+            _key(
+                f"tessera.kai.usage.{name}AllocationMetric",
+                NOT_EMPTY,
+                f"tessera_queue_allocated{{resource={resource}}}",
+                f"an expression of PromQL: what Queues have of {resource}, by the label `queue_name`",
+            ),
+            _key(
+                f"tessera.kai.usage.{name}CapacityMetric",
+                NOT_EMPTY,
+                f"tessera_queue_capacity{{resource={resource}}}",
+                f"one that has one number: the {resource} that there is",
+            ),
+        )
+    ),
     _key(
         "tessera.volcano.topology[].nodeLabel",
         QUALIFIED,

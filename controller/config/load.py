@@ -7,6 +7,7 @@ import msgspec
 
 from controller.config.decisions import engine_config, required
 from controller.config.keys import API_VERSIONS, KEYS, V1BETA1
+from controller.config.queueusage import usage_source
 from controller.config.reader import Found, read
 from controller.config.settings import (
     DEFAULT_FRAMEWORKS,
@@ -244,6 +245,7 @@ def parse(text: str, file: str = "config") -> ControllerConfig:
 def _build(found: Found, policy: Policy, *, newest: bool) -> ControllerConfig:
     engine = engine_config(found, policy, newest=newest)
     settings = process_settings(found)
+    settings["usage_source"] = usage_source(found)
     settings["injected"] = _injected(found, policy)
     foreign = {system: _foreign(found, policy, system) for system in System}
     settings["foreign"] = foreign

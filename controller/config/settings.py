@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from controller.engine.mirror.specs import Adoption, System
 from controller.engine.model.config import EngineConfig
+from controller.engine.model.resources import ResourceName
 from controller.foreignrules.schedulers import bound_by
 from controller.jobframework.tiers import Tiers
 from controller.jobkinds.kubeflow import INIT_PYTORCH
@@ -263,6 +264,22 @@ class WithoutEffect(Struct, frozen=True, kw_only=True):
         return f"{self.where}: {self.key}: no effect: {self.why}"
 
 
+class UsageMetrics(Struct, frozen=True, kw_only=True):
+    """Expressions of PromQL: what the Queues have of a resource, by the label ``queue_name``, and what there is."""
+
+    allocated: str
+    capacity: str
+
+
+class UsageSource(Struct, frozen=True, kw_only=True):
+    """The Prometheus that is asked for what KAI's Queues had before. ``metrics``: by resource."""
+
+    url: str
+    timeout_s: float = 10.0
+    resolution_s: float = 60.0
+    metrics: Mapping[ResourceName, UsageMetrics] = {}
+
+
 class ControllerConfig(Struct, frozen=True, kw_only=True):
     """The whole configuration. ``namespace`` None is the one the controller runs in."""
 
@@ -286,6 +303,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     gpu_failures: GpuFailureRules = GpuFailureRules()
     foreign: Mapping[System, ForeignSystem] = {}
     """Volcano and KAI; one that is not there is off."""
+    usage_source: UsageSource | None = None
+    """Asked for the past use of KAI's Queues; without it the controller's own books count."""
     injected: Mapping[str, Mapping[str, str]] = {}
     """Requests that are charged of init containers which operators put into pods, by their name."""
     batch_events_s: float = 0.02

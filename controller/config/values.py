@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 from controller.config.settings import Address
+from controller.engine.model.cron import Cron, CronError, cron
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
 from yamlfile.parsers import BOOL, NUMBER, STRING, TEXT, Parser, Unfit, alternatives, finite, go_duration, mapped, plain
@@ -76,6 +78,32 @@ QUALIFIED: Final = matching(rf"(?:{_SUBDOMAIN}/)?{_NAME}", "a name such as gpu o
 LABEL_VALUE: Final = matching(rf"(?:{_NAME})?", "a label value (at most 63 letters, digits, -, _ and .)")
 KIND: Final = matching(rf"[A-Za-z]\w*\.v\w+\.{_SUBDOMAIN}", "Kind.version.group, e.g. Job.v1.example.com")
 NOT_EMPTY: Final = matching(r"(?s:.+)", "a string that is not empty", longest=10_000)
+
+
+def _cron(text: str) -> Cron:
+    try:
+        return cron(text)
+    except CronError:
+        raise Unfit from None
+
+
+CRON: Final = Parser(
+    expected='five fields of a schedule that fires, in UTC, such as "0 0 * * mon"', convert=_cron, kinds=STRING
+)
+
+
+def _time(text: str) -> float:
+    try:
+        found = datetime.fromisoformat(text)
+        moment_s = found.timestamp()
+    except (ValueError, OverflowError):
+        raise Unfit from None
+    if found.tzinfo is None:
+        raise Unfit
+    return moment_s
+
+
+TIME: Final = Parser(expected="a time such as 2026-01-05T00:00:00Z", convert=_time, kinds=STRING)
 
 
 def _address(text: str) -> Address | None:

@@ -35,6 +35,7 @@ from controller.engine.model.resources import (
 from controller.engine.outcomes import Outcomes
 from controller.engine.packing.turn import PackTurn
 from controller.engine.proportion.division import QueueName
+from controller.engine.proportion.queues import Amounts
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingState, PendingWorkload
 from controller.engine.quota.queuestate import Holder, QueueState
@@ -103,7 +104,13 @@ class Engine:
         self._outcomes = Outcomes(self.state, self.stories)
         state = self.state
         self._turns = FairTurns(
-            state.cluster, state.assigner, state.queues, self.mirror, state.moves, state.queue_history
+            state.cluster,
+            state.assigner,
+            state.queues,
+            self.mirror,
+            state.moves,
+            state.queue_history,
+            state.measured_usage,
         )
         limits = self.state.config.extensions.consolidation
         self._packing: PackTurn | None = None
@@ -348,6 +355,12 @@ class Engine:
         self.state.touch()
         return self._turns.sample(now_s)
 
+    def measured_use(self, usage: Mapping[QueueName, Amounts], now_s: float) -> bool:
+        """What KAI's Queues had before, as others measured it. Whether questions for it failed until now."""
+        measured = self.state.measured_usage
+        self.state.touch()
+        return measured is not None and measured.take(usage, now_s)
+
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def inactive(self, name: ClusterQueueName) -> tuple[Inactive, ...]:
@@ -397,6 +410,11 @@ class Engine:
         if record is None or record.rule is Rule.FITS:
             record = DecisionRecord(at_s=now_s, workload=pending.key, cluster_queue=queue.name, rule=Rule.NO_FIT)
         return Pending(info=pending.info, record=record, gates=self.state.config.gates)
+
+    def queue_allocations(self) -> tuple[Mapping[QueueName, Amounts], Amounts]:
+        """What KAI's Queues and those below each have, and what there is; nothing where there are none."""
+        kai = any(spec.system is System.KAI for spec in self.mirror.queues.leaves())
+        return self._turns.allocated() if kai else ({}, {})
 
     def device_plan(self, key: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         """The UUIDs of GPUs or MIG instances for each pod of the set on the node; fewer where some got none.

@@ -153,9 +153,23 @@ def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
         found["tessera_gpu_fragmentation_ratio"][spread.flavor,] = spread.ratio
         for level, most in spread.largest.items():
             found["tessera_largest_placeable_gang"][spread.flavor, level] = float(most)
+    _queue_usage(found, engine, config)
     _waiting(found, engine, resources=config.metrics.cluster_queue_resources)
     if config.local_queue_metrics:
         _local_queues(found, engine, config)
+
+
+def _queue_usage(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
+    allocated, capacity = engine.queue_allocations()
+    for resource, amount in capacity.items():
+        found["tessera_queue_capacity"][resource,] = _units(resource, amount)
+        for name, amounts in allocated.items():
+            found["tessera_queue_allocated"][name, resource] = _units(resource, amounts.get(resource, 0.0))
+    measured = engine.state.measured_usage
+    if config.usage_source is not None and measured is not None:
+        found["tessera_queue_usage_unanswered"][()] = float(measured.away_since_s is not None)
+        if measured.asked_s is not None:
+            found["tessera_queue_usage_answer_timestamp_seconds"][()] = measured.asked_s
 
 
 def _cluster_queue(found: Gauges, engine: Engine, state: QueueState, *, fair: bool, resources: bool) -> None:
@@ -301,5 +315,5 @@ def _cohort(node: QuotaNode) -> str:
     return node.parent.name if node.parent is not None else ""
 
 
-def _units(resource: str, amount: Amount) -> float:
+def _units(resource: str, amount: float) -> float:
     return amount / 1000.0 if resource == CPU else float(amount)

@@ -236,6 +236,18 @@ READ: Final = (
         ("job_kind", "state"),
         "Workloads by the kind of their job: pending, reserving (quota, and checks to wait for), admitted or finished",
     ),
+    _gauge(
+        "tessera_queue_allocated",
+        ("queue_name", "resource"),
+        "What the workloads of a KAI Queue and of those below it hold: GPUs of all models, cores, bytes",
+    ),
+    _gauge("tessera_queue_capacity", ("resource",), "What there is for KAI's Queues"),
+    _gauge(
+        "tessera_queue_usage_answer_timestamp_seconds",
+        (),
+        "When Prometheus was asked for the past use that it answered last (tessera.kai.usage); absent before",
+    ),
+    _gauge("tessera_queue_usage_unanswered", (), "1 while Prometheus does not answer what Queues had before, else 0"),
     _gauge("tessera_leading", (), "1 while this replica leads"),
     _gauge(
         "tessera_parked_workloads",

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from controller.config.settings import ControllerConfig
 from controller.core import Core
@@ -35,6 +35,7 @@ from controller.placing.ungating_shell import FEATURE, TopologyUngater
 from controller.pods.actions_shell import PodActions
 from controller.pods.groupobjects_shell import GroupObjects
 from controller.pods.reconcile_shell import PodController
+from controller.process.queueusage_shell import QueueUsageQueries
 from controller.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.serving.reconcile_shell import ServingController
 from controller.volcanojobs.podgroup_shell import JobGroups
@@ -60,9 +61,12 @@ from controller.watching.kinds import (
 from controller.writing.events import EventPublisher
 from kube.client import Client, Selection
 from kube.clock import Clock
+from kube.objects import ObjectReference
 from kube.reading.reflector import Removed
-from kube.resources import Resource
+from kube.resources import LEASES, Resource
 from kube.writing.writer import Writer
+
+LEASE: Final = "tessera-controller"
 
 NamedTask = tuple[str, Coroutine[Any, Any, None]]
 """A name for the log, and what runs until cancelled."""
@@ -83,6 +87,11 @@ class ProcessContext:
     kinds: JobKinds
     owned: tuple[Resource, ...]
     systems: frozenset[System]
+
+
+def own_lease(namespace: str) -> ObjectReference:
+    """What Events about the controller itself regard."""
+    return ObjectReference(LEASES.api_version, LEASES.kind, LEASE, "", namespace)
 
 
 class TermControllers:
@@ -148,6 +157,8 @@ class TermControllers:
             yield "jobs", self._after_loading(jobs.run)
             if self._config.engine.gates.on(FEATURE):
                 yield from self._ungater()
+        if (measured := self._queue_usage()) is not None:
+            yield "queue-usage", measured.run()
         if VOLCANO_PODS in self._feeds:
             yield "volcano-jobs", self._volcano_jobs()
             if VOLCANO_QUEUES in self._feeds:
@@ -196,6 +207,14 @@ class TermControllers:
         """A job is reconciled by its workloads: all of them must be known before the first job is."""
         await self._core.loaded.wait()
         await run()
+
+    def _queue_usage(self) -> QueueUsageQueries | None:
+        source, rules = self._config.usage_source, self._config.engine.queue_usage
+        if source is None or rules is None or System.KAI not in self._systems:
+            return None
+        tell = partial(self._events.publish, own_lease(self._own_namespace))
+        core = self._core
+        return QueueUsageQueries(source, rules, core.engine, wake=core.inbox.wake, clock=self._clock, tell=tell)
 
     def _ungater(self) -> Iterator[NamedTask]:
         """Gives pods of jobs with a topology assignment their nodes, and removes their scheduling gate."""

@@ -29,11 +29,12 @@ from controller.metrics.exposition import Acting, Exposition, exposition
 from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
 from controller.pods.reconcile_shell import read_pod
+from controller.process.controllers import LEASE
 from controller.process.flags import VERSION, Flags
 from controller.process.foreignsystems import ForeignSystems
 from controller.process.managedkinds import ManagedKinds
 from controller.process.server import Listeners, exposed, probe
-from controller.process.term import LEASE, Replica, Running, Term
+from controller.process.term import Replica, Running, Term
 from controller.process.webhook import webhook_service
 from controller.serving.deployments_shell import read_scaled
 from controller.volcanojobs.reconcile_shell import volcano_readers

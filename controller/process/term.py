@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from controller.config.settings import ControllerConfig
 from controller.core import Core
@@ -16,7 +16,7 @@ from controller.jobshell.watched import JobKinds
 from controller.lifecycle.lifecycle import Step
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
-from controller.process.controllers import NamedTask, ProcessContext, TermControllers
+from controller.process.controllers import NamedTask, ProcessContext, TermControllers, own_lease
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import WORKLOADS, RawWorkloads
@@ -26,15 +26,13 @@ from controller.writing.pace import Pace
 from inventory.api.names import CONTROLLER
 from kube.client import Client
 from kube.clock import Backoff, Clock, RateLimit
-from kube.objects import ObjectReference
-from kube.resources import LEASES, Resource
+from kube.resources import Resource
 from kube.writing.events import EventRecorder
 from kube.writing.writer import Tuning, Writer
 from kube.writing.writes import Outcome, Write
 
 log = logging.getLogger(__name__)
 
-LEASE: Final = "tessera-controller"
 DRAIN_S = 0.5
 
 
@@ -46,7 +44,7 @@ class _Observer:
     ) -> None:
         self._counting = counting
         self._events = events
-        self._about = ObjectReference(LEASES.api_version, LEASES.kind, LEASE, "", own_namespace)
+        self._about = own_lease(own_namespace)
         self._pace = pace
         self._ledger = ledger
         self._clock = clock

@@ -19,6 +19,7 @@ from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.preemption.moves import Moves
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.history import QueueHistory
+from controller.engine.proportion.measured import MeasuredUsage
 from controller.engine.proportion.queues import Amounts, added
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingWorkload, RequeueReason
@@ -56,13 +57,16 @@ class FairTurns:
         mirror: Mirror,
         moves: Moves,
         history: QueueHistory | None,
+        measured: MeasuredUsage | None,
     ) -> None:
+        """``measured`` counts before ``history`` while it is fresh."""
         self._cluster = cluster
         self._assigner = assigner
         self._queues = queues
         self._mirror = mirror
         self._moves = moves
         self._history = history
+        self._measured = measured
         self._seen: dict[System, int] = {}
         self._due: dict[System, float] = {}
         self._claimants: dict[System, frozenset[WorkloadKey]] = {}
@@ -87,7 +91,7 @@ class FairTurns:
     def _turn(self, system: System, now_s: float, refusal: Refusal, open_for: OpenFor) -> list[Entry]:
         names = [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
         pending = [each for name in names if open_for(name) for each in self._queues.take_all(name, now_s)]
-        tree = self._tree(system)
+        tree = self._tree(system, now_s)
         occasion = Occasion(now_s, self._moves, self._claimants.get(system, frozenset()))
         policy = POLICIES[system](self._cluster, self._assigner, tree, refusal, occasion)
         decided = policy.run(pending)
@@ -113,20 +117,32 @@ class FairTurns:
         """What each of KAI's Queues has counts since the last sample; the records of those that have a history."""
         if self._history is None:
             return {}
-        tree, taken = self._tree(System.KAI), dict[QueueName, Amounts]()
+        taken, total = self.allocated()
+        self._history.sample(taken, total, now_s)
+        return {name: self._history.record(name) for name in self._history.names() if name in taken}
+
+    def allocated(self) -> tuple[dict[QueueName, Amounts], Amounts]:
+        """What each of KAI's Queues and those below it have; what there is."""
+        tree = FairTree(self._mirror.queues, System.KAI, self._mirror.capacity)
+        taken = dict[QueueName, Amounts]((name, {}) for name in tree.specs)
         for leaf in tree.leaves:
             queue = self._cluster.queues.get(ClusterQueueName(leaf))
             for holder in queue.holders.values() if queue is not None else ():
                 need = needs(holder.info, System.KAI)
                 for name in tree.names(leaf):
-                    taken[name] = added(taken.get(name, {}), need)
-        self._history.sample(taken, tree.total, now_s)
-        return {name: self._history.record(name) for name in self._history.names() if name in tree.specs}
+                    taken[name] = added(taken[name], need)
+        return taken, tree.total
 
-    def _tree(self, system: System) -> FairTree:
-        usage = self._history.usage() if self._history is not None and system is System.KAI else {}
+    def _tree(self, system: System, now_s: float) -> FairTree:
+        usage = self._usage(now_s) if system is System.KAI else {}
         places = self._mirror.places(system)
         return FairTree(self._mirror.queues, system, self._mirror.capacity, places=places, usage=usage)
+
+    def _usage(self, now_s: float) -> Mapping[QueueName, Amounts]:
+        measured = self._measured.usage(now_s) if self._measured is not None else None
+        if measured is not None:
+            return measured
+        return self._history.usage() if self._history is not None else {}
 
     def _systems(self) -> list[System]:
         return sorted({spec.system for spec in self._mirror.queues.leaves()})

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from controller.engine.model.cron import Cron
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.podrequests import RequestRules
 from controller.engine.model.resources import ResourceName
@@ -48,12 +49,26 @@ class AdmissionFairSharing(msgspec.Struct, frozen=True, kw_only=True):
 class QueueUsage(msgspec.Struct, frozen=True, kw_only=True):
     """KAI's Queues share by what they had before, too: ``weight`` is KAI's k. Of the last ``window_s``, in which use
     halves every ``half_life_s`` (0: all of it counts alike); a sample every ``interval_s``.
+
+    ``tumbles_from_s``: windows follow each other from this time on, and use begins anew with each. ``cron``: it begins
+    anew whenever that fires, and no more than ``window_s`` of it counts. What Prometheus measured counts for
+    ``stale_s`` after it was asked.
     """
 
     weight: float = 1.0
     window_s: float = 168 * 3600.0
     half_life_s: float = 0.0
     interval_s: float = 60.0
+    tumbles_from_s: float | None = None
+    cron: Cron | None = None
+    stale_s: float = 300.0
+
+    def begin_s(self, now_s: float) -> float:
+        """What was before does not count."""
+        if self.tumbles_from_s is not None:
+            return now_s - (now_s - self.tumbles_from_s) % self.window_s
+        slides_s = now_s - self.window_s
+        return slides_s if self.cron is None else max(slides_s, self.cron.last_s(now_s))
 
 
 class WaitForPodsReady(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,9 @@ Source: time-based fair share of KAI Scheduler (``usageDBConfig``). Use is alloc
 
     use = sum of parts * seconds / sum of observed seconds, each second weighted by 0.5 ** (age / half life)
 
-over the last window; without a half-life all of it counts alike. Seconds in which nobody looked are not observed, and
-count for no queue. Sums are kept in buckets of time, within which a queue's use counts as even.
+over the window, the last hours or those since it began anew; without a half-life all of it counts alike. Seconds in
+which nobody looked are not observed, and count for no queue. Sums are kept in buckets of time, within which a queue's
+use counts as even.
 """
 
 import math
@@ -44,6 +45,7 @@ class QueueHistory:
 
     def __init__(self, rules: QueueUsage) -> None:
         span_s = min(rules.window_s, _HALF_LIVES * rules.half_life_s) if rules.half_life_s else rules.window_s
+        self._rules = rules
         self._bucket_s = span_s / BUCKETS
         self._half_life_s = rules.half_life_s
         self._observed: dict[int, float] = {}
@@ -58,9 +60,13 @@ class QueueHistory:
 
     def sample(self, allocated: Mapping[QueueName, Amounts], capacity: Amounts, now_s: float) -> None:
         """Since the last sample each queue had this. The first one begins; a clock that went back begins anew."""
-        since_s, self._at_s = self._at_s, now_s
+        before_s, self._at_s = self._at_s, now_s
+        since_s = now_s if before_s is None else max(before_s, self._rules.begin_s(now_s))
+        if before_s is not None and since_s > before_s:
+            self._observed.clear()
+            self._used.clear()
         self._usage = None
-        for bucket, seconds in self._split(now_s if since_s is None else since_s, now_s):
+        for bucket, seconds in self._split(since_s, now_s):
             self._observed[bucket] = self._observed.get(bucket, 0.0) + seconds
             for name, amounts in allocated.items():
                 for resource, amount in amounts.items():
@@ -68,7 +74,7 @@ class QueueHistory:
                     if amount > 0.0 and whole > 0.0:
                         sums = self._used.setdefault(name, {}).setdefault(resource, {})
                         sums[bucket] = sums.get(bucket, 0.0) + min(1.0, amount / whole) * seconds
-        self._prune(self._bucket(now_s))
+        self._prune(now_s)
 
     def usage(self) -> Mapping[QueueName, Amounts]:
         """Parts of the capacity, by queue and resource."""
@@ -114,7 +120,7 @@ class QueueHistory:
         self._used[name] = {ResourceName(resource): dict(sums) for resource, sums in record.used.items()}
         self._usage = None
         if self._at_s is not None:
-            self._prune(self._bucket(self._at_s))
+            self._prune(self._at_s)
         return True
 
     def forget(self, name: QueueName) -> None:
@@ -148,10 +154,12 @@ class QueueHistory:
         now = max(self._observed) if self._at_s is None else self._bucket(self._at_s)
         return float(0.5 ** ((now - bucket) * self._bucket_s / self._half_life_s))
 
-    def _prune(self, now: int) -> None:
+    def _prune(self, now_s: float) -> None:
         """What is older than the window, and what a clock that was ahead observed."""
+        now, begin_s = self._bucket(now_s), self._rules.begin_s(now_s)
+        first = max(now - BUCKETS, self._bucket(begin_s))
         for sums in (self._observed, *(sums for by_resource in self._used.values() for sums in by_resource.values())):
-            for bucket in [bucket for bucket in sums if not now - BUCKETS <= bucket <= now]:
+            for bucket in [bucket for bucket in sums if not first <= bucket <= now]:
                 del sums[bucket]
 
 

@@ -13,6 +13,7 @@ from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, W
 from controller.engine.preemption.moves import Moves
 from controller.engine.preemption.search import Preemption
 from controller.engine.proportion.history import QueueHistory
+from controller.engine.proportion.measured import MeasuredUsage
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queues.pendingqueues import PendingQueues
 from controller.engine.quota.queuestate import Holder, QueueState
@@ -139,6 +140,10 @@ class EngineState:
         usage = config.queue_usage
         known = before.queue_history if before is not None else None
         self.queue_history: QueueHistory | None = known if known is not None or usage is None else QueueHistory(usage)
+        measured = before.measured_usage if before is not None else None
+        self.measured_usage: MeasuredUsage | None = (
+            measured if measured is not None or usage is None else MeasuredUsage(usage.stale_s)
+        )
         self.changes = 0
 
     def touch(self) -> None:
@@ -218,6 +223,8 @@ class EngineState:
         self.workloads.validate(self.cluster.queues)
         self.unwritten.validate(self.cluster.holders)
         self.notes.validate(self.cluster.holders, self.unwritten.ended)
+        if self.measured_usage is not None:
+            self.measured_usage.validate()
         holders, objects = self.cluster.holders, self.workloads.objects
         stranded = {key for keys in self.workloads.stranded.values() for key in keys}
         waiting = {pending.key for pending in self.queues}

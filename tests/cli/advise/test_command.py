@@ -5,13 +5,8 @@ import json
 import re
 import ssl
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs
 
 import click
 import click.testing
@@ -22,6 +17,7 @@ from cli.advise.command import advise
 from cli.advise.queries import queries
 from cli.main import tessera
 from controller.webhooks.certificates import advanced
+from tests.support.prometheus import served, vector
 
 HOST = {"Hostname": "n1", "UUID": "GPU-1"}
 POD = {**HOST, "namespace": "team", "pod": "train", "container": "main"}
@@ -52,39 +48,7 @@ class Stored:
             return self.answer
         if query not in self.names:
             return 400, json.dumps({"status": "error", "errorType": "bad_data", "error": "parse error"}).encode()
-        found = [
-            {"metric": labels, "value": [0, str(value)]} for labels, value in self.vectors.get(self.names[query], [])
-        ]
-        return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": found}}).encode()
-
-
-@contextmanager
-def served(stored: Stored, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            stored.headers.append(self.headers.get("Authorization", ""))
-            known = self.path == "/prom/api/v1/query"
-            status, body = stored.body(parse_qs(asked)["query"][0]) if known else (404, b"not here")
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    if tls is not None:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}/prom"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        return vector(self.vectors.get(self.names[query], []))
 
 
 def run(stored: Stored, *words: str, code: int = 0) -> str:

@@ -121,6 +121,16 @@ GIVEN: dict[str, Any] = {
     "tessera.kai.usage.windowSize": "24h",
     "tessera.kai.usage.halfLifePeriod": "12h",
     "tessera.kai.usage.fetchInterval": "30s",
+    "tessera.kai.usage.windowType": "tumbling",
+    "tessera.kai.usage.tumblingWindowStartTime": "2026-01-05T00:00:00Z",
+    "tessera.kai.usage.cronString": "0 0 * * mon",
+    "tessera.kai.usage.clientType": "prometheus",
+    "tessera.kai.usage.connectionString": "http://prometheus:9090",
+    "tessera.kai.usage.stalenessPeriod": "10m",
+    "tessera.kai.usage.usageQueryTimeout": "20s",
+    "tessera.kai.usage.queryResolution": "5m",
+    **{f"tessera.kai.usage.{name}AllocationMetric": "kai_queue_allocated" for name in ("gpu", "cpu", "memory")},
+    **{f"tessera.kai.usage.{name}CapacityMetric": "sum(capacity)" for name in ("gpu", "cpu", "memory")},
     "tessera.batchEvents": "1ms",
     "tessera.holdEvictions": "1s",
 }
@@ -143,6 +153,22 @@ NEEDS: dict[str, dict[str, Any]] = {
     },
     "tessera": {"tessera.policy": "tessera"},
     "tessera.volcano.topology[].tierName": {"tessera.volcano.topology[].nodeLabel": "rack"},
+    "tessera.kai.usage.windowType": {"tessera.kai.usage.tumblingWindowStartTime": "2026-01-05T00:00:00Z"},
+    "tessera.kai.usage.tumblingWindowStartTime": {
+        "tessera.kai.usage.windowType": "tumbling",
+        "tessera.kai.usage.tumblingWindowStartTime": "2026-01-06T00:00:00Z",
+    },
+    "tessera.kai.usage.cronString": {
+        "tessera.kai.usage.windowType": "cron",
+        "tessera.kai.usage.cronString": "0 0 * * tue",
+    },
+    **{
+        f"tessera.kai.usage.{key}": {
+            "tessera.kai.usage.clientType": "prometheus",
+            "tessera.kai.usage.connectionString": "http://other:9090",
+        }
+        for key in ("clientType", "connectionString", "staleness", "usageQuery", "query", "gpu", "cpu", "memory")
+    },
     "tessera.honestUnits": {"tessera.honestUnits.gpuMemory": "40Gi"},
 }
 """What a section must hold for a key in it to mean anything."""

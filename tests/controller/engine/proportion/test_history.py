@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -188,3 +189,36 @@ def test_use_is_a_part_and_memory_is_bounded(steps: list[tuple[float, float]], h
         assert 0.0 <= use(found) <= 1.0 + 1e-9
         assert math.isclose(use(found) + use(found, B), 1.0, rel_tol=1e-6)
         assert found.record(A).count(":") <= 3 + 2 * (BUCKETS + 1) + 2
+
+
+TUMBLING = QueueUsage(window_s=400.0, tumbles_from_s=1000.0)
+
+
+def test_use_begins_anew_with_each_window() -> None:
+    history = QueueHistory(TUMBLING)
+    history.sample({A: {GPU: 8.0}}, FULL, 1000.0)
+    history.sample({A: {GPU: 8.0}}, FULL, 1390.0)
+    assert history.usage()[A][GPU] == 1.0
+    history.sample({}, FULL, 1400.0)
+    assert history.usage() == {}
+    history.sample({B: {GPU: 8.0}}, FULL, 1410.0)
+    assert history.usage() == {B: {GPU: 1.0}}
+    history.validate()
+
+
+def test_of_a_sample_over_the_beginning_of_a_window_the_rest_counts() -> None:
+    history = QueueHistory(TUMBLING)
+    history.sample({}, FULL, 1000.0)
+    history.sample({A: {GPU: 4.0}}, FULL, 1450.0)
+    assert history.usage() == {A: {GPU: 0.5}}
+    record = msgspec.json.decode(history.record(A))
+    assert sum(record["observed"].values()) == 50.0
+
+
+def test_what_was_stored_before_the_window_began_does_not_count() -> None:
+    before, after = QueueHistory(TUMBLING), QueueHistory(TUMBLING)
+    before.sample({}, FULL, 1000.0)
+    before.sample({A: {GPU: 8.0}}, FULL, 1390.0)
+    after.sample({}, FULL, 1500.0)
+    assert after.restore(A, before.record(A))
+    assert after.usage().get(A, {}).get(GPU, 0.0) == 0.0

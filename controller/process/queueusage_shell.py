@@ -1,0 +1,74 @@
+"""Prometheus is asked again and again for what KAI's Queues had before."""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from controller.config.settings import UsageSource
+from controller.engine.engine import Engine
+from controller.engine.model.config import QueueUsage
+from controller.process.queueusage import UsageAnswerError, queries, usage
+from kube.clock import Clock, sleep
+from kube.prometheus import Prometheus, PrometheusError
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[str, str, str], None]
+"""An Event about the controller: type, reason, note."""
+
+
+class QueueUsageQueries:
+    """``run`` until cancelled: an answer or its absence every ``interval_s``."""
+
+    def __init__(
+        self,
+        source: UsageSource,
+        rules: QueueUsage,
+        engine: Engine,
+        *,
+        wake: Callable[[], None],
+        clock: Clock,
+        tell: Tell,
+    ) -> None:
+        """``wake``: the engine may decide otherwise now."""
+        self._source = source
+        self._rules = rules
+        self._engine = engine
+        self._wake = wake
+        self._clock = clock
+        self._tell = tell
+        self._prometheus = Prometheus(source.url, timeout_s=source.timeout_s)
+
+    async def run(self) -> None:
+        while True:
+            await self.ask()
+            await sleep(self._clock, self._rules.interval_s)
+
+    async def ask(self) -> None:
+        asked_s = self._clock.wall()
+        try:
+            found = usage(await self._prometheus.ask(queries(self._source, self._rules, asked_s)))
+        except PrometheusError as failed:
+            self._failed(str(failed), asked_s)
+        except UsageAnswerError as failed:
+            self._failed(f"{self._prometheus.url}: {failed}", asked_s)
+        else:
+            back = self._engine.measured_use(found, asked_s)
+            self._wake()
+            if back:
+                note = f"{self._prometheus.url} answers again what KAI's Queues had before"
+                log.info("%s", note)
+                self._tell("Normal", "PastUseMeasured", note)
+
+    def _failed(self, why: str, now_s: float) -> None:
+        measured = self._engine.state.measured_usage
+        if measured is None or not measured.lost(now_s):
+            return
+        counts, until_s = "the controller's own books count", measured.counts_until_s
+        if until_s is not None and until_s > now_s:
+            counts = f"its last answer counts until {datetime.fromtimestamp(until_s, UTC):%H:%M:%SZ}, then {counts}"
+        note = (
+            f"What KAI's Queues had before is not measured since {datetime.fromtimestamp(now_s, UTC):%H:%M:%SZ}: {why}"
+        )
+        log.warning("%s; %s", note, counts)
+        self._tell("Warning", "PastUseNotMeasured", f"{note}; {counts}")

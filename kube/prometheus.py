@@ -1,0 +1,126 @@
+"""Prometheus' HTTP API: instant queries over aiohttp. Its answers are strangers' until they are decoded here."""
+
+import base64
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
+
+from kube.client import describe
+
+if TYPE_CHECKING:  # loaded with the first question
+    import aiohttp
+
+_OK: Final = 200
+_NOT_LET_IN: Final = (401, 403)
+_MOST_BYTES: Final = 64 * 1024 * 1024
+"""Of one answer: some 300,000 series."""
+_SHOWN: Final = 300
+
+Labels = Mapping[str, str]
+Vector = list[tuple[Labels, float]]
+
+
+class PrometheusError(Exception):
+    """No answer: one line with the address, without user and password."""
+
+
+class UntrustedError(PrometheusError):
+    """Its certificate is another's."""
+
+
+class NotLetInError(PrometheusError):
+    """It wants other credentials."""
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Data(msgspec.Struct):
+    result: list[_Series]
+
+
+class _Answer(msgspec.Struct):
+    status: str = ""
+    error: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Prometheus:
+    """``url`` may hold a user and a password. ``tls`` None: the system's authorities."""
+
+    def __init__(
+        self, url: str, token: str | None = None, tls: ssl.SSLContext | None = None, *, timeout_s: float
+    ) -> None:
+        parts = urlsplit(url.rstrip("/"))
+        self.url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._headers = {}
+        if token:
+            self._headers = {"Authorization": f"Bearer {token}"}
+        elif parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+    async def ask(self, queries: Mapping[str, str]) -> dict[str, Vector]:
+        """The instant vectors of the queries, by their names. One after the other: each is work enough for it. Raises
+        PrometheusError.
+        """
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s)
+        connector = aiohttp.TCPConnector(ssl=self._tls or True)
+        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as session:
+            return {name: await self._query(session, query) for name, query in queries.items()}
+
+    async def _query(self, session: "aiohttp.ClientSession", query: str) -> Vector:
+        import aiohttp
+
+        try:
+            address, given = f"{self.url}/api/v1/query", {"query": query}
+            async with session.post(address, data=given, allow_redirects=False) as answer:
+                status, raw = answer.status, await _read(answer.content)
+        except aiohttp.ClientConnectorCertificateError as failed:
+            raise UntrustedError(f"{self.url}: found another certificate: {failed.certificate_error}") from None
+        except (aiohttp.ClientError, TimeoutError, ValueError) as failed:
+            why = "no answer in time" if isinstance(failed, TimeoutError) else describe(failed)
+            raise PrometheusError(f"{self.url}: cannot be reached: {why}") from None
+        if status in _NOT_LET_IN:
+            raise NotLetInError(f"{self.url}: answered {status}")
+        if len(raw) > _MOST_BYTES:
+            raise PrometheusError(
+                f"{self.url}: found an answer of more than {_MOST_BYTES} bytes, expected fewer series"
+            )
+        return self._decoded(status, raw)
+
+    def _decoded(self, status: int, raw: bytes) -> Vector:
+        try:
+            body = msgspec.json.decode(raw, type=_Answer)
+        except msgspec.ValidationError:
+            body = _Answer()
+        except (ValueError, RecursionError):
+            said = f"answered {status}: " if status != _OK else ""
+            raise PrometheusError(f"{self.url}: {said}found no JSON, expected Prometheus' HTTP API") from None
+        if status != _OK or body.status != "success":
+            error = " ".join(body.error[:_SHOWN].split()) or "not what Prometheus says"
+            raise PrometheusError(f"{self.url}: answered {status}: {error}")
+        try:
+            found = msgspec.json.decode(body.data, type=_Data)
+            return [(series.metric, float(series.value[1])) for series in found.result]
+        except (ValueError, RecursionError):
+            raise PrometheusError(f"{self.url}: found another answer, expected an instant vector") from None
+
+
+async def _read(stream: "aiohttp.StreamReader") -> bytes:
+    """All of it, or a little more than is taken."""
+    found = bytearray()
+    async for chunk in stream.iter_chunked(1 << 16):
+        found += chunk
+        if len(found) > _MOST_BYTES:
+            break
+    return bytes(found)

@@ -1,8 +1,9 @@
 """The parts of the configuration that the engine decides by: Kueue's sections and ours, as ``EngineConfig``."""
 
 import difflib
-from typing import Any, Final
+from typing import Final
 
+from controller.config.deviceclasses import claim_rules
 from controller.config.inertgates import GONE, IDLE
 from controller.config.queueusage import queue_usage
 from controller.config.reader import Found
@@ -49,6 +50,7 @@ def engine_config(found: Found, policy: Policy, *, newest: bool) -> EngineConfig
         wait_for_pods_ready=None if gates.on("DisableWaitForPodsReady") else _pods_ready(found, newest=newest),
         quota_check_strategy=strategy,
         request_rules=_request_rules(found),
+        claim_rules=claim_rules(found, policy, gates),
         extensions=extensions_of(found, policy),
     )
 
@@ -121,7 +123,7 @@ def _pods_ready(found: Found, *, newest: bool) -> WaitForPodsReady | None:
 def _request_rules(found: Found) -> RequestRules:
     rules: dict[str, Transformation] = {}
     for path in found.items("resources.transformations"):
-        name = required(found, path, "input")
+        name = found.required(path, "input")
         if name in rules:
             raise found.places[f"{path}.input"].error("each input once", f"{name} twice")
         rules[name] = Transformation(
@@ -142,21 +144,12 @@ def _honest_units(found: Found) -> HonestUnits | None:
     section = "tessera.honestUnits"
     if section not in found:
         return None
-    memory: Quantity = required(found, section, "gpuMemory")
+    memory: Quantity = found.required(section, "gpuMemory")
     return HonestUnits(
         memory_gib=memory.fraction / _GIB,
         compute_slices=found.get(f"{section}.computeSlices", 7),
         shared_replicas=found.get(f"{section}.sharedReplicas", 1),
     )
-
-
-def required(found: Found, section: str, key: str) -> Any:
-    """The value of a key that a section cannot do without. Raises ConfigError."""
-    value = found.get(f"{section}.{key}")
-    if value is None:
-        place: Place = found.places[section]
-        raise place.error(f"the key {key}", "none")
-    return value
 
 
 def extensions_of(found: Found, policy: Policy) -> Extensions:

@@ -8,7 +8,6 @@ Kueue's documentation, 0.4 to 0.20.
 from collections.abc import Mapping
 from typing import Final
 
-_NO_CLAIMS: Final = "device claims are not counted against quota yet"
 _NO_MULTIKUEUE: Final = "there is no MultiKueue yet"
 _SAME: Final = "how Kueue computes: decisions are the same"
 
@@ -17,11 +16,6 @@ IDLE: Final[Mapping[str, str]] = {
     "CleanupProvisioningRequestsOnEviction": "ProvisioningRequests are another controller's",
     "CustomMetricLabels": "series carry no labels of objects",
     "DeferRayServiceFinalizationForRedisCleanup": "a RayService holds its quota until its clusters are gone",
-    "KueueDRAIntegration": _NO_CLAIMS,
-    "KueueDRAIntegrationConsumableCapacity": _NO_CLAIMS,
-    "KueueDRAIntegrationExtendedResource": _NO_CLAIMS,
-    "KueueDRAIntegrationPartitionableDevices": _NO_CLAIMS,
-    "KueueDRARejectWorkloadsWhenDRADisabled": _NO_CLAIMS,
     "ManagedJobsNamespaceSelectorAlwaysRespected": "managedJobsNamespaceSelector always counts",
     "MultiKueue": _NO_MULTIKUEUE,
     "MultiKueueAdaptersForCustomJobs": _NO_MULTIKUEUE,

@@ -172,18 +172,17 @@ _DECISIONS: Final = (
     _key("resources.transformations[].outputs.*", QUANTITY, "none", "what one unit of the input counts as"),
 )
 
-_NO_CLAIMS: Final = "device claims are not counted against quota yet"
-_SOURCES: Final = "resources.deviceClassMappings[].sources[]"
+_MAPPINGS: Final = "resources.deviceClassMappings[]"
 _CLAIMS: Final = (
-    _unused("resources.deviceClassMappings[].name", QUALIFIED, _NO_CLAIMS),
-    _unused("resources.deviceClassMappings[].deviceClassNames[]", QUALIFIED, _NO_CLAIMS),
+    _key(f"{_MAPPINGS}.name", QUALIFIED, "", "the resource that claims of devices count as"),
+    _key(f"{_MAPPINGS}.deviceClassNames[]", QUALIFIED, "", "DeviceClasses whose devices count as it"),
     *(
-        _unused(f"{_SOURCES}.{source}.{key}", parser, _NO_CLAIMS)
-        for source in ("counter", "capacity")
-        for key, parser in (
-            ("name", QUALIFIED),
-            ("driver", SUBDOMAIN),
-            ("deviceSelector.cel.expression", NOT_EMPTY),
+        _key(f"{_MAPPINGS}.sources[].{source}.{key}", parser, default, meaning)
+        for source, what in (("counter", "of a counter"), ("capacity", "of a capacity"))
+        for key, parser, default, meaning in (
+            ("name", QUALIFIED, "", f"a device counts as what it takes {what}, not as one: its name"),
+            ("driver", SUBDOMAIN, "", "the driver whose devices are looked at"),
+            ("deviceSelector.cel.expression", NOT_EMPTY, "all", "CEL that says which of them"),
         )
     ),
 )

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from controller.config.decisions import engine_config, required
+from controller.config.decisions import engine_config
 from controller.config.keys import API_VERSIONS, KEYS, V1BETA1
 from controller.config.queueusage import usage_source
 from controller.config.reader import Found, read
@@ -21,7 +21,6 @@ from controller.config.settings import (
     Certificates,
     ClientLimits,
     ControllerConfig,
-    DeviceClassMapping,
     ForeignSystem,
     GpuFailureRules,
     Health,
@@ -49,7 +48,6 @@ from yamlfile import ConfigError, Document, Place, YamlKind, parse_text, read_te
 
 T = TypeVar("T")
 
-_MAX_MAPPINGS = 16
 _SECTIONS: dict[str, tuple[type[Any], dict[str, str]]] = {
     "leader_election": (
         LeaderElection,
@@ -131,7 +129,6 @@ def process_settings(found: Found) -> dict[str, Any]:
             cert_dir=str(found.get("webhook.certDir", Webhook().cert_dir)),
         ),
         tls=Tls(min_version=found.get("tls.minVersion", ""), ciphers=found.values("tls.cipherSuites")),
-        device_class_mappings=_device_class_mappings(found),
     )
     if "tessera.batchEvents" in found:
         settings["batch_events_s"] = found.get("tessera.batchEvents")
@@ -196,29 +193,6 @@ def _managed_namespaces(found: Found) -> LabelSelector | None:
     return selector
 
 
-def _device_class_mappings(found: Found) -> tuple[DeviceClassMapping, ...]:
-    path = "resources.deviceClassMappings"
-    items = found.items(path)
-    if len(items) > _MAX_MAPPINGS:
-        raise found.places[path].error(f"at most {_MAX_MAPPINGS} mappings", f"{len(items)}")
-    mappings = []
-    for item in items:
-        classes = found.values(f"{item}.deviceClassNames")
-        if not classes:
-            raise found.places[item].error("the key deviceClassNames", "none")
-        for source in found.items(f"{item}.sources"):
-            if (f"{source}.counter" in found) == (f"{source}.capacity" in found):
-                raise found.places[source].error("one of counter and capacity", "both or none")
-        mappings.append(
-            DeviceClassMapping(
-                resource=required(found, item, "name"),
-                device_classes=classes,
-                has_sources=bool(found.items(f"{item}.sources")),
-            )
-        )
-    return tuple(mappings)
-
-
 def load(file: Path | None) -> ControllerConfig:
     """The configuration in ``file``; without one, ``default()``. Raises ConfigError."""
     return default() if file is None else parse(read_text(file), str(file))
@@ -274,7 +248,7 @@ def _foreign(found: Found, policy: Policy, system: System) -> ForeignSystem:
 
 def _tiers(found: Found, path: str) -> Tiers:
     tiers = tuple(
-        Tier(node_label=required(found, item, "nodeLabel"), name=found.get(f"{item}.tierName", ""))
+        Tier(node_label=found.required(item, "nodeLabel"), name=found.get(f"{item}.tierName", ""))
         for item in found.items(path)
     )
     for index, tier in enumerate(tiers):

@@ -64,6 +64,13 @@ class Found:
         """The value at ``path``, else ``default``."""
         return self._values.get(path, default)
 
+    def required(self, section: str, key: str) -> Any:
+        """The value of a key that a section cannot do without. Raises ConfigError."""
+        value = self.get(f"{section}.{key}")
+        if value is None:
+            raise self.places[section].error(f"the key {key}", "none")
+        return value
+
     def items(self, path: str) -> list[str]:
         """The paths of a list's values; empty where there is no list."""
         return [below for _, below in self._below.get(path, ())]

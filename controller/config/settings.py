@@ -187,14 +187,6 @@ class Retention(Struct, frozen=True, kw_only=True):
     after_deactivated_s: float | None = None
 
 
-class DeviceClassMapping(Struct, frozen=True, kw_only=True):
-    """Device claims of these classes count as ``resource``; ``has_sources``: not by devices but by counters."""
-
-    resource: str
-    device_classes: tuple[str, ...]
-    has_sources: bool = False
-
-
 class PendingReports(Struct, frozen=True, kw_only=True):
     """A pending condition is written after ``after_s`` of waiting, when its reason changes, else every ``every_s``."""
 
@@ -298,7 +290,6 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     certificates: Certificates = Certificates()
     tls: Tls = Tls()
     retention: Retention = Retention()
-    device_class_mappings: tuple[DeviceClassMapping, ...] = ()
     pending_reports: PendingReports = PendingReports()
     gpu_failures: GpuFailureRules = GpuFailureRules()
     foreign: Mapping[System, ForeignSystem] = {}

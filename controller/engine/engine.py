@@ -52,6 +52,7 @@ from controller.engine.state.workloadevents import WorkloadEvents
 from controller.engine.topology.port import Placement
 from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from controller.objects.decode import GpuNode
+from controller.objects.deviceclaims import CLAIM_TYPES
 from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
@@ -69,6 +70,13 @@ _SETTERS: Final[Mapping[type, Callable[[ClusterEvents, Any], None]]] = {
     Namespace: ClusterEvents.set_namespace,
 }
 """For objects that mean the same at any time."""
+
+_PUTTERS: Final[Mapping[type, Callable[[ClusterEvents, Any, float], None]]] = {
+    LimitRange: ClusterEvents.set_limit_range,
+    RuntimeClass: ClusterEvents.set_runtime_class,
+    **dict.fromkeys(CLAIM_TYPES, ClusterEvents.set_claim_object),
+}
+"""For objects by which workloads that wait are queued anew."""
 
 
 class Held(NamedTuple):
@@ -163,10 +171,8 @@ class Engine:
                 self._retell(shares.node(given) if shares is not None else (), now_s)
             case Pod() | GpuNode() | Topology() | AdmissionCheck() | Namespace():
                 _SETTERS[type(given)](cluster, given)
-            case LimitRange():
-                cluster.set_limit_range(given, now_s)
-            case RuntimeClass():
-                cluster.set_runtime_class(given, now_s)
+            case _ if (put := _PUTTERS.get(type(given))) is not None:
+                put(cluster, given, now_s)
 
     def drop(self, kind: type[KubernetesObject], namespace: str, name: str, now_s: float) -> None:
         """The object is gone. Kinds that decide nothing here are passed over."""
@@ -185,6 +191,7 @@ class Engine:
             Namespace: (cluster.remove_namespace, (name,)),
             LimitRange: (cluster.remove_limit_range, (namespace, name, now_s)),
             RuntimeClass: (cluster.remove_runtime_class, (name, now_s)),
+            **dict.fromkeys(CLAIM_TYPES, (cluster.remove_claim_object, (kind, namespace, name, now_s))),
         }
         if kind in removals:
             remove, what = removals[kind]
@@ -243,6 +250,7 @@ class Engine:
         """Try one workload of each ClusterQueue that has one, and all second passes that are due."""
         state = self.state
         self._mirrored.flush(now_s)
+        self._workloads.settle_claims(now_s)
         state.preemption.oracle.now_s = now_s
         self._nominator.cycle = next(self._cycles)
         self._prune_claims()
@@ -300,6 +308,7 @@ class Engine:
     def _cycles_settled(self, now_s: float) -> bool:
         """The same, moves aside."""
         self._mirrored.flush(now_s)
+        self._workloads.settle_claims(now_s)
         self._prune_claims()
         due_s = self._cycles_due_s()
         if due_s is not None and due_s <= now_s:

@@ -1,6 +1,7 @@
 """From decided entries to decisions, and what they mean for the engine's own state from that moment on."""
 
 from collections.abc import Iterable, Iterator
+from itertools import starmap
 
 import msgspec
 
@@ -293,8 +294,12 @@ def _holder(entry: Entry, now_s: float) -> Holder:
     if sets is None:
         sets = tuple(map(_held, assignment.pod_sets))
         usage = usage_of(sets).assigned
+    if info.claims is not None:
+        sets = tuple(starmap(_of_itself, zip(sets, info.pod_sets, strict=True)))
     return Holder(
-        info=WorkloadInfo(workload=info.workload, cluster_queue=queue.name, pod_sets=sets, key=info.key),
+        info=WorkloadInfo(
+            workload=info.workload, cluster_queue=queue.name, pod_sets=sets, key=info.key, claims=info.claims
+        ),
         cluster_queue=queue.name,
         local_queue=incoming.local_queue,
         usage=usage,
@@ -315,6 +320,14 @@ def _held(pod_set: PodSetChoice) -> PodSetRequests:
         flavors=flavors,
         topology=pod_set.topology,
     )
+
+
+def _of_itself(held: PodSetRequests, pending: PodSetRequests) -> PodSetRequests:
+    """Without claims by name: the usage has them, as long as this is the workload that is charged for them."""
+    if not pending.once:
+        return held
+    own = msgspec.structs.replace(held, once=pending.once).without_once()
+    return msgspec.structs.replace(held, requests=own)
 
 
 def _eviction(entry: Entry, target: Target, by: Holder, record: DecisionRecord) -> Evicted:

@@ -16,6 +16,7 @@ from controller.engine.conditions import reasons, status
 from controller.engine.conditions.decisions import Event
 from controller.engine.conditions.evictionstatus import deactivation_target, evicted, restarted
 from controller.engine.conditions.reasons import EventType, PendingReason
+from controller.engine.conditions.sentences import uncounted
 from controller.engine.conditions.status import checks_for
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig, WaitForPodsReady
@@ -42,13 +43,15 @@ _JITTER = 0.0001
 class QueuePolicies(msgspec.Struct, frozen=True, kw_only=True):
     """What the workload's queues ask for. ``checks``: the admission checks that hold for its flavors.
 
-    ``blocked``: why a workload that is not admitted yet may hold no quota.
+    ``blocked``: why a workload that is not admitted yet may hold no quota. ``uncounted``: why its claims of devices
+    cannot be counted; empty where they can.
     """
 
     cluster_queue_stop: StopPolicy = "None"
     local_queue_stop: StopPolicy = "None"
     checks: tuple[str, ...] = ()
     blocked: PendingCause | None = None
+    uncounted: str = ""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +96,13 @@ def queue_policies(engine: Engine, workload: Workload) -> QueuePolicies:
         local_queue_stop="None" if local is None else local.spec.stop_policy or "None",
         checks=checks,
         blocked=unreservable(engine, workload) if admission is not None else None,
+        uncounted=_uncounted(engine, workload) if admission is None else "",
     )
+
+
+def _uncounted(engine: Engine, workload: Workload) -> str:
+    claims = engine.state.device_claims.count(workload)
+    return uncounted(claims.problem) if claims is not None and claims.problem else ""
 
 
 def due_s(workload: Workload, config: EngineConfig) -> float | None:
@@ -159,6 +168,9 @@ def _requeue(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: 
             return Step(after=status.requeued(workload, f"{name}Restarted", message, now_s)) if restarted else None
     if requeued.reason == PendingReason.ON_HOLD:
         return None  # its job's reconciler takes it off hold
+    if requeued.reason == reasons.INADMISSIBLE:
+        counted = "Its claims of devices can be counted now"
+        return None if queues.uncounted else Step(after=status.requeued(workload, "ClaimsCounted", counted, now_s))
     state = workload.status.requeue_state
     if state is not None and state.requeue_at is not None and epoch_s(state.requeue_at) > now_s:
         return None
@@ -166,6 +178,26 @@ def _requeue(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: 
     if state is not None:
         after = _with(after, requeue_state=msgspec.structs.replace(state, requeue_at=None))
     return Step(after=after)
+
+
+def _claims(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
+    """A workload whose claims of devices cannot be counted does not queue until they can."""
+    conditions = workload.status.conditions
+    if not queues.uncounted or not workload.spec.active or _held(workload):
+        return None
+    requeued = find_condition(conditions, reasons.REQUEUED)
+    waits = requeued is not None and requeued.status == "False"
+    if waits and requeued is not None and not _tells_otherwise(requeued, queues.uncounted):
+        return None
+    told = status.unreserved(workload, PendingReason.MISCONFIGURED, queues.uncounted, now_s=now_s, gates=config.gates)
+    kept = workload.status.requeue_state
+    after = status.held_back(told, reasons.INADMISSIBLE, queues.uncounted, state=kept or RequeueState(), now_s=now_s)
+    return Step(after=_with(after, requeue_state=kept))
+
+
+def _tells_otherwise(requeued: Condition, uncounted: str) -> bool:
+    """Whether it is held back for claims, and for another reason about them."""
+    return requeued.reason == reasons.INADMISSIBLE and requeued.message != uncounted
 
 
 def _checks(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: float) -> Step | None:
@@ -283,6 +315,7 @@ _RULES = (
     _preemption_gates,
     _deactivation,
     _requeue,
+    _claims,
     _checks,
     _stops,
     _held_up,

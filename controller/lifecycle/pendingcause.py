@@ -44,6 +44,8 @@ def held_back(workload: Workload, gates: FeatureGates) -> PendingCause | None:
     if gated := gates_of(workload, gates):
         return PendingCause(PendingReason.ADMISSION_GATED, f"Held back by {gated}")
     if requeued is not None and requeued.status == "False":
+        if requeued.reason == reasons.INADMISSIBLE:
+            return PendingCause(PendingReason.MISCONFIGURED, requeued.message)
         return PendingCause(PendingReason.ON_HOLD, requeued.message)
     return None
 

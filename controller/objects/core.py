@@ -19,7 +19,9 @@ from controller.objects.meta import (
 )
 
 
-class ResourceClaim(Struct, frozen=True, kw_only=True):
+class ContainerClaim(Struct, frozen=True, kw_only=True):
+    """Which of its pod's claims a container gets, or one request of it."""
+
     name: str = ""
     request: str = ""
 
@@ -27,7 +29,7 @@ class ResourceClaim(Struct, frozen=True, kw_only=True):
 class ResourceRequirements(Struct, frozen=True, kw_only=True):
     requests: Resources = msgspec.field(default_factory=dict)
     limits: Resources = msgspec.field(default_factory=dict)
-    claims: tuple[ResourceClaim, ...] = ()
+    claims: tuple[ContainerClaim, ...] = ()
 
 
 class Container(Struct, frozen=True, kw_only=True):
@@ -92,6 +94,14 @@ class PodSchedulingGate(Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
+class PodResourceClaim(Struct, frozen=True, kw_only=True):
+    """A claim of devices: one that is made for each pod from a template, or one by name."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
 class PodSpec(Struct, frozen=True, kw_only=True):
     """``resources`` are those of the pod as a whole; None where the pod sets none."""
 
@@ -110,6 +120,7 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     restart_policy: str = ""
     scheduler_name: str = ""
     active_deadline_seconds: Int64 | None = None
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
 class PodTemplateSpec(Struct, frozen=True, kw_only=True):

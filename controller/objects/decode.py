@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
+from controller.objects.deviceclaims import CLAIM_TYPES, RESOURCE
 from controller.objects.kai import KAI_QUEUE, KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.quantity import Quantity, parse_quantity
@@ -43,6 +44,7 @@ KINDS: Final[dict[tuple[str, str], type[KubernetesObject]]] = {
     **{("v1", type_.__name__): type_ for type_ in (LimitRange, Namespace, Node, Pod)},
     ("scheduling.k8s.io/v1", "PriorityClass"): PriorityClass,
     ("node.k8s.io/v1", "RuntimeClass"): RuntimeClass,
+    **{(RESOURCE, type_.__name__): type_ for type_ in CLAIM_TYPES},
     (KAI_QUEUE, "Queue"): KaiQueue,
     (VOLCANO_QUEUE, "Queue"): VolcanoQueue,
 }

@@ -57,7 +57,9 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.placed is not None:
             return self.placed
         chosen = self.record.assignment
-        return status.admission_of(self.holder.cluster_queue, chosen.pod_sets if chosen is not None else (), self.gates)
+        pod_sets = chosen.pod_sets if chosen is not None else ()
+        held = self.holder.info.pod_sets if self.holder.info.claims is not None else ()
+        return status.admission_of(self.holder.cluster_queue, pod_sets, self.gates, held)
 
     @property
     def outright(self) -> bool:

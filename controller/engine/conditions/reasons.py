@@ -19,6 +19,8 @@ NODE_FAILURES: Final = "NodeFailures"
 BELOW_MINIMUM: Final = "BelowMinimum"
 """A pod above the minimum of a gang whose minimum holds quota no more."""
 PREEMPTION_GATED: Final = "PreemptionGated"
+INADMISSIBLE: Final = "Inadmissible"
+"""Of Requeued=False: claims of devices that cannot be counted."""
 
 
 class PendingReason(StrEnum):

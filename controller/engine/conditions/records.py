@@ -44,6 +44,7 @@ class Rule(StrEnum):
     QUEUE_MISSING = "there is no such ClusterQueue"
     NAMESPACE_MISMATCH = "the ClusterQueue does not take this namespace"
     BAD_REQUESTS = "its requests are not valid"
+    UNCOUNTED_CLAIMS = "its claims of devices cannot be counted"
 
 
 _CODES: dict[Rule, PendingReason] = {
@@ -60,6 +61,7 @@ _CODES: dict[Rule, PendingReason] = {
     Rule.QUEUE_MISSING: PendingReason.MISCONFIGURED,
     Rule.NAMESPACE_MISMATCH: PendingReason.MISCONFIGURED,
     Rule.BAD_REQUESTS: PendingReason.MISCONFIGURED,
+    Rule.UNCOUNTED_CLAIMS: PendingReason.MISCONFIGURED,
 }
 
 

@@ -24,6 +24,11 @@ def sentence(record: DecisionRecord) -> str:
     return "; ".join(_no_fit(record)) or f"Nothing fits in ClusterQueue {record.cluster_queue} now"
 
 
+def uncounted(problem: str) -> str:
+    """Why claims of devices keep a workload from queueing."""
+    return f"Its claims of devices cannot be counted: {problem}"
+
+
 _SAYS = {
     Rule.FITS_AFTER_PREEMPTION: "Fits once the workloads that are being preempted for others have stopped",
     Rule.OVERLAPPING_TARGETS: "Another workload preempts the same victims; it is tried again in the next cycle",
@@ -44,6 +49,7 @@ _SAYS = {
     Rule.QUEUE_MISSING: "There is no ClusterQueue {queue}",
     Rule.NAMESPACE_MISMATCH: "ClusterQueue {queue} does not take workloads of namespace {detail}",
     Rule.BAD_REQUESTS: "Its requests are not valid: {detail}",
+    Rule.UNCOUNTED_CLAIMS: uncounted("{detail}"),
 }
 
 

@@ -44,8 +44,17 @@ def moment(now_s: float) -> datetime:
 # -- admission ---------------------------------------------------------------------------------------------------------
 
 
-def admission_of(cluster_queue: ClusterQueueName, pod_sets: Iterable[PodSetChoice], gates: FeatureGates) -> Admission:
-    """``status.admission``: a resource for which no flavor was needed is not in it."""
+def admission_of(
+    cluster_queue: ClusterQueueName,
+    pod_sets: Iterable[PodSetChoice],
+    gates: FeatureGates,
+    held: Iterable[PodSetRequests] = (),
+) -> Admission:
+    """``status.admission``: a resource for which no flavor was needed is not in it.
+
+    ``held``: what the pod sets take of themselves, where that is less than was asked for.
+    """
+    own = {pod_set.name: pod_set.requests for pod_set in held}
     return Admission(
         cluster_queue=cluster_queue,
         pod_set_assignments=tuple(
@@ -53,7 +62,8 @@ def admission_of(cluster_queue: ClusterQueueName, pod_sets: Iterable[PodSetChoic
                 name=pod_set.name,
                 flavors={resource: choice.flavor for resource, choice in pod_set.choices.items()},
                 resource_usage={
-                    resource: quantity_of(resource, pod_set.requests.get(resource, 0)) for resource in pod_set.choices
+                    resource: quantity_of(resource, own.get(pod_set.name, pod_set.requests).get(resource, 0))
+                    for resource in pod_set.choices
                 },
                 count=pod_set.count,
                 topology_assignment=topology_assignment(pod_set.topology, gates),

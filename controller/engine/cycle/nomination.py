@@ -112,6 +112,9 @@ class Nominator:
             return Rule.CHECKS_FAILED, ", ".join(failed)
         if (before := self._waits_for(workload)) is not None:
             return Rule.BELOW_MINIMUM, before
+        claims = pending.info.claims
+        if claims is not None and claims.problem:
+            return Rule.UNCOUNTED_CLAIMS, claims.problem
         at = self._cluster.generation + self._cluster.scope
         if at != self._sound_at or len(self._sound) > _REMEMBERED:
             self._sound.clear()

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from controller.engine.model.cron import Cron
+from controller.engine.model.deviceclaims import ClaimRules
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.podrequests import RequestRules
 from controller.engine.model.resources import ResourceName
@@ -170,4 +171,5 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     wait_for_pods_ready: WaitForPodsReady | None = None
     quota_check_strategy: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     request_rules: RequestRules = msgspec.field(default_factory=RequestRules)
+    claim_rules: ClaimRules = ClaimRules()
     extensions: Extensions = Extensions()

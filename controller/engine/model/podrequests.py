@@ -189,3 +189,11 @@ class RequestRules:
 def scaled(requests: Mapping[ResourceName, Amount], count: int) -> dict[ResourceName, Amount]:
     """The amounts of ``count`` pods."""
     return {name: min(amount * count, UNLIMITED) for name, amount in requests.items()}
+
+
+def added(requests: Mapping[ResourceName, Amount], more: Mapping[ResourceName, Amount]) -> dict[ResourceName, Amount]:
+    """The sum of both."""
+    total = dict(requests)
+    for name, amount in more.items():
+        total[name] = min(total.get(name, 0) + amount, UNLIMITED)
+    return total

@@ -9,11 +9,20 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from controller.engine.model.deviceclaims import NO_CLAIMS, WorkloadClaims
 from controller.engine.model.devicerequest import DeviceAsk, devices_of
 from controller.engine.model.encoding import Domain, decode
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.limitrange import LimitSummary, ResourceProblem, limit_problems, range_problems
-from controller.engine.model.podrequests import RequestRules, amounts, defaulted, one_pod, pod_requests, scaled
+from controller.engine.model.podrequests import (
+    RequestRules,
+    added,
+    amounts,
+    defaulted,
+    one_pod,
+    pod_requests,
+    scaled,
+)
 from controller.engine.model.resources import (
     UNLIMITED,
     Amount,
@@ -61,6 +70,8 @@ class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     requests: Mapping[ResourceName, Amount]
     flavors: Mapping[ResourceName, FlavorName]
     topology: TopologyUsage | None = None
+    once: Mapping[ResourceName, Amount] = {}
+    """That part of ``requests`` of a pending set which is the same for any number of pods: of claims by name."""
 
     def scaled_to(self, count: int) -> "PodSetRequests":
         """The same set with ``count`` pods, each taking an equal part of what they take now.
@@ -69,9 +80,17 @@ class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """
         if count == self.count:
             return self
-        each = {name: amount // self.count if self.count else 0 for name, amount in self.requests.items()}
+        shared = self.without_once()
+        each = {name: amount // self.count if self.count else 0 for name, amount in shared.items()}
+        requests = added(scaled(each, count), self.once)
         topology = self.topology if count or self.topology is None else self.topology.left()
-        return msgspec.structs.replace(self, count=count, requests=scaled(each, count), topology=topology)
+        return msgspec.structs.replace(self, count=count, requests=requests, topology=topology)
+
+    def without_once(self) -> Mapping[ResourceName, Amount]:
+        """``requests`` without ``once``: what the set holds of itself."""
+        if not self.once:
+            return self.requests
+        return {name: amount - self.once.get(name, 0) for name, amount in self.requests.items()}
 
 
 class WorkloadUsage(msgspec.Struct, frozen=True):
@@ -87,6 +106,8 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     workload: Workload
     cluster_queue: ClusterQueueName
     pod_sets: tuple[PodSetRequests, ...]
+    claims: WorkloadClaims | None = None
+    """Of devices. Of a workload with quota those by name alone."""
     key: WorkloadKey = _OWN_KEY
     """The workload's own where none is given: kept, because every try asks for it many times."""
 
@@ -95,17 +116,20 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             msgspec.structs.force_setattr(self, "key", self.workload.key)
 
     @classmethod
-    def of(cls, workload: Workload, *, rules: RequestRules, gates: FeatureGates) -> "WorkloadInfo":
+    def of(
+        cls, workload: Workload, *, rules: RequestRules, gates: FeatureGates, claims: WorkloadClaims | None = None
+    ) -> "WorkloadInfo":
         """From an adjusted workload. What holds quota is charged as it was admitted, not as rules say today.
 
         Raises TopologyEncodingError for an admission whose topology assignment contradicts itself.
         """
         admission = workload.status.admission
         if admission is None:
-            cluster_queue, pod_sets = "", _pending(workload, rules, gates)
+            cluster_queue, pod_sets = "", _pending(workload, rules, gates, claims)
         else:
             cluster_queue, pod_sets = admission.cluster_queue, _admitted(workload, admission, gates)
-        return cls(workload=workload, cluster_queue=ClusterQueueName(cluster_queue), pod_sets=tuple(pod_sets))
+        sets = tuple(pod_sets)
+        return cls(workload=workload, cluster_queue=ClusterQueueName(cluster_queue), pod_sets=sets, claims=claims)
 
     def usage(self) -> WorkloadUsage:
         return usage_of(self.pod_sets)
@@ -136,12 +160,22 @@ def active_counts(workload: Workload, gates: FeatureGates) -> dict[str, int]:
     return counts
 
 
-def _pending(workload: Workload, rules: RequestRules, gates: FeatureGates) -> Iterator[PodSetRequests]:
-    counts = active_counts(workload, gates)
-    for pod_set in workload.spec.pod_sets:
+def _pending(
+    workload: Workload, rules: RequestRules, gates: FeatureGates, claims: WorkloadClaims | None
+) -> Iterator[PodSetRequests]:
+    counts, pod_sets = active_counts(workload, gates), workload.spec.pod_sets
+    counted = claims.pod_sets if claims is not None and claims.pod_sets else (NO_CLAIMS,) * len(pod_sets)
+    for pod_set, by_claim in zip(pod_sets, counted, strict=True):
         count = counts[pod_set.name]
-        requests = scaled(rules.apply(pod_requests(pod_set.template.spec)), count)
-        yield PodSetRequests(name=pod_set.name, count=count, requests=requests, flavors={})
+        pod = rules.apply(pod_requests(pod_set.template.spec))
+        if by_claim is not NO_CLAIMS:
+            pod = added({name: amount for name, amount in pod.items() if name not in by_claim.instead}, by_claim.each)
+        requests = scaled(pod, count)
+        if by_claim.once and count:
+            requests = added(requests, by_claim.once)
+        yield PodSetRequests(
+            name=pod_set.name, count=count, requests=requests, flavors={}, once=by_claim.once if count else {}
+        )
 
 
 def _admitted(workload: Workload, admission: Admission, gates: FeatureGates) -> Iterator[PodSetRequests]:

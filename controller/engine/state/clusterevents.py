@@ -10,7 +10,8 @@ from controller.engine.state.enginestate import EngineState
 from controller.engine.state.workloadevents import WorkloadEvents
 from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from controller.objects.decode import GpuNode
-from controller.objects.meta import epoch_s, is_true
+from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceSlice
+from controller.objects.meta import KubernetesObject, epoch_s, is_true
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 
 
@@ -199,6 +200,30 @@ class ClusterEvents:
     def remove_runtime_class(self, name: str, now_s: float) -> None:
         if self._state.defaults.remove_runtime_class(name):
             self._workloads.refill(now_s)
+
+    # -- devices by claim --------------------------------------------------------------------------------------------
+
+    def set_claim_object(self, given: KubernetesObject, now_s: float) -> None:
+        """A DeviceClass, ResourceClaim, ResourceClaimTemplate or ResourceSlice."""
+        if self._state.device_claims.book.put(given):
+            self._claims_changed(type(given), given.metadata.namespace, given.metadata.name, now_s)
+
+    def remove_claim_object(self, kind: type[KubernetesObject], namespace: str, name: str, now_s: float) -> None:
+        if self._state.device_claims.book.drop(kind, namespace, name):
+            self._claims_changed(kind, namespace, name, now_s)
+
+    def _claims_changed(self, kind: type[KubernetesObject], namespace: str, name: str, now_s: float) -> None:
+        claims = self._state.device_claims
+        if kind is DeviceClass:
+            # An extended resource may stand for it, which any workload may ask for.
+            claims.all_changed()
+            self._workloads.refill(now_s)
+        elif kind is ResourceSlice:
+            claims.all_changed()
+        else:
+            if kind is ResourceClaim:
+                claims.claim_changed(f"{namespace}/{name}")
+            self._workloads.recount(claims.affected_by(kind, namespace, name), now_s)
 
     def _wake(self, queues: Iterable[QueueState]) -> None:
         self._state.touch()

@@ -20,6 +20,7 @@ from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.usagehistory import UsageHistory
 from controller.engine.state.activity import QueueActivity
+from controller.engine.state.deviceclaims import DeviceClaims
 from controller.engine.state.holdernotes import HolderNotes
 from controller.engine.state.intake import WorkloadPhase, standing
 from controller.engine.state.workloads import KnownWorkloads
@@ -136,6 +137,7 @@ class EngineState:
         self.unwritten = UnwrittenDecisions()
         self.notes = HolderNotes()
         self.defaults = PodDefaults()
+        self.device_claims = DeviceClaims(self.cluster)
         self.moves: Moves = Moves(config.extensions.consolidation) if before is None else before.moves
         usage = config.queue_usage
         known = before.queue_history if before is not None else None
@@ -225,6 +227,7 @@ class EngineState:
         self.notes.validate(self.cluster.holders, self.unwritten.ended)
         if self.measured_usage is not None:
             self.measured_usage.validate()
+        self.device_claims.validate(self.workloads.objects)
         holders, objects = self.cluster.holders, self.workloads.objects
         stranded = {key for keys in self.workloads.stranded.values() for key in keys}
         waiting = {pending.key for pending in self.queues}

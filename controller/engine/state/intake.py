@@ -10,8 +10,10 @@ import msgspec
 from controller.engine.claims.runtimes import runtime_s
 from controller.engine.conditions import reasons
 from controller.engine.cycle.variants import job_of
+from controller.engine.deviceclaims.book import claims_of
 from controller.engine.flavors.plan import ALLOWED_FLAVORS
 from controller.engine.model.config import BackfillPolicy, EngineConfig
+from controller.engine.model.deviceclaims import ClaimRules, WorkloadClaims
 from controller.engine.model.limitrange import LimitSummary
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.model.workload import (
@@ -108,19 +110,22 @@ class Shapes:
         *,
         limits: LimitSummary,
         overheads: Mapping[str, Resources],
+        claims: WorkloadClaims | None = None,
     ) -> tuple[PendingWorkload, Workload]:
         """With the namespace's defaults in its templates, which then belong to its shape; and the workload as given.
+
+        So do its ``claims``, as they are counted.
 
         Both hold what they have in common with others once.
         """
         priority = effective_priority(workload, config.gates)
-        place = (shape_of(workload, priority), "" if limits.empty else workload.metadata.namespace)
+        place = (shape_of(workload, priority, claims), "" if limits.empty else workload.metadata.namespace)
         common = self._known.get(place)
         if common is None:
             if len(self._known) >= _REMEMBERED:
                 self.forget()
             filled = adjusted(workload, overheads=overheads, limits=limits)
-            common = self._known[place] = _common(workload, filled, place[0], priority, config)
+            common = self._known[place] = _common(workload, filled, place[0], priority, config, claims)
         given = self._compact(workload, common.given, common.given_specs)
         info = WorkloadInfo(
             workload=given
@@ -129,6 +134,7 @@ class Shapes:
             cluster_queue=_NOWHERE,
             pod_sets=common.requests,
             key=key,
+            claims=claims,
         )
         pending = PendingWorkload(
             info,
@@ -168,13 +174,20 @@ class Shapes:
         return found
 
 
-def _common(given: Workload, filled: Workload, shape: str, priority: int, config: EngineConfig) -> _Common:
+def _common(
+    given: Workload,
+    filled: Workload,
+    shape: str,
+    priority: int,
+    config: EngineConfig,
+    claims: WorkloadClaims | None,
+) -> _Common:
     changed = filled.spec.pod_sets != given.spec.pod_sets
     # An admission that no condition vouches for says nothing of what a pending workload asks for.
     asking = msgspec.structs.replace(filled, status=msgspec.structs.replace(filled.status, admission=None))
-    info = WorkloadInfo.of(asking, rules=config.request_rules, gates=config.gates)
+    info = WorkloadInfo.of(asking, rules=config.request_rules, gates=config.gates, claims=claims)
     return _Common(
-        shape=shape_of(filled, priority) if changed else shape,
+        shape=shape_of(filled, priority, claims) if changed else shape,
         given=given.spec.pod_sets,
         filled=filled.spec.pod_sets if changed else given.spec.pod_sets,
         requests=info.pod_sets,
@@ -196,8 +209,9 @@ def _spec(given: WorkloadSpec, pod_sets: tuple[PodSet, ...], specs: dict[str, Wo
 
 
 def holder_of(workload: Workload, config: EngineConfig, known: Holder | None = None) -> Holder:
-    """What a workload with quota is charged. Raises TopologyEncodingError."""
-    info = WorkloadInfo.of(workload, rules=config.request_rules, gates=config.gates)
+    """What a workload with quota is charged of itself: claims by name are not in it. Raises TopologyEncodingError."""
+    claims = named_claims(workload, config.claim_rules)
+    info = WorkloadInfo.of(workload, rules=config.request_rules, gates=config.gates, claims=claims)
     conditions = workload.status.conditions
     reserved = find_condition(conditions, reasons.QUOTA_RESERVED)
     return Holder(
@@ -219,17 +233,25 @@ def queued_at_s(workload: Workload, config: EngineConfig) -> float:
     return queue_order_time_s(workload, timeout_requeues_by_eviction=by_eviction, gates=config.gates)
 
 
-def shape_of(workload: Workload, priority: int) -> str:
+def named_claims(workload: Workload, rules: ClaimRules) -> WorkloadClaims | None:
+    """The claims by name of a workload with quota; None where it has none, or they do not count."""
+    if not rules.on or not rules.every_kind:
+        return None
+    named = dict.fromkeys(key for template, key in claims_of(workload) if not template)
+    return WorkloadClaims(named=tuple(named)) if named else None
+
+
+def shape_of(workload: Workload, priority: int, claims: WorkloadClaims | None = None) -> str:
     """Equal for workloads of one ClusterQueue that are tried alike: same pods, same priority, same constraints.
 
     What still counts of a pod set is in it too: pods that are reclaimable ask for nothing.
     """
     pod_sets = workload.spec.pod_sets
-    shape = _digest(workload, pod_sets, priority)
+    shape = _digest(workload, pod_sets, priority, claims)
     if not any(pod_set.topology_request and pod_set.topology_request.names_places for pod_set in pod_sets):
         return shape
     # Always a part of its own: an untimed shape named as its quota shape would park all of that with itself.
-    return placed(shape, _digest(workload, tuple(map(_anywhere, pod_sets)), priority))
+    return placed(shape, _digest(workload, tuple(map(_anywhere, pod_sets)), priority, claims))
 
 
 def _anywhere(pod_set: PodSet) -> PodSet:
@@ -256,7 +278,7 @@ def _named(asked: PodSetTopologyRequest) -> set[str]:
     return {name for name in (*named, *inner) if name}
 
 
-def _digest(workload: Workload, pod_sets: tuple[PodSet, ...], priority: int) -> str:
+def _digest(workload: Workload, pod_sets: tuple[PodSet, ...], priority: int, claims: WorkloadClaims | None) -> str:
     annotations = workload.metadata.annotations
     parts = (
         pod_sets,
@@ -268,6 +290,7 @@ def _digest(workload: Workload, pod_sets: tuple[PodSet, ...], priority: int) -> 
         annotations.get(GANG, ""),
         job_of(workload) or "",
         workload.spec.preemption_gates,
+        claims,
     )
     return hashlib.sha256(_ENCODER.encode(parts)).hexdigest()[:16]
 

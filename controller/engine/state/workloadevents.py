@@ -1,5 +1,7 @@
 """What a Workload's object says, taken in: to the pending, to those that hold quota, or out."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from controller.engine.conditions import reasons
@@ -38,6 +40,7 @@ class WorkloadEvents:
         unchanged = known is not None and known.spec == workload.spec
         if not unchanged:
             self._note_outside(workload)
+            state.device_claims.tell(key, workload)
         elif known is not None:
             # Conditions change; what was asked for stays in memory once.
             workload = msgspec.structs.replace(workload, spec=known.spec)
@@ -70,6 +73,7 @@ class WorkloadEvents:
         state = self._state
         state.moves.served(key)
         known = state.workloads.forget(key)
+        state.device_claims.forget(key)
         if known is not None and state.config.extensions.no_eviction_cycles:
             self._outside(known)
             state.preemption.history.forget(key)
@@ -84,6 +88,21 @@ class WorkloadEvents:
         for pending in list(self._state.queues):
             if namespace is None or pending.info.workload.metadata.namespace == namespace:
                 self._queue(pending.key, self._state.workloads.objects[pending.key], now_s)
+
+    def recount(self, keys: Iterable[WorkloadKey], now_s: float) -> None:
+        """The claims of these workloads count differently, of those that wait."""
+        state = self._state
+        for key in keys:
+            if state.queues.get(key) is not None:
+                self._queue(key, state.workloads.objects[key], now_s)
+
+    def settle_claims(self, now_s: float) -> None:
+        """Claims that several workloads share are charged to the first of them, before anything is decided."""
+        state = self._state
+        eased, recount = state.device_claims.settle()
+        for holder in eased:
+            state.released(holder)
+        self.recount(sorted(recount), now_s)
 
     def adopt(self, name: ClusterQueueName, now_s: float) -> None:
         """The ClusterQueue is there now: those who hold quota in it hold it."""
@@ -105,7 +124,7 @@ class WorkloadEvents:
             return
         state.dequeue(key)
         known = cluster.holders.get(key)
-        holder = _holder(workload, state, known)
+        holder = state.device_claims.carried(_holder(workload, state, known))
         state.workloads.unstrand(key)
         if key in state.unwritten.evictions and not holder.evicted:
             holder = msgspec.structs.replace(holder, evicted=True)
@@ -168,7 +187,12 @@ class WorkloadEvents:
         self._release(key)
         limits = state.cluster.limits.get(workload.metadata.namespace, _NO_LIMITS)
         pending, compact = self._shapes.pending_of(
-            key, workload, state.config, limits=limits, overheads=state.defaults.overheads
+            key,
+            workload,
+            state.config,
+            limits=limits,
+            overheads=state.defaults.overheads,
+            claims=state.device_claims.count(workload),
         )
         pending.takes_over = self._asks_for_nothing_new(pending)
         state.workloads.tell(key, compact)

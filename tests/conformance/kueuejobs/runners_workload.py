@@ -1,5 +1,6 @@
 """Runners of the suites of the workload controller: one Workload with its queues, what became of it, and when again."""
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -12,7 +13,8 @@ from controller.engine.conditions.reasons import PendingReason
 from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig
-from controller.engine.model.resources import ClusterQueueName, WorkloadKey
+from controller.engine.model.deviceclaims import ClaimRules, DeviceClassMapping
+from controller.engine.model.resources import ClusterQueueName, ResourceName, WorkloadKey
 from controller.engine.state.intake import WorkloadPhase, standing
 from controller.jobframework.actions import FinishWorkload
 from controller.jobframework.podsets import SeenWorkload
@@ -21,7 +23,8 @@ from controller.jobkinds.batchjob import BatchJob
 from controller.jobs.reconcile import unowned
 from controller.lifecycle.lifecycle import due_s, queue_policies, step
 from controller.lifecycle.pendingcause import before_a_try
-from controller.objects.decode import decode
+from controller.objects.decode import decode, decode_object
+from controller.objects.deviceclaims import RESOURCE
 from controller.objects.meta import is_true, to_json
 from controller.objects.queues import ClusterQueue, LocalQueue, ResourceFlavor
 from controller.objects.workload import Workload
@@ -41,7 +44,11 @@ def engine_of(case: Case) -> Engine:
     Kueue's cases say by the condition Active whether a ClusterQueue takes part; here that follows from the objects. One
     that is said to be active has its flavors, and one that is not names a flavor that is not there.
     """
-    config = EngineConfig(gates=case.gates, wait_for_pods_ready=rules(_options(case).get("waitForPodsReady")))
+    config = EngineConfig(
+        gates=case.gates,
+        wait_for_pods_ready=rules(_options(case).get("waitForPodsReady")),
+        claim_rules=_claim_rules(case),
+    )
     engine, at_s = Engine(config), now_s(case)
     there = {(raw["kind"], raw["metadata"]["name"]): raw for raw in case.input.get("apiObjects") or ()}
     if (local := case.input.get("lq")) is not None:
@@ -166,9 +173,9 @@ def stepped(case: Case) -> Difference | None:
     return _reconciled(case, waits=False)
 
 
-def _reconciled(case: Case, *, waits: bool) -> Difference | None:
+def _reconciled(case: Case, *, waits: bool, engine: Engine | None = None) -> Difference | None:
     """One of the states that our steps bring is what is wanted; where nothing is to change, nothing changes."""
-    engine, before = engine_of(case), decode(case.input["workload"], Workload)
+    engine, before = engine or engine_of(case), decode(case.input["workload"], Workload)
     _tried(case, engine, WorkloadKey(before.key))
     wanted = case.expect.get("wantWorkload")
     states: list[Workload | None] = [before, *_states(case, before, engine, waits=waits)]
@@ -194,3 +201,42 @@ def _again(case: Case, workload: Workload | None, engine: Engine) -> Difference 
     times = (due_s(workload, engine.state.config), deletion_s(workload, _retention(case)))
     soonest_s = min((time for time in times if time is not None), default=None)
     return first_difference(wanted_s, None if soonest_s is None else soonest_s - now_s(case), "requeueAfter")
+
+
+_MAPPED: Final = {"foo": "foo.example.com", "gpu": "gpu.example.com"}
+
+
+def _claim_rules(case: Case) -> ClaimRules:
+    mappings = (DeviceClassMapping(resource=ResourceName(name), classes=(by,)) for name, by in _MAPPED.items())
+    return ClaimRules(
+        mappings=tuple(mappings),
+        on=case.gates.on("KueueDRAIntegration"),
+        extended_resources=case.gates.on("KueueDRAIntegrationExtendedResource"),
+        reject=case.gates.on("KueueDRARejectWorkloadsWhenDRADisabled"),
+    )
+
+
+@runner("jobs-core-TestReconcileDRA")
+def claimed(case: Case) -> Difference | None:
+    """What Kueue gives up on with an error, it tries again: here, it is tried again once the objects are others."""
+    engine, workload = engine_of(case), decode(case.input["workload"], Workload)
+    listed = (case.input.get(name) or () for name in ("apiObjects", "resourceClaims", "resourceClaimTemplates"))
+    for raw in itertools.chain(*listed, case.input.get("additionalObjects") or ()):
+        if raw["apiVersion"].startswith("resource.k8s.io/"):
+            engine.put(decode_object({**raw, "apiVersion": RESOURCE}), now_s(case))
+    claims = engine.state.device_claims.count(workload)
+    refused = claims is not None and bool(claims.problem)
+    if case.expect.get("wantErrorMsg") and not refused:
+        return Difference("wantErrorMsg", True, False)
+    if (total := case.expect.get("wantDRAResourceTotal")) is not None:
+        counted = claims.pod_sets if claims is not None else ()
+        ours = sum(
+            amount * pod_set.count
+            for pod_set, found in zip(workload.spec.pod_sets, counted, strict=False)
+            for amount in found.each.values()
+        )
+        if (difference := first_difference(int(total), ours, "wantDRAResourceTotal")) is not None:
+            return difference
+    if case.expect.get("wantWorkload") is None:
+        return None
+    return _reconciled(case, waits=not refused, engine=engine)

@@ -34,7 +34,6 @@ SCOPE: Final = (
     "provisioning",
     "workloaddispatcher",
     "concurrentadmission",
-    "TestReconcileDRA",
 )
 """Parts of suites' names, in any case: what Tessera does not do (yet)."""
 

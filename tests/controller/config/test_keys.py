@@ -49,6 +49,17 @@ GIVEN: dict[str, Any] = {
     "resources.transformations[].strategy": "Replace",
     "resources.transformations[].multiplyBy": "m",
     "resources.transformations[].outputs.*": {"o": "2"},
+    "resources.deviceClassMappings[].name": "gpus",
+    "resources.deviceClassMappings[].deviceClassNames[]": ["other.example.com"],
+    **{
+        f"resources.deviceClassMappings[].sources[].{source}.{key}": value
+        for source in ("counter", "capacity")
+        for key, value in (
+            ("name", "slices"),
+            ("driver", "other.example.com"),
+            ("deviceSelector.cel.expression", "device.driver == 'a'"),
+        )
+    },
     "integrations.frameworks[]": ["batch/job", "kubeflow.org/mxjob"],
     "integrations.externalFrameworks[]": ["Job.v1.example.com"],
     "integrations.labelKeysToCopy[]": ["team"],
@@ -150,6 +161,15 @@ NEEDS: dict[str, dict[str, Any]] = {
     "resources.deviceClassMappings[]": {
         "resources.deviceClassMappings[].name": "gpu",
         "resources.deviceClassMappings[].deviceClassNames[]": ["gpu.example.com"],
+    },
+    "resources.deviceClassMappings[].sources[].counter": {
+        "resources.deviceClassMappings[].sources[].counter.name": "memory",
+        "resources.deviceClassMappings[].sources[].counter.driver": "gpu.example.com",
+    },
+    "resources.deviceClassMappings[].sources[].capacity": {
+        "resources.deviceClassMappings[].sources[].capacity.name": "memory",
+        "resources.deviceClassMappings[].sources[].capacity.driver": "gpu.example.com",
+        "featureGates.KueueDRAIntegrationConsumableCapacity": True,
     },
     "tessera": {"tessera.policy": "tessera"},
     "tessera.volcano.topology[].tierName": {"tessera.volcano.topology[].nodeLabel": "rack"},

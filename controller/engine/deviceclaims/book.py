@@ -1,0 +1,226 @@
+"""Claims, templates, classes and published devices as they were told last, and what a workload's claims count as."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from controller.engine.deviceclaims.amounts import Amounts, ClaimProblemError, DeviceAmounts
+from controller.engine.deviceclaims.published import PublishedDevices
+from controller.engine.model.deviceclaims import NO_CLAIMS, ClaimKey, ClaimRules, PodSetClaims, WorkloadClaims
+from controller.engine.model.podrequests import RequestRules, added, one_pod
+from controller.engine.model.resources import ResourceName
+from controller.objects.core import PodResourceClaim, PodSpec
+from controller.objects.deviceclaims import (
+    AskedDevices,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from controller.objects.meta import KubernetesObject, epoch_s
+from controller.objects.quantity import NANO
+from controller.objects.workload import PodSet, Workload
+
+POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
+EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
+IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
+"""Before a class's name: the extended resource that every class has."""
+_GATE_OFF: Final = "Its pods ask for devices by claim, and the feature gate KueueDRAIntegration is off"
+
+
+class ClaimBook:
+    """``put`` and ``drop`` take objects of CLAIM_TYPES. Claims that were made for one pod are not kept: their template
+    says what they are.
+    """
+
+    def __init__(self, rules: ClaimRules, requests: RequestRules) -> None:
+        self.rules = rules
+        self._requests = requests
+        self._classes: dict[str, DeviceClass] = {}
+        self._templates: dict[str, ResourceClaimTemplate] = {}
+        self._claims: dict[ClaimKey, ResourceClaim] = {}
+        self._devices = PublishedDevices()
+        self._amounts = DeviceAmounts(rules, self._classes, self._devices)
+        self._extended: dict[str, str] = {}
+        """The class that stands behind an extended resource, where that changes what it counts as."""
+
+    # -- objects -----------------------------------------------------------------------------------------------------
+
+    def put(self, given: KubernetesObject) -> bool:
+        """Whether anything may count differently now."""
+        match given:
+            case DeviceClass():
+                known = self._classes.get(given.metadata.name)
+                self._classes[given.metadata.name] = given
+                return self._extend() or known is None or known.spec != given.spec
+            case ResourceClaimTemplate():
+                before = self._templates.get(given.key)
+                self._templates[given.key] = given
+                return before is None or before.spec != given.spec
+            case ResourceClaim():
+                return self._put_claim(given)
+            case ResourceSlice():
+                return self._devices.put(given)
+        return False
+
+    def _put_claim(self, given: ResourceClaim) -> bool:
+        if POD_CLAIM in given.metadata.annotations or EXTENDED_CLAIM in given.metadata.annotations:
+            return False
+        known = self._claims.get(given.key)
+        self._claims[given.key] = given
+        return known is None or (known.spec, known.status) != (given.spec, given.status)
+
+    def drop(self, kind: type[KubernetesObject], namespace: str, name: str) -> bool:
+        """Whether anything may count differently now."""
+        key = f"{namespace}/{name}"
+        if kind is DeviceClass:
+            gone = self._classes.pop(name, None) is not None
+            return self._extend() or gone
+        if kind is ResourceClaimTemplate:
+            return self._templates.pop(key, None) is not None
+        if kind is ResourceClaim:
+            return self._claims.pop(key, None) is not None
+        return self._devices.drop(name)
+
+    def _extend(self) -> bool:
+        """Extended resources by class. Of two classes with one name the newest counts, then the smaller name."""
+        found: dict[str, str] = {}
+        if self.rules.on and self.rules.extended_resources:
+            for given in _newest_last(self._classes.values()):
+                name = given.metadata.name
+                if self.rules.every_kind:
+                    found[f"{IMPLICIT}{name}"] = name
+                if given.spec.extended_resource_name:
+                    found[given.spec.extended_resource_name] = name
+        extended = {resource: name for resource, name in found.items() if self._differs(resource, name)}
+        changed = extended != self._extended
+        self._extended = extended
+        return changed
+
+    def _differs(self, resource: str, device_class: str) -> bool:
+        mappings = tuple(self._amounts.mappings_of(device_class))
+        return any(mapping.resource != resource or mapping.sources for mapping in mappings)
+
+    # -- counting ----------------------------------------------------------------------------------------------------
+
+    def count(self, workload: Workload, paid: Callable[[ClaimKey, ResourceName], bool]) -> WorkloadClaims | None:
+        """None where it has no claims. ``paid``: whether another workload is charged a resource of a claim."""
+        pod_sets = workload.spec.pod_sets
+        if not self._extended and not any(pod_set.template.spec.resource_claims for pod_set in pod_sets):
+            return None
+        if not self.rules.on:
+            asks = self.rules.reject and any(pod_set.template.spec.resource_claims for pod_set in pod_sets)
+            return WorkloadClaims(problem=_GATE_OFF) if asks else None
+        namespace, sets, named = workload.metadata.namespace, [], dict[ClaimKey, None]()
+        for pod_set in pod_sets:
+            try:
+                sets.append(self._pod_set(pod_set, namespace, named, paid))
+            except ClaimProblemError as problem:
+                return WorkloadClaims(problem=f"pod set {pod_set.name or 'main'}: {problem}")
+        if not named and all(found == NO_CLAIMS for found in sets):
+            return None
+        return WorkloadClaims(pod_sets=tuple(sets), named=tuple(named))
+
+    def _pod_set(
+        self,
+        pod_set: PodSet,
+        namespace: str,
+        named: dict[ClaimKey, None],
+        paid: Callable[[ClaimKey, ResourceName], bool],
+    ) -> PodSetClaims:
+        """``named`` gets the claims by name that no pod set before this one has."""
+        spec = pod_set.template.spec
+        each: Amounts = {}
+        once: Amounts = {}
+        for claim in spec.resource_claims:
+            if claim.resource_claim_name:
+                key = f"{namespace}/{claim.resource_claim_name}"
+                if key in named:
+                    continue
+                try:
+                    amounts = self.of_claim(key)
+                except ClaimProblemError as problem:
+                    raise ClaimProblemError(f"claim {claim.name}: {problem}") from None
+                named[key] = None
+                once = added(once, {name: 0 if paid(key, name) else amount for name, amount in amounts.items()})
+            elif claim.resource_claim_template_name:
+                each = added(each, self._of_template(claim, namespace))
+        each, instead = self._with_extended(spec, each)
+        return PodSetClaims(each=each, once=once, instead=instead)
+
+    def of_claim(self, key: ClaimKey) -> Amounts:
+        """What a claim by name counts as. Raises ClaimProblemError."""
+        if not self.rules.every_kind:
+            raise ClaimProblemError("a claim by name (resourceClaimName) is not supported, a template is")
+        claim = self._claims.get(key)
+        if claim is None:
+            raise ClaimProblemError(f"there is no ResourceClaim {key}")
+        try:
+            return self._counted(self._amounts.of_claim(claim.spec, claim.status.allocation))
+        except ClaimProblemError as problem:
+            raise ClaimProblemError(f"ResourceClaim {claim.metadata.name}: {problem}") from None
+
+    def _of_template(self, claim: PodResourceClaim, namespace: str) -> Amounts:
+        name = claim.resource_claim_template_name
+        template = self._templates.get(f"{namespace}/{name}")
+        if template is None:
+            raise ClaimProblemError(f"claim {claim.name}: there is no ResourceClaimTemplate {namespace}/{name}")
+        try:
+            return self._counted(self._amounts.of_claim(template.spec.spec))
+        except ClaimProblemError as problem:
+            raise ClaimProblemError(f"claim {claim.name}: ResourceClaimTemplate {name}: {problem}") from None
+
+    def _counted(self, amounts: Amounts) -> Amounts:
+        """With what they are worth in honest units, which Kueue does not know."""
+        if not self.rules.every_kind:
+            return amounts
+        return self._requests.apply({name: amount * NANO for name, amount in amounts.items()})
+
+    def _with_extended(self, spec: PodSpec, each: Amounts) -> tuple[Amounts, tuple[ResourceName, ...]]:
+        """``each`` with what extended resources count as whose class is mapped, and which resources those are."""
+        if not self._extended or not _mentions(spec, self._extended):
+            return each, ()
+        instead = []
+        for name, amount in one_pod(spec).items():
+            device_class = self._extended.get(name)
+            if device_class is None or amount <= 0:
+                continue
+            mappings = self._amounts.mappings_of(device_class)
+            if not self.rules.every_kind and any(mapping.sources for mapping in mappings):
+                raise ClaimProblemError(
+                    f"{name} stands for DeviceClass {device_class}, whose mapping has sources: not supported"
+                )
+            asked = msgspec.structs.replace(_ANY, device_class_name=device_class)
+            each = added(each, self._amounts.of_devices(asked, amount))
+            instead.append(name)
+        return each, tuple(instead)
+
+
+def claims_of(workload: Workload) -> Iterator[tuple[bool, str]]:
+    """The objects that its claims name: whether it is a template, and ``namespace/name``."""
+    namespace = workload.metadata.namespace
+    for pod_set in workload.spec.pod_sets:
+        for claim in pod_set.template.spec.resource_claims:
+            if claim.resource_claim_name:
+                yield False, f"{namespace}/{claim.resource_claim_name}"
+            elif claim.resource_claim_template_name:
+                yield True, f"{namespace}/{claim.resource_claim_template_name}"
+
+
+def _mentions(spec: PodSpec, names: Mapping[str, str]) -> bool:
+    return any(
+        name in names
+        for container in (*spec.containers, *spec.init_containers)
+        for part in (container.resources.requests, container.resources.limits)
+        for name in part
+    )
+
+
+def _newest_last(classes: Iterable[DeviceClass]) -> list[DeviceClass]:
+    """Of equals in age the smaller name is last."""
+    by_name = sorted(classes, key=lambda given: given.metadata.name, reverse=True)
+    return sorted(by_name, key=lambda given: epoch_s(given.metadata.creation_timestamp))
+
+
+_ANY: Final = AskedDevices()

@@ -1,0 +1,262 @@
+"""Selectors of devices: the part of CEL that they are written in, compiled once and asked for many devices.
+
+    compiled("device.attributes['gpu.nvidia.com'].type == 'gpu'").matches(device)
+
+What is correct CEL and not known here (regular expressions, optional values) matches: what a claim is charged is then
+too much at worst. An expression that fails for a device does not match it. Work is bounded: expressions are
+anybody's. Source: KEP 4381, the CEL environment of ``k8s.io/dynamic-resource-allocation/cel``.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from controller.engine.deviceclaims import celnodes
+from controller.engine.deviceclaims.celnodes import Node, UnknownCelError, constant
+from controller.engine.deviceclaims.celvalues import FUNCTIONS, METHODS, CelError
+
+_DEEPEST: Final = 40
+_LONGEST: Final = 10_240
+_TOKEN: Final = re.compile(
+    r"(?:\s|//[^\n]*)*(?:(?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]{1,3})?)"
+    r"|(?P<int>0x[0-9a-fA-F]{1,16}|[0-9]{1,19})[uU]?"
+    r"|(?P<raw>[rR]?)(?P<string>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<sign>\|\||&&|[=!<>]=|\.\?|\[\?|[-+*/%<>!?:.,()\[\]])|(?P<end>\Z))",
+    re.ASCII,
+)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "`": "`", "?": "?"}
+_BINARY: Final = (("||",), ("&&",), ("==", "!=", "<", "<=", ">", ">=", "in"), ("+", "-"), ("*", "/", "%"))
+_MACROS: Final = {"exists": any, "all": all}
+
+
+class CelSyntaxError(ValueError):
+    """The text is no CEL: one line."""
+
+
+class Selector:
+    """One expression. ``unknown``: what of it is not known here, empty where all is."""
+
+    __slots__ = ("_node", "unknown")
+
+    def __init__(self, expression: str) -> None:
+        """Raises CelSyntaxError."""
+        parser = _Parser(expression)
+        self._node = parser.whole()
+        self.unknown = tuple(parser.unknown)
+
+    def matches(self, device: Mapping[str, Any]) -> bool:
+        """``device``: driver, attributes and capacity by domain, allowMultipleAllocations."""
+        try:
+            return self._node({"device": device, celnodes.STEPS: [0]}) is True
+        except (UnknownCelError, RecursionError):
+            return True
+        except CelError:
+            return False
+
+
+@lru_cache(maxsize=512)
+def compiled(expression: str) -> Selector:
+    """Raises CelSyntaxError."""
+    return Selector(expression)
+
+
+class ByDomain(dict[str, Mapping[str, Any]]):
+    """Attributes or capacity by domain: one that is not known is an empty map."""
+
+    def __missing__(self, domain: str) -> Mapping[str, Any]:
+        return {}
+
+
+def _tokens(expression: str) -> list[tuple[str, Any]]:
+    """Kind (``value``, ``name``, ``sign``, ``end``) and content."""
+    tokens: list[tuple[str, Any]] = []
+    at = 0
+    while not tokens or tokens[-1][0] != "end":
+        found = _TOKEN.match(expression, at)
+        if found is None:
+            raise CelSyntaxError(f"unexpected {expression[at : at + 20].strip()!r}")
+        at = found.end()
+        if found["string"] is not None:
+            tokens.append(("value", _string(found["string"][1:-1], raw=bool(found["raw"]))))
+        elif found["int"] is not None:
+            tokens.append(("value", int(found["int"], 16 if found["int"].startswith("0x") else 10)))
+        elif found["float"] is not None:
+            tokens.append(("value", float(found["float"])))
+        else:
+            kind = "name" if found["name"] is not None else "sign" if found["sign"] is not None else "end"
+            tokens.append((kind, found[kind]))
+    return tokens
+
+
+def _string(inside: str, *, raw: bool) -> str:
+    if raw or "\\" not in inside:
+        return inside
+    parts, at = [], 0
+    while at < len(inside):
+        if inside[at] != "\\":
+            parts.append(inside[at])
+            at += 1
+            continue
+        if inside[at + 1] not in _ESCAPES:
+            raise CelSyntaxError(f"unknown escape {inside[at : at + 2]!r}")
+        parts.append(_ESCAPES[inside[at + 1]])
+        at += 2
+    return "".join(parts)
+
+
+class _Parser:
+    """By precedence, loosest first."""
+
+    def __init__(self, expression: str) -> None:
+        if len(expression) > _LONGEST:
+            raise CelSyntaxError(f"longer than {_LONGEST} characters")
+        self._tokens = _tokens(expression)
+        self._at = 0
+        self._depth = 0
+        self.unknown: list[str] = []
+
+    def whole(self) -> Node:
+        node = self._expression()
+        if self._tokens[self._at][0] != "end":
+            raise self._unexpected("an operator or the end")
+        return node
+
+    def _unexpected(self, wanted: str) -> CelSyntaxError:
+        kind, content = self._tokens[self._at]
+        return CelSyntaxError(f"expected {wanted}, found {'the end' if kind == 'end' else repr(str(content)[:40])}")
+
+    def _take(self, *signs: str) -> str:
+        """The sign that comes, if it is one of these; else nothing."""
+        kind, content = self._tokens[self._at]
+        if (kind == "sign" or (kind == "name" and content == "in")) and content in signs:
+            self._at += 1
+            return str(content)
+        return ""
+
+    def _expect(self, sign: str) -> None:
+        if not self._take(sign):
+            raise self._unexpected(repr(sign))
+
+    def _name(self) -> str:
+        kind, content = self._tokens[self._at]
+        if kind != "name":
+            raise self._unexpected("a name")
+        self._at += 1
+        return str(content)
+
+    def _not_known(self, what: str) -> Node:
+        self.unknown.append(what)
+        return celnodes.unknown
+
+    def _expression(self) -> Node:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise CelSyntaxError(f"nested deeper than {_DEEPEST} levels")
+        node = self._binary(0)
+        if self._take("?"):
+            then = self._expression()
+            self._expect(":")
+            node = celnodes.choice(node, then, self._expression())
+        self._depth -= 1
+        return node
+
+    def _binary(self, level: int) -> Node:
+        if level == len(_BINARY):
+            return self._unary()
+        node = self._binary(level + 1)
+        while sign := self._take(*_BINARY[level]):
+            node = celnodes.operation(sign, node, self._binary(level + 1))
+        return node
+
+    def _unary(self) -> Node:
+        signs = []
+        while sign := self._take("!", "-"):
+            signs.append(sign)
+        node = self._member()
+        for sign in reversed(signs):
+            node = celnodes.negation(node) if sign == "!" else celnodes.operation("-", constant(0), node)
+        return node
+
+    def _member(self) -> Node:
+        node = self._primary()
+        while sign := self._take(".", "[", ".?", "[?"):
+            node = self._step(node, sign) if sign in (".", "[") else self._optional(sign)
+        return node
+
+    def _optional(self, sign: str) -> Node:
+        if sign == "[?":
+            self._expression()
+            self._expect("]")
+        else:
+            self._name()
+        return self._not_known("optional values")
+
+    def _step(self, node: Node, sign: str) -> Node:
+        if sign == "[":
+            at = self._expression()
+            self._expect("]")
+            return celnodes.index(node, at)
+        name = self._name()
+        if not self._take("("):
+            return celnodes.index(node, constant(name))
+        if name in _MACROS:
+            variable = self._name()
+            self._expect(",")
+            test = self._expression()
+            self._expect(")")
+            return celnodes.each(node, variable, test, _MACROS[name])
+        arguments = self._arguments(")")
+        found = METHODS.get((name, len(arguments)))
+        return self._not_known(f"{name}()") if found is None else celnodes.call(found, (node, *arguments))
+
+    def _arguments(self, end: str) -> list[Node]:
+        """After the opening bracket, up to and with the closing one."""
+        arguments: list[Node] = []
+        while not self._take(end):
+            if arguments:
+                self._expect(",")
+            arguments.append(self._expression())
+        return arguments
+
+    def _primary(self) -> Node:
+        kind, content = self._tokens[self._at]
+        if kind == "value":
+            self._at += 1
+            return constant(content)
+        if kind == "name" and content != "in":
+            return self._named(self._name())
+        if self._take("("):
+            node = self._expression()
+            self._expect(")")
+            return node
+        if self._take("["):
+            return celnodes.listing(self._arguments("]"))
+        raise self._unexpected("a value")
+
+    def _named(self, word: str) -> Node:
+        if word in ("true", "false"):
+            return constant(word == "true")
+        if word == "cel" and self._take("."):
+            return self._bind()
+        if not self._take("("):
+            return celnodes.variable(word)
+        arguments = self._arguments(")")
+        if word == "has" and len(arguments) == 1:
+            return celnodes.has(arguments[0])
+        found = FUNCTIONS.get((word, len(arguments)))
+        return self._not_known(f"{word}()") if found is None else celnodes.call(found, arguments)
+
+    def _bind(self) -> Node:
+        """``cel.bind(name, value, within)``, after the first dot."""
+        if self._name() != "bind":
+            raise CelSyntaxError("expected cel.bind")
+        self._expect("(")
+        name = self._name()
+        self._expect(",")
+        value = self._expression()
+        self._expect(",")
+        within = self._expression()
+        self._expect(")")
+        return celnodes.bound(name, value, within)

@@ -1,0 +1,99 @@
+"""The devices that drivers publish, ready to be asked which of them a request may get.
+
+Of each pool the slices of its highest generation count, once all of them are there; a pool that names a device twice
+counts not at all. So the scheduler reads them, too.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from controller.engine.deviceclaims.cel import ByDomain, compiled
+from controller.engine.deviceclaims.celvalues import CelError, Semver
+from controller.objects.deviceclaims import Device, DeviceAttribute, ResourceSlice
+
+
+class PublishedDevice(NamedTuple):
+    driver: str
+    device: Device
+    seen: Mapping[str, Any]
+    """As selectors see it."""
+
+
+class PublishedDevices:
+    """``put`` and ``drop`` take slices; answers are kept until the next of them."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, tuple[ResourceSlice, tuple[PublishedDevice, ...]]] = {}
+        self._answers: dict[tuple[str, tuple[str, ...]], tuple[PublishedDevice, ...]] = {}
+
+    def put(self, given: ResourceSlice) -> bool:
+        """Whether it says something new."""
+        known = self._slices.get(given.metadata.name)
+        if known is not None and known[0].spec == given.spec:
+            return False
+        driver = given.spec.driver
+        seen = tuple(PublishedDevice(driver, device, _seen(driver, device)) for device in given.spec.devices)
+        self._slices[given.metadata.name] = (given, seen)
+        self._answers.clear()
+        return True
+
+    def drop(self, name: str) -> bool:
+        self._answers.clear()
+        return self._slices.pop(name, None) is not None
+
+    def matching(self, driver: str, expressions: Iterable[str]) -> tuple[PublishedDevice, ...]:
+        """Devices of ``driver`` (empty: of any) that all expressions select. Raises CelSyntaxError."""
+        asked = (driver, tuple(expressions))
+        known = self._answers.get(asked)
+        if known is None:
+            selectors = [compiled(expression) for expression in asked[1]]
+            known = self._answers[asked] = tuple(
+                found
+                for found in self._complete()
+                if driver in ("", found.driver) and all(selector.matches(found.seen) for selector in selectors)
+            )
+        return known
+
+    def _complete(self) -> Iterator[PublishedDevice]:
+        pools: dict[tuple[str, str], list[tuple[ResourceSlice, tuple[PublishedDevice, ...]]]] = {}
+        for kept in self._slices.values():
+            spec = kept[0].spec
+            pools.setdefault((spec.driver, spec.pool.name), []).append(kept)
+        for _, pool in sorted(pools.items()):
+            newest = max(given.spec.pool.generation for given, _ in pool)
+            slices = [kept for kept in pool if kept[0].spec.pool.generation == newest]
+            names = [found.device.name for _, devices in slices for found in devices]
+            whole = all(given.spec.pool.resource_slice_count == len(slices) for given, _ in slices)
+            if whole and len(names) == len(set(names)):
+                for _, devices in slices:
+                    yield from devices
+
+
+def _seen(driver: str, device: Device) -> Mapping[str, Any]:
+    values = {name: _value(attribute) for name, attribute in device.attributes.items()}
+    return {
+        "driver": driver,
+        "attributes": _by_domain(driver, {name: value for name, value in values.items() if value is not None}),
+        "capacity": _by_domain(driver, {name: capacity.value for name, capacity in device.capacity.items()}),
+        "allowMultipleAllocations": device.allow_multiple_allocations,
+    }
+
+
+def _value(attribute: DeviceAttribute) -> Any:
+    """None for what cannot be read: to a selector it is not there."""
+    if attribute.version is not None:
+        try:
+            return Semver(attribute.version)
+        except CelError:
+            return None
+    given = (attribute.bool_, attribute.int_, attribute.string)
+    return next((value for value in given if value is not None), None)
+
+
+def _by_domain(driver: str, values: Mapping[str, Any]) -> ByDomain:
+    """A name without a domain is in the driver's own."""
+    domains: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        domain, _, identifier = name.rpartition("/")
+        domains.setdefault(domain or driver, {})[identifier] = value
+    return ByDomain(domains)

@@ -1,0 +1,217 @@
+"""Claims of devices in the engine: which workloads name them, and which one is charged for a claim that several share.
+
+A claim by name is charged to the first workload with quota that names it, by the time of its reservation, in that
+workload's own flavor. When that one leaves, the next is charged: all of it follows from the objects, and no admission
+says it. What an admission says is what the workload takes of itself.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from controller.engine.cluster.cluster import Cluster, DriftError
+from controller.engine.deviceclaims.amounts import ClaimProblemError
+from controller.engine.deviceclaims.book import ClaimBook, claims_of
+from controller.engine.model.deviceclaims import ClaimKey, WorkloadClaims
+from controller.engine.model.resources import (
+    UNLIMITED,
+    Amount,
+    FlavorName,
+    FlavorResource,
+    ResourceName,
+    WorkloadKey,
+)
+from controller.engine.quota.queuestate import Holder
+from controller.objects.deviceclaims import ResourceClaim, ResourceClaimTemplate
+from controller.objects.meta import KubernetesObject
+from controller.objects.workload import Workload
+
+_Named = tuple[bool, str]
+_Charges = dict[FlavorResource, Amount]
+
+
+class DeviceClaims:
+    """``WorkloadEvents`` and ``ClusterEvents`` write; ``settle`` is called before anything is decided.
+
+    ``_users`` has every holder that names a claim, and no claim without one; ``_payers`` says which of them is charged
+    which resource of it, as of the last ``settle``. A holder's usage is then what its admission says and those charges.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        config = cluster.config
+        self.book = ClaimBook(config.claim_rules, config.request_rules)
+        self._cluster = cluster
+        self._naming: dict[_Named, dict[WorkloadKey, None]] = {}
+        self._with_claims: dict[WorkloadKey, tuple[_Named, ...]] = {}
+        self._users: dict[ClaimKey, dict[WorkloadKey, None]] = {}
+        self._payers: dict[ClaimKey, dict[ResourceName, WorkloadKey]] = {}
+        self._amounts: dict[ClaimKey, Mapping[ResourceName, Amount]] = {}
+        self._charges: dict[WorkloadKey, _Charges] = {}
+        self._unsettled: set[ClaimKey] = set()
+        self._recount_all = False
+        cluster.observers.append(self)
+
+    # -- which workloads name what -----------------------------------------------------------------------------------
+
+    def tell(self, key: WorkloadKey, workload: Workload) -> None:
+        """The workload is new, or its spec has changed."""
+        self.forget(key)
+        named = tuple(dict.fromkeys(claims_of(workload)))
+        if named:
+            self._with_claims[key] = named
+            for each in named:
+                self._naming.setdefault(each, {})[key] = None
+
+    def forget(self, key: WorkloadKey) -> None:
+        for each in self._with_claims.pop(key, ()):
+            del self._naming[each][key]
+            if not self._naming[each]:
+                del self._naming[each]
+
+    def affected_by(self, kind: type[KubernetesObject], namespace: str, name: str) -> tuple[WorkloadKey, ...]:
+        """Workloads whose claims may count differently once this object is another."""
+        if kind is ResourceClaim or kind is ResourceClaimTemplate:
+            return tuple(self._naming.get((kind is ResourceClaimTemplate, f"{namespace}/{name}"), ()))
+        return tuple(self._with_claims)
+
+    def count(self, workload: Workload) -> WorkloadClaims | None:
+        return self.book.count(workload, lambda claim, name: name in self._payers.get(claim, ()))
+
+    def claim_changed(self, claim: ClaimKey) -> None:
+        """The claim itself is new, another, or gone."""
+        if claim in self._users:
+            self._unsettled.add(claim)
+
+    def all_changed(self) -> None:
+        """Every claim may count differently: drivers publish node by node, so it is counted once, when it is needed."""
+        self._unsettled.update(self._users)
+        self._recount_all = True
+
+    # -- holders: what the cluster tells -----------------------------------------------------------------------------
+
+    def added(self, holder: Holder) -> None:
+        for claim in _named(holder):
+            self._users.setdefault(claim, {})[holder.key] = None
+            self._unsettled.add(claim)
+
+    def removed(self, holder: Holder) -> None:
+        for claim in _named(holder):
+            users = self._users[claim]
+            del users[holder.key]
+            if not users:
+                del self._users[claim]
+            self._unsettled.add(claim)
+
+    def changed(self, known: Holder, holder: Holder) -> None:
+        if _named(known) or _named(holder):
+            self.removed(known)
+            self.added(holder)
+
+    def carried(self, holder: Holder) -> Holder:
+        """The holder, as its object says, with the charges that it has."""
+        charges = self._charges.get(holder.key)
+        return holder if charges is None else _charged(holder, charges)
+
+    def settle(self) -> tuple[list[Holder], set[WorkloadKey]]:
+        """Charge every claim to the first that names it. Those that take less than before, as they were; and workloads
+        to which the claims that they name mean something else now.
+        """
+        eased: list[Holder] = []
+        recount = set(self._with_claims) if self._recount_all else set[WorkloadKey]()
+        self._recount_all = False
+        users: set[WorkloadKey] = set()
+        claims, self._unsettled = sorted(self._unsettled), set()
+        for claim in claims:
+            before = self._payers.pop(claim, {})
+            users |= {*before.values(), *self._users.get(claim, ())}
+            payers = self._first_of(claim)
+            if payers:
+                self._payers[claim] = payers
+            if before.keys() != payers.keys():
+                recount |= self._naming.get((False, claim), {}).keys()
+        for key in sorted(users):
+            known = self._cluster.holders.get(key)
+            charges = self._due(known) if known is not None else {}
+            if charges:
+                self._charges[key] = charges
+            else:
+                self._charges.pop(key, None)
+            if known is None:
+                continue
+            holder = _charged(known, charges)
+            if holder.usage != known.usage:
+                self._cluster.replace_holder(holder)
+                if any(holder.usage.get(fr, 0) < amount for fr, amount in known.usage.items()):
+                    eased.append(known)
+        self._unsettled.clear()
+        return eased, recount
+
+    def _first_of(self, claim: ClaimKey) -> dict[ResourceName, WorkloadKey]:
+        """Who is charged each resource of the claim: the first that has a flavor for it."""
+        users = [self._cluster.holders[key] for key in self._users.get(claim, ())]
+        if not users:
+            self._amounts.pop(claim, None)
+            return {}
+        users.sort(key=lambda holder: (holder.reserved_at_s, holder.key))
+        payers: dict[ResourceName, WorkloadKey] = {}
+        for name in self._counted(claim):
+            payer = next((holder for holder in users if _flavor(holder, name) is not None), None)
+            if payer is not None:
+                payers[name] = payer.key
+        return payers
+
+    def _counted(self, claim: ClaimKey) -> Mapping[ResourceName, Amount]:
+        """While it cannot be counted it is charged as it was."""
+        try:
+            self._amounts[claim] = self.book.of_claim(claim)
+        except ClaimProblemError:
+            self._amounts.setdefault(claim, {})
+        return self._amounts[claim]
+
+    def _due(self, holder: Holder) -> _Charges:
+        """What the holder is charged for claims by name."""
+        charges: _Charges = {}
+        for claim in _named(holder):
+            for name, payer in self._payers.get(claim, {}).items():
+                flavor = _flavor(holder, name)
+                if payer == holder.key and flavor is not None:
+                    fr = FlavorResource(flavor, name)
+                    charges[fr] = min(charges.get(fr, 0) + self._amounts[claim][name], UNLIMITED)
+        return charges
+
+    def validate(self, objects: Mapping[WorkloadKey, Workload]) -> None:
+        """``objects``: the workloads that are known. Charges that are not settled yet are not looked at."""
+        holders = self._cluster.holders
+        users = {(claim, holder.key) for holder in holders.values() for claim in _named(holder)}
+        if users != {(claim, key) for claim, keys in self._users.items() for key in keys}:
+            raise DriftError("claims by name: their users are not those that hold quota")
+        named = {key: tuple(dict.fromkeys(claims_of(workload))) for key, workload in objects.items()}
+        if self._with_claims != {key: claims for key, claims in named.items() if claims}:
+            raise DriftError("what workloads name differs from what their objects say")
+        if self._unsettled:
+            return
+        for claim in self._users:
+            if self._payers.get(claim, {}) != self._first_of(claim):
+                raise DriftError(
+                    f"ResourceClaim {claim} is charged to {self._payers.get(claim)}, which is not the first"
+                )
+        for holder in holders.values():
+            if _named(holder) and holder.usage != _charged(holder, self._due(holder)).usage:
+                raise DriftError(f"{holder.key} is charged {holder.usage}, which is not its own and its claims'")
+
+
+def _named(holder: Holder) -> tuple[ClaimKey, ...]:
+    claims = holder.info.claims
+    return () if claims is None else claims.named
+
+
+def _flavor(holder: Holder, name: ResourceName) -> FlavorName | None:
+    return next((found for pod_set in holder.info.pod_sets if (found := pod_set.flavors.get(name)) is not None), None)
+
+
+def _charged(holder: Holder, charges: Mapping[FlavorResource, Amount]) -> Holder:
+    """Its own usage and these charges."""
+    usage = dict(holder.info.usage().assigned)
+    for fr, amount in charges.items():
+        usage[fr] = min(usage.get(fr, 0) + amount, UNLIMITED)
+    return msgspec.structs.replace(holder, usage=usage)

@@ -1,0 +1,178 @@
+"""Dynamic Resource Allocation's objects (``resource.k8s.io/v1``), as much of them as quota counts.
+
+Configurations, constraints and tolerations change no amount and are not read. Source: KEP 4381; KEP 4815 (counters),
+KEP 5075 (consumable capacity), KEP 4816 (``firstAvailable``), KEP 5004 (``extendedResourceName``).
+"""
+
+from typing import Final
+
+import msgspec
+
+from controller.objects.meta import Int64, KubernetesObject, Struct
+from controller.objects.quantity import Quantity
+
+RESOURCE: Final = "resource.k8s.io/v1"
+Quantities = dict[str, Quantity]
+
+
+class CelSelector(Struct, frozen=True, kw_only=True):
+    expression: str = ""
+
+
+class DeviceSelector(Struct, frozen=True, kw_only=True):
+    cel: CelSelector | None = None
+
+
+class CapacityRequirements(Struct, frozen=True, kw_only=True):
+    requests: Quantities = msgspec.field(default_factory=dict)
+
+
+class AskedDevices(Struct, frozen=True, kw_only=True):
+    """What one request, or one alternative of it, asks for. ``allocation_mode`` is ExactCount (also empty) or All."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: Int64 = 0
+    """0 is not said: 1 under ExactCount."""
+    admin_access: bool = False
+    capacity: CapacityRequirements | None = None
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        return expressions(self.selectors)
+
+
+class DeviceRequest(Struct, frozen=True, kw_only=True):
+    """Either ``exactly``, or the best of ``first_available`` that can be had."""
+
+    name: str = ""
+    exactly: AskedDevices | None = None
+    first_available: tuple[AskedDevices, ...] = ()
+
+
+class DeviceClaim(Struct, frozen=True, kw_only=True):
+    requests: tuple[DeviceRequest, ...] = ()
+
+
+class ResourceClaimSpec(Struct, frozen=True, kw_only=True):
+    devices: DeviceClaim = DeviceClaim()
+
+
+class AllocatedDevice(Struct, frozen=True, kw_only=True):
+    """``request`` is ``main`` or ``main/alternative``."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
+class AllocatedDevices(Struct, frozen=True, kw_only=True):
+    results: tuple[AllocatedDevice, ...] = ()
+
+
+class Allocation(Struct, frozen=True, kw_only=True):
+    devices: AllocatedDevices = AllocatedDevices()
+
+
+class ResourceClaimStatus(Struct, frozen=True, kw_only=True):
+    allocation: Allocation | None = None
+
+
+class ResourceClaim(KubernetesObject, frozen=True, kw_only=True):
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class ClaimTemplate(Struct, frozen=True, kw_only=True):
+    """What stands in a template: the spec of the claims that are made of it."""
+
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(KubernetesObject, frozen=True, kw_only=True):
+    spec: ClaimTemplate = ClaimTemplate()
+
+
+class DeviceClassSpec(Struct, frozen=True, kw_only=True):
+    selectors: tuple[DeviceSelector, ...] = ()
+    extended_resource_name: str = ""
+
+
+class DeviceClass(KubernetesObject, frozen=True, kw_only=True):
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class ResourcePool(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    generation: Int64 = 0
+    resource_slice_count: Int64 = 0
+
+
+class DeviceAttribute(Struct, frozen=True, kw_only=True):
+    """One of them is set; lists are not read."""
+
+    int_: Int64 | None = msgspec.field(default=None, name="int")
+    bool_: bool | None = msgspec.field(default=None, name="bool")
+    string: str | None = None
+    version: str | None = None
+
+
+class CapacityRange(Struct, frozen=True, kw_only=True):
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityPolicy(Struct, frozen=True, kw_only=True):
+    """How a request of a part of the capacity is rounded, and what none at all takes."""
+
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] = ()
+    valid_range: CapacityRange | None = None
+
+
+class DeviceCapacity(Struct, frozen=True, kw_only=True):
+    value: Quantity = Quantity(0)
+    request_policy: CapacityPolicy | None = None
+
+
+class Counter(Struct, frozen=True, kw_only=True):
+    value: Quantity = Quantity(0)
+
+
+class CounterConsumption(Struct, frozen=True, kw_only=True):
+    counter_set: str = ""
+    counters: dict[str, Counter] = msgspec.field(default_factory=dict)
+
+
+class Device(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    attributes: dict[str, DeviceAttribute] = msgspec.field(default_factory=dict)
+    capacity: dict[str, DeviceCapacity] = msgspec.field(default_factory=dict)
+    consumes_counters: tuple[CounterConsumption, ...] = ()
+    allow_multiple_allocations: bool = False
+
+
+class ResourceSliceSpec(Struct, frozen=True, kw_only=True):
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    devices: tuple[Device, ...] = ()
+
+
+class ResourceSlice(KubernetesObject, frozen=True, kw_only=True):
+    spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+def expressions(selectors: tuple[DeviceSelector, ...]) -> tuple[str, ...]:
+    return tuple(each.cel.expression for each in selectors if each.cel is not None)
+
+
+CLAIM_TYPES: Final[tuple[type[KubernetesObject], ...]] = (
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)

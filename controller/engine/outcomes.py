@@ -145,7 +145,8 @@ class Outcomes:
 
     def below_minimum(self, now_s: float) -> Iterator[Evicted]:
         """Pods of elastic gangs whose minimum leaves, or has left, for whatever cause: they leave with it."""
-        for holder, minimum in tuple(without_minimum(self._state)):
+        while (found := next(without_minimum(self._state), None)) is not None:
+            holder, minimum = found
             message = f"{minimum}, the minimum of its gang, holds no quota any more"
             workload, queue = holder.info.workload, holder.cluster_queue
             self._tell(holder)

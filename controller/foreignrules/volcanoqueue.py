@@ -23,7 +23,6 @@ _OWN_PARENT: Final = "expected another queue, found the queue itself"
 NO_NODE_GROUPS: Final = "expected none: pods name their nodes themselves here, by nodeSelector or nodeAffinity"
 _NODE_GROUPS: Final = ("nodeGroupAffinity", "nodeGroupAntiAffinity")
 _REQUIRED_GROUPS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-NO_PLACED_SUBGROUPS: Final = "expected none, or mode soft: pods of a subgroup are not placed by themselves here"
 _ROOT_KEEPS: Final = "expected no change: the root queue has what the cluster has"
 _STAYS: Final = "expected a queue other than default and root: they are there for jobs without a queue"
 _HAS_GROUPS: Final = "expected a queue without pod groups, found "
@@ -168,19 +167,6 @@ def _group_tiers_says() -> str:
     )
 
 
-def _placed_subgroups(review: Review) -> Iterator[Refusal]:
-    for index, policy in enumerate(first_items(review.new, "spec", "subGroupPolicy")):
-        if mapping(policy, "networkTopology") and text(policy, "networkTopology", "mode") != "soft":
-            yield invalid(f"spec.subGroupPolicy[{index}].networkTopology", NO_PLACED_SUBGROUPS)
-
-
-def _placed_subgroups_says() -> str:
-    topology = "variables.policies[i].?networkTopology"
-    hard = f"size({topology}.orValue({{}})) > 0 && {topology}.?mode.orValue('hard') != 'soft'"
-    sentence = place("spec.subGroupPolicy", "i", f".networkTopology: {NO_PLACED_SUBGROUPS}")
-    return cel.first(f"{cel.places('variables.policies')}.map(i, {cel.when(hard, sentence)})")
-
-
 def _policy_names(review: Review) -> Iterator[Refusal]:
     names = [text(policy, "name") for policy in first_items(review.new, "spec", "subGroupPolicy")]
     for name in duplicates(name for name in names if name):
@@ -206,6 +192,5 @@ VOLCANO_POD_GROUP: Final = ForeignKind(
     rules=(
         Rule(refused=_group_tiers, says={"tiers": _group_tiers_says()}),
         Rule(refused=_policy_names, says={"policyNames": _policy_names_says()}),
-        Rule(refused=_placed_subgroups, says={"placedSubgroups": _placed_subgroups_says()}),
     ),
 )

@@ -51,6 +51,13 @@ def workload_name(kind: str, group: str, name: str, uid: str, *, generation: int
     return f"{head}-{digest}"
 
 
+def part_name(whole: str, shown: str, part: str) -> str:
+    """``<whole>-<shown>-<5 hex>``, for what is a part of a group; other parts have other names."""
+    digest = hashlib.sha1(f"{whole}\n{part}".encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
+    head = f"{whole}-{shown}".rstrip("-")[: _MAX_NAME - _HASH_LENGTH - 1].rstrip("-.")
+    return f"{head}-{digest}"
+
+
 def shortened(name: str) -> str:
     """A workload's name cut to what fits a label's value; the dash and the digits at its end stay."""
     end = _HASH_LENGTH + 1

@@ -31,7 +31,7 @@ from controller.jobframework.raw import (
 )
 from controller.objects.core import Pod
 from controller.objects.meta import ZERO_TIME_S
-from inventory.api.names import ABOVE_MINIMUM_OF, SCHEDULER_NAME
+from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, SCHEDULER_NAME
 
 ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
 MANAGED: Final = "kueue.x-k8s.io/managed"
@@ -56,6 +56,8 @@ _OF_GROUPER: Final = re.compile(r"pg-.+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12
 KAI_QUEUE: Final = "kai.scheduler/queue"
 SCHEDULERS: Final = {"volcano": System.VOLCANO, "kai-scheduler": System.KAI}
 """The systems by the names of their schedulers."""
+_OF_NAMES: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_MOST_OF_NAME: Final = 40
 TERMINATION_TARGET: Final = "TerminationTarget"
 """The condition that a pod gets before the queue deletes it; a user's deletion has none."""
 
@@ -223,9 +225,16 @@ class SeenPod:
         return self.annotations.get(ABOVE_MINIMUM_OF, "")
 
     @cached_property
+    def part(self) -> str:
+        """Of a pod above a minimum the subgroup that it starts with as a whole; empty for one by itself."""
+        return self.annotations.get(ABOVE_MINIMUM_SUBGROUP, "") if self.above_minimum_of and not self.group else ""
+
+    @cached_property
     def foreign_group(self) -> GroupName | None:
-        """Its PodGroup of Volcano's or KAI's; None for a pod of Kueue's group, of none, or above the minimum of one."""
-        if self.group or self.above_minimum_of:
+        """Its PodGroup of Volcano's or KAI's; None for a pod of Kueue's group, of none, or by itself above the minimum
+        of one.
+        """
+        if self.group or (self.above_minimum_of and not self.part):
             return None
         return foreign_group(self.labels, self.annotations, text(self.raw, "spec", "schedulerName"))
 
@@ -245,10 +254,18 @@ class SeenPod:
         return total
 
 
+def part_name(minimum: str, subgroup: str) -> str:
+    """The name of a subgroup above the minimum that the Workload ``minimum`` has, and of its own Workload."""
+    found = "".join(letter if letter in _OF_NAMES else "-" for letter in subgroup.lower()).strip("-")
+    return names.part_name(minimum, found[:_MOST_OF_NAME], subgroup)
+
+
 def key_of(pod: SeenPod) -> tuple[str, str]:
     """``(namespace, name)`` of the Workload's owner set: the group's name, or ``""`` for a pod on its own."""
-    theirs = pod.foreign_group
-    return text(pod.raw, "metadata", "namespace"), pod.group if theirs is None else theirs.name
+    theirs, namespace = pod.foreign_group, text(pod.raw, "metadata", "namespace")
+    if pod.part:
+        return namespace, part_name(pod.above_minimum_of, pod.part)
+    return namespace, pod.group if theirs is None else theirs.name
 
 
 def workload_of(pod: Pod) -> WorkloadKey | None:
@@ -261,7 +278,10 @@ def workload_of(pod: Pod) -> WorkloadKey | None:
     if not name and meta.labels.get(MANAGED) == "true":
         group = meta.annotations.get(GROUP_NAME) or meta.labels.get(GROUP_NAME, "")
         theirs = foreign_group(meta.labels, meta.annotations, pod.spec.scheduler_name)
-        if theirs is not None and ABOVE_MINIMUM_OF in meta.annotations:
-            theirs = None
-        name = group or (theirs.name if theirs else names.workload_name("Pod", "", meta.name, meta.uid))
+        minimum, part = (meta.annotations.get(key, "") for key in (ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP))
+        if minimum:
+            name = group or (part_name(minimum, part) if part else "")
+        else:
+            name = group or (theirs.name if theirs else "")
+        name = name or names.workload_name("Pod", "", meta.name, meta.uid)
     return WorkloadKey(f"{meta.namespace}/{name}") if name else None

@@ -19,7 +19,7 @@ TABLE: Final = "tessera.volcano.topology"
 SLICES: Final = "podSetSliceRequiredTopology"
 
 _WITHOUT: Final = f"expected a table of tiers in {TABLE} of the configuration, found none"
-_SOFT: Final = "soft"
+SOFT: Final = "soft"
 _LEVELS: Final = ("required", "preferred", "unconstrained")
 _PAIR: Final = 2
 _GROUP: Final = "volcano-job"
@@ -42,9 +42,9 @@ def asked(topology: NetworkTopology | None, tiers: Tiers, path: str) -> Json:
     if topology is None:
         return {}
     label = _label(topology, tiers, path)
-    if topology.mode != _SOFT and label:
+    if topology.mode != SOFT and label:
         return {"required": label}
-    if topology.mode == _SOFT and not tiers:
+    if topology.mode == SOFT and not tiers:
         raise JobError(f"{path}: {_WITHOUT}")
     return {"preferred": tiers[0].node_label} if tiers else {}
 

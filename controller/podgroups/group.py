@@ -5,8 +5,10 @@ up to more than the group's own, they do not count, as in Volcano's gang plugin.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from controller.engine.mirror.specs import System
 from controller.engine.model.gangshape import GangShape, Subgroup
@@ -16,11 +18,15 @@ from controller.jobframework.names import QUEUE_NAME
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import KAI_GROUP, VOLCANO_GROUPS, GroupName, SeenPod
 from controller.jobframework.raw import JobError, Json, annotations, labels, mapping, parsed_integer, shown, text
+from controller.jobframework.tiers import SOFT, Tiers, asked
 from controller.objects.decode import DecodeError, decode
 from controller.objects.kai import KaiPodGroup, TopologyConstraint, problems
+from controller.objects.meta import Struct
 from controller.objects.volcanogroup import PodGroup, PodGroupSpec, SubGroupPolicy
 from controller.objects.volcanojob import NetworkTopology
-from inventory.api.names import SUBGROUP
+from controller.podgroups.subgroups import NONE, Tree, starting
+from controller.podgroups.subgroups import lacking as lacks
+from inventory.api.names import ABOVE_MINIMUM_SUBGROUP, SUBGROUP
 from yamlfile.parsers import Unfit, go_duration
 
 TASK: Final = "volcano.sh/task-spec"
@@ -41,9 +47,11 @@ T = TypeVar("T", PodGroup, KaiPodGroup)
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignGroup:
-    """``minimum``: pods that start together. ``groups``: its tree, ``policies`` by which Volcano's comes about.
+    """``minimum``: pods that start together. ``groups``: its tree, ``policies`` by which Volcano's comes about,
+    ``spare`` those of its groups that need not be there.
 
     ``preemptibility`` is KAI's word for it, empty where the priority says. ``staleness_s``: see ``GangShape``.
+    ``part``: the subgroup that this is, where it is one above the minimum of the whole; empty for the whole.
     """
 
     system: System
@@ -54,7 +62,9 @@ class ForeignGroup:
     preemptibility: str = ""
     groups: tuple[Subgroup, ...] = ()
     top_minimum: int = 0
-    policies: tuple[SubGroupPolicy, ...] = ()
+    policies: tuple["Policy", ...] = ()
+    spare: frozenset[str] = frozenset()
+    part: str = ""
     levels: TopologyConstraint = _NO_LEVELS
     staleness_s: float | None = None
     network: NetworkTopology | None = None
@@ -62,13 +72,20 @@ class ForeignGroup:
 
     def subgroup(self, pod: SeenPod) -> str:
         """The leaf that the pod is in; empty for none. Raises JobError."""
+        leaf = self._leaf(pod)
+        if self.part and leaf not in {group.name for group in self.tree((leaf,)).shape.leaves}:
+            where = f"metadata.annotations[{ABOVE_MINIMUM_SUBGROUP}]"
+            raise JobError(f"{where}: expected a subgroup with the pod's own, {shown(leaf)}, found {shown(self.part)}")
+        return leaf
+
+    def _leaf(self, pod: SeenPod) -> str:
         if self.system is System.KAI:
-            return self._named(pod.labels.get(KAI_SUBGROUP, "")) if self.groups else ""
+            return self._named(pod.labels.get(KAI_SUBGROUP, "")) if self.groups else NONE
         for policy in self.policies:
-            if policy.label_selector is None or policy.label_selector.matches(pod.labels):
-                return _leaf(policy, pod.labels)
+            if policy.said.label_selector is None or policy.said.label_selector.matches(pod.labels):
+                return _leaf(policy.said, pod.labels)
         task = task_of(pod)
-        return task if any(group.name == task for group in self.groups) else ""
+        return task if any(group.name == task for group in self.groups) else NONE
 
     def _named(self, name: str) -> str:
         leaves = [group.name for group in GangShape(groups=self.groups).leaves]
@@ -77,19 +94,44 @@ class ForeignGroup:
             raise JobError(f"{where}: expected one of {', '.join(leaves)}, found {shown(name) if name else 'none'}")
         return name
 
-    def shape(self, members: Mapping[str, str]) -> GangShape:
-        """``members``: by pod set the leaf that its pods are in."""
-        names = sorted(set(members.values()))
-        groups = [*self.groups, *(leaf for policy in self.policies for leaf in _leaves(policy, names))]
-        return GangShape(
-            minimum=self.top_minimum if self.groups else self.minimum,
-            groups=tuple({group.name: group for group in reversed(groups)}.values())[::-1],
+    def tree(self, leaves: Iterable[str]) -> Tree:
+        """With ``leaves`` in it, which come about by pods."""
+        names = sorted(set(leaves))
+        groups = [*self.groups, *(leaf for policy in self.policies for leaf in _leaves(policy.said, names))]
+        unique = tuple({group.name: group for group in reversed(groups)}.values())[::-1]
+        minimum = self.top_minimum if self.groups else self.minimum
+        whole = Tree(shape=GangShape(minimum=minimum, groups=unique), spare=self.spare)
+        return whole.part(self.part) if self.part else whole
+
+    def shape(self, members: Mapping[str, str], tiers: Tiers = ()) -> GangShape:
+        """``members``: by pod set the leaf that its pods are in. ``tiers``: see ``JobSettings``. Raises JobError."""
+        found = _with_levels(self.tree(members.values()).shape, self.policies, tiers)
+        own = self.levels
+        if self.network is not None:
+            own = _level(self.network, tiers, f"PodGroup {self.name}: spec.networkTopology")
+        own = _NO_LEVELS if self.part else own  # its pods are bound by the minimum that they are above
+        return msgspec.structs.replace(
+            found,
             members={name: leaf for name, leaf in sorted(members.items()) if leaf},
-            topology=self.levels.topology,
-            required_level=self.levels.required_topology_level,
-            preferred_level=self.levels.preferred_topology_level,
+            topology=own.topology,
+            required_level=own.required_topology_level,
+            preferred_level=own.preferred_topology_level,
             staleness_s=self.staleness_s,
         )
+
+    def above(self, leaf: str, there: Iterable[str]) -> str:
+        """The subgroup that a pod of the leaf starts with as a whole, beside pods of ``there``; empty for none."""
+        there = set(there)
+        return self.tree((*there, leaf)).whole(leaf, there)
+
+    def part_of(self, subgroup: str, name: str, leaves: Iterable[str]) -> "ForeignGroup":
+        """The subgroup as a group, called ``name``, of pods of these leaves. Raises JobError where there is none."""
+        group = replace(self, part=subgroup, name=name)
+        tree = group.tree(leaves)
+        if not tree.shape.groups:
+            where = f"metadata.annotations[{ABOVE_MINIMUM_SUBGROUP}]"
+            raise JobError(f"{where}: expected a subgroup of {self.name}, found {shown(subgroup)}")
+        return replace(group, minimum=max(1, tree.least("")))
 
 
 def read_group(name: GroupName, given: Json | None, minimum: str = "") -> ForeignGroup:
@@ -131,6 +173,11 @@ def as_member(pod: SeenPod, group: ForeignGroup) -> SeenPod:
     return SeenPod({**pod.raw, "metadata": {**metadata, **changed}}) if changed else pod
 
 
+def in_part(whole: ForeignGroup, name: str, pods: Sequence[SeenPod]) -> ForeignGroup:
+    """The subgroup above the minimum that the pods say they are of, as a group called ``name``. Raises JobError."""
+    return whole.part_of(pods[0].part, name, {whole.subgroup(pod) for pod in pods})
+
+
 def subgroup_of(pod: SeenPod) -> str:
     """Of a pod from ``as_member``."""
     return pod.annotations.get(SUBGROUP, "")
@@ -142,40 +189,30 @@ def task_of(pod: SeenPod) -> str:
 
 
 def chosen(group: ForeignGroup, pods: Sequence[SeenPod], total: int) -> list[SeenPod]:
-    """``total`` of ``pods``, of each subgroup its minimum first, in their order."""
-    taken: set[str] = set()
-    for leaf in group.shape({subgroup_of(pod): subgroup_of(pod) for pod in pods}).leaves:
-        own = [pod.uid for pod in pods if subgroup_of(pod) == leaf.name]
-        taken |= set(own[: leaf.minimum])
-    for pod in pods:
-        if len(taken) >= total:
-            break
-        taken.add(pod.uid)
-    return [pod for pod in pods if pod.uid in taken][:total]
+    """With which of ``pods`` the group starts, ``total`` or more, in their order."""
+    leaves = [subgroup_of(pod) for pod in pods]
+    return [pods[at] for at in starting(group.tree(leaves), leaves, total)]
 
 
 def lacking(group: ForeignGroup, pods: Iterable[SeenPod]) -> str:
     """Why these pods are too few for its subgroups; empty where they are not."""
-    own = [subgroup_of(pod) for pod in pods]
-    shape = group.shape({leaf: leaf for leaf in own})
-    return _lacking(shape, "", shape.minimum if shape.groups else 0, own)
-
-
-def _lacking(shape: GangShape, parent: str, minimum: int, own: Sequence[str]) -> str:
-    below = shape.below(parent)
-    missing = [why for group in below if (why := _short(shape, group, own))]
-    needed = minimum or len(below)
-    return missing[0] if len(below) - len(missing) < needed and missing else ""
-
-
-def _short(shape: GangShape, group: Subgroup, own: Sequence[str]) -> str:
-    if shape.below(group.name):
-        return _lacking(shape, group.name, group.minimum, own)
-    found = own.count(group.name)
-    return f"{found} of {group.minimum} pods of {group.name}" if found < group.minimum else ""
+    leaves = [subgroup_of(pod) for pod in pods]
+    return lacks(group.tree(leaves), leaves)
 
 
 # -- Volcano's ---------------------------------------------------------------------------------------------------------
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """``path``: where it stands. ``least``: how many of its subgroups are needed."""
+
+    path: str
+    said: SubGroupPolicy
+    least: int
+
+    @property
+    def pods(self) -> int:
+        return self.least * _size(self.said)
 
 
 def _of_volcano(name: str, spec: PodGroupSpec) -> ForeignGroup:
@@ -184,34 +221,73 @@ def _of_volcano(name: str, spec: PodGroupSpec) -> ForeignGroup:
     minimum = _minimum(name, spec.min_member or 1)
     tasks = {task: least for task, least in sorted(spec.min_task_member.items()) if least > 0}
     counted = not any(policy.min_sub_groups for policy in spec.sub_group_policy) and sum(tasks.values()) <= minimum
-    policies = tuple(policy for policy in spec.sub_group_policy if policy.name and policy.min_sub_groups > 0)
+    policies = tuple(_policies(name, spec, minimum))
     groups = [Subgroup(name=task, minimum=least) for task, least in tasks.items()] if counted else []
-    groups += [Subgroup(name=policy.name, minimum=_of_policy(policy)) for policy in policies]
+    needed = sum(group.minimum for group in groups) + sum(policy.pods for policy in policies)
+    groups += [Subgroup(name=policy.said.name, minimum=_of_policy(policy)) for policy in policies]
     return ForeignGroup(
         system=System.VOLCANO,
         name=name,
-        minimum=minimum,
+        minimum=max(minimum, needed),
         queue=spec.queue or DEFAULT_QUEUES[System.VOLCANO],
         priority_class=spec.priority_class_name,
         network=spec.network_topology,
         groups=tuple(groups),
         policies=policies,
+        spare=frozenset(policy.said.name for policy in policies if not policy.least),
     )
+
+
+def _policies(name: str, spec: PodGroupSpec, minimum: int) -> Iterator[Policy]:
+    """Those that say of pods what they are together. One that all pods are in has as many as the group's minimum."""
+    for at, said in enumerate(spec.sub_group_policy):
+        if not said.name or (said.min_sub_groups <= 0 and said.sub_group_size is None and not said.network_topology):
+            continue
+        least = max(0, said.min_sub_groups)
+        if len(spec.sub_group_policy) == 1 and said.label_selector is None and said.match_label_keys and _size(said):
+            least = max(least, -(-minimum // _size(said)))
+        yield Policy(path=f"PodGroup {name}: spec.subGroupPolicy[{at}].networkTopology", said=said, least=least)
 
 
 def _problems(spec: PodGroupSpec) -> Iterator[str]:
     """Why its subgroups are no tree."""
     if "" in spec.min_task_member:
         yield "spec.minTaskMember: expected names of tasks, found an empty one"
-    names = [policy.name for policy in spec.sub_group_policy if policy.name and policy.min_sub_groups > 0]
+    names = [policy.name for policy in spec.sub_group_policy if policy.name]
     for at, name in enumerate(names):
         if name in names[:at]:
             yield f"spec.subGroupPolicy: expected policies with names of their own, found {shown(name)} twice"
 
 
-def _of_policy(policy: SubGroupPolicy) -> int:
+def _of_policy(policy: Policy) -> int:
     """Without keys all its pods are of one subgroup: the policy is the leaf."""
-    return policy.min_sub_groups if policy.match_label_keys else _size(policy)
+    return policy.least if policy.said.match_label_keys else _size(policy.said)
+
+
+def _with_levels(shape: GangShape, policies: Sequence[Policy], tiers: Tiers) -> GangShape:
+    """Each subgroup with the level of its policy, the first that it is of. Raises JobError."""
+    levels = [(policy.said, _level(policy.said.network_topology, tiers, policy.path)) for policy in policies]
+    groups = []
+    for group in shape.groups:
+        found = next((level for said, level in levels if _is_of(group.name, said)), _NO_LEVELS)
+        required, preferred = found.required_topology_level, found.preferred_topology_level
+        bound = msgspec.structs.replace(group, required_level=required, preferred_level=preferred)
+        groups.append(bound if required or preferred else group)
+    return msgspec.structs.replace(shape, groups=tuple(groups))
+
+
+def _is_of(name: str, policy: SubGroupPolicy) -> bool:
+    return name.startswith(f"{policy.name}/") if policy.match_label_keys else name == policy.name
+
+
+def _level(topology: NetworkTopology | None, tiers: Tiers, path: str) -> TopologyConstraint:
+    """Without a table of tiers a wish is none. Raises JobError for what is required."""
+    if topology is None or (topology.mode == SOFT and not tiers):
+        return _NO_LEVELS
+    found = asked(topology, tiers, path)
+    return TopologyConstraint(
+        required_topology_level=found.get("required", ""), preferred_topology_level=found.get("preferred", "")
+    )
 
 
 def _size(policy: SubGroupPolicy) -> int:
@@ -250,7 +326,8 @@ def _of_kai(name: str, given: KaiPodGroup) -> ForeignGroup:
         for levels in (each.topology_constraint or _NO_LEVELS,)
     )
     top = spec.min_sub_group or 0
-    own = spec.min_member if spec.min_member is not None else _least(GangShape(groups=groups), "", top)
+    tree = Tree(shape=GangShape(minimum=top, groups=groups))
+    own = spec.min_member if spec.min_member is not None else tree.least("")
     return ForeignGroup(
         system=System.KAI,
         name=name,
@@ -263,15 +340,6 @@ def _of_kai(name: str, given: KaiPodGroup) -> ForeignGroup:
         levels=spec.topology_constraint or _NO_LEVELS,
         staleness_s=_seconds(name, spec.staleness_grace_period),
     )
-
-
-def _least(shape: GangShape, parent: str, minimum: int) -> int:
-    """The fewest pods with which so many of the groups below ``parent`` have their minimum."""
-    below = shape.below(parent)
-    counts = sorted(
-        _least(shape, group.name, group.minimum) if shape.below(group.name) else group.minimum for group in below
-    )
-    return sum(counts[: minimum or len(below)])
 
 
 def _seconds(name: str, duration: str | None) -> float | None:

@@ -5,6 +5,7 @@ Workload; from there on it is a pod on its own, which the engine admits last and
 none, or lacks a pod, those that wait lose the mark again: they may be needed for it.
 """
 
+from controller.engine.topology.gangdomains import shape_of
 from controller.jobframework.names import QUEUE_NAME
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import SeenPod
@@ -14,16 +15,27 @@ from controller.podgroups.group import subgroup_of
 from controller.pods.actions import PatchPod, PodAction, dropped
 from controller.pods.replacing import WAITING
 from controller.pods.start import tied
-from inventory.api.names import ABOVE_MINIMUM_OF, SUBGROUP
+from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, SUBGROUP
 
 
-def marked(pod: SeenPod, minimum: SeenWorkload) -> PatchPod:
-    """With the queue of its group, which it is not a pod of any more, and the subgroup that it was in."""
+def marked(pod: SeenPod, minimum: SeenWorkload, part: str) -> PatchPod:
+    """With the queue of its group, which it is not a pod of any more, and the subgroup that it was in.
+
+    ``part``: the subgroup that it starts with as a whole; empty for none.
+    """
     body = _with(pod, minimum.name)
+    body["metadata"]["annotations"][ABOVE_MINIMUM_SUBGROUP] = part or None
     body["metadata"]["labels"] = {QUEUE_NAME: minimum.typed.spec.queue_name}
     if leaf := subgroup_of(pod):
         body["metadata"]["annotations"][SUBGROUP] = leaf
     return PatchPod(name=pod.name, body=body)
+
+
+def subgroups_of(minimum: SeenWorkload) -> set[str]:
+    """Leaves whose pods the minimum has."""
+    shape = shape_of(minimum.typed)
+    members = {} if shape is None else shape.members
+    return {members[each.name] for each in minimum.typed.spec.pod_sets if each.name in members}
 
 
 def returned(pods: tuple[SeenPod, ...], workload: SeenWorkload | None, minimum: SeenWorkload | None) -> list[PodAction]:
@@ -53,4 +65,4 @@ def is_short(minimum: SeenWorkload) -> bool:
 
 
 def _with(pod: SeenPod, name: str | None) -> Json:
-    return {"metadata": {**tied(pod), "annotations": {ABOVE_MINIMUM_OF: name}}}
+    return {"metadata": {**tied(pod), "annotations": {ABOVE_MINIMUM_OF: name, ABOVE_MINIMUM_SUBGROUP: None}}}

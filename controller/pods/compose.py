@@ -60,7 +60,9 @@ def workload_body(
         "finalizers": [names.RESOURCE_IN_USE],
         "ownerReferences": owners(group, pods),
         "labels": _labels(group, pods, settings),
-        "annotations": _annotations(group, oldest, settings) | gang_annotation(group, pods) | _spare(oldest, cluster),
+        "annotations": _annotations(group, oldest, settings)
+        | gang_annotation(group, pods, settings)
+        | _spare(oldest, cluster),
     }
     return compose.document(metadata, sets, priority(group, pods, settings, cluster), oldest.raw)
 
@@ -146,8 +148,15 @@ def _ungated(template: PodTemplateSpec) -> PodTemplateSpec:
     return msgspec.structs.replace(template, spec=msgspec.structs.replace(template.spec, scheduling_gates=gates))
 
 
-def metadata_patch(group: Group, pods: Sequence[SeenPod], workload: SeenWorkload, settings: JobSettings) -> Json:
-    """Merge patch of ``metadata``; empty where nothing is missing. ``pods``: those that hold the workload.
+def metadata_patch(
+    group: Group,
+    pods: Sequence[SeenPod],
+    workload: SeenWorkload,
+    settings: JobSettings,
+    counted: Sequence[SeenPod],
+) -> Json:
+    """Merge patch of ``metadata``; empty where nothing is missing. ``pods``: those that hold the workload, ``counted``
+    those that it asks for.
 
     Owners are added and never taken off: the API server's garbage collector passes over those that are gone.
     """
@@ -159,7 +168,7 @@ def metadata_patch(group: Group, pods: Sequence[SeenPod], workload: SeenWorkload
     }
     have = {"labels": meta.labels, "annotations": meta.annotations}
     gang = {GANG: meta.annotations[GANG]} if GANG in meta.annotations else {}
-    if not workload.is_reserved and (now := gang_annotation(group, pods)) != gang:
+    if not workload.is_reserved and (now := gang_annotation(group, counted, settings)) != gang:
         patch["annotations"] = {GANG: now.get(GANG)}
     for part, values in wanted.items():
         changed: dict[str, str | None] = {key: value for key, value in values.items() if key not in have[part]}
@@ -195,11 +204,11 @@ def _spare(oldest: SeenPod, cluster: ClusterObjects) -> dict[str, str]:
     return {ABOVE_MIN_REPLICAS: "true"} if oldest.has_parent and cluster.may_be_spare(oldest.raw) else {}
 
 
-def gang_annotation(group: Group, pods: Sequence[SeenPod]) -> dict[str, str]:
+def gang_annotation(group: Group, pods: Sequence[SeenPod], settings: JobSettings) -> dict[str, str]:
     """What of a PodGroup's pods has to run together, where that is more than a number. Raises JobError."""
     if group.foreign is None:
         return {}
-    shape = group.foreign.shape({role(pod): subgroup_of(pod) for pod in pods})
+    shape = group.foreign.shape({role(pod): subgroup_of(pod) for pod in pods}, settings.tiers)
     return {} if shape == GangShape(minimum=shape.minimum) else {GANG: written(shape)}
 
 

@@ -230,6 +230,8 @@ def group_of(pods: Sequence[SeenPod], foreign: ForeignGroup | None = None) -> Gr
         _agree(pods, GROUP_TOTAL, lambda pod: str(pod.total()))
         total = minimum = oldest.total()
         _check_indexes(pods, total)
+    elif foreign.part:
+        total = minimum = foreign.minimum
     else:
         _agree(pods, GROUP_TOTAL, lambda pod: pod.annotations.get(GROUP_TOTAL, ""))
         minimum = foreign.minimum
@@ -242,7 +244,7 @@ def group_of(pods: Sequence[SeenPod], foreign: ForeignGroup | None = None) -> Gr
         minimum=minimum,
         fast=oldest.flag(FAST_ADMISSION),
         serving=oldest.flag(SERVING),
-        declared=foreign is None or GROUP_TOTAL in oldest.annotations,
+        declared=foreign is None or (GROUP_TOTAL in oldest.annotations and not foreign.part),
         foreign=foreign,
     )
 
@@ -296,8 +298,8 @@ def pod_sets(group: Group, pods: Sequence[SeenPod], tiers: Tiers = ()) -> tuple[
     Under fast admission pods of a single role stand for those that are still to come. ``tiers``: see ``JobSettings``.
     """
     made = _pod_sets(group, pods)
-    if group.foreign is None or group.foreign.network is None:
-        return made
+    if group.foreign is None or group.foreign.network is None or len(made) > 1:
+        return made  # what several pod sets share is the gang's, see ``ForeignGroup.shape``
     path = f"PodGroup {group.name}: spec.networkTopology"
     return together(made, asked(group.foreign.network, tiers, path), path)
 

@@ -26,8 +26,8 @@ from controller.jobframework.actions import (
 from controller.jobframework.marks import prebuilt_workload, queue_name
 from controller.jobframework.owners import NestingTooDeepError, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
-from controller.jobframework.podview import SeenPod
-from controller.jobframework.raw import JobError
+from controller.jobframework.podview import GroupName, SeenPod, key_of
+from controller.jobframework.raw import JobError, shown
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobframework.steps import event, finish, flavor_missing, not_startable, refuse, update
 from controller.lifecycle.readiness import pods_ready
@@ -35,10 +35,18 @@ from controller.objects.meta import find_condition, is_true
 from controller.objects.workload import WorkloadStatus
 from controller.placing.devicedealer import DeviceDealer
 from controller.placing.ungating import PodPlace
-from controller.podgroups.group import MIN_MEMBER, ForeignGroup, as_admitted, as_member, read_group
+from controller.podgroups.group import (
+    MIN_MEMBER,
+    ForeignGroup,
+    as_admitted,
+    as_member,
+    in_part,
+    read_group,
+    subgroup_of,
+)
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
-from controller.pods.above import is_whole, marked, returned
+from controller.pods.above import is_whole, marked, returned, subgroups_of
 from controller.pods.actions import (
     DeletePod,
     PatchPod,
@@ -55,7 +63,7 @@ from controller.pods.actions import (
 from controller.pods.group import MAIN, Group, SeenPods
 from controller.pods.replacing import spare_finalizers, waiting
 from controller.pods.start import infos_by_set, places, released, role_in, start_patch
-from inventory.api.names import DEVICES
+from inventory.api.names import ABOVE_MINIMUM_SUBGROUP, DEVICES
 
 
 def reconcile_pods(seen: SeenPods, settings: JobSettings, cluster: ClusterObjects) -> tuple[PodAction, ...]:
@@ -115,14 +123,20 @@ def _of_pod_group(seen: SeenPods, pods: tuple[SeenPod, ...]) -> tuple[ForeignGro
 
     One that was deleted while its workload is there is as that was made: its pods may still run, or wait for their end.
     """
-    name = pods[0].foreign_group
+    name, part = pods[0].foreign_group, pods[0].part
+    if part and name is None:
+        raise JobError(
+            f"metadata.annotations[{ABOVE_MINIMUM_SUBGROUP}]: expected a pod of a PodGroup beside {shown(part)}"
+        )
     if name is None:
         return None, pods
     minimum, gone = pods[-1].annotations.get(MIN_MEMBER, ""), seen.pod_group is None
+    own = key_of(pods[0])[1]
     if gone and not minimum and seen.workload is not None and is_of_pods(seen.workload, pods):
-        foreign = as_admitted(name, seen.workload)
+        foreign = as_admitted(GroupName(name.system, own), seen.workload)
     else:
         foreign = read_group(name, seen.pod_group, minimum)
+        foreign = in_part(foreign, own, pods) if part else foreign
     return foreign, tuple(as_member(pod, foreign) for pod in pods)
 
 
@@ -211,13 +225,13 @@ class _Reconciliation:
             return None
         if any(pod.stays or pod.may_run for pod in self.pods):
             succeeded = sum(pod.has_succeeded for pod in self.pods)
-            whole = not self.group.serving and succeeded >= self.group.total
+            whole = not self.group.serving and succeeded >= self._total
             return ("Succeeded", f"{succeeded} pods succeeded") if whole else None
         succeeded = sum(pod.has_succeeded for pod in self.pods)
-        message = f"{succeeded} of {self.group.total} pods succeeded"
+        message = f"{succeeded} of {self._total} pods succeeded"
         if self.single:
             return ("Succeeded", "The pod succeeded") if succeeded else ("Failed", _how_it_failed(self.pods[0]))
-        if succeeded >= self.group.total and not self.group.serving:
+        if succeeded >= self._total and not self.group.serving:
             return "Succeeded", message
         if not all(pod.is_retriable for pod in self.pods):
             return "Failed", f"{message}; the group is not retriable"
@@ -277,7 +291,12 @@ class _Reconciliation:
         if self.group.declared or not is_whole(workload):
             return []
         counted = {pod.uid for pod in self.counted}
-        return [marked(pod, workload) for pod in self.pods if pod.is_gated and pod.stays and pod.uid not in counted]
+        spare = [pod for pod in self.pods if pod.is_gated and pod.stays and pod.uid not in counted]
+        if self.group.foreign is None or not spare:
+            return []
+        there = subgroups_of(workload) | {subgroup_of(pod) for pod in self.counted}
+        parts = {leaf: self.group.foreign.above(leaf, there) for leaf in {subgroup_of(pod) for pod in spare}}
+        return [marked(pod, workload, parts[subgroup_of(pod)]) for pod in spare]
 
     def _mismatch(self, workload: SeenWorkload) -> list[PodAction] | None:
         """What is done where the workload is not one for these pods; None where it is, or follows them.
@@ -306,6 +325,14 @@ class _Reconciliation:
             return counts == {MAIN: 1}
         return any(role_in(pod, single=False) in counts for pod in self.pods)
 
+    @property
+    def _total(self) -> int:
+        """Pods that have to succeed: whole subgroups may be more than their group asks for."""
+        workload = self.seen.workload
+        if workload is None or self.group.declared or not workload.is_reserved:
+            return self.group.total
+        return max(self.group.total, sum(compose.counts_of(workload.typed.spec.pod_sets).values()))
+
     def _needed(self, workload: SeenWorkload) -> int:
         """Pods that the workload runs with: those that were admitted; before admission, the minimum."""
         admission = workload.typed.status.admission
@@ -315,7 +342,7 @@ class _Reconciliation:
         return admitted or self.group.minimum
 
     def _excess(self, workload: SeenWorkload | None) -> list[PodAction]:
-        if self.single or self.group.of_object:
+        if self.single or self.group.of_object or not self.group.declared:
             return []
         counts = None if workload is None else compose.counts_of(workload.typed.spec.pod_sets)
         found = podgroup.excess(self.group, self.counted, counts)
@@ -336,7 +363,9 @@ class _Reconciliation:
         sets = self._sets() if asks else ()
         spec = podcompose.spec_patch(self.pods[0], sets, workload, self.cluster)
         holding = [pod for pod in self.pods if pod.has_finalizer or pod.has_parent]
-        metadata = podcompose.metadata_patch(self.group, holding, workload, self.settings) if holding else {}
+        metadata = (
+            podcompose.metadata_patch(self.group, holding, workload, self.settings, self.counted) if holding else {}
+        )
         if not spec and not metadata:
             return []
         return [update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})})]

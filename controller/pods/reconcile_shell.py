@@ -170,8 +170,7 @@ class PodController:
         if gone:
             self._actions.forget(meta.uid)
             self._queue.put(GroupKey(meta.namespace, meta.name, ""))  # a group of its name may have waited for that
-        for above in self._above.get(key, ()):
-            self._queue.put(self._of[above])
+        self._queue_above(key)
         if meta.annotations.get(IS_GROUP_WORKLOAD) == "true":
             self._queue.put(GroupKey(meta.namespace, meta.name, ""))
             return
@@ -192,10 +191,26 @@ class PodController:
         """A PodGroup changed; None: any may have."""
         if key is not None:
             self._queue.put(GroupKey(key.namespace, key.name, ""))
+            self._queue_above(WorkloadKey(f"{key.namespace}/{key.name}"))
             return
         for group in self._groups:
             if group.group:
                 self._queue.put(group)
+
+    def _queue_above(self, minimum: WorkloadKey) -> None:
+        for key in self._all_above(minimum):
+            self._queue.put(self._of[key])
+
+    def _all_above(self, minimum: WorkloadKey) -> set[ObjectKey]:
+        """Pods above it, and those above the minimums of the subgroups among these."""
+        found: set[ObjectKey] = set()
+        left = [minimum]
+        while left:
+            more = self._above.get(left.pop(), set()) - found
+            found |= more
+            groups = {self._of[key] for key in more}
+            left += [WorkloadKey(f"{group.namespace}/{group.group}") for group in groups if group.group]
+        return found
 
     def _see(self, key: ObjectKey, pod: QueuedPod) -> None:
         group = _group_of(key, pod.group)
@@ -207,7 +222,7 @@ class PodController:
             self._children.setdefault(pod.owner, set()).add(key)
         if pod.minimum:
             self._above.setdefault(_minimum_of(key, pod), set()).add(key)
-            self._queue.put(GroupKey(key.namespace, pod.minimum, ""))  # its status counts them
+        self._touch_minimum(key, pod)
         self._touch(group)
 
     def _leave(self, key: ObjectKey, pod: QueuedPod) -> None:
@@ -227,9 +242,18 @@ class PodController:
             self._above[minimum].discard(key)
             if not self._above[minimum]:
                 del self._above[minimum]
-        if pod.minimum:
-            self._queue.put(GroupKey(key.namespace, pod.minimum, ""))
+        self._touch_minimum(key, pod)
         self._touch(group)
+
+    def _touch_minimum(self, key: ObjectKey, pod: QueuedPod) -> None:
+        """The group whose status counts the pod: that of the minimum, and of what that is above."""
+        name, seen = pod.minimum, set[str]()
+        while name and name not in seen:
+            seen.add(name)
+            group = GroupKey(key.namespace, name, "")
+            self._queue.put(group)
+            entries = (self._feeds[QUEUED_PODS].get(each) for each in self._groups.get(group, ()))
+            name = next((entry.object.minimum for entry in entries if entry is not None), "")
 
     def _touch(self, group: GroupKey) -> None:
         """Reconcile it at once, or where it is large a moment later: its pods are created and change one by one."""
@@ -269,12 +293,12 @@ class PodController:
         seen = self._observed(group, tuple(pods), foreign)
         if seen is not None:
             await self._carry_out(group, seen, reconcile_pods(seen, self._settings, self._cluster))
-            if foreign is not None:
+            if foreign is not None and not pods[0].part:
                 await self._pod_groups.tell(group.namespace, foreign, seen, self._pods_above(group))
 
     def _pods_above(self, group: GroupKey) -> list[SeenPod]:
         """Those above the minimum of the group."""
-        keys = self._above.get(WorkloadKey(f"{group.namespace}/{group.group}"), ())
+        keys = self._all_above(WorkloadKey(f"{group.namespace}/{group.group}"))
         entries = (self._feeds[QUEUED_PODS].get(key) for key in keys)
         return [entry.object.seen() for entry in entries if entry is not None]
 
@@ -311,7 +335,7 @@ class PodController:
 
     def _minimum(self, group: GroupKey, pod: SeenPod) -> SeenWorkload | None:
         """The Workload with the minimum of the pod's group, where the pod is above it."""
-        name = "" if group.group else pod.above_minimum_of
+        name = pod.above_minimum_of if pod.part or not group.group else ""
         return seen_workload(self._ledger, self._raws, WorkloadKey(f"{group.namespace}/{name}")) if name else None
 
     def _predecessor_runs(self, group: GroupKey, workload: SeenWorkload) -> bool:

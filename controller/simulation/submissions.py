@@ -23,14 +23,14 @@ from controller.jobkinds.table import JOB_KINDS
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
-from controller.podgroups.group import GROUPS, MIN_MEMBER, as_member, read_group
+from controller.podgroups.group import GROUPS, MIN_MEMBER, as_member, in_part, read_group, subgroup_of
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
 from controller.simulation.documents import Document
 from controller.simulation.groups import KINDS_OF_GROUPS
 from controller.simulation.groups import workload_body as serving_workload
 from controller.volcanojobs.kind import VolcanoJobKind
-from inventory.api.names import ABOVE_MINIMUM_OF, ARRIVAL, RUNTIME, SUBGROUP
+from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, ARRIVAL, RUNTIME, SUBGROUP
 from yamlfile.parsers import Unfit, go_duration
 
 POD: Final = ("v1", "Pod")
@@ -61,9 +61,10 @@ def gathered(jobs: Iterable[Document]) -> list[list[Document]]:
 
 
 def parts(documents: list[Document], pod_groups: PodGroups) -> list[list[Document]]:
-    """The pods of an elastic group's minimum, those that arrive first, and each pod above it; anything else as it is.
+    """The pods of an elastic group's minimum, those that arrive first, and what is above it; anything else as it is.
 
-    A group that cannot be read is one part: who makes its Workload says what is wrong.
+    Above it is each pod by itself, and each subgroup with its own minimum and what is above that. A group that cannot
+    be read is one part: who makes its Workload says what is wrong.
     """
     if len(documents) == 1:
         return [documents]
@@ -72,12 +73,19 @@ def parts(documents: list[Document], pod_groups: PodGroups) -> list[list[Documen
         group, seen = _grouped([document.data for document in arrived], pod_groups)
     except JobError:
         return [documents]
-    if group.declared:
+    foreign = group.foreign
+    if group.declared or foreign is None:
         return [documents]
-    counted = {pod.name for pod in podgroup.filling(group, seen)}
-    minimum = [document for document in arrived if document.data["metadata"]["name"] in counted]
-    above = ([_above(document, group.name, pod)] for document, pod in zip(arrived, seen, strict=True))
-    return [minimum, *(part for part in above if part[0].data["metadata"]["name"] not in counted)]
+    counted = podgroup.filling(group, seen)
+    names_ = {pod.name for pod in counted}
+    there = {subgroup_of(pod) for pod in counted}
+    minimum = [document for document, pod in zip(arrived, seen, strict=True) if pod.name in names_]
+    above: dict[str, list[Document]] = {}
+    for document, pod in zip(arrived, seen, strict=True):
+        if pod.name not in names_:
+            part = foreign.above(subgroup_of(pod), there)
+            above.setdefault(f"/{part}" if part else pod.name, []).append(_above(document, group.name, pod, part))
+    return [minimum, *(part for each in above.values() for part in parts(each, pod_groups))]
 
 
 def _grouped(pods: Sequence[Json], pod_groups: PodGroups) -> tuple[podgroup.Group, list[SeenPod]]:
@@ -88,15 +96,19 @@ def _grouped(pods: Sequence[Json], pod_groups: PodGroups) -> tuple[podgroup.Grou
     foreign, name = None, seen[0].foreign_group
     if name is not None:
         foreign = read_group(name, pod_groups.get((namespace, name)), seen[-1].annotations.get(MIN_MEMBER, ""))
+        foreign = in_part(foreign, key_of(seen[0])[1], seen) if seen[0].part else foreign
         seen = [as_member(pod, foreign) for pod in seen]
     return podgroup.group_of(seen, foreign), seen
 
 
-def _above(document: Document, minimum: str, pod: SeenPod) -> Document:
-    """``pod``: as its group completes it."""
+def _above(document: Document, minimum: str, pod: SeenPod, part: str) -> Document:
+    """``pod``: as its group completes it. ``part``: the subgroup that it starts with as a whole, empty for none."""
     given = document.data
     metadata = {**given["metadata"], "labels": pod.labels}
     metadata["annotations"] = {**annotations(given), ABOVE_MINIMUM_OF: minimum}
+    metadata["annotations"].pop(ABOVE_MINIMUM_SUBGROUP, None)
+    if part:
+        metadata["annotations"][ABOVE_MINIMUM_SUBGROUP] = part
     if SUBGROUP in pod.annotations:
         metadata["annotations"][SUBGROUP] = pod.annotations[SUBGROUP]
     return Document(document.file, document.number, {**given, "metadata": metadata}, document.path)

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from controller.foreignrules.refusedkinds import REFUSED
-from controller.foreignrules.volcanoqueue import NO_NODE_GROUPS, NO_PLACED_SUBGROUPS
+from controller.foreignrules.volcanoqueue import NO_NODE_GROUPS
 from hack.migration.rows import Refused, Rows, below, served, unrelated
 
 _RULES: Final = "controller/foreignrules/"
@@ -137,14 +137,11 @@ _POD_GROUP: Final[Rows] = {
                 "subGroupPolicy[]",
                 {
                     **served(
-                        "subgroups without which none starts",
+                        "subgroups that are whole or not there, and how many of them the group needs",
                         _GROUPS,
                         "name labelSelector matchLabelKeys minSubGroups subGroupSize",
                     ),
-                    **{
-                        path: Refused(sentence=f"spec.subGroupPolicy[0].networkTopology: {NO_PLACED_SUBGROUPS}")
-                        for path in _TIERS.split()
-                    },
+                    **served("one domain of the tier's level for each subgroup", _TABLE, _TIERS),
                 },
             ),
         },

@@ -40,6 +40,8 @@ ABOVE_MIN_REPLICAS: Final = "tessera.dev/above-min-replicas"
 ABOVE_MINIMUM_OF: Final = "tessera.dev/above-minimum-of"
 """Of a pod and of its Workload, written by the controller: the Workload with the minimum of its gang, in the same
 namespace. It holds quota only beside that one, and counts as of the lowest priority there is."""
+ABOVE_MINIMUM_SUBGROUP: Final = "tessera.dev/above-minimum-subgroup"
+"""Of such a pod, written by the controller: the subgroup that it starts with as a whole."""
 FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"
 """The parallelism that a partially admitted Job had, kept to restore it."""
 PLACEMENT: Final = "tessera.dev/placement"

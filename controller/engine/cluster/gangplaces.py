@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.model.podrequests import one_pod
+from controller.engine.model.resources import WorkloadKey
 from controller.engine.model.workload import PodSetRequests, minimum_of
 from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.gangdomains import in_domain, leaf_of, path_bounds, shape_of
@@ -12,15 +13,29 @@ from controller.objects.workload import PodSet, Workload
 
 
 def beside_minimum(cluster: Cluster, workload: Workload, pod_set: PodSet) -> PodSet:
-    """The pod set of a pod above a minimum in the domains that the minimum is bound to; any other as it is."""
+    """The pod set of what is above a minimum in the domains that the minimum is bound to; any other as it is.
+
+    What the minimum itself is above binds it too.
+    """
+    for holder in minimums_of(cluster, workload):
+        shape = shape_of(holder.info.workload)
+        leaf = leaf_of(pod_set)
+        bounds = () if shape is None else path_bounds(shape, leaf)
+        pod_set = _in_domains_of(cluster, holder, bounds, pod_set, leaf)
+    return pod_set
+
+
+def minimums_of(cluster: Cluster, workload: Workload) -> Iterator[Holder]:
+    """Those that the workload is above, the nearest first, as far as they hold quota. Anybody may write a circle."""
+    seen: set[WorkloadKey] = set()
     minimum = minimum_of(workload)
-    holder = cluster.holders.get(minimum) if minimum is not None else None
-    if holder is None:
-        return pod_set
-    shape = shape_of(holder.info.workload)
-    leaf = leaf_of(pod_set)
-    bounds = () if shape is None else path_bounds(shape, leaf)
-    return _in_domains_of(cluster, holder, bounds, pod_set, leaf)
+    while minimum is not None and minimum not in seen:
+        seen.add(minimum)
+        holder = cluster.holders.get(minimum)
+        if holder is None:
+            return
+        yield holder
+        minimum = minimum_of(holder.info.workload)
 
 
 def where_it_was(cluster: Cluster, holder: Holder, bounds: tuple[Bound, ...], pod_set: PodSet) -> PodSet:

@@ -1,7 +1,8 @@
 """A tree of KAI's Queues with its jobs and nodes, as ``controller.engine.gangs`` looks at them.
 
 A job is one gang, a pod set of it one pod set, a pod one task. Pods above the minimum of a job that holds quota are of
-its gang, in a pod set without a minimum. What others hold of a node is not there for the gangs.
+its gang, in a pod set without a minimum; so are subgroups above it, each of which starts and leaves as a whole. What
+others hold of a node is not there for the gangs.
 """
 
 import math
@@ -91,6 +92,10 @@ class GangModel:
         self._requests: dict[tuple[tuple[ResourceName, Amount], ...], Request] = {}
         self.gangs: dict[GangName, Gang] = {}
         self.workloads: dict[TaskName, WorkloadKey] = {}
+        self._joined: dict[WorkloadKey, Gang] = {}
+        """The gang of each workload."""
+        self._above: dict[WorkloadKey, list[WorkloadKey]] = {}
+        """Workloads above a minimum, by that."""
         self.machines: dict[NodeName, Machine] = {}
         for facts, free in self._rooms if self._places else ():
             self.machines[NodeName(facts.name)] = _machine(facts.name, free, facts.labels)
@@ -98,7 +103,7 @@ class GangModel:
             self.machines[_ONE] = _machine(_ONE, {**tree.offered, PODS: math.inf}, {})
 
     def add(self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float) -> Gang:
-        """A job that waits, or a pod above the minimum of one that holds quota."""
+        """A job that waits, or what is above the minimum of one that holds quota."""
         pod_sets = [self._pod_set(info, pod_set, index) for index, pod_set in enumerate(info.pod_sets)]
         return self._keep(info, leaf, priority, created_s, pod_sets)
 
@@ -124,15 +129,29 @@ class GangModel:
         """The workloads that these are pods of, in their order."""
         return dict.fromkeys(self.workloads[task.name] for task in tasks)
 
+    def with_above(self, keys: Iterable[WorkloadKey]) -> list[WorkloadKey]:
+        """And all that is above them."""
+        found = dict.fromkeys(keys)
+        left = [*found]
+        while left:
+            more = [key for key in self._above.get(left.pop(0), ()) if key not in found]
+            found |= dict.fromkeys(more)
+            left += more
+        return [*found]
+
     def _keep(
         self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float, pod_sets: list[PodSet]
     ) -> Gang:
         minimum = minimum_of(info.workload)
-        gang = self.gangs.get(GangName(minimum)) if minimum is not None else None
-        if gang is not None and gang.queue == leaf:
+        gang = self._joined.get(minimum) if minimum is not None else None
+        if minimum is not None and gang is not None and gang.queue == leaf:
             gang.movable = gang.movable and not _is_kept_in_place(info)
-            for pod_set in pod_sets:
-                self._put_above(gang, pod_set.tasks)
+            self._above.setdefault(minimum, []).append(info.key)
+            self._joined[info.key] = gang
+            if sum(pod_set.count for pod_set in info.pod_sets) > 1:
+                _put_whole(gang, info, pod_sets)
+            else:
+                self._put_above(gang, (task for pod_set in pod_sets for task in pod_set.tasks))
             return gang
         gang = Gang(
             name=GangName(info.key),
@@ -143,7 +162,7 @@ class GangModel:
             root=_root(info, pod_sets),
             movable=not _is_kept_in_place(info),
         )
-        self.gangs[gang.name] = gang
+        self.gangs[gang.name] = self._joined[info.key] = gang
         return gang
 
     def _put_above(self, gang: Gang, tasks: Iterable[Task]) -> None:
@@ -185,6 +204,16 @@ class GangModel:
         if wanted not in self._open:
             self._open[wanted] = frozenset(NodeName(facts.name) for facts, _ in self._rooms if wanted.admits(facts))
         return self._open[wanted]
+
+
+def _put_whole(gang: Gang, info: WorkloadInfo, pod_sets: list[PodSet]) -> None:
+    """A subgroup above the gang's minimum."""
+    for pod_set in pod_sets:
+        pod_set.whole, pod_set.name = info.key, f"{_ABOVE}/{info.key}/{pod_set.name}"
+        gang.pod_sets[pod_set.name] = pod_set
+        for task in pod_set.tasks:
+            task.gang, task.pod_set = gang.name, pod_set.name
+    gang.root.groups.append(_root(info, pod_sets))
 
 
 def _machine(name: str, free: Mapping[ResourceName, float], labels: Mapping[str, str]) -> Machine:

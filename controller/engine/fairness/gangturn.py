@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.gangplaces import minimums_of
 from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.conditions.records import Rule
 from controller.engine.fairness.gangmodel import GangModel, gang_queues
@@ -19,11 +20,10 @@ from controller.engine.fairness.victims import as_incoming, assigned_without, ch
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Mode
 from controller.engine.gangs.actions import allocate, consolidation, free_gpus, preempt, reclaim
-from controller.engine.gangs.gang import ACTIVE, Gang, GangName, Phase, Task
+from controller.engine.gangs.gang import ACTIVE, Gang, Phase, Task
 from controller.engine.gangs.session import Limits, Session, Solution, running
 from controller.engine.mirror.specs import GPU
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
-from controller.engine.model.workload import minimum_of
 from controller.engine.preemption.index import started_at_s
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts
@@ -120,7 +120,8 @@ class GangTurn:
         tree, system = self._tree, self._tree.system
         for leaf in sorted(tree.leaves):
             queue = self._cluster.queues.get(ClusterQueueName(leaf))
-            for holder in sorted(queue.holders.values() if queue is not None else (), key=_above_last):
+            holders = queue.holders.values() if queue is not None else ()
+            for holder in sorted(holders, key=lambda each: len([*minimums_of(self._cluster, each.info.workload)])):
                 gang = model.hold(holder, leaf)
                 self._holders[holder.key] = holder
                 if self._consolidation is not None:
@@ -256,7 +257,6 @@ class _Answers:
     def __init__(self, session: Session, model: GangModel, gangs: Mapping[WorkloadKey, Gang]) -> None:
         """``gangs``: of the workloads that wait."""
         self.gangs = gangs
-        self._session = session
         self._model = model
         self._tasks: dict[WorkloadKey, list[Task]] = {}
         for gang in session.gangs.values():
@@ -271,14 +271,4 @@ class _Answers:
 
     def victims(self, solution: Solution) -> list[WorkloadKey]:
         """What is above the minimum of a gang leaves with it."""
-        found = self._model.keys(solution.victims)
-        for key in tuple(found):
-            gang = self._session.gangs.get(GangName(key))
-            if gang is not None:
-                found |= self._model.keys(gang.tasks())
-        return list(found)
-
-
-def _above_last(holder: Holder) -> bool:
-    """Orders those with minimums before what is above them."""
-    return minimum_of(holder.info.workload) is not None
+        return self._model.with_above(self._model.keys(solution.victims))

@@ -1,10 +1,11 @@
 """Gangs: tasks that start together, in pod sets, pod sets in a tree of groups, each with its own minimum.
 
 Source: PodGroup of scheduling.run.ai/v2alpha2 and its subgroups. A pod set below its minimum is not started at all;
-what it has above its minimum joins and leaves task by task.
+what it has above its minimum joins and leaves task by task. Subgroups that the gang does not need (``PodSet.whole``)
+join and leave one by one, each with the minimums of all its pod sets.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -141,6 +142,8 @@ class PodSet:
     minimum: int
     tasks: list[Task] = field(default_factory=list)
     constraint: TopologyConstraint | None = None
+    whole: str = ""
+    """The subgroup that it is of, where the gang does not need that; empty for one that it needs."""
 
     def active(self) -> int:
         return sum(task.phase in ACTIVE for task in self.tasks)
@@ -198,18 +201,20 @@ class Gang:
         """Enough of its tasks exist, and may be started, for every minimum."""
         startable = USED | {Phase.PENDING, Phase.RELEASING}
         return all(
-            sum(task.phase in startable for task in pod_set.tasks) >= pod_set.minimum
-            for pod_set in self.pod_sets.values()
+            sum(task.phase in startable for task in pod_set.tasks) >= pod_set.minimum for pod_set in self._needed()
         )
 
     @property
     def is_satisfied(self) -> bool:
-        return all(pod_set.used() >= pod_set.minimum for pod_set in self.pod_sets.values())
+        return all(pod_set.used() >= pod_set.minimum for pod_set in self._needed())
 
     def elasticity(self, without: AbstractSet[TaskName] = frozenset()) -> int:
         """-1 below a minimum, 0 at all minimums, 1 above one: in this order gangs of one priority are started."""
         counts = [
-            (sum(task.phase in USED and task.name not in without for task in pod_set.tasks), pod_set.minimum)
+            (
+                sum(task.phase in USED and task.name not in without for task in pod_set.tasks),
+                0 if pod_set.whole else pod_set.minimum,
+            )
             for pod_set in self.pod_sets.values()
         ]
         if any(used < minimum for used, minimum in counts):
@@ -219,32 +224,41 @@ class Gang:
     def waits_for_release(self) -> bool:
         """A pod set reaches its minimum by pipelined tasks alone: all that it was given waits with them."""
         return any(
-            pod_set.used() > pod_set.active() and pod_set.active() < pod_set.minimum
-            for pod_set in self.pod_sets.values()
+            pod_set.used() > pod_set.active() and pod_set.active() < pod_set.minimum for pod_set in self._needed()
         )
 
     def next_tasks(self, startable: Callable[[Task], bool] = is_pending) -> list[Task]:
-        """What is started next: all that its minimums lack, at once; else one task more."""
-        lacking = [pod_set for pod_set in self._pod_sets_in_order() if pod_set.used() < pod_set.minimum]
+        """What is started next: all that its minimums lack, at once; else one task more, or else one subgroup more."""
+        ordered = self._pod_sets_in_order()
+        lacking = [pod_set for pod_set in ordered if not pod_set.whole and pod_set.used() < pod_set.minimum]
         if lacking:
-            return [
-                task for pod_set in lacking for task in pod_set.in_order(startable)[: pod_set.minimum - pod_set.used()]
-            ]
-        for pod_set in self._pod_sets_in_order():
-            if more := pod_set.in_order(startable):
+            return _lacked(lacking, startable)
+        for pod_set in ordered:
+            if not pod_set.whole and (more := pod_set.in_order(startable)):
                 return more[:1]
+        for whole in dict.fromkeys(pod_set.whole for pod_set in ordered if pod_set.whole):
+            if tasks := _lacked([pod_set for pod_set in ordered if pod_set.whole == whole], startable):
+                return tasks
         return []
 
     def next_victims(self, without: AbstractSet[TaskName] = frozenset()) -> list[Task]:
-        """What leaves next, tasks of ``without`` being gone: one task above a minimum, or else the gang as one."""
+        """What leaves next, tasks of ``without`` being gone: one task above a minimum, or else one subgroup that is not
+        needed, or else the gang as one.
+        """
         left = {
             pod_set.name: pod_set.in_order(lambda task: task.phase in ACTIVE and task.name not in without)
             for pod_set in self._pod_sets_in_order()
         }
         for name in reversed(left):
-            if len(left[name]) > self.pod_sets[name].minimum:
+            if not self.pod_sets[name].whole and len(left[name]) > self.pod_sets[name].minimum:
                 return left[name][-1:]
+        for name in reversed(left):
+            if left[name] and (whole := self.pod_sets[name].whole):
+                return [task for each, tasks in left.items() if self.pod_sets[each].whole == whole for task in tasks]
         return [task for tasks in left.values() for task in tasks]
+
+    def _needed(self) -> Iterator[PodSet]:
+        return (pod_set for pod_set in self.pod_sets.values() if not pod_set.whole)
 
     def _pod_sets_in_order(self) -> list[PodSet]:
         """Those furthest below their minimum first."""
@@ -254,6 +268,11 @@ class Gang:
             return used >= minimum, used / minimum if minimum else float(used), pod_set.name
 
         return sorted(self.pod_sets.values(), key=key)
+
+
+def _lacked(pod_sets: Iterable[PodSet], startable: Callable[[Task], bool]) -> list[Task]:
+    """What is missing to the minimums."""
+    return [task for pod_set in pod_sets for task in pod_set.in_order(startable)[: pod_set.minimum - pod_set.used()]]
 
 
 def _task_key(task: Task) -> tuple[int, int, str]:

@@ -1,8 +1,9 @@
 """The floor of elastic gangs: what is above a gang's minimum holds quota only while the minimum does.
 
 A gang with more pods than its minimum is one workload of the minimum, and one of a pod each for those above it, which
-name it (``ABOVE_MINIMUM_OF``). They come after it and go before it: of the lowest priority, they are the first victims
-in their queue and take nothing from others. Where the minimum is evicted all the same, they leave with it.
+name it (``ABOVE_MINIMUM_OF``). A subgroup above it is one workload of its own minimum, which pods may be above in turn.
+All come after their minimum and go before it: of the lowest priority, they are the first victims in their queue and
+take nothing from others. Where the minimum is evicted all the same, they leave with it.
 
 A minimum that is not known is over: its pods have ended, and those above it run to their own end.
 """

@@ -20,9 +20,6 @@ TABLES = {kind: rows for tables in FIELDS.values() for kind, rows in tables.item
 KINDS = pytest.mark.parametrize("kind", TABLES)
 TRIED = {
     "spec.tasks[].topologyPolicy": "restricted",
-    "spec.subGroupPolicy[].networkTopology.mode": "hard",
-    "spec.subGroupPolicy[].networkTopology.highestTierAllowed": 1,
-    "spec.subGroupPolicy[].networkTopology.highestTierName": "rack",
     "spec.affinity.nodeGroupAffinity.requiredDuringSchedulingIgnoredDuringExecution": ["a"],
     "spec.affinity.nodeGroupAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution": ["a"],
 }

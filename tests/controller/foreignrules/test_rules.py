@@ -10,7 +10,7 @@ from controller.foreignrules.kai import KAI_POD_GROUP, KAI_QUEUE
 from controller.foreignrules.ruled import ForeignKind, created, deleted, updated
 from controller.foreignrules.schedulers import bound_by
 from controller.foreignrules.volcanojob import VOLCANO_JOB
-from controller.foreignrules.volcanoqueue import NO_NODE_GROUPS, NO_PLACED_SUBGROUPS, VOLCANO_POD_GROUP, VOLCANO_QUEUE
+from controller.foreignrules.volcanoqueue import NO_NODE_GROUPS, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
 Json = dict[str, Any]
 
@@ -228,13 +228,6 @@ def test_pods_of_a_scheduler_that_does_not_decide_are_bound_by_the_default_one()
 def test_a_scheduler_that_is_kept_binds_its_pods() -> None:
     assert bound_by("volcano", keep=True) == bound_by("", keep=True) == "volcano"
     assert bound_by("mine", keep=True) == "mine"
-
-
-@pytest.mark.parametrize("topology", [{"mode": "hard"}, {"highestTierAllowed": 1}, {"mode": "soft"}, {}])
-def test_levels_of_single_subgroups_are_refused_but_for_wishes(topology: Json) -> None:
-    said = told(VOLCANO_POD_GROUP, {"spec": {"subGroupPolicy": [{"name": "a", "networkTopology": topology}]}})
-    refused = topology not in ({}, {"mode": "soft"})
-    assert said == ([f"spec.subGroupPolicy[0].networkTopology: {NO_PLACED_SUBGROUPS}"] if refused else [])
 
 
 @pytest.mark.parametrize("which", ["nodeGroupAffinity", "nodeGroupAntiAffinity"])

@@ -130,7 +130,7 @@ def test_a_policy_without_keys_is_one_subgroup_of_those_it_selects() -> None:
     group = volcano(minMember=2, subGroupPolicy=[policy])
     assert [subgroup_of(each) for each in members(group, role=["ps", "worker"])] == ["ps", ""]
     assert lacking(group, members(group, role=["ps", "worker"])) == "1 of 2 pods of ps"
-    assert volcano(minMember=2, subGroupPolicy=[{"name": "p", "subGroupSize": 2}]).groups == ()
+    assert volcano(minMember=2, subGroupPolicy=[{"name": "p"}]).groups == ()
 
 
 def test_kais_tree_says_how_many_of_its_groups_are_enough() -> None:

@@ -32,6 +32,7 @@ from controller.jobframework.podview import (
     MANAGED,
     TERMINATION_TARGET,
     SeenPod,
+    key_of,
 )
 from controller.jobframework.raw import Json, merged
 from controller.jobframework.settings import JobSettings
@@ -72,7 +73,11 @@ def member(name: str, total: int, *, labels: Json | None = None, notes: Json | N
 
 
 class PodWorld:
-    """One group (or one pod) and everything around it; pods above the group's minimum have Workloads of their own."""
+    """One group (or one pod) and everything around it.
+
+    Pods above the group's minimum have Workloads of their own, called by the pod; subgroups above it are called by the
+    name of theirs.
+    """
 
     def __init__(self, *pods: Json, settings: JobSettings | None = None) -> None:
         self.pods: dict[str, Json] = {}
@@ -91,24 +96,24 @@ class PodWorld:
     # What a watch shows, and the controller.
 
     def observed(self, above: str = "") -> SeenPods:
-        """The group, or the pod ``above`` its minimum."""
-        mine = [raw for raw in self.pods.values() if (raw["metadata"]["name"] if _is_above(raw) else "") == above]
-        owner = mine[0]["metadata"]["uid"] if above else ""
+        """The group, or what is ``above`` its minimum."""
+        mine = [raw for raw in self.pods.values() if _above_as(raw) == above]
         group = [raw for raw in self.workloads.values() if not _is_above(raw)]
-        own = [raw for raw in self.workloads.values() if _is_above(raw) and _owner(raw) == owner] if above else group
-        (workload,) = own or (None,)
+        (workload,) = ([self._of(above)] if above else group) or (None,)
+        named = mine[0]["metadata"]["annotations"][ABOVE_MINIMUM_OF] if above else ""
         return SeenPods(
             pods=tuple(SeenPod(copied(raw)) for raw in mine),
             workload=None if workload is None else SeenWorkload.of(copied(workload)),
             pod_group=self.pod_group,
             namespace_terminating=self.namespace_terminating,
-            minimum=SeenWorkload.of(copied(group[0])) if above and group else None,
+            minimum=SeenWorkload.of(copied(self.workloads[named])) if named in self.workloads else None,
         )
 
     def next_actions(self) -> tuple[PodAction, ...]:
-        seen = [self.observed(), *map(self.observed, self.above())]
+        every = dict.fromkeys(_above_as(raw) for raw in self.pods.values())
+        seen = [self.observed(), *map(self.observed, sorted(filter(None, every)))]
         uids = {raw["metadata"]["uid"] for raw in self.pods.values()}
-        orphans = [raw for raw in self.workloads.values() if _is_above(raw) and _owner(raw) not in uids]
+        orphans = [raw for raw in self.workloads.values() if _is_above(raw) and uids.isdisjoint(_owners(raw))]
         seen += [SeenPods(pods=(), workload=SeenWorkload.of(copied(raw))) for raw in orphans]
         return tuple(action for each in seen for action in reconcile_pods(each, self.settings, self.cluster))
 
@@ -294,7 +299,9 @@ class PodWorld:
         count: int | None = None,
         above: str = "",
     ) -> None:
-        """``hosts``: places by host name, dealt out over the pod sets in order. ``above``: this pod's Workload."""
+        """``hosts``: places by host name, dealt out over the pod sets in order. ``above``: the Workload of this pod,
+        or of this subgroup.
+        """
         admitted = self.workload_of(above) if above else self.workload
         places = [host for host, number in (hosts or {}).items() for _ in range(number)]
         assignments: list[Json] = []
@@ -324,10 +331,17 @@ class PodWorld:
         return only
 
     def workload_of(self, pod: str) -> Json:
-        """That of a pod above the minimum."""
-        uid = self.pods[pod]["metadata"]["uid"]
-        (own,) = (raw for raw in self.workloads.values() if _is_above(raw) and _owner(raw) == uid)
-        return own
+        """That of a pod, or of a subgroup, above the minimum."""
+        found = self._of(pod)
+        assert found is not None
+        return found
+
+    def _of(self, above: str) -> Json | None:
+        if above not in self.pods or _above_as(self.pods[above]) != above:
+            return self.workloads.get(above)
+        uid = self.pods[above]["metadata"]["uid"]
+        found = [raw for raw in self.workloads.values() if _is_above(raw) and _owners(raw) == {uid}]
+        return next((raw for raw in found if raw["metadata"]["name"].startswith("pod-")), None)
 
     def above(self) -> list[str]:
         """Pods above the minimum."""
@@ -363,9 +377,15 @@ def _is_above(raw: Json) -> bool:
     return ABOVE_MINIMUM_OF in (raw["metadata"].get("annotations") or {})
 
 
-def _owner(raw: Json) -> str:
-    (owner,) = raw["metadata"]["ownerReferences"]
-    return str(owner["uid"])
+def _above_as(raw: Json) -> str:
+    """What a pod above the minimum is queued as: itself, or its subgroup; empty for one of the group."""
+    if not _is_above(raw):
+        return ""
+    return key_of(SeenPod(raw))[1] or str(raw["metadata"]["name"])
+
+
+def _owners(raw: Json) -> set[str]:
+    return {str(owner["uid"]) for owner in raw["metadata"]["ownerReferences"]}
 
 
 def group(size: int, *, notes: dict[str, str] | None = None) -> PodWorld:

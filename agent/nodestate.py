@@ -176,6 +176,12 @@ class NodeState:
             gpu for gpu, mode in self.modes.items() if isinstance(mode, Dra) and gpu not in self._unsettled
         )
 
+    @property
+    def shares(self) -> Mapping[GpuUuid, int]:
+        """Of those in ``by_claim`` the GPUs that are given out by shares alone, in multiples of so many percent."""
+        modes = ((gpu, self.modes[gpu]) for gpu in self.by_claim)
+        return {gpu: mode.shares for gpu, mode in modes if isinstance(mode, Dra) and mode.shares is not None}
+
     def percent_largest(self) -> int | None:
         """The largest request for percents that fits one GPU now; None where no GPU is fractional."""
         resource = self.layout.resource(PERCENT_RESOURCE)

@@ -45,7 +45,7 @@ KEYS: Mapping[LayoutMode, tuple[str, ...]] = {
     LayoutMode.MPS: ("replicas", "clients", "rename", "resource"),
     LayoutMode.MIG: ("profiles", "replicas", "sharing", "rename", "resource"),
     LayoutMode.FRACTIONAL: ("granularity", "placement", "oneDaemon"),
-    LayoutMode.DRA: (),
+    LayoutMode.DRA: ("shares",),
 }
 """The keys of an entry beside those that stand with every mode."""
 
@@ -100,6 +100,7 @@ def _entry(place: Place, where: str) -> LayoutEntry:
         one_daemon=bool(fields["oneDaemon"].value(BOOL)) if "oneDaemon" in fields else False,
         profiles=_profiles(place.required(fields, "profiles")) if mode is LayoutMode.MIG else (),
         sharing=_SHARING[fields["sharing"].value(_SHARED_BY)] if "sharing" in fields else SharingMode.TIME_SLICING,
+        shares=_shares(fields["shares"]) if "shares" in fields else None,
         where=where,
     )
     if entry.resource is not None and "rename" in fields:
@@ -165,6 +166,12 @@ GRANULARITY = Parser(
     convert=_granularity,
     kinds=frozenset({YamlKind.INT}),
 )
+
+
+def _shares(place: Place) -> int:
+    """Of mode dra: the granularity of what claims get of a GPU."""
+    fields = place.fields(("granularity",))
+    return int(fields["granularity"].value(GRANULARITY)) if "granularity" in fields else 1
 
 
 def _replicas(place: Place, fields: Mapping[str, Place], mode: LayoutMode) -> int | None:

@@ -129,8 +129,8 @@ _BYTES = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k"
 _BYTES["T"] = 10**12
 
 
-def _memory_mib(text: str) -> int:
-    """A Kubernetes quantity of bytes in whole MiB, rounded down."""
+def memory_mib(text: str) -> int:
+    """A Kubernetes quantity of bytes in whole MiB, rounded down. Raises Unfit."""
     found = _MEMORY.fullmatch(text)
     if found is None:
         raise Unfit
@@ -142,6 +142,6 @@ def _memory_mib(text: str) -> int:
 
 MEMORY_MIB = Parser(
     expected="an amount of memory such as 40Gi, of at least 1Mi",
-    convert=_memory_mib,
+    convert=memory_mib,
     kinds=frozenset({YamlKind.STRING, YamlKind.INT}),
 )

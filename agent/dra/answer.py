@@ -6,9 +6,11 @@ for an id that it does not know.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from agent.dra.ledger import GivenDevice, Prepared
+from agent.mps.clients import ClientCaps, client_settings
 from deviceplugin.cdi import Spec
 
 CDI_VENDOR: Final = "k8s.gpu.nvidia.com"
@@ -16,12 +18,13 @@ CDI_CLASS: Final = "claim"
 FILE_PREFIX: Final = f"{CDI_VENDOR}-{CDI_CLASS}_"
 
 
-def cdi_device(uid: str, device: str) -> str:
-    """The device's name in the claim's spec."""
-    return f"{uid}-{device}"
+def cdi_device(uid: str, device: GivenDevice) -> str:
+    """The device's name in the claim's spec. A claim may have two shares of one device, for two of its containers."""
+    share = f"-{device.share_id}" if device.share is not None else ""
+    return f"{uid}-{device.device}{share}"
 
 
-def cdi_id(uid: str, device: str) -> str:
+def cdi_id(uid: str, device: GivenDevice) -> str:
     """The fully qualified name that the kubelet hands to the runtime."""
     return f"{CDI_VENDOR}/{CDI_CLASS}={cdi_device(uid, device)}"
 
@@ -36,8 +39,9 @@ def claim_of(file: str) -> str | None:
     return file.removeprefix(FILE_PREFIX).removesuffix(".json") if file.startswith(FILE_PREFIX) else None
 
 
-def claim_spec(claim: Prepared, gpus: Spec, unit: Callable[[GivenDevice], str | None]) -> Spec:
+def claim_spec(claim: Prepared, gpus: Spec, unit: Callable[[GivenDevice], str | None], mps_root: Path) -> Spec:
     """The claim's spec, from ``gpus``: the node's own, whose devices are named by UUID. ``unit`` is a device's UUID.
+    A share brings the way to its GPU's MPS daemon, below ``mps_root``, and its limits there.
 
     Raises KeyError for a device that the node's spec does not have.
     """
@@ -46,7 +50,10 @@ def claim_spec(claim: Prepared, gpus: Spec, unit: Callable[[GivenDevice], str | 
         "cdiVersion": gpus["cdiVersion"],
         "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
         "devices": [
-            {"name": cdi_device(claim.uid, device.device), "containerEdits": edits[unit(device) or device.device]}
+            {
+                "name": cdi_device(claim.uid, device),
+                "containerEdits": _with_limits(edits[unit(device) or device.device], device, mps_root),
+            }
             for device in _each_once(claim.devices)
         ],
         "containerEdits": gpus["containerEdits"],
@@ -55,4 +62,20 @@ def claim_spec(claim: Prepared, gpus: Spec, unit: Callable[[GivenDevice], str | 
 
 def _each_once(devices: Iterable[GivenDevice]) -> Iterable[GivenDevice]:
     """A device may stand for several requests: with admin access it can be given again."""
-    return {device.device: device for device in devices}.values()
+    return {(device.device, device.share_id): device for device in devices}.values()
+
+
+def _with_limits(edits: Mapping[str, Any], device: GivenDevice, mps_root: Path) -> Mapping[str, Any]:
+    if device.share is None:
+        return edits
+    caps = ClientCaps(device.share.memory_mib, device.share.percent)
+    client = client_settings(mps_root, device.gpu, caps)
+    mounts = [
+        {"hostPath": mount.host_path, "containerPath": mount.container_path, "options": ["rw", "bind"]}
+        for mount in client.mounts
+    ]
+    return {
+        **edits,
+        "env": [*edits.get("env", ()), *(f"{name}={value}" for name, value in client.envs.items())],
+        "mounts": [*edits.get("mounts", ()), *mounts],
+    }

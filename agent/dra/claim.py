@@ -30,6 +30,7 @@ class Result(Struct, frozen=True, rename="camel"):
     device: str
     admin_access: bool = False
     share_id: str = field(default="", name="shareID")
+    consumed_capacity: Mapping[str, str] = {}
     tolerations: tuple[msgspec.Raw, ...] = ()
 
     @property

@@ -20,6 +20,7 @@ from agent.mig.outcomes import Wish
 from agent.nodestate import NodeState
 from inventory.devices import DeviceId, Gpu, GpuUuid
 from inventory.layout.entries import WhenBusy
+from inventory.layout.layout import REPLICA_MARK
 from inventory.mig.plan import Slot
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ class Cuts:
             return Wish(None, WhenBusy.WAIT) if gpu.mig_capable else None
         if not gpu.mig_enabled:
             return None
-        return Wish((), WhenBusy.WAIT, ()) if divisible(gpu) else Wish(None, WhenBusy.WAIT)
+        cut = divisible(gpu) and gpu.uuid not in self._node_state.shares
+        return Wish((), WhenBusy.WAIT, ()) if cut else Wish(None, WhenBusy.WAIT)
 
     def unit(self, device: GivenDevice) -> DeviceId | None:
         """What the device is now: its GPU, or the MIG instance at its place; None while that does not exist."""
@@ -66,6 +68,11 @@ class Cuts:
             return DeviceId(device.gpu)
         found = instance(self._node_state.node.gpu(device.gpu), device.slot)
         return None if found is None else DeviceId(found.uuid)
+
+    def held_as(self, device: GivenDevice) -> DeviceId | None:
+        """As ``unit``, but of each share another: several hold the same GPU."""
+        unit = self.unit(device)
+        return unit if unit is None or device.share is None else DeviceId(f"{unit}{REPLICA_MARK}{device.share_id}")
 
     def made(self, claim: Prepared) -> bool:
         """Whether everything that the claim holds exists."""

@@ -34,10 +34,11 @@ class ClaimFiles:
     ``_written`` is what this process last wrote for each claim.
     """
 
-    def __init__(self, state_dir: Path, cdi_dir: Path, devices: DeviceFiles) -> None:
+    def __init__(self, state_dir: Path, cdi_dir: Path, devices: DeviceFiles, mps_root: Path) -> None:
         self._ledger = state_dir / LEDGER
         self._cdi_dir = cdi_dir
         self._devices = devices
+        self._mps_root = mps_root
         self._made_for: NodeAccess | None = None
         self._node_spec: Spec = {}
         self._written: dict[str, bytes] = {}
@@ -58,7 +59,7 @@ class ClaimFiles:
         for claim in claims:
             node = await self._spec_of(access)
             try:
-                document = claim_spec(claim, node, unit)
+                document = claim_spec(claim, node, unit, self._mps_root)
             except KeyError as unknown:
                 raise ClaimError(f"device {unknown.args[0]} has no device files") from None
             content = msgspec.json.format(msgspec.json.encode(document))

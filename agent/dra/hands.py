@@ -11,6 +11,7 @@ from agent.dra.ledger import Ledger, Prepared
 from agent.dra.publishing.devices import DRIVER
 from agent.kubelet.podresources import Claimed, Holder
 from inventory.devices import DeviceId, ResourceName
+from inventory.layout.layout import physical_id
 
 if TYPE_CHECKING:
     from kubeletapi import podresources_v1_pb2 as pb
@@ -49,7 +50,7 @@ class Hands:
         """
         for unit, _, claim in self._held():
             if self._ledger.answered(claim.uid) is not None:
-                yield unit, f"{claim.namespace}/{_first_pod(claim)}"
+                yield physical_id(unit), f"{claim.namespace}/{_first_pod(claim)}"
         known = {(claim.namespace, claim.name) for claim in self._ledger.entries}
         listed: set[tuple[str, str]] = set()
         for pod in answer.pod_resources:
@@ -64,7 +65,7 @@ class Hands:
     def _held(self) -> Iterator[tuple[DeviceId, str, Prepared]]:
         for claim in self._ledger.entries:
             for device in claim.devices:
-                unit = None if device.admin else self._cuts.unit(device)
+                unit = None if device.admin else self._cuts.held_as(device)
                 if unit is not None:
                     yield unit, device.device, claim
 

@@ -7,13 +7,14 @@ started after a restart was never answered, and is begun anew. Pure: the caller 
 acts on a start, and before it answers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct, structs
 
-from agent.dra.claim import ClaimError, Result, Taken
+from agent.dra.claim import ClaimError, Ref, Result, Taken
 from agent.dra.publishing.devices import DraDevice
+from agent.dra.publishing.shares import NONE, Share, consumed
 from inventory.devices import GpuUuid
 from inventory.mig.exact import overlap
 from inventory.mig.plan import Slot
@@ -29,6 +30,7 @@ class Stage(StrEnum):
 class GivenDevice(Struct, frozen=True):
     """One device in a claim's hand. ``request`` without a subrequest; ``admin`` devices are watched, not held.
 
+    ``share`` is how much of the GPU it is, where several claims may have some.
     ``slot`` is the MIG instance that it is: by its place, since its UUID is known once it exists, and may be another
     after a reboot. Without one it is the whole GPU.
     """
@@ -40,11 +42,14 @@ class GivenDevice(Struct, frozen=True):
     share_id: str = ""
     admin: bool = False
     slot: Slot | None = None
+    share: Share | None = None
 
     def excludes(self, other: "GivenDevice") -> bool:
         """Whether the two cannot be in different hands: one is the other, or a part of it."""
         if self.admin or other.admin or self.gpu != other.gpu:
             return False
+        if self.share is not None and other.share is not None:
+            return self.share_id == other.share_id
         return self.slot is None or other.slot is None or overlap(self.slot, other.slot)
 
 
@@ -100,6 +105,7 @@ class Ledger:
             for other in devices[:number]:
                 if other.device != device.device and device.excludes(other):
                     raise ClaimError(f"{ref}: found {other.device} and {device.device}, expected no overlap of the two")
+        self._check_shares(ref, devices, offered)
         started = Prepared(ref.uid, ref.namespace, ref.name, devices, taken.pods)
         self._claims[ref.uid] = started
         return started
@@ -132,6 +138,36 @@ class Ledger:
                 assert rival is None, f"{device.device} is in the hands of {rival} and {uid}"
             hands += [(uid, device) for device in claim.devices]
 
+    def shared(self, gpu: GpuUuid, but: str = "") -> Share:
+        """What claims have of a GPU that is given out by shares, all together."""
+        mine = (
+            device.share
+            for uid, claim in self._claims.items()
+            if uid != but
+            for device in claim.devices
+            if device.gpu == gpu and device.share is not None
+        )
+        return sum(mine, NONE)
+
+    def _check_shares(self, ref: Ref, devices: Sequence[GivenDevice], offered: Mapping[str, DraDevice]) -> None:
+        """Raises ClaimError for more than the GPU has left, and for what no container could use."""
+        shares = [device.share for device in devices if device.share is not None]
+        if not shares:
+            return
+        gpus = {device.gpu for device in devices if not device.admin}
+        if len(gpus) > 1:
+            raise ClaimError(
+                f"{ref}: found a share and {len(gpus)} GPUs, expected one: a process is a client of one MPS daemon"
+            )
+        (gpu,) = gpus
+        whole = next(each for each in (offered[device.device].shares for device in devices) if each is not None)
+        taken = sum(shares, self.shared(gpu, but=ref.uid))
+        if not taken.within(whole):
+            raise ClaimError(
+                f"{ref}: found {taken.memory_mib} MiB and {taken.percent} % of GPU {gpu} in all claims, expected "
+                f"{whole.memory_mib} MiB and {whole.percent} % at most: one that ends may have its share still"
+            )
+
     @staticmethod
     def _given(result: Result, offered: Mapping[str, DraDevice], pool: str, refused: Mapping[str, str]) -> GivenDevice:
         device = offered.get(result.device) if result.pool == pool else None
@@ -147,8 +183,16 @@ class Ledger:
             share_id=result.share_id,
             admin=result.admin_access,
             slot=device.slot,
+            share=_share(result, device),
         )
 
     def _holder(self, wanted: GivenDevice, but: str) -> Prepared | None:
         others = (claim for uid, claim in self._claims.items() if uid != but)
         return next((claim for claim in others if any(map(wanted.excludes, claim.devices))), None)
+
+
+def _share(result: Result, device: DraDevice) -> Share | None:
+    """What the result is of a device that is given out by shares. Raises ClaimError."""
+    if device.shares is None or result.admin_access:
+        return None
+    return consumed(result.consumed_capacity, result.driver, f"device {result.device}")

@@ -69,7 +69,7 @@ class DraNode:
         self._serve = serve
         self.publisher = SlicePublisher(DRIVER, partial(self._say, SLICES))
         self._used = used
-        self._files = ClaimFiles(settings.state_dir, settings.cdi_dir, access.files)
+        self._files = ClaimFiles(settings.state_dir, settings.cdi_dir, access.files, settings.mps_dir)
         self._ledger = Ledger(self._files.load())
         self._cuts = Cuts(node_state, self._ledger, bring)
         self._offering = Offering(node_state)
@@ -330,7 +330,7 @@ class DraNode:
 
     def _in_use(self, claim: Prepared) -> bool:
         used = self._used()
-        return any(self._cuts.unit(device) in used for device in claim.devices)
+        return any(self._cuts.held_as(device) in used for device in claim.devices)
 
     async def _give_up(self, claim: Prepared) -> None:
         await self._attempt(Ref(claim.namespace, claim.name, claim.uid), self._give_back(claim.uid))

@@ -86,7 +86,7 @@ async def _prepared(claims: Claims, request: Any, pb: Any, *, shares: bool) -> A
                         request_names=[device.request],
                         pool_name=device.pool,
                         device_name=device.device,
-                        cdi_device_ids=[cdi_id(uid, device.device)],
+                        cdi_device_ids=[cdi_id(uid, device)],
                         **({"share_id": device.share_id} if shares and device.share_id else {}),
                     )
                     for device in answer.devices

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from msgspec import Struct, structs
 
 from inventory.devices import Gpu, GpuUuid, NodeInventory
-from inventory.layout.entries import Fractional, GpuMode, Mps
+from inventory.layout.entries import Dra, Fractional, GpuMode, Mps
 from inventory.layout.layout import Layout
 from inventory.layout.sharing import SharingMode
 
@@ -79,6 +79,9 @@ def daemon_specs(node: NodeInventory, layout: Layout, modes: Mapping[GpuUuid, Gp
                 _join(found, spec, mode.together)
             else:
                 found.append(spec)
+        elif isinstance(mode, Dra):
+            if mode.shares is not None:
+                found.append(_spec(node, gpu, clients=_WHOLE // mode.shares, equal=False, counted=False))
         elif isinstance(mode, Mps):
             found.append(_spec(node, gpu, clients=len(mode.clients), equal=mode.equal))
         elif replicas[gpu.uuid]:

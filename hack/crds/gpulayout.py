@@ -26,6 +26,10 @@ _RULES = (
     ("self.mode != 'mig' || (has(self.profiles) && size(self.profiles) > 0)", "mig needs profiles"),
     ("!has(self.granularity) || (self.granularity > 0 && 100 % self.granularity == 0)", "granularity divides 100"),
     (
+        "!has(self.shares) || !has(self.shares.granularity) || 100 % self.shares.granularity == 0",
+        "granularity divides 100",
+    ),
+    (
         f"!({_CLIENTS}) || self.clients.all(c, has(c.resource)) || self.clients.all(c, {_EQUAL})",
         "clients of unequal size carry a resource each (resource: nvidia.com/gpu-large), one name for each size",
     ),

@@ -29,6 +29,12 @@ class ClientFields(Struct, frozen=True, rename="camel", omit_defaults=True):
     resource: Annotated[str, Meta(max_length=63, description="Its name; unequal clients have one each.")] = ""
 
 
+class SharesFields(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Shares of a GPU by claim."""
+
+    granularity: Annotated[int, Meta(ge=1, le=100, description="Percent, a divisor of 100.")] | None = None
+
+
 class EntryFields(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Some GPUs, and what becomes of them."""
 
@@ -55,6 +61,7 @@ class EntryFields(Struct, frozen=True, rename="camel", omit_defaults=True):
     sharing: Annotated[str, Meta(max_length=16, description="mode mig with replicas: timeSlicing or mps.")] = ""
     rename: bool | None = None
     resource: Annotated[str, Meta(max_length=63, description="The resource's name in place of the usual one.")] = ""
+    shares: Annotated[SharesFields, Meta(description="mode dra: shares alone, by MPS.")] | None = None
     when_busy: Annotated[str, Meta(max_length=16, description="refuse, wait or drain.")] = ""
 
 

@@ -98,7 +98,8 @@ class LayoutEntry(Struct, frozen=True):
 
     ``replicas``: timeSlicing, mps (equal shares), mig (of each instance, by ``sharing``). ``clients``: mps.
     ``granularity``, ``placement``, ``one_daemon``: fractional. ``profiles``: mig. ``resource`` replaces the resource's
-    name, ``rename`` False keeps the plain one. ``where`` is what messages call the entry: file and line.
+    name, ``rename`` False keeps the plain one. ``shares``: dra, the granularity of shares in percent. ``where`` is what
+    messages call the entry: file and line.
     """
 
     gpus: GpuSelector
@@ -113,6 +114,7 @@ class LayoutEntry(Struct, frozen=True):
     when_busy: WhenBusy = WhenBusy.REFUSE
     rename: bool = True
     resource: ResourceName | None = None
+    shares: int | None = None
     where: str = ""
 
 
@@ -180,7 +182,12 @@ class Fractional(Struct, frozen=True, tag="fractional"):
 
 
 class Dra(Struct, frozen=True, tag="dra"):
-    """Given out by ResourceClaim alone: in no resource of the device plugin. MIG mode is as claims want it."""
+    """Given out by ResourceClaim alone: in no resource of the device plugin. MIG mode is as claims want it.
+
+    ``shares``: given out by shares alone, in multiples of so many percent, by MPS; None: whole or by MIG instances.
+    """
+
+    shares: int | None = None
 
 
 GpuMode = Whole | TimeSliced | Mps | Mig | Fractional | Dra
@@ -203,6 +210,8 @@ def enforcement(mode: GpuMode) -> Enforcement:
     """What keeps apart the containers that share one device of a GPU in that mode."""
     if isinstance(mode, TimeSliced) or (isinstance(mode, Mig) and mode.sharing is SharingMode.TIME_SLICING):
         return Enforcement.NOBODY
+    if isinstance(mode, Dra):
+        return Enforcement.HARDWARE if mode.shares is None else Enforcement.BY_CLIENT
     if isinstance(mode, Fractional) or (isinstance(mode, Mps) and not mode.equal):
         return Enforcement.BY_CLIENT
     if isinstance(mode, Mps) or (isinstance(mode, Mig) and mode.sharing is SharingMode.MPS):
@@ -212,6 +221,8 @@ def enforcement(mode: GpuMode) -> Enforcement:
 
 def needs_mps(mode: GpuMode) -> bool:
     """Whether an MPS control daemon has to run for the GPU, or for each of its MIG instances."""
+    if isinstance(mode, Dra):
+        return mode.shares is not None
     return isinstance(mode, (Mps, Fractional)) or (isinstance(mode, Mig) and mode.sharing is SharingMode.MPS)
 
 
@@ -269,7 +280,7 @@ def mode_of(entry: LayoutEntry) -> GpuMode:
     if entry.mode is LayoutMode.FRACTIONAL:
         return Fractional(entry.granularity, entry.placement)
     if entry.mode is LayoutMode.DRA:
-        return Dra()
+        return Dra(entry.shares)
     return Whole(resource)
 
 

@@ -23,6 +23,7 @@ from agent.dra.publishing.partitions import (
     memory,
     partitions,
 )
+from agent.dra.publishing.shares import Share, amounts, policies, share_name, whole
 from inventory.api.names import CLIQUE, LINK_GROUP
 from inventory.devices import Gpu, GpuUuid, NodeInventory
 from inventory.mig.plan import Slot
@@ -55,7 +56,8 @@ class Taint(Struct, frozen=True):
 
 class DraDevice(Struct, frozen=True):
     """One device of the node's pool. ``gpu`` is the GPU that it is, or with ``slot`` is a part of. ``capacity`` values
-    are Kubernetes quantities, and so are those of ``consumes``: counters of the counter set of that name.
+    are Kubernetes quantities, and so are those of ``consumes``: counters of the counter set of that name. ``shares``:
+    several claims may have parts of it, together so much, each as ``policies`` say of a capacity.
     """
 
     name: str
@@ -65,6 +67,8 @@ class DraDevice(Struct, frozen=True):
     slot: Slot | None = None
     consumes: CounterSet | None = None
     taints: tuple[Taint, ...] = ()
+    shares: Share | None = None
+    policies: Mapping[str, Mapping[str, object]] = {}
 
     def content(self) -> dict[str, Any]:
         """The device as a ResourceSlice has it."""
@@ -73,6 +77,10 @@ class DraDevice(Struct, frozen=True):
             "attributes": {name: _typed(value) for name, value in self.attributes.items()},
             "capacity": values(self.capacity),
         }
+        if self.shares is not None:
+            found["allowMultipleAllocations"] = True
+            for name, policy in self.policies.items():
+                found["capacity"][name]["requestPolicy"] = policy
         if self.consumes is not None:
             found["consumesCounters"] = [{"counterSet": self.consumes.name, "counters": values(self.consumes.counters)}]
         if self.taints:
@@ -118,16 +126,18 @@ def _typed(value: Attribute) -> dict[str, object]:
     return {"string": value}
 
 
-def offered(node: NodeInventory, claimed: Iterable[GpuUuid]) -> Offer:
+def offered(node: NodeInventory, claimed: Iterable[GpuUuid], shares: Mapping[GpuUuid, int] | None = None) -> Offer:
     """The devices of the GPUs in ``claimed``, in the node's order, without taints. A GPU that can be divided has its
-    parts behind it.
+    parts behind it; one of ``shares`` has one device that is given out in multiples of so many percent.
     """
-    wanted = frozenset(claimed)
+    wanted, steps = frozenset(claimed), shares or {}
     groups = link_groups(node)
     devices: list[DraDevice] = []
     counters: list[CounterSet] = []
     for gpu in node.gpus:
-        if gpu.uuid in wanted:
+        if gpu.uuid in wanted and gpu.uuid in steps:
+            devices.append(_shared(node, gpu, steps[gpu.uuid]))
+        elif gpu.uuid in wanted:
             divided = counter_set(gpu) if divisible(gpu) else None
             devices.append(_whole(node, gpu, groups.get(gpu.uuid), divided))
             if divided is not None:
@@ -150,6 +160,18 @@ def _whole(node: NodeInventory, gpu: Gpu, group: int | None, divided: CounterSet
         attributes=_said(own | _common(node, gpu)),
         capacity=amounts if divided is None else amounts | capacity(gpu),
         consumes=divided,
+    )
+
+
+def _shared(node: NodeInventory, gpu: Gpu, step: int) -> DraDevice:
+    own: dict[str, Attribute | None] = {"type": "share", "uuid": gpu.uuid}
+    return DraDevice(
+        name=share_name(gpu),
+        gpu=gpu.uuid,
+        attributes=_said(own | _common(node, gpu)),
+        capacity=amounts(gpu),
+        shares=whole(gpu),
+        policies=policies(gpu, step),
     )
 
 

@@ -20,7 +20,7 @@ class Offering:
 
     def __init__(self, node_state: NodeState) -> None:
         self._node_state = node_state
-        self._made_for: tuple[NodeInventory, frozenset[GpuUuid]] | None = None
+        self._made_for: tuple[NodeInventory, frozenset[GpuUuid], Mapping[GpuUuid, int]] | None = None
         self._plain = Offer()
         self._names: Mapping[str, DraDevice] = {}
         self._hosts: Mapping[str, tuple[GpuUuid, MigUuid | None]] = {}
@@ -67,13 +67,18 @@ class Offering:
 
     def _present(self) -> Offer:
         node, claimed = self._node_state.node, self._node_state.by_claim
-        if self._made_for is None or self._made_for[0] is not node or self._made_for[1] != claimed:
+        shares = self._node_state.shares
+        if self._made_for is None or self._made_for[0] is not node or self._made_for[1:] != (claimed, shares):
             # A GPU in MIG mode whose profiles are not known can be given out neither whole nor in parts.
-            usable = {gpu.uuid for gpu in node.gpus if gpu.uuid in claimed and (not gpu.mig_enabled or divisible(gpu))}
-            self._plain = offered(node, usable)
+            usable = {
+                gpu.uuid
+                for gpu in node.gpus
+                if gpu.uuid in claimed and (not gpu.mig_enabled or (gpu.uuid not in shares and divisible(gpu)))
+            }
+            self._plain = offered(node, usable, shares)
             self._names = {device.name: device for device in self._plain.devices}
             self._hosts = {device.name: self._host(device) for device in self._plain.devices}
-            self._made_for = node, claimed
+            self._made_for = node, claimed, shares
         return self._plain
 
     def _host(self, device: DraDevice) -> tuple[GpuUuid, MigUuid | None]:

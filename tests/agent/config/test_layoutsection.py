@@ -60,6 +60,13 @@ ON_1 = GpuSelector(refs=("1",))
             LayoutEntry(ON_1, LayoutMode.FRACTIONAL, granularity=25, placement=FractionPlacement.SPREAD),
         ),
         (
+            "{gpus: [1], mode: fractional, oneDaemon: true}",
+            LayoutEntry(ON_1, LayoutMode.FRACTIONAL, one_daemon=True),
+        ),
+        ("{gpus: [1], mode: dra}", LayoutEntry(ON_1, LayoutMode.DRA)),
+        ("{gpus: [1], mode: dra, shares: {}}", LayoutEntry(ON_1, LayoutMode.DRA, shares=1)),
+        ("{gpus: [1], mode: dra, shares: {granularity: 20}}", LayoutEntry(ON_1, LayoutMode.DRA, shares=20)),
+        (
             "{gpus: [1], mode: mig, profiles: [1g.10gb+me, 3g.40gb], replicas: 2, sharing: mps, resource: x.y/half}",
             LayoutEntry(
                 ON_1,
@@ -127,6 +134,11 @@ def test_an_entry_means_what_it_says(tmp_path: Path, entry: str, meant: LayoutEn
             "layout[0].granularity: found 30, expected a divisor of 100",
         ),
         ("{gpus: [1], mode: fractional, placement: tight}", "layout[0].placement: found 'tight'"),
+        ("{gpus: [1], mode: fractional, oneDaemon: 2}", "layout[0].oneDaemon: found"),
+        ("{gpus: [1], mode: dra, shares: 10}", "layout[0].shares: found"),
+        ("{gpus: [1], mode: dra, shares: {granularity: 30}}", "layout[0].shares.granularity: found 30"),
+        ("{gpus: [1], mode: dra, shares: {step: 10}}", "layout[0].shares"),
+        ("{gpus: [1], mode: whole, shares: {}}", "found the key shares"),
         ("{gpus: [1], mode: mig}", "layout[0]: found none, expected the key profiles"),
         ("{gpus: [1], mode: mig, profiles: []}", "layout[0].profiles: found 0 profiles"),
         ("{gpus: [1], mode: mig, profiles: [half]}", "layout[0].profiles[0]: found 'half'"),

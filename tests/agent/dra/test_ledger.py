@@ -1,5 +1,7 @@
 """Claims and their devices: whatever is asked in whatever order, no GPU, and no part of one, is in two hands."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,9 +9,11 @@ from hypothesis import strategies as st
 from agent.dra.claim import ClaimError, Ref, Result, Taken
 from agent.dra.ledger import Ledger, Stage
 from agent.dra.publishing.devices import offered
+from agent.dra.publishing.shares import Share
 from tests.support.agent.claims import NODE, divided
 from tests.support.inventory.builders import gpu, node, uuid
 
+SHARED = offered(node([gpu(3), gpu(4), gpu(5)]), map(uuid, (3, 4, 5)), {uuid(3): 10, uuid(4): 10})
 OFFERED = {device.name: device for device in offered(node([gpu(0), gpu(1), divided(2)]), map(uuid, range(3))).devices}
 PARTS = ["gpu-2-mig-4g20gb-5-0", "gpu-2-mig-3g20gb-9-4", "gpu-2-mig-1g5gb-19-3", "gpu-2-mig-1g5gb-19-4"]
 
@@ -151,3 +155,69 @@ def test_a_claim_whose_own_devices_overlap_is_refused() -> None:
     with pytest.raises(ClaimError, match=f"found {PARTS[0]} and gpu-2, expected no overlap of the two"):
         begin(ledger, taken("a", PARTS[0], "gpu-2"))
     assert not ledger.entries
+
+
+def share(uid: str, memory: str, percent: int, device: str = "gpu-3-shares", more: str = "", **given: Any) -> Taken:
+    capacity = {"memory": memory, "tessera.dev/computePercent": str(percent)}
+    names = [name for name in (device, more) if name]
+    results = tuple(
+        Result("gpu", "gpu.nvidia.com", NODE, name, share_id=f"{uid}-{name}", consumed_capacity=capacity, **given)
+        for name in names
+    )
+    return Taken(Ref("team", f"claim-{uid}", uid), ("pod",), results, tuple(() for _ in results))
+
+
+SHARES = {device.name: device for device in SHARED.devices}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcde"),
+            st.integers(1, 44),
+            st.integers(1, 11).map(lambda tenth: tenth * 10),
+            st.booleans(),
+        ),
+        max_size=12,
+    )
+)
+def test_claims_have_shares_of_one_gpu_and_never_more_than_it_is(steps: list[tuple[str, int, int, bool]]) -> None:
+    ledger = Ledger()
+    had: dict[str, tuple[int, int]] = {}
+    for uid, gib, percent, ends in steps:
+        if ends:
+            ledger.end(uid)
+            had.pop(uid, None)
+        others = [size for holder, size in had.items() if holder != uid]
+        fits = sum(size[0] for size in others) + gib <= 40 and sum(size[1] for size in others) + percent <= 100
+        if ledger.answered(uid) is None:
+            try:
+                ledger.begin(share(uid, f"{gib}Gi", percent), SHARES, NODE, {})
+                assert fits
+                ledger.complete(uid)
+                had[uid] = (gib, percent)
+            except ClaimError:
+                assert not fits
+        ledger = Ledger(ledger.entries)
+        ledger.validate()
+        total = ledger.shared(uuid(3))
+        assert (total.memory_mib, total.percent) == (
+            1024 * sum(size[0] for size in had.values()),
+            sum(size[1] for size in had.values()),
+        )
+
+
+def test_shares_that_a_container_cannot_use_or_the_gpu_does_not_have_are_refused() -> None:
+    ledger = Ledger()
+    ledger.begin(share("a", "30Gi", 60), SHARES, NODE, {})
+    with pytest.raises(ClaimError, match=r"found 30721 MiB and 110 % of GPU .* expected 40960 MiB and 100 % at most"):
+        ledger.begin(share("b", "1Mi", 50), SHARES, NODE, {})
+    with pytest.raises(ClaimError, match=r"found 41984 MiB and 70 % of GPU"):
+        ledger.begin(share("b", "11Gi", 10), SHARES, NODE, {})
+    for more in ("gpu-4-shares", "gpu-5"):
+        with pytest.raises(ClaimError, match="found a share and 2 GPUs, expected one: a process is a client of one"):
+            ledger.begin(share("b", "1Gi", 10, more=more), SHARES, NODE, {})
+    assert [claim.uid for claim in ledger.entries] == ["a"]
+    ledger.begin(share("b", "1Gi", 10, admin_access=True), SHARES, NODE, {})
+    assert ledger.shared(uuid(3)) == Share(30720, 60), "who watches has no share"
+    ledger.validate()

@@ -15,6 +15,8 @@ pytestmark = pytest.mark.e2e
 
 DRIVER = "gpu.nvidia.com"
 EXAMPLE = "claims-one-gpu"
+SHARED = "gpu-2-shares"
+LIMITS = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=6144M"}
 CONFIG = f"""
 version: v1
 layout: [{{gpus: [0, 1], mode: dra}}]
@@ -205,6 +207,38 @@ def test_a_claim_stays_with_its_pod_when_agent_and_kubelet_are_killed(lab: Lab, 
     assert len(run(lab, "second", {"resourceClaimTemplateName": template}).device_nodes) == 1
     lab.delete_pods()
     agent.until(lambda found: not found.holders, "given back")
+
+
+def test_claims_have_percents_of_one_gpu_within_the_limits_of_its_daemon(lab: Lab, agent: Agent) -> None:
+    """By consumable capacity: the scheduler adds them up, and the third finds no room until one is back."""
+    agent.take_up(CONFIG.replace("mode: dra}", "mode: dra}, {gpus: [2], mode: dra, shares: {granularity: 10}}"))
+    lab.await_amounts({GPU: 5})
+    until(lambda: "taints" not in devices(lab).get(SHARED, {"taints": ()}), "the daemon is ready")
+    assert sorted(devices(lab)) == ["gpu-0", "gpu-1", SHARED]
+    assert devices(lab)[SHARED]["allowMultipleAllocations"] is True
+    lab.apply(EXAMPLES / "claims/gpu-share.yaml")
+    first = Pod(lab, "claims-gpu-share")
+    first.await_ready()
+    template = {"resourceClaimTemplateName": "gpu-share"}
+    second = run(lab, "second", template)
+    for pod in (first, second):
+        assert pod.device_nodes == ["/dev/nvidia2"]
+        assert set(pod.sh("env").splitlines()) >= LIMITS
+    third = run(lab, "third", template, wait=False)
+    until(lambda: "cannot allocate all claims" in json.dumps(third.status), "120 percent are too many")
+    report = agent.until(lambda found: len(found.holders) == 2, "two holders")
+    assert sorted(holders(report).values()) == ["claims-gpu-share", "second"]
+    agent.kill()
+    agent.start()
+    until(agent.serves, "it serves again")
+    lab.delete_pods("second")
+    third.await_ready()
+    assert set(third.sh("env").splitlines()) >= LIMITS
+    lab.delete_pods()
+    agent.until(lambda found: not found.holders, "given back")
+    lab.cluster.kubectl("delete", "resourceclaimtemplate", "gpu-share")
+    agent.take_up(CONFIG)
+    lab.await_amounts({GPU: 6})
 
 
 def names(lab: Lab) -> set[str]:

@@ -13,12 +13,14 @@ from typing import Any
 import grpc
 
 from hack.cluster.errors import ClusterError
+from inventory.api.names import COMPUTE_PERCENT
 from kubeletapi import podresources_v1_pb2 as pb
 from kubeletapi import podresources_v1_pb2_grpc as pb_grpc
 from tests.support.e2e.lab import Lab
 
 DRIVER = "gpu.nvidia.com"
 INTERVAL_S = 0.25
+PERCENTS = 100
 
 
 class Hands:
@@ -53,21 +55,27 @@ class Hands:
     def look(self) -> None:
         """One look: claims first, since a claim that goes may free a device for the plugin before the next answer."""
         hands: dict[str, set[str]] = defaultdict(set)
+        shares: dict[str, int] = defaultdict(int)
         for claim in self._claims():
-            for device in claim["devices"]:
-                hands[device].add(f"claim {claim['name']} ({claim['uid']})")
+            for device, percent in claim["devices"]:
+                # All shares of a GPU are one hand, which is none of those that have it alone.
+                hands[device].add("shares" if percent else f"claim {claim['name']} ({claim['uid']})")
+                shares[device] += percent
         answer = self._kubelet()
         for pod in answer.pod_resources:
             for container in pod.containers:
                 for group in container.devices:
                     for device in group.device_ids:
                         hands[device.partition("::")[0]].add(f"{group.resource_name} of {pod.namespace}/{pod.name}")
+        self.violations += [f"{device}: {percent} percent" for device, percent in shares.items() if percent > PERCENTS]
         self.looks += 1
         self.seen |= {hand.split()[0] for found in hands.values() for hand in found}
         self.violations += [f"{device}: {sorted(found)}" for device, found in hands.items() if len(found) > 1]
 
     def _claims(self) -> list[dict[str, Any]]:
-        """Those that are reserved and not on their way out, with the UUIDs of what they hold but with admin access."""
+        """Those that are reserved and not on their way out, with the UUIDs of what they hold but with admin access, and
+        the percents of it that they have of a shared one.
+        """
         uuids = {
             (each["spec"]["pool"]["name"], device["name"]): device["attributes"]["uuid"]["string"]
             for each in self._lab.get("/apis/resource.k8s.io/v1/resourceslices")["items"]
@@ -80,10 +88,18 @@ class Hands:
             results = status.get("allocation", {}).get("devices", {}).get("results", ())
             if not status.get("reservedFor"):
                 continue
-            keys = [(each["pool"], each["device"]) for each in results if not each.get("adminAccess")]
+            keys = [
+                ((each["pool"], each["device"]), int(each.get("consumedCapacity", {}).get(COMPUTE_PERCENT, 0)))
+                for each in results
+                if not each.get("adminAccess")
+            ]
             meta = claim["metadata"]
             found.append(
-                {"name": meta["name"], "uid": meta["uid"], "devices": [uuids[key] for key in keys if key in uuids]}
+                {
+                    "name": meta["name"],
+                    "uid": meta["uid"],
+                    "devices": [(uuids[key], n) for key, n in keys if key in uuids],
+                }
             )
         return found
 

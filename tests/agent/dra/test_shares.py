@@ -1,0 +1,66 @@
+"""An agent with a GPU that is given out by shares: claims are clients of its MPS daemon, each within its limits."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from agent.dra import node as dra_node
+from kube.testing import FakeApiServer
+from tests.support.agent.claims import ClaimLab
+from tests.support.agent.node import EAGER, Lab, fleet
+
+SHARES = EAGER + "mps: {probeIntervalSeconds: 0.2}\nlayout:\n- {gpus: [0], mode: dra, shares: {granularity: 10}}\n"
+DEVICE = "gpu-0-shares"
+
+
+@pytest.fixture
+async def claims(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ClaimLab]:
+    monkeypatch.setattr(dra_node, "POLL_S", 0.02)
+    async with FakeApiServer() as server:
+        yield ClaimLab(lab, server)
+        await lab.stop()
+
+
+def published(claims: ClaimLab) -> dict[str, dict[str, Any]]:
+    return {device["name"]: device for one in claims.slices for device in one["spec"].get("devices", ())}
+
+
+def share(claims: ClaimLab, uid: str, memory: str, percent: int) -> None:
+    capacity = {"memory": memory, "tessera.dev/computePercent": str(percent)}
+    claims.claim(uid, DEVICE, shareID=f"share-{uid}", consumedCapacity=capacity)
+
+
+async def test_claims_share_a_gpu_within_their_limits_across_a_kill(claims: ClaimLab) -> None:
+    await claims.serve(fleet(2), SHARES)
+    await claims.lab.until(lambda: "taints" not in published(claims).get(DEVICE, {"taints": 1}), "the daemon is ready")
+    assert sorted(published(claims)) == [DEVICE]
+    share(claims, "a", "12Gi", 30)
+    share(claims, "b", "20Gi", 70)
+    share(claims, "c", "1Gi", 10)
+    answers = await claims.watcher.prepare("a", "b")
+    assert [answer.error for answer in answers.values()] == ["", ""]
+    (device,) = answers["a"].devices
+    assert (device.device_name, device.share_id) == (DEVICE, "share-a")
+    assert list(device.cdi_device_ids) == [f"k8s.gpu.nvidia.com/claim=a-{DEVICE}-share-a"]
+    (spec,) = json.loads((claims.lab.folder / "cdi" / claims.specs[0]).read_text())["devices"]
+    assert spec["name"] == f"a-{DEVICE}-share-a"
+    edits = spec["containerEdits"]
+    assert {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=12288M"} < set(edits["env"])
+    pipe = claims.lab.state_dir / "mps" / claims.lab.uuid(0) / "pipe"
+    mount = {"hostPath": str(pipe), "containerPath": "/tmp/nvidia-mps", "options": ["rw", "bind"]}
+    assert mount in edits["mounts"]
+    assert edits["deviceNodes"]
+    over = (await claims.watcher.prepare("c"))["c"].error
+    assert "found 33792 MiB and 110 % of GPU" in over
+    held = {f"{claims.lab.uuid(0)}::share-{uid}": f"pod-{uid}" for uid in "ab"}
+    assert claims.held() == held
+    await claims.lab.restart(SHARES)
+    await claims.registered()
+    assert claims.held() == held
+    assert (await claims.watcher.prepare("a"))["a"].devices == answers["a"].devices
+    assert await claims.watcher.unprepare("b") == {"b": ""}
+    await claims.lab.until(lambda: not claims.lab.agent.node_state.withheld, "the daemon is ready again")
+    assert (await claims.watcher.prepare("c"))["c"].error == ""
+    assert claims.held().keys() == {f"{claims.lab.uuid(0)}::share-{uid}" for uid in "ac"}

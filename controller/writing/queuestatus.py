@@ -40,6 +40,8 @@ _ROUND_S: Final = 45.0
 """However quickly decisions are written, all queues have their turn in this time."""
 
 _RECORD_EVERY_S: Final = 300.0
+_RECORD_SHORTEST_S: Final = 10.0
+"""A record of a short window is written for each of its buckets, and so often at most."""
 
 _ROUNDING: Final = 1e-3
 """Nanos are cut off, and what floating point lost of a whole one is not missed."""
@@ -112,9 +114,10 @@ class QueueStatuses:
 
     def recorded(self, records: Mapping[QueueName, str], now_s: float) -> None:
         """Past use of KAI's Queues, which an annotation keeps over restarts: that of the last minutes may be lost."""
-        if now_s >= self._record_s:
+        history = self._engine.state.queue_history
+        if history is not None and now_s >= self._record_s:
             self._records |= records if self._record_s else {}
-            self._record_s = now_s + _RECORD_EVERY_S
+            self._record_s = now_s + min(_RECORD_EVERY_S, max(_RECORD_SHORTEST_S, history.bucket_s))
 
     def write(self, now_s: float) -> None:
         """Write what has changed, if it is time, and as much as there is room for."""

@@ -54,6 +54,11 @@ class QueueHistory:
         self._usage: dict[QueueName, dict[ResourceName, float]] | None = None
 
     @property
+    def bucket_s(self) -> float:
+        """Seconds of a bucket."""
+        return self._bucket_s
+
+    @property
     def at_s(self) -> float | None:
         """When the last sample was taken."""
         return self._at_s

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from controller.engine.model.config import EngineConfig, QueueUsage
 from controller.engine.proportion.division import QueueName
 from controller.objects.decode import decode
 from controller.objects.kai import KaiQueue
@@ -112,8 +113,9 @@ def test_volcanos_queue_that_cannot_be_used_is_of_unknown_state() -> None:
     assert shown(world(lost), lost)["state"] == "Unknown"
 
 
-def test_past_use_is_written_into_an_annotation_every_five_minutes() -> None:
-    lab, sent = world(kai_queue("q")), list[Write[Any]]()
+@pytest.mark.parametrize(("window_s", "every_s"), [(7 * 24 * 3600.0, 300.0), (4000.0, 100.0), (60.0, 10.0)])
+def test_past_use_is_written_into_an_annotation_now_and_then(window_s: float, every_s: float) -> None:
+    lab, sent = World(EngineConfig(queue_usage=QueueUsage(window_s=window_s))), list[Write[Any]]()
     statuses = QueueStatuses(lab.engine, sent.append, pace=Pace(), backlog=lambda: 0)
     statuses.observed(KAI_QUEUES, kai_queue("q"))
     name = QueueName("q")
@@ -127,8 +129,18 @@ def test_past_use_is_written_into_an_annotation_every_five_minutes() -> None:
         return [write.body["metadata"]["annotations"][QUEUE_USAGE] for write in notes]
 
     assert records(1000.0, "at once") == []
-    assert records(1299.0, "too soon") == []
-    assert records(1300.0, "first") == ["first"]
-    assert records(1301.0, "too soon again") == []
-    assert statuses.next_due_s(1301.0) != 1301.0
-    assert records(1600.0, "second") == ["second"]
+    assert records(999.0 + every_s, "too soon") == []
+    assert records(1000.0 + every_s, "first") == ["first"]
+    assert records(1001.0 + every_s, "too soon again") == []
+    assert statuses.next_due_s(1001.0 + every_s) != 1001.0 + every_s
+    assert records(1000.0 + 2 * every_s, "second") == ["second"]
+
+
+def test_nothing_is_recorded_where_past_use_does_not_count() -> None:
+    sent = list[Write[Any]]()
+    statuses = QueueStatuses(world().engine, sent.append, pace=Pace(), backlog=lambda: 0)
+    statuses.observed(KAI_QUEUES, kai_queue("q"))
+    for now_s in (1000.0, 2000.0):
+        statuses.recorded({QueueName("q"): "text"}, now_s)
+        statuses.write(now_s)
+    assert not any("metadata" in write.body for write in sent)

@@ -6,12 +6,14 @@ Numbers and sentences are those that the controller would give from the same obj
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from cli.cluster import Where, named_config
 from cli.console import Json
+from cli.manifests import WrongInputError
 from controller.config.load import default, load, parse
 from controller.config.settings import ControllerConfig, ForeignSystem
 from controller.engine.engine import Engine
@@ -154,11 +156,18 @@ class Offline:
         return sorted(found, key=lambda entry: (-int(str(entry["amount"])), str(entry["workload"])))
 
 
+def _given(file: Path) -> ControllerConfig:
+    try:
+        return load(file)
+    except ConfigError as wrong:
+        raise WrongInputError(str(wrong)) from None
+
+
 async def _config(client: Client, where: Where, notes: list[str]) -> ControllerConfig:
     """The file that was named, else what the cluster's controller reads, else the defaults."""
+    if where.config is not None:
+        return _given(where.config)
     try:
-        if where.config is not None:
-            return load(where.config)
         text = await named_config(client, where)
         if text is not None:
             return parse(text, f"ConfigMap {where.controller}")

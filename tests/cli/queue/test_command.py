@@ -299,7 +299,7 @@ async def test_an_account_that_may_not_ask_the_controller_either_is_told_what_th
         (("queue", "list", "--controller", "tessera"), 2, "found 'tessera', expected NAMESPACE/SERVICE"),
         (("queue", "list", "--server", "tessera"), 2, "found 'tessera', expected http://HOST:PORT or https://HOST"),
         (("queue", "list", "--kubeconfig", "/nowhere"), 1, "/nowhere: found no such file, expected a kubeconfig file"),
-        (("queue", "list", "--offline", "--config", "/nowhere"), 1, "/nowhere: found no such file or directory"),
+        (("queue", "list", "--offline", "--config", "/nowhere"), 2, "/nowhere: found no such file or directory"),
     ],
 )
 async def test_mistakes_are_one_line(shell: Shell, words: tuple[str, ...], code: int, said: str) -> None:

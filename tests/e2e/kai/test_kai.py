@@ -1,24 +1,29 @@
 """KAI's manifests, unmodified, on a real control plane: departments borrow and give back, classes of priority say who
 may be preempted, and jobs move so that another fits, whenever the controller is killed.
 
-Four nodes with four GPUs each, and two departments with a quota of eight. A fifth node has a real kubelet.
+Four nodes with four GPUs each, and two departments with a quota of eight. A fifth node has a real kubelet. Jobs of
+ClusterQueues move on the same nodes.
 """
 
+import asyncio
 import json
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from cli.main import tessera
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from inventory.api.names import MOVED
-from tests.support.e2e.kailab import CLASS, EXAMPLES, KaiLab, install, job, kai_lab, start
+from inventory.api.names import MOVED, QUEUE_USAGE
+from tests.support.e2e.kailab import CLASS, EXAMPLES, KaiLab, configured, install, job, kai_lab, queued, start
 from tests.support.e2e.lab import FAST, Lab, fleet, held_by
 from tests.support.e2e.podlab import GPU, HOST, TEAM, is_held
 from tests.support.e2e.queuelab import Controller
@@ -210,3 +215,182 @@ async def test_half_a_gpu_is_translated_admitted_given_and_counted(
             assert sorted(parts.values()) == [50, 50]
             assert set(visible.partition("=")[2].split(",")) == set(parts)
             await until(lambda: [lab.gpus(*each) for each in told] == [1.5] * 4, "two halves more are counted")
+
+
+def kai_queue(name: str, parent: str = "") -> dict[str, Any]:
+    """Without a quota of GPUs."""
+    free = {"quota": -1, "overQuotaWeight": 1, "limit": -1}
+    resources = {"gpu": {**free, "quota": 0}, "cpu": free, "memory": free}
+    spec = {"resources": resources, **({"parentQueue": parent} if parent else {})}
+    return {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def part_of_time(queue: dict[str, Any]) -> float:
+    """Of all GPUs and all seconds that were counted, what the queue's annotation says that it had."""
+    record = json.loads(queue["metadata"].get("annotations", {}).get(QUEUE_USAGE, "{}"))
+    used = record.get("used", {}).get(GPU, {})
+    return float(sum(used.values()) / sum(record["observed"].values())) if used else 0.0
+
+
+async def test_a_queue_that_had_much_gets_the_smaller_part_after_a_crash_too(
+    cluster: Cluster, controller: Controller
+) -> None:
+    """What it had is in its annotation; nothing runs while the new process lives that did before."""
+    usage = "kai: {usage: {kValue: 1, windowSize: 400s, halfLifePeriod: 60s, fetchInterval: 1s}}"
+    async with kai_lab(cluster, controller) as lab, lab.configured(usage):
+        until = lab.scene.until
+        await lab.apply(kai_queue("all"), kai_queue("heavy", "all"), kai_queue("light", "all"))
+        before = [f"before-{at}" for at in range(8)]
+        await lab.create(*(job(name, "heavy", gpus=2) for name in before))
+        await until(lambda: lab.runs(*before), "one queue has all")
+        await until(lambda: part_of_time(lab.queues["heavy"]) > 0.8, "its use is kept")
+        controller.kill()
+        await lab.finish(*before)
+        await until(lambda: lab.complete(*before), "it has nothing any more")
+        for at in range(8):
+            await lab.create(job(f"heavy-{at}", "heavy", gpus=2), job(f"light-{at}", "light", gpus=2))
+        controller.start()
+        await until(lambda: lab.gpus("light") >= 12 and lab.gpus("light") + lab.gpus("heavy") == 16, "it stands back")
+        assert part_of_time(lab.queues["heavy"]) > 0.5
+        assert part_of_time(lab.queues["light"]) < 0.5
+
+
+# Moves in ClusterQueues.
+
+KEPT = ({"karpenter.sh/do-not-disrupt": "true"}, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})
+
+
+def moving(at_most: int) -> str:
+    return f"consolidation: {{enabled: true, minimumRuntime: 1s, movesPerHour: {at_most}}}"
+
+
+async def advice(cluster: Cluster, *words: str) -> tuple[int, str]:
+    """Exit code and output of ``tessera advise --pack``."""
+    command = ["advise", "--pack", "--kubeconfig", str(cluster.kubeconfig), *words]
+    result = await asyncio.to_thread(CliRunner().invoke, tessera, command)
+    return result.exit_code, result.stdout
+
+
+async def test_jobs_of_cluster_queues_move_within_their_bounds(
+    cluster: Cluster, controller: Controller, tmp_path: Path
+) -> None:
+    """Never under policy kueue, never what is marked to stay, however cheap, and as many in an hour as may, whatever
+    becomes of the controller between. What would move next is told without being done.
+    """
+    async with kai_lab(cluster, controller) as lab, lab.configured("policy: kueue"):
+        until = lab.scene.until
+        for name, gpus in (("research", 12), ("product", 8)):
+            await lab.scene.queue(name, gpus, placed=True, cohortName="all")
+        await scatter(lab)
+        # One GPU stays on each of two nodes, two may move from a third: all that is free would be enough.
+        await lab.create(queued("wide", "product", 4))
+        await lab.passes_by("small-0", "product")
+        await lab.kill(configured(moving(1)))
+        await lab.passes_by("small-1", "product")
+        assert [lab.evictions(name) for name in ("left", "right")] == [{}, {}], "two would have to move"
+        with lab.no_pod_goes():
+            await lab.kill(configured(moving(2)))
+            await until(lambda: bool(lab.evictions("left") and lab.evictions("right")), "both are to move")
+            await lab.kill()
+        await until(lambda: lab.runs("wide", "left", "right", "kept-0", "kept-1"), "all run")
+        assert (lab.nodes("wide"), lab.nodes("left") | lab.nodes("right") <= {"kwok-0", "kwok-1"}) == ({"kwok-2"}, True)
+        for name in ("left", "right"):
+            says = lab.told(name, MOVED)
+            assert says.startswith("Preempted to accommodate workload team/job-wide-"), says
+            costs = r"[1-9]\d* GPU-seconds of its work are lost"
+            assert re.search(rf"has moved from kwok-2 to kwok-[01]; {costs}$", says), says
+        evictions = [lab.evictions(name) for name in ("left", "right", "kept-0", "kept-1")]
+        assert evictions == [{"Preempted": 1}, {"Preempted": 1}, {}, {}]
+
+        other = await scatter_again(lab)
+        await lab.create(queued("wide-2", "research", 4))
+        await lab.passes_by("small-2", "product")
+        await lab.kill()
+        await lab.passes_by("small-3", "product")
+        assert not lab.evictions("three"), "two have moved in this hour"
+
+        there = lab.nodes("three")
+        await advised(lab, tmp_path, other)
+        assert (lab.evictions("three"), lab.nodes("three"), lab.runs("three")) == ({}, there, True), "told, not done"
+
+        await lab.kill(configured(moving(3)))
+        await until(lambda: lab.runs("wide-2", "three"), "there is a third move in the hour")
+        assert (lab.nodes("three"), lab.nodes("wide-2")) == ({other}, there)
+        await until(lambda: lab.counted("tessera_consolidation_moves_total").get("product") == 1.0, "counted")
+        assert lab.counted("tessera_consolidation_lost_gpu_seconds_total")["product"] > 3.0
+        workload = lab.scene.queues.watcher.of_job("three")["metadata"]["name"]
+        events = ("get", "events", "-n", TEAM, "--field-selector", f"involvedObject.name={workload}", "-o", "json")
+
+        def reasons() -> set[str]:
+            found = json.loads(cluster.kubectl(*events))["items"]
+            return {one["reason"] for one in found if f"to {other}; " in one["message"]}
+
+        await until(lambda: reasons() >= {"EvictedDueToPreempted", "Preempted"}, "events say it too")
+    for kind in ("localqueues.kueue.x-k8s.io", "clusterqueues.kueue.x-k8s.io"):
+        cluster.kubectl("delete", kind, "-A", "--all", "--timeout=120s")
+
+
+async def advised(lab: KaiLab, folder: Path, other: str) -> None:
+    """By the command, under each policy: one job would move to the other node, for the one that waits."""
+    (folder / "kueue.yaml").write_text(configured("policy: kueue"))
+    for words in ((), ("--config", str(folder / "kueue.yaml"))):
+        code, text = await advice(lab.scene.cluster, "-o", "json", *words)
+        (plan,) = json.loads(text)["plans"]
+        (move,) = plan["moves"]
+        assert (code, plan["clusterQueue"]) == (0, "research")
+        assert plan["workload"].startswith("team/job-wide-2-")
+        assert move["workload"].startswith("team/job-three-")
+        assert (move["clusterQueue"], move["from"], move["to"]) == ("product", sorted(lab.nodes("three")), [other])
+        assert plan["lostGpuSeconds"] == move["lostGpuSeconds"] > 3.0
+    code, text = await advice(lab.scene.cluster)
+    assert (code, text.splitlines()[-1].partition(";")[0]) == (0, "1 would run if 1 moved")
+    assert "no move would let" in (await advice(lab.scene.cluster, "-n", "other"))[1]
+    assert (await advice(lab.scene.cluster, "--config", str(folder / "none.yaml")))[0] == 2
+    assert (await advice(lab.scene.cluster, "--kubeconfig", str(nowhere(lab.scene.cluster, folder))))[0] == 1
+
+
+async def scatter(lab: KaiLab) -> None:
+    """On each of two nodes a job that stays there by its marks alone, two that may go on the third, and a full one."""
+    until = lab.scene.until
+    fill = (("fill-0", 0, 3), ("fill-1", 1, 3), ("full", 3, 4))
+    await lab.create(*(queued(name, "research", gpus, host=f"kwok-{at}") for name, at, gpus in fill))
+    await lab.create(queued("block", "product", 4, host="kwok-2"))
+    await until(lambda: lab.runs("block", *(name for name, _, _ in fill)), "two GPUs are free")
+    kept = [f"kept-{at}" for at in range(len(KEPT))]
+    await lab.create(*(queued(name, "research", notes=notes) for name, notes in zip(kept, KEPT, strict=True)))
+    await until(lambda: lab.runs(*kept), "none is")
+    await lab.finish("block")
+    await until(lambda: lab.complete("block"), "one node is")
+    await lab.create(queued("left", "product"), queued("right", "product"))
+    await until(lambda: lab.runs("left", "right"), "two jobs run on the other")
+    assert lab.nodes("left") == lab.nodes("right") == {"kwok-2"}
+    await lab.finish("fill-0", "fill-1")
+    await until(lambda: lab.complete("fill-0", "fill-1"), "two nodes have room")
+
+
+async def scatter_again(lab: KaiLab) -> str:
+    """Two nodes are full; a job of three GPUs is on one of the others, and one that has to be where it is on the last,
+    whose name is returned.
+    """
+    until = lab.scene.until
+    held = [host for name in ("kept-0", "kept-1", "left", "right") for host in lab.nodes(name)]
+    free = {host: GPUS - held.count(host) for host in ("kwok-0", "kwok-1")}
+    pads = [queued(f"pad-{host}", "research", gpus, host=host) for host, gpus in free.items() if gpus]
+    await lab.create(*pads)
+    await lab.finish("full", "wide")
+    await until(lambda: lab.complete("full", "wide"), "two nodes are empty")
+    await until(lambda: lab.runs(*(pad["metadata"]["name"] for pad in pads)), "two are full")
+    await lab.create(queued("three", "product", 3))
+    await until(lambda: lab.runs("three"), "a job of three runs")
+    (other,) = {"kwok-2", "kwok-3"} - lab.nodes("three")
+    await lab.create(queued("pin", "research", host=other))
+    await until(lambda: lab.runs("pin"), "one that does not move runs")
+    return other
+
+
+def nowhere(cluster: Cluster, folder: Path) -> Path:
+    """A kubeconfig of a server that is not there."""
+    config = json.loads(cluster.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    (folder / "nowhere.kubeconfig").write_text(json.dumps(config))
+    return folder / "nowhere.kubeconfig"

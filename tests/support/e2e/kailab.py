@@ -8,12 +8,14 @@ import asyncio
 import json
 import os
 import signal
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from controller.objects.quantity import parse_quantity
 from controller.watching.kinds import JOBS, KAI_POD_GROUPS, KAI_QUEUES
@@ -22,7 +24,7 @@ from hack.cluster.waiting import until as wait_until
 from kube.clock import Backoff, SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import Resource
-from tests.support.e2e.podlab import GPU, TEAM, PodLab, node, pod_lab, rendered
+from tests.support.e2e.podlab import GPU, HOST, QUEUE, TEAM, PodLab, node, pod_lab, rendered
 from tests.support.e2e.queuelab import ALONE, CONFIG, CRDS, NAMESPACE, ROOT, Controller, Json, _json
 
 KAI: Final = "kai.scheduler/queue"
@@ -31,10 +33,14 @@ EXAMPLES: Final = ROOT / "examples" / "kai"
 _SERVED: Final = "scheduling.run.ai/v2/Queue"
 _NOT_RUN: Final = frozenset(("DaemonSet", "Deployment", "Job", "PodDisruptionBudget", "Service"))
 """Kinds of the chart that are left out: agent and controller run beside the cluster."""
-_CONFIG: Final = (
-    CONFIG.replace("pendingCondition", "consolidation: {minimumRuntime: 1s}, pendingCondition")
-    + "integrations: {frameworks: [batch/job, pod, deployment]}\n"
-)
+_MOVES: Final = "consolidation: {minimumRuntime: 1s}"
+
+
+def configured(*keys: str) -> str:
+    """The controller's configuration: ``keys`` of the ``tessera:`` block, in place of what says when jobs move."""
+    rest = CONFIG.replace("policy: tessera, ", "") if any(key.startswith("policy:") for key in keys) else CONFIG
+    text = rest.replace("pendingCondition", f"{', '.join(keys or (_MOVES,))}, pendingCondition")
+    return text + "integrations: {frameworks: [batch/job, pod, deployment]}\n"
 
 
 def install(cluster: Cluster) -> None:
@@ -191,10 +197,38 @@ class KaiLab:
 
     # What happens.
 
-    async def kill(self) -> None:
-        """The controller ends as at a power cut, and another begins."""
+    async def kill(self, config: str = "") -> None:
+        """The controller ends as at a power cut, and another begins; ``config``: with this configuration."""
         await asyncio.to_thread(self.controller.kill)
+        if config:
+            (self.controller.folder / "controller.yaml").write_text(config)
         self.controller.start()
+
+    @asynccontextmanager
+    async def configured(self, *keys: str) -> AsyncIterator[None]:
+        """A controller with these keys; as it was after the block."""
+        await self.kill(configured(*keys))
+        try:
+            yield
+        finally:
+            await self.kill(configured())
+
+    async def passes_by(self, name: str, queue: str) -> None:
+        """A small job comes, runs and goes: whatever was to be decided meanwhile has been."""
+        await self.create(queued(name, queue))
+        await self.scene.until(lambda: self.runs(name), "a small job runs")
+        await self.finish(name)
+        await self.scene.until(lambda: self.complete(name), "it has ended")
+
+    def counted(self, metric: str) -> dict[str, float]:
+        """What the controller has counted, by ClusterQueue; empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.controller.port}/metrics", timeout=30) as answer:
+                families = text_string_to_metric_families(answer.read().decode())
+        except OSError:
+            return {}
+        samples = (sample for family in families for sample in family.samples if sample.name == metric)
+        return {sample.labels["cluster_queue"]: sample.value for sample in samples}
 
     @contextmanager
     def no_pod_goes(self) -> Iterator[None]:
@@ -224,10 +258,20 @@ class KaiLab:
 
 
 def start(cluster: Cluster, folder: Path) -> Controller:
-    (folder / "controller.yaml").write_text(_CONFIG)
+    (folder / "controller.yaml").write_text(configured())
     controller = Controller(cluster, folder, "one", ALONE)
     controller.start()
     return controller
+
+
+def queued(name: str, queue: str, gpus: int = 1, *, host: str = "", notes: dict[str, str] | None = None) -> Json:
+    """A Job of one pod for a LocalQueue; ``host``: where its pod has to be, ``notes``: its annotations."""
+    place: Json = {"nodeSelector": {HOST: host}} if host else {}
+    made = job(name, queue, gpus=gpus, **place)
+    made["metadata"]["labels"] = {QUEUE: queue}
+    made["spec"]["template"]["metadata"] = {"annotations": notes or {}}
+    del made["spec"]["template"]["spec"]["schedulerName"]
+    return made
 
 
 @asynccontextmanager

@@ -26,6 +26,10 @@ DOCUMENTS: Final = {
     "api__v1": ("v1", ("LimitRange", "Namespace", "Node", "Pod")),
     "apis__batch__v1": ("batch/v1", ("Job",)),
     "apis__node.k8s.io__v1": ("node.k8s.io/v1", ("RuntimeClass",)),
+    "apis__resource.k8s.io__v1": (
+        "resource.k8s.io/v1",
+        ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"),
+    ),
     "apis__scheduling.k8s.io__v1": ("scheduling.k8s.io/v1", ("PriorityClass",)),
 }
 _FREE: Final = ("Quantity", "IntOrString", "Time", "MicroTime", "FieldsV1", "RawExtension")

@@ -7,7 +7,7 @@ for ever; one that ends takes the process down, so that its supervisor restarts 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import grpc
@@ -35,6 +35,7 @@ from agent.layoutchoice import LayoutChoice
 from agent.mig.node import MigNode
 from agent.mps.clients import client_of
 from agent.mps.node import MpsNode
+from agent.mps.specs import DaemonSpec
 from agent.nodestate import NodeState
 from agent.process.tasks import Alarm
 from agent.report import Answers, GpuFaults, HeldDevice, NodeReport, device_reports
@@ -135,9 +136,17 @@ class Agent:
             serve=self._serve,
             warn=reporter.warning,
             holders=lambda: self.holders.holders,
+            claims=self._by_claim,
         )
         self.dra = DraNode(
-            self.node_state, settings, self.access, self._claims_changed, self._serve, self._by_kubelet, self._bring
+            self.node_state,
+            settings,
+            self.access,
+            self._claims_changed,
+            self._serve,
+            self._by_kubelet,
+            self._bring,
+            self.mps,
         )
         self.mig = MigNode(
             self.node_state,
@@ -364,8 +373,12 @@ class Agent:
     async def _bring(self, gpu: GpuUuid, ready: Callable[[], bool], within_s: float) -> str:
         return await self.mig.bring(gpu, ready, within_s)
 
+    def _by_claim(self) -> Sequence[DaemonSpec]:
+        return self.dra.daemons()
+
     def _claims_changed(self) -> None:
         self.holders.nudge()
+        self.mps.planned()
         self.mig.wishes_changed()
         if self.node_state.held(self._holders()):
             self._serve()

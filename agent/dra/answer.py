@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from agent.dra.daemons import daemon_of
 from agent.dra.ledger import GivenDevice, Prepared
 from agent.mps.clients import ClientCaps, client_settings
 from deviceplugin.cdi import Spec
@@ -52,7 +53,7 @@ def claim_spec(claim: Prepared, gpus: Spec, unit: Callable[[GivenDevice], str | 
         "devices": [
             {
                 "name": cdi_device(claim.uid, device),
-                "containerEdits": _with_limits(edits[unit(device) or device.device], device, mps_root),
+                "containerEdits": _under_mps(edits[unit(device) or device.device], claim, device, unit, mps_root),
             }
             for device in _each_once(claim.devices)
         ],
@@ -65,11 +66,21 @@ def _each_once(devices: Iterable[GivenDevice]) -> Iterable[GivenDevice]:
     return {(device.device, device.share_id): device for device in devices}.values()
 
 
-def _with_limits(edits: Mapping[str, Any], device: GivenDevice, mps_root: Path) -> Mapping[str, Any]:
-    if device.share is None:
+def _under_mps(
+    edits: Mapping[str, Any],
+    claim: Prepared,
+    device: GivenDevice,
+    unit: Callable[[GivenDevice], str | None],
+    mps_root: Path,
+) -> Mapping[str, Any]:
+    """With the way to the device's MPS daemon, where it has one, and with the limits of a share there."""
+    if device.share is not None:
+        caps = ClientCaps(device.share.memory_mib, device.share.percent)
+        client = client_settings(mps_root, device.gpu, caps)
+    elif device.mps is not None and (daemon := daemon_of(claim, device, unit)) is not None:
+        client = client_settings(mps_root, daemon)
+    else:
         return edits
-    caps = ClientCaps(device.share.memory_mib, device.share.percent)
-    client = client_settings(mps_root, device.gpu, caps)
     mounts = [
         {"hostPath": mount.host_path, "containerPath": mount.container_path, "options": ["rw", "bind"]}
         for mount in client.mounts

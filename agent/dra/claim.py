@@ -118,6 +118,19 @@ class Taken(Struct, frozen=True):
     pods: tuple[str, ...]
     results: tuple[Result, ...]
     configs: tuple[tuple[Config, ...], ...]
+    mps: "tuple[MpsClient | None, ...]" = ()
+    """Of each result, where its config asks for MPS."""
+
+
+class MpsClient(Struct, frozen=True):
+    """What each container of a claim may have of a device under MPS, None for no limit.
+
+    Devices of one ``group`` have one daemon.
+    """
+
+    group: int
+    threads: int | None = None
+    memory_mib: int | None = None
 
 
 _decoder = msgspec.json.Decoder(Claim)

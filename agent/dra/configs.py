@@ -7,13 +7,17 @@ requests is for the devices of its own kind alone; one that names the request of
 Source: resource.nvidia.com/v1beta1, ``GpuConfig`` and ``MigDeviceConfig``.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from agent.dra.claim import ClaimError, Config, parameters
+from agent.config.parsers import MEMORY_MIB, memory_mib
+from agent.dra.claim import ClaimError, Config, MpsClient, Taken, parameters
+from agent.dra.publishing.devices import DraDevice
+from yamlfile.parsers import Unfit
 
 API_VERSION: Final = "resource.nvidia.com/v1beta1"
 NOT_SERVED: Final = {
@@ -27,19 +31,28 @@ class TimeSlicingConfig(Struct, frozen=True, forbid_unknown_fields=True):
     interval: Literal["Default", "Short", "Medium", "Long"] = "Default"
 
 
+class MpsConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Limits of the daemon: for each client, on every device or on those that are named by UUID or place."""
+
+    default_active_thread_percentage: Annotated[int, Meta(ge=1, le=100)] | None = None
+    default_pinned_device_memory_limit: str | None = None
+    default_per_device_pinned_memory_limit: dict[str, str] | None = None
+    multi_user: bool | None = None
+
+
 class Sharing(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """How the containers of a claim share its GPU."""
 
     strategy: Literal["TimeSlicing", "MPS"]
     time_slicing_config: TimeSlicingConfig | None = None
-    mps_config: dict[str, object] | None = None
+    mps_config: MpsConfig | None = None
 
 
 class MigSharing(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """How the containers of a claim share its MIG instance. It has no time slices to set."""
 
     strategy: Literal["TimeSlicing", "MPS"]
-    mps_config: dict[str, object] | None = None
+    mps_config: MpsConfig | None = None
 
 
 class GpuConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -60,9 +73,49 @@ _KINDS: Final[Mapping[str, type[GpuConfig | MigDeviceConfig]]] = {
 }
 
 
-def check(config: Config, *, mig: bool) -> None:
-    """Raises ClaimError for a config that is unknown, misspelt, or asks for what is not served. ``mig``: it concerns a
-    MIG device, else a whole GPU.
+class MpsLimits(Struct, frozen=True):
+    """What each client of a claim's MPS daemon may have; None: no limit. ``by_device`` is keyed by UUID or place."""
+
+    threads: int | None = None
+    memory_mib: int | None = None
+    by_device: Mapping[str, int] = {}
+
+    def of(self, uuid: str, place: int) -> int | None:
+        """The memory limit on one device."""
+        return self.by_device.get(uuid, self.by_device.get(str(place), self.memory_mib))
+
+
+def mps_of(configs: Sequence[Config], *, mig: bool) -> tuple[Config, MpsLimits] | None:
+    """The config by which MPS is asked for, and its limits; None where it is not. Raises ClaimError, as ``check``."""
+    deciding: tuple[Config, Sharing | MigSharing | None] | None = None
+    for config in configs:
+        read = check(config, mig=mig)
+        if read is not None:
+            deciding = config, read.sharing
+    if deciding is None or deciding[1] is None or deciding[1].strategy != "MPS":
+        return None
+    wanted = deciding[1].mps_config or MpsConfig()
+    where = f"config of {deciding[0].source}: sharing.mpsConfig"
+    by_device = {
+        name: _limit(text, f"{where}.defaultPerDevicePinnedMemoryLimit[{name:.80}]")
+        for name, text in (wanted.default_per_device_pinned_memory_limit or {}).items()
+    }
+    every = wanted.default_pinned_device_memory_limit
+    limit_mib = None if every is None else _limit(every, f"{where}.defaultPinnedDeviceMemoryLimit")
+    return deciding[0], MpsLimits(wanted.default_active_thread_percentage, limit_mib, by_device)
+
+
+def _limit(text: str, where: str) -> int:
+    try:
+        return memory_mib(text)
+    except Unfit:
+        raise ClaimError(f"{where}: found {text!r:.80}, expected {MEMORY_MIB.expected}") from None
+
+
+def check(config: Config, *, mig: bool) -> GpuConfig | MigDeviceConfig | None:
+    """The config, where it is for the kind of the device: ``mig``, a MIG device, else a whole GPU.
+
+    Raises ClaimError for one that is unknown, misspelt, or asks for what is not served.
     """
     found = parameters(config)
     where = f"config of {config.source}"
@@ -82,13 +135,22 @@ def check(config: Config, *, mig: bool) -> None:
     if config.requests and kind != expected:
         what = "a MIG device" if mig else "a whole GPU"
         raise ClaimError(f"{where}: kind: found {kind}, expected {expected}: {what} was allocated")
-    if read.sharing is not None and kind == expected:
+    if kind != expected:
+        return None
+    if read.sharing is not None:
         _served(read.sharing, f"{where}: sharing")
+    return read
 
 
 def _served(sharing: Sharing | MigSharing, where: str) -> None:
     if sharing.strategy == "MPS":
-        raise ClaimError(f"{where}.strategy: found MPS, expected TimeSlicing: MPS by claim is not served")
+        if isinstance(sharing, Sharing) and sharing.time_slicing_config is not None:
+            raise ClaimError(f"{where}.timeSlicingConfig: found with strategy MPS, expected none")
+        if sharing.mps_config is not None and sharing.mps_config.multi_user:
+            raise ClaimError(
+                f"{where}.mpsConfig.multiUser: found true, expected none: the agent's mps.multiUser says it"
+            )
+        return
     if sharing.mps_config is not None:
         raise ClaimError(f"{where}.mpsConfig: found with strategy TimeSlicing, expected none")
     if isinstance(sharing, MigSharing):
@@ -99,3 +161,23 @@ def _served(sharing: Sharing | MigSharing, where: str) -> None:
             f"{where}.timeSlicingConfig.interval: found {interval}, expected Default: "
             "NVML has no call that sets another"
         )
+
+
+def clients_of(part: Taken, devices: Mapping[str, DraDevice]) -> tuple[MpsClient | None, ...]:
+    """For each result what its containers may have under MPS, None where it is not asked for. Raises ClaimError."""
+    groups: list[Config] = []
+    places: Counter[int] = Counter()
+    found: list[MpsClient | None] = []
+    for result, configs in zip(part.results, part.configs, strict=True):
+        device = devices.get(result.device)
+        asked = mps_of(configs, mig=device is not None and device.slot is not None)
+        if asked is None or device is None:
+            found.append(None)
+            continue
+        config, limits = asked
+        if config not in groups:
+            groups.append(config)
+        group = groups.index(config)
+        found.append(MpsClient(group, limits.threads, limits.of(device.gpu, places[group])))
+        places[group] += 1
+    return tuple(found)

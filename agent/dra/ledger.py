@@ -7,12 +7,13 @@ started after a restart was never answered, and is begun anew. Pure: the caller 
 acts on a start, and before it answers.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct, structs
 
-from agent.dra.claim import ClaimError, Ref, Result, Taken
+from agent.dra.claim import ClaimError, MpsClient, Ref, Result, Taken
 from agent.dra.publishing.devices import DraDevice
 from agent.dra.publishing.shares import NONE, Share, consumed
 from inventory.devices import GpuUuid
@@ -30,7 +31,7 @@ class Stage(StrEnum):
 class GivenDevice(Struct, frozen=True):
     """One device in a claim's hand. ``request`` without a subrequest; ``admin`` devices are watched, not held.
 
-    ``share`` is how much of the GPU it is, where several claims may have some.
+    ``mps``: its claim asks for a daemon. ``share`` is how much of the GPU it is, where several claims may have some.
     ``slot`` is the MIG instance that it is: by its place, since its UUID is known once it exists, and may be another
     after a reboot. Without one it is the whole GPU.
     """
@@ -43,6 +44,7 @@ class GivenDevice(Struct, frozen=True):
     admin: bool = False
     slot: Slot | None = None
     share: Share | None = None
+    mps: MpsClient | None = None
 
     def excludes(self, other: "GivenDevice") -> bool:
         """Whether the two cannot be in different hands: one is the other, or a part of it."""
@@ -96,7 +98,11 @@ class Ledger:
         Raises ClaimError, and nothing has changed, for a device that is not there, unfit, or in another claim's hand:
         after a claim was deleted by force the scheduler may give its device out before it is back.
         """
-        devices = tuple(self._given(result, offered, pool, refused) for result in taken.results)
+        clients = taken.mps or (None,) * len(taken.results)
+        devices = tuple(
+            self._given(result, offered, pool, refused, client)
+            for result, client in zip(taken.results, clients, strict=True)
+        )
         ref = taken.ref
         for number, device in enumerate(devices):
             holder = self._holder(device, but=ref.uid)
@@ -106,6 +112,7 @@ class Ledger:
                 if other.device != device.device and device.excludes(other):
                     raise ClaimError(f"{ref}: found {other.device} and {device.device}, expected no overlap of the two")
         self._check_shares(ref, devices, offered)
+        _check_mps(ref, devices)
         started = Prepared(ref.uid, ref.namespace, ref.name, devices, taken.pods)
         self._claims[ref.uid] = started
         return started
@@ -169,7 +176,13 @@ class Ledger:
             )
 
     @staticmethod
-    def _given(result: Result, offered: Mapping[str, DraDevice], pool: str, refused: Mapping[str, str]) -> GivenDevice:
+    def _given(
+        result: Result,
+        offered: Mapping[str, DraDevice],
+        pool: str,
+        refused: Mapping[str, str],
+        client: MpsClient | None,
+    ) -> GivenDevice:
         device = offered.get(result.device) if result.pool == pool else None
         if device is None:
             raise ClaimError(f"device {result.device} of pool {result.pool}: this node offers no such device by claim")
@@ -184,6 +197,7 @@ class Ledger:
             admin=result.admin_access,
             slot=device.slot,
             share=_share(result, device),
+            mps=None if result.admin_access else client,
         )
 
     def _holder(self, wanted: GivenDevice, but: str) -> Prepared | None:
@@ -196,3 +210,17 @@ def _share(result: Result, device: DraDevice) -> Share | None:
     if device.shares is None or result.admin_access:
         return None
     return consumed(result.consumed_capacity, result.driver, f"device {result.device}")
+
+
+def _check_mps(ref: Ref, devices: Sequence[GivenDevice]) -> None:
+    """Raises ClaimError for what no daemon can serve."""
+    parts: Counter[int] = Counter()
+    for device in devices:
+        if device.mps is not None and device.share is not None:
+            raise ClaimError(
+                f"{ref}: sharing.strategy: found MPS, expected none: a share of a GPU is under MPS already"
+            )
+        if device.mps is not None and device.slot is not None:
+            parts[device.mps.group] += 1
+    if any(count > 1 for count in parts.values()):
+        raise ClaimError(f"{ref}: found {max(parts.values())} MIG instances under one MPS daemon, expected one")

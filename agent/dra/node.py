@@ -6,16 +6,20 @@ before the answer; a claim that is given back leaves it before its instances are
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import structs
 
 from agent.config.settings import Settings
 from agent.deviceaccess import DeviceAccess
 from agent.dra.claim import RESOURCE_CLAIMS, Claim, ClaimError, Ref, Taken, taken
-from agent.dra.configs import check
+from agent.dra.configs import clients_of
 from agent.dra.cutting import MEANWHILE, Bring, Cuts
+from agent.dra.daemons import ENDED_WITHIN_S, READY_WITHIN_S, daemon_specs, devices_of
 from agent.dra.files_shell import ClaimFiles
 from agent.dra.forgotten import CALL_TIMEOUT_S, Forgotten
 from agent.dra.hands import Hands
@@ -25,6 +29,7 @@ from agent.dra.publishing.offering import Offering
 from agent.dra.publishing.slices_shell import SlicePublisher
 from agent.kubelet.podresources import Claimed, Holder
 from agent.mig.outcomes import Wish
+from agent.mps.specs import DaemonSpec
 from agent.nodestate import NodeState
 from agent.process.tasks import until_poll
 from inventory.devices import DeviceId, Gpu
@@ -42,6 +47,14 @@ SOCKETS: Final = "claims"
 SLICES: Final = "slices"
 """The names under which the node state keeps what is wrong with either."""
 POLL_S: Final = 1.0
+
+
+class Daemons(Protocol):
+    """``agent.mps.node.MpsNode``."""
+
+    async def ready(self, devices: Collection[str], within_s: float) -> str: ...
+
+    async def ended(self, devices: Collection[str]) -> None: ...
 
 
 class DraNode:
@@ -62,10 +75,12 @@ class DraNode:
         serve: Callable[[], None],
         used: Callable[[], Collection[DeviceId]],
         bring: Bring,
+        mps: Daemons,
     ) -> None:
         self._node_state = node_state
         self._settings = settings
         self._changed = changed
+        self._mps = mps
         self._serve = serve
         self.publisher = SlicePublisher(DRIVER, partial(self._say, SLICES))
         self._used = used
@@ -100,6 +115,10 @@ class DraNode:
 
     def holders(self) -> dict[DeviceId, Holder]:
         return self._hands.holders()
+
+    def daemons(self) -> tuple[DaemonSpec, ...]:
+        """The MPS daemons that claims ask for."""
+        return daemon_specs(self._ledger.entries, self._node_state.node, self._cuts.unit)
 
     # The MIG planner's side (see agent.mig.node.ByClaim)
 
@@ -246,11 +265,7 @@ class DraNode:
             raise ClaimError(f"{ref}: found none of this name") from None
         part = taken(ref, claim, DRIVER)
         devices = self._offering.by_name()
-        for result, configs in zip(part.results, part.configs, strict=True):
-            device = devices.get(result.device)
-            for config in configs:
-                check(config, mig=device is not None and device.slot is not None)
-        return part
+        return structs.replace(part, mps=clients_of(part, devices))
 
     async def _take(self, part: Taken) -> None:
         uid = part.ref.uid
@@ -271,6 +286,7 @@ class DraNode:
     async def _finish(self, started: Prepared) -> None:
         """From the ledger's entry to the answer. Raises ClaimError, OSError."""
         await self._cuts.make(started)
+        await self._served(started)
         async with self._writing:
             if not self._ledger.there(started):
                 raise ClaimError(MEANWHILE)
@@ -282,6 +298,12 @@ class DraNode:
                 self._ledger.restore(started)
                 raise
         self._cuts.drop(done.uid)
+
+    async def _served(self, claim: Prepared) -> None:
+        """Wait for the MPS daemons that the claim asks for. Raises ClaimError."""
+        devices = devices_of(claim, self._cuts.unit)
+        if devices and (why := await self._mps.ready(devices, READY_WITHIN_S)):
+            raise ClaimError(why)
 
     async def _or_end(self, started: Prepared, work: Awaitable[None]) -> None:
         """Where ``work`` fails the claim holds nothing, and what was cut for it goes."""
@@ -300,6 +322,7 @@ class DraNode:
         if claim is not None:
             await self._cuts.make(claim)
             self._cuts.drop(uid)
+            await self._served(claim)
             async with self._writing:
                 if self._ledger.there(claim):
                     await self._files.write([claim], self._node_state.access, self._cuts.unit)
@@ -325,6 +348,8 @@ class DraNode:
             await self._files.remove(uid)
         self._cuts.drop(uid)
         self._changed()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._mps.ended(devices_of(ended, self._cuts.unit)), ENDED_WITHIN_S)
         await self._cuts.gone(ended)
         log.info("given back", extra={"claim": ended.key})
 

@@ -58,26 +58,29 @@ class Control:
         found = [await self.ask(f"get_client_list {server}") for server in await self.servers()]
         return tuple(pid for answer in found for pid in _pids(answer))
 
-    async def limit(self, threads_percent: int | None, memory_mib: int | None, servers: Iterable[int]) -> None:
+    async def limit(
+        self, threads_percent: int | None, limits_mib: Sequence[int | None], servers: Iterable[int]
+    ) -> None:
         """Defaults for the servers to come and, for new clients, ``servers`` that run; read back. Raises MpsError.
 
-        Each daemon sees one device, so it is always device 0: limits by UUID are taken in and have no effect.
+        Devices go by their order in the daemon's environment: limits by UUID are taken in and have no effect.
         """
+        limits = [(at, mib) for at, mib in enumerate(limits_mib) if mib is not None]
         threads = 100 if threads_percent is None else threads_percent
         await self.ask(f"set_default_active_thread_percentage {threads}")
-        if memory_mib is not None:
-            await self.ask(f"set_default_device_pinned_mem_limit 0 {memory_mib}M")
+        for at, mib in limits:
+            await self.ask(f"set_default_device_pinned_mem_limit {at} {mib}M")
         for server in servers:
             await self.ask(f"set_active_thread_percentage {server} {threads}")
-            if memory_mib is not None:
-                await self.ask(f"set_device_pinned_mem_limit {server} 0 {memory_mib}M")
+            for at, mib in limits:
+                await self.ask(f"set_device_pinned_mem_limit {server} {at} {mib}M")
         found = await self.ask("get_default_active_thread_percentage")
         if not same_percentage(found, threads):
             raise MpsError(f"the MPS daemon keeps {found or 'no'} % of the threads for a client, expected {threads}")
-        if memory_mib is not None:
-            found = await self.ask("get_default_device_pinned_mem_limit 0")
-            if not same_size(found, memory_mib):
-                raise MpsError(f"the MPS daemon keeps the memory limit {found or 'none'}, expected {memory_mib}M")
+        for at, mib in limits:
+            found = await self.ask(f"get_default_device_pinned_mem_limit {at}")
+            if not same_size(found, mib):
+                raise MpsError(f"the MPS daemon keeps the memory limit {found or 'none'}, expected {mib}M")
 
 
 def same_percentage(answer: str, percent: int) -> bool:

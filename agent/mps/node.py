@@ -1,13 +1,13 @@
 """MPS on one node: the node state's plan in, devices to withhold and lost daemons out."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from agent.config.settings import Settings
 from agent.health.events import Event, ResetObserved
 from agent.kubelet.podresources import Holder, pod_names, shown
 from agent.mps.core import DaemonState, Lost
 from agent.mps.runner import MpsDaemons, programs
-from agent.mps.specs import daemon_specs
+from agent.mps.specs import DaemonSpec, daemon_specs
 from agent.nodestate import NodeState
 from inventory.devices import DeviceId
 from inventory.layout.layout import REPLICA_MARK, physical_id
@@ -22,7 +22,8 @@ MOST_REPLICAS = 100
 class MpsNode:
     """The daemons that the node state's layout needs. ``serve`` shows the kubelet the node state as it is now.
 
-    ``warn`` is the reporter's ``warning``; ``holders`` gives the holder of each device id.
+    ``warn`` is the reporter's ``warning``; ``holders`` gives the holder of each device id. ``claims`` gives the daemons
+    that claims ask for: their devices are a claim's already, and are withheld from nobody.
     """
 
     def __init__(
@@ -34,8 +35,11 @@ class MpsNode:
         serve: Callable[[], None],
         warn: Callable[[str, str, str], None],
         holders: Callable[[], Mapping[DeviceId, Holder]],
+        claims: Callable[[], Sequence[DaemonSpec]],
     ) -> None:
         self._node_state = node_state
+        self._claims = claims
+        self._by_claim: frozenset[str] = frozenset()
         self._serve = serve
         self._warn = warn
         self._holders = holders
@@ -57,7 +61,9 @@ class MpsNode:
         self._planning = True
         # A daemon's server is a process on its device: it keeps an instance from being removed, a GPU from its reset.
         leaving = self._node_state.withheld_by(MIG)
-        specs = daemon_specs(self._node_state.node, self._node_state.layout, self._node_state.modes)
+        by_claim = self._claims()
+        self._by_claim = frozenset(device for spec in by_claim for device in spec.devices)
+        specs = (*daemon_specs(self._node_state.node, self._node_state.layout, self._node_state.modes), *by_claim)
         wanted = tuple(spec for spec in specs if leaving.isdisjoint((*spec.devices, *spec.gpus)))
         self._daemons.want(wanted, sweep=bool(self._node_state.node.gpus))
         self._planning = False
@@ -83,12 +89,19 @@ class MpsNode:
         """As ``MpsDaemons.ended``."""
         await self._daemons.ended(devices)
 
+    async def ready(self, devices: Collection[str], within_s: float) -> str:
+        """Have the daemons that claims ask for now, and wait, as ``MpsDaemons.ready``."""
+        self.planned()
+        return await self._daemons.ready(devices, within_s)
+
     async def close(self) -> None:
         """As ``MpsDaemons.close``."""
         await self._daemons.close()
 
     def _withhold(self) -> bool:
-        return self._node_state.withhold(WHO, self._daemons.unready())
+        unready = self._daemons.unready()
+        theirs = {device: reason for device, reason in unready.items() if device not in self._by_claim}
+        return self._node_state.withhold(WHO, theirs)
 
     def _changed(self) -> None:
         if not self._planning and self._withhold():

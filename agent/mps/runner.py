@@ -135,6 +135,21 @@ class MpsDaemons:
             self._acted.clear()
             await self._acted.wait()
 
+    async def ready(self, devices: Collection[str], within_s: float) -> str:
+        """Wait until all of these devices can take clients: empty then, else one line why they cannot."""
+        reason = ""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while True:
+                    wanted = {device for state in self._core.states() if state.wanted for device in state.devices}
+                    unready = self._core.unready()
+                    if wanted.issuperset(devices) and unready.keys().isdisjoint(devices):
+                        return ""
+                    reason = next((unready[device] for device in devices if device in unready), reason)
+                    self._acted.clear()
+                    await self._acted.wait()
+        return reason or f"the MPS daemon was not ready in {within_s:g} s"
+
     async def close(self) -> None:
         """Leave those that serve clients running for the next agent; end the others and give their GPUs back."""
         self._closing = True
@@ -204,7 +219,7 @@ class MpsDaemons:
         paths = folders.make(self.root, spec.device, self._programs.shared_memory, self.settings.shm_size_mib)
         control = self._control(spec.device)
         if _is_of(spec, paths) and await self._take_over(spec, paths, control):
-            await control.limit(spec.threads_percent, spec.memory_mib, await control.servers())
+            await control.limit(spec.threads_percent, spec.limits_mib, await control.servers())
             return bool(await control.clients())
         await self._kill(spec)
         for gpu in spec.gpus if spec.exclusive else ():
@@ -215,7 +230,7 @@ class MpsDaemons:
         pid = spawn([*launcher, *self._programs.control, "-f", *mode], self._env(spec), paths.log / folders.OUTPUT_LOG)
         process = self._watch(spec.device, pid)
         await self._await_answer(control, process, paths)
-        await control.limit(spec.threads_percent, spec.memory_mib, ())
+        await control.limit(spec.threads_percent, spec.limits_mib, ())
         return False
 
     async def _take_over(self, spec: DaemonSpec, paths: DevicePaths, control: Control) -> bool:
@@ -266,7 +281,7 @@ class MpsDaemons:
 
     async def _limit(self, spec: DaemonSpec) -> bool:
         control = self._control(spec.device)
-        await control.limit(spec.threads_percent, spec.memory_mib, await control.servers())
+        await control.limit(spec.threads_percent, spec.limits_mib, await control.servers())
         return False
 
     async def _probe(self, spec: DaemonSpec) -> bool:

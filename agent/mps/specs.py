@@ -44,6 +44,13 @@ class DaemonSpec(Struct, frozen=True):
     """Whether the GPU's compute mode is to be EXCLUSIVE_PROCESS, so that no program bypasses the daemon."""
     refused: str = ""
     several: tuple[GpuUuid, ...] = ()
+    each_mib: tuple[int | None, ...] = ()
+    """Where the devices' memory limits differ: that of each, in the order of ``devices``."""
+
+    @property
+    def limits_mib(self) -> tuple[int | None, ...]:
+        """The memory limit of each device."""
+        return self.each_mib or (self.memory_mib,) * len(self.devices)
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -49,7 +49,8 @@ class Client:
 class Server:
     """The process that stands for ``nvidia-cuda-mps-server``, and the limits that it gives to new clients."""
 
-    def __init__(self, pid: int, uid: int, threads: float, memory_mib: int | None) -> None:
+    def __init__(self, pid: int, uid: int, threads: float, memory_mib: dict[int, int]) -> None:
+        """``memory_mib``: by device, where it is limited."""
         self.pid = pid
         self.uid = uid
         self.threads = threads
@@ -90,7 +91,7 @@ class Daemon:
         self._clients: dict[socket.socket, Client] = {}
         self._server: Server | None = None
         self._threads = FULL
-        self._memory_mib: int | None = None
+        self._memory_mib: dict[int, int] = {}
         self._started = 0
         self._quit_at: float | None = None
         """When the daemon ends even with clients; infinite: it waits for them."""
@@ -207,7 +208,7 @@ class Daemon:
             return
         client.server = server
         threads = min(server.threads, client.threads or FULL)
-        limits = [limit_mib for limit_mib in (server.memory_mib, client.memory_mib) if limit_mib is not None]
+        limits = [limit_mib for limit_mib in (server.memory_mib.get(0), client.memory_mib) if limit_mib is not None]
         self.log(f"NEW CLIENT {client.pid} from user {client.uid}: Server already exists")
         _send(
             client.connection,
@@ -241,7 +242,7 @@ class Daemon:
         os.close(told)
         os.read(ready, 1)
         os.close(ready)
-        self._server = Server(pid, uid, self._threads, self._memory_mib)
+        self._server = Server(pid, uid, self._threads, dict(self._memory_mib))
         self._server_pipe = write_end
         self.log(f"NEW SERVER {pid}: Ready")
 
@@ -271,9 +272,9 @@ class Daemon:
             "set_active_thread_percentage": self._set_threads,
             "get_active_thread_percentage": lambda words: f"{self._named(words).threads:.1f}",
             "set_default_device_pinned_mem_limit": self._set_default_memory,
-            "get_default_device_pinned_mem_limit": lambda _: _size(self._memory_mib),
+            "get_default_device_pinned_mem_limit": lambda words: self._limit(self._memory_mib, words),
             "set_device_pinned_mem_limit": self._set_memory,
-            "get_device_pinned_mem_limit": lambda words: _size(self._named(words).memory_mib),
+            "get_device_pinned_mem_limit": lambda words: self._limit(self._named(words).memory_mib, words[1:]),
             "terminate_client": self._terminate,
             "ps": self._ps,
             "quit": self._quit,
@@ -329,16 +330,26 @@ class Daemon:
         return ""
 
     def _set_default_memory(self, words: list[str]) -> str:
-        if words[:1] == ["0"]:
-            self._memory_mib = _memory(words[1:])
-        elif words and words[0].isdigit():
-            raise Refusal(f"Invalid device {words[0]}")
-        # A UUID is taken for granted and has no effect: so does the real daemon.
+        self._put(self._memory_mib, words)
         return ""
 
     def _set_memory(self, words: list[str]) -> str:
-        self._named(words).memory_mib = _memory(words[2:])
+        self._put(self._named(words).memory_mib, words[1:])
         return ""
+
+    def _put(self, limits: dict[int, int], words: list[str]) -> None:
+        """A UUID is taken for granted and has no effect: so does the real daemon."""
+        if words and words[0].isdigit():
+            limits[self._at(words[0])] = _memory(words[1:])
+
+    def _limit(self, limits: dict[int, int], words: list[str]) -> str:
+        return _size(limits.get(self._at(words[0] if words else "0")))
+
+    def _at(self, word: str) -> int:
+        """A device's place in CUDA_VISIBLE_DEVICES."""
+        if not word.isdigit() or len(word) > 4 or int(word) >= len(self._device.split(",")):  # noqa: PLR2004
+            raise Refusal(f"Invalid device {word}")
+        return int(word)
 
     def _terminate(self, words: list[str]) -> str:
         for client in self._connected(words):

@@ -8,7 +8,7 @@ import pytest
 
 from agent.dra.answer import cdi_id, claim_of, claim_spec, file_name
 from agent.dra.claim import Claim, ClaimError, Config, Opaque, Ref, parameters, read, taken
-from agent.dra.configs import check
+from agent.dra.configs import check, mps_of
 from agent.dra.ledger import GivenDevice, Prepared
 from inventory.devices import GpuUuid
 
@@ -115,7 +115,19 @@ def test_a_gpu_config_that_changes_nothing_is_taken(sharing: dict[str, Any]) -> 
         (gpu_config(kind=["GpuConfig"]), "kind: found ['GpuConfig'], expected GpuConfig"),
         (gpu_config(sharin={}), "unknown field `sharin`"),
         (gpu_config(sharing={"strategy": "Magic"}), "Invalid enum value 'Magic' - at `$.sharing.strategy`"),
-        (gpu_config(sharing={"strategy": "MPS"}), "sharing.strategy: found MPS, expected TimeSlicing"),
+        (
+            gpu_config(sharing={"strategy": "MPS", "timeSlicingConfig": {}}),
+            "sharing.timeSlicingConfig: found with strategy MPS, expected none",
+        ),
+        (
+            gpu_config(sharing={"strategy": "MPS", "mpsConfig": {"multiUser": True}}),
+            "sharing.mpsConfig.multiUser: found true, expected none: the agent's mps.multiUser says it",
+        ),
+        (
+            gpu_config(sharing={"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 101}}),
+            "Expected `int` <= 100 - at `$.sharing.mpsConfig.defaultActiveThreadPercentage`",
+        ),
+        (gpu_config(sharing={"strategy": "MPS", "mpsConfig": {"threads": 50}}), "unknown field `threads`"),
         (
             gpu_config(sharing={"strategy": "TimeSlicing", "mpsConfig": {}}),
             "sharing.mpsConfig: found with strategy TimeSlicing, expected none",
@@ -145,7 +157,6 @@ def mig_config(*requests: str, **more: Any) -> Config:
             mig_config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {}}),
             "'MigDeviceConfig': Object contains unknown field `timeSlicingConfig`",
         ),
-        (mig_config(sharing={"strategy": "MPS"}), "sharing.strategy: found MPS, expected TimeSlicing"),
         (mig_config(sharing={"strategy": "TimeSlicing", "mpsConfig": {}}), "sharing.mpsConfig: found with strategy"),
         (gpu_config(kind="VfioDeviceConfig"), "kind: found VfioDeviceConfig, expected MigDeviceConfig"),
     ],
@@ -192,3 +203,36 @@ def test_a_claims_spec_stands_on_its_own_and_its_ids_have_the_uid() -> None:
     assert cdi_id("u1", twice[0]) == "k8s.gpu.nvidia.com/claim=u1-gpu-1"
     assert file_name("u1") == "k8s.gpu.nvidia.com-claim_u1.json"
     assert [claim_of(name) for name in (file_name("u1"), "k8s.device-plugin.nvidia.com-gpu.json")] == ["u1", None]
+
+
+def mps(**wanted: Any) -> dict[str, Any]:
+    return {"sharing": {"strategy": "MPS", "mpsConfig": wanted}}
+
+
+def test_the_last_config_of_its_kind_says_whether_mps_is_asked_for() -> None:
+    asked = gpu_config(
+        **mps(
+            defaultActiveThreadPercentage=50,
+            defaultPinnedDeviceMemoryLimit="10Gi",
+            defaultPerDevicePinnedMemoryLimit={"1": "4Gi", "GPU-b": "2Gi"},
+        )
+    )
+    found = mps_of([gpu_config(), asked, mig_config()], mig=False)
+    assert found is not None
+    config, limits = found
+    assert config is asked
+    assert (limits.threads, limits.memory_mib) == (50, 10240)
+    assert [limits.of(uuid, at) for at, uuid in enumerate(("GPU-a", "GPU-c", "GPU-b"))] == [10240, 4096, 2048]
+    assert mps_of([asked, gpu_config()], mig=False) is None
+    assert mps_of([asked], mig=True) is None
+    assert mps_of([gpu_config(sharing={"strategy": "MPS"})], mig=False) is not None
+
+
+@pytest.mark.parametrize("wrong", ["10", "1k", "much", "-1Gi", ""])
+def test_a_memory_limit_that_is_none_is_refused_with_its_field(wrong: str) -> None:
+    for wanted, where in (
+        ({"defaultPinnedDeviceMemoryLimit": wrong}, "defaultPinnedDeviceMemoryLimit"),
+        ({"defaultPerDevicePinnedMemoryLimit": {"0": wrong}}, r"defaultPerDevicePinnedMemoryLimit\[0\]"),
+    ):
+        with pytest.raises(ClaimError, match=rf"sharing.mpsConfig.{where}: found '{wrong}', expected an amount"):
+            mps_of([gpu_config(**mps(**wanted))], mig=False)

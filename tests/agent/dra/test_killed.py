@@ -4,7 +4,7 @@ start the hardware has what the ledger says, and nothing else.
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,16 @@ class Life:
         self.access = DeviceAccess(self.settings, self.node_state)
         self.discover()
         self.dra = DraNode(
-            self.node_state, self.settings, self.access, lambda: None, lambda: None, frozenset, self.bring
+            self.node_state, self.settings, self.access, lambda: None, lambda: None, frozenset, self.bring, self
         )
         self._marked(self.dra._files)
+
+    async def ready(self, devices: Collection[str], within_s: float) -> str:  # noqa: ARG002 - as the protocol
+        """No claim here asks for MPS."""
+        return "never" if devices else ""
+
+    async def ended(self, devices: Collection[str]) -> None:
+        assert not devices
 
     def _at(self, _: str) -> None:
         if self._left <= 0:

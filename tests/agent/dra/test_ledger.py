@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from agent.dra.claim import ClaimError, Ref, Result, Taken
+from agent.dra.claim import ClaimError, MpsClient, Ref, Result, Taken
 from agent.dra.ledger import Ledger, Stage
 from agent.dra.publishing.devices import offered
 from agent.dra.publishing.shares import Share
@@ -221,3 +222,18 @@ def test_shares_that_a_container_cannot_use_or_the_gpu_does_not_have_are_refused
     ledger.begin(share("b", "1Gi", 10, admin_access=True), SHARES, NODE, {})
     assert ledger.shared(uuid(3)) == Share(30720, 60), "who watches has no share"
     ledger.validate()
+
+
+def test_what_no_daemon_can_serve_is_refused() -> None:
+    ledger = Ledger()
+    under = structs.replace(share("a", "1Gi", 10), mps=(MpsClient(0),))
+    with pytest.raises(ClaimError, match="found MPS, expected none: a share of a GPU is under MPS already"):
+        ledger.begin(under, SHARES, NODE, {})
+    parts = taken("a", PARTS[2], PARTS[3])
+    with pytest.raises(ClaimError, match="found 2 MIG instances under one MPS daemon, expected one"):
+        begin(ledger, structs.replace(parts, mps=(MpsClient(0), MpsClient(0))))
+    begin(ledger, structs.replace(parts, mps=(MpsClient(0), MpsClient(1))))
+    (claim,) = ledger.entries
+    assert [device.mps for device in claim.devices] == [MpsClient(0), MpsClient(1)]
+    begin(ledger, structs.replace(taken("b", "gpu-0", admin=True), mps=(MpsClient(0),)))
+    assert [device.mps for claim in ledger.entries if claim.uid == "b" for device in claim.devices] == [None]

@@ -1,11 +1,16 @@
 """GPUs by ResourceClaim: what the node publishes, what a claim brings into containers, and what comes back."""
 
 import json
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.config.settings import MpsSettings
+from agent.mps.paths import device_paths
+from agent.mps.runner import programs
 from hack.cluster.errors import ClusterError
 from tests.support.e2e.agentrights import NAMESPACE, chart_token
 from tests.support.e2e.hands import Hands
@@ -239,6 +244,29 @@ def test_claims_have_percents_of_one_gpu_within_the_limits_of_its_daemon(lab: La
     lab.cluster.kubectl("delete", "resourceclaimtemplate", "gpu-share")
     agent.take_up(CONFIG)
     lab.await_amounts({GPU: 6})
+
+
+def test_the_containers_of_a_claim_share_its_gpu_under_mps(lab: Lab, agent: Agent) -> None:
+    """As NVIDIA's configuration asks for it: a daemon with the limits, as long as the claim is held."""
+    lab.apply(EXAMPLES / "claims/gpu-mps.yaml")
+    pod = Pod(lab, "claims-gpu-mps")
+    pod.await_ready()
+    report = agent.until(lambda found: len(holders(found)) == 1, "a holder")
+    (state,) = report.mps
+    assert list(state.devices) == list(holders(report))
+    for container in ("left", "right"):
+        env = lab.cluster.kubectl("exec", pod.name, "-c", container, "--", "env").splitlines()
+        assert "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps" in env
+        lab.cluster.kubectl("exec", pod.name, "-c", container, "--", "test", "-S", "/tmp/nvidia-mps/control")
+    pipe = device_paths(Path(agent.environment["MPS_ROOT"]), state.device).pipe
+    client = [*programs(MpsSettings(), simulated=True).canary]
+    given = subprocess.run(
+        client, env={"CUDA_MPS_PIPE_DIRECTORY": str(pipe)}, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert (json.loads(given.stdout)["threads"], json.loads(given.stdout)["memoryMib"]) == (50.0, 8192)
+    lab.delete_pods()
+    agent.until(lambda found: not found.holders and not found.mps, "given back, and the daemon has ended")
+    lab.cluster.kubectl("delete", "resourceclaimtemplate", "gpu-mps")
 
 
 def names(lab: Lab) -> set[str]:

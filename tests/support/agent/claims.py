@@ -91,11 +91,14 @@ class ClaimLab:
         """The CDI files of claims, by name."""
         return sorted(path.name for path in (self.lab.folder / "cdi").glob("*claim*"))
 
-    def claim(self, uid: str, *devices: str, **more: Any) -> None:
-        """An allocated claim called by its UID, reserved for a pod of the same name."""
+    def claim(self, uid: str, *devices: str, config: dict[str, Any] | None = None, **more: Any) -> None:
+        """An allocated claim called by its UID, reserved for a pod of the same name; ``config`` is of NVIDIA's."""
         results = [{"request": "gpu", "driver": DRIVER, "pool": NODE, "device": each, **more} for each in devices]
+        version = {"apiVersion": "resource.nvidia.com/v1beta1"}
+        opaque = [{"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": version | (config or {})}}]
+        opaque = opaque if config is not None else []
         status = {
-            "allocation": {"devices": {"results": results}},
+            "allocation": {"devices": {"results": results, "config": opaque}},
             "reservedFor": [{"resource": "pods", "name": f"pod-{uid}", "uid": "p"}],
         }
         body = self.server.create(RESOURCE_CLAIMS, uid, {"metadata": {}, "status": status}, namespace=TEAM)

@@ -1,0 +1,71 @@
+"""The MPS daemons that claims ask for: one for the devices of each such config of a claim. Pure.
+
+    claims of the ledger, what their devices are -> daemon_specs -> agent.mps
+
+A daemon lives as long as its claim is in the ledger, and serves the containers of that claim alone. Its limits are the
+daemon's own: no container can lift them.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from agent.dra.ledger import GivenDevice, Prepared
+from agent.mps.specs import DaemonSpec
+from inventory.devices import GpuUuid, NodeInventory
+
+READY_WITHIN_S: Final = 30.0
+"""The kubelet waits 45 s for a whole prepare, and asks again."""
+ENDED_WITHIN_S: Final = 10.0
+
+Unit = Callable[[GivenDevice], str | None]
+
+
+def members(claim: Prepared, device: GivenDevice) -> tuple[GivenDevice, ...]:
+    """The devices of the claim that have one daemon with ``device``, each once."""
+    found = {
+        each.device: each
+        for each in claim.devices
+        if not each.admin and each.mps is not None and device.mps is not None and each.mps.group == device.mps.group
+    }
+    return tuple(found.values())
+
+
+def daemon_of(claim: Prepared, device: GivenDevice, unit: Unit) -> str | None:
+    """What the daemon is filed under: the first of its devices; None while that does not exist."""
+    return next((unit(each) for each in members(claim, device)), None)
+
+
+def daemon_specs(claims: Iterable[Prepared], node: NodeInventory, unit: Unit) -> tuple[DaemonSpec, ...]:
+    """Those whose devices all exist: a whole GPU does while it is not cut."""
+    found: dict[str, DaemonSpec] = {}
+    for claim in claims:
+        for device in claim.devices:
+            spec = _spec(claim, members(claim, device), node, unit) if device.mps is not None else None
+            if spec is not None:
+                found[spec.device] = spec
+    return tuple(found.values())
+
+
+def devices_of(claim: Prepared, unit: Unit) -> frozenset[str]:
+    """The UUIDs of all devices that the claim has daemons for, as far as they exist."""
+    units = (unit(device) for device in claim.devices if device.mps is not None and not device.admin)
+    return frozenset(uuid for uuid in units if uuid is not None)
+
+
+def _spec(claim: Prepared, devices: tuple[GivenDevice, ...], node: NodeInventory, unit: Unit) -> DaemonSpec | None:
+    units = [unit(device) for device in devices]
+    gpus = [node.gpu(device.gpu) for device in devices]
+    whole = all(device.slot is None for device in devices)
+    if not devices or None in units or any(gpu is None or (whole and gpu.mig_enabled) for gpu in gpus):
+        return None
+    first = devices[0]
+    return DaemonSpec(
+        device=str(units[0]),
+        gpu=first.gpu,
+        name=f"claim {claim.key}",
+        clients=1,
+        threads_percent=None if first.mps is None else first.mps.threads,
+        exclusive=whole,
+        several=tuple(GpuUuid(str(uuid)) for uuid in units) if len(units) > 1 else (),
+        each_mib=tuple(None if device.mps is None else device.mps.memory_mib for device in devices),
+    )

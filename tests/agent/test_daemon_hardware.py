@@ -18,7 +18,7 @@ from agent.keeping import statefiles
 from deviceplugin.testing import Endpoint
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.simulator.test_mig import create, destroy
-from tests.support.agent.node import EAGER, GPU, Lab, fleet
+from tests.support.agent.node import EAGER, GPU, WAIT_S, Lab, fleet
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"
 HASTY = EAGER.replace("probeTimeoutSeconds: 1", "probeTimeoutSeconds: 0.4")
@@ -82,6 +82,7 @@ async def test_a_hung_gpu_delays_no_call_for_another(lab: Lab) -> None:
     lab.sim(gpu=0, slow={"call": "*", "seconds": 60})
     slowest_s = 0.0
     asked = 0
+    late_s = time.monotonic() + WAIT_S
     while lab.down() != {lab.uuid(0)}:
         for devices in ([lab.uuid(1)], [lab.uuid(2), lab.uuid(3)]):
             start_s = time.monotonic()
@@ -90,7 +91,7 @@ async def test_a_hung_gpu_delays_no_call_for_another(lab: Lab) -> None:
             await allocate(endpoint, *devices)
             slowest_s = max(slowest_s, time.monotonic() - start_s)
             asked += 1
-        assert asked < 5000, "the hung GPU was never taken out"
+        assert time.monotonic() < late_s, "the hung GPU was never taken out"
     assert asked > 10
     assert slowest_s < PROMPT_S
     start_s = time.monotonic()

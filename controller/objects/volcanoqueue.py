@@ -8,6 +8,9 @@ from controller.objects.meta import Int32, KubernetesObject, Resources, Struct
 
 VOLCANO_QUEUE: Final = "scheduling.volcano.sh/v1beta1"
 
+CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
+"""Annotation, "true" or "false": whether the Queue is closed because one above it is, and opens with that."""
+
 VolcanoQueueState = Literal["Open", "Closed", "Closing", "Unknown", ""]
 _Weight = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -64,3 +67,7 @@ class VolcanoQueue(KubernetesObject, frozen=True, kw_only=True):
 
     spec: VolcanoQueueSpec = VolcanoQueueSpec()
     status: VolcanoQueueStatus = VolcanoQueueStatus()
+
+    @property
+    def closed_by_parent(self) -> bool:
+        return self.metadata.annotations.get(CLOSED_BY_PARENT) == "true"

@@ -1,15 +1,15 @@
 """Commands about Volcano's Queues, as ``vcctl queue operate`` writes them: the state of the Queue, then no Command.
 
 A Queue that is closed takes no jobs; it is Closing until nothing of it runs any more, which its status is told by
-``controller.writing.foreignstatus``.
+``controller.writing.foreignstatus``, and so are those below it. It opens after those above it.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from controller.jobshell.workloadactions import written
 from controller.objects.volcanojob import VolcanoCommand
-from controller.objects.volcanoqueue import VOLCANO_QUEUE, VolcanoQueue
+from controller.objects.volcanoqueue import CLOSED_BY_PARENT, VOLCANO_QUEUE, VolcanoQueue
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import VOLCANO_COMMANDS, VOLCANO_QUEUES
@@ -34,6 +34,18 @@ def state_after(action: str, queue: VolcanoQueue) -> str | None:
     if wanted is None or queue.status.open == (wanted == "Open"):
         return None
     return wanted
+
+
+def closed_above(queue: VolcanoQueue, find: Callable[[str], VolcanoQueue | None]) -> VolcanoQueue | None:
+    """The nearest Queue above it that is closed."""
+    seen: set[str] = set()
+    name = queue.spec.parent
+    while name and name not in seen and (above := find(name)) is not None:
+        if not above.status.open:
+            return above
+        seen.add(name)
+        name = above.spec.parent
+    return None
 
 
 def is_about_a_queue(command: VolcanoCommand) -> bool:
@@ -63,19 +75,39 @@ class QueueCommandController:
             return
         command: VolcanoCommand = entry.object
         found = self._feeds[VOLCANO_QUEUES].get(ObjectKey("", command.target.name))
-        state = None if found is None else state_after(command.action, found.object)
-        if found is not None and state is not None:
-            await written(self._writer, _status(command.target.name, found.uid, state))
-            about = ObjectReference(VOLCANO_QUEUE, "Queue", command.target.name, found.uid, "")
-            self._tell(about, "Normal", command.action, command.message or f"The queue is {state}")
+        if found is not None and command.action in _STATES:
+            await self._set(command, found.object, found.uid)
         meta = {"namespace": key.namespace, "name": key.name}
         outcome = await self._writer.put(stamped_write(Verb.DELETE, VOLCANO_COMMANDS, meta, entry.uid))
         if not isinstance(outcome, Written | Missing | Conflicted):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
+    async def _set(self, command: VolcanoCommand, queue: VolcanoQueue, uid: str) -> None:
+        name, opens = queue.metadata.name, command.action == "OpenQueue"
+        about = ObjectReference(VOLCANO_QUEUE, "Queue", name, uid, "")
+        if opens and (above := closed_above(queue, self._find)) is not None:
+            wanted = f"found {above.metadata.name!r}, which is {above.status.state}, expected an open Queue"
+            self._tell(about, "Warning", command.action, f"The queue stays closed: spec.parent: {wanted}")
+            return
+        if queue.closed_by_parent:
+            # From now on the state is its own: it must not follow the one above.
+            body = {"metadata": {"uid": uid, "annotations": {CLOSED_BY_PARENT: "false"}}}
+            await written(self._writer, _patch(name, body))
+        state = state_after(command.action, queue)
+        if state is not None:
+            await written(self._writer, _patch(name, _status(uid, state), "status"))
+            self._tell(about, "Normal", command.action, command.message or f"The queue is {state}")
 
-def _status(name: str, uid: str, state: str) -> Write[Stamped]:
-    body = {"metadata": {"uid": uid}, "status": {"state": state}}
+    def _find(self, name: str) -> VolcanoQueue | None:
+        entry = self._feeds[VOLCANO_QUEUES].get(ObjectKey("", name))
+        return None if entry is None else entry.object
+
+
+def _status(uid: str, state: str) -> dict[str, Any]:
+    return {"metadata": {"uid": uid}, "status": {"state": state}}
+
+
+def _patch(name: str, body: dict[str, Any], subresource: str | None = None) -> Write[Stamped]:
     return Write(
-        verb=Verb.MERGE_PATCH, resource=VOLCANO_QUEUES, name=name, body=body, kind=Stamped, subresource="status"
+        verb=Verb.MERGE_PATCH, resource=VOLCANO_QUEUES, name=name, body=body, kind=Stamped, subresource=subresource
     )

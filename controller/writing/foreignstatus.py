@@ -85,7 +85,7 @@ def status(engine: Engine, given: QueueOwner, known: Loads) -> dict[str, Any]:
     load = known.get((system_of(type(given)), name), Load())
     problem = engine.mirror.problem(type(given), name)
     if isinstance(given, VolcanoQueue):
-        return _of_volcano(given, load, refused=bool(problem))
+        return _of_volcano(given, load, refused=bool(problem), closed_above=_closed_above(engine, given))
     children = [spec.name for spec in engine.mirror.queues.queues.values() if (spec.system, spec.parent) == _kai(name)]
     return _of_kai(given, load, children, problem)
 
@@ -94,9 +94,34 @@ def _kai(name: MirroredName) -> tuple[System, MirroredName]:
     return System.KAI, name
 
 
-def _of_volcano(given: VolcanoQueue, load: Load, *, refused: bool) -> dict[str, Any]:
-    """A queue that somebody closes is closed when nothing of it runs any more."""
-    state = given.status.state
+def mark(engine: Engine, given: VolcanoQueue) -> str | None:
+    """What ``CLOSED_BY_PARENT`` has to say of the Queue; None where it may stay as it is.
+
+    It is set before the state is closed and taken back once the state is open again: whenever the writer ends between
+    the two, the next one knows whose doing the state is.
+    """
+    if not given.status.open:
+        return None
+    above = _closed_above(engine, given)
+    return None if above == given.closed_by_parent else "true" if above else "false"
+
+
+def _closed_above(engine: Engine, given: VolcanoQueue) -> bool:
+    """Whether a Queue above it is closed."""
+    queues, name = engine.mirror.queues, MirroredName(given.metadata.name)
+    spec = queues.queues.get(name)
+    if spec is None or spec.system is not System.VOLCANO:
+        return False
+    return any(above.stopped for above in queues.path(spec.parent))
+
+
+def _of_volcano(given: VolcanoQueue, load: Load, *, refused: bool, closed_above: bool) -> dict[str, Any]:
+    """A queue that somebody closes, itself or one above it, is closed when nothing of it runs any more."""
+    state: str = given.status.state
+    if given.closed_by_parent and not closed_above:
+        state = "Open"
+    elif given.closed_by_parent and state != "Closed":
+        state = "Closing"
     if state == "Closing" and not (load.running or load.inqueue or load.unknown):
         state = "Closed"
     elif state not in ("Closed", "Closing"):

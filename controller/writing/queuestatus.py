@@ -22,8 +22,8 @@ from controller.objects.kai import KaiQueue
 from controller.objects.meta import Condition, KubernetesObject, to_json, with_condition
 from controller.objects.quantity import NANO, Quantity
 from controller.objects.queues import ClusterQueue, Cohort, LocalQueue
-from controller.objects.volcanoqueue import VolcanoQueue
-from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, KAI_QUEUES, LOCAL_QUEUES
+from controller.objects.volcanoqueue import CLOSED_BY_PARENT, VolcanoQueue
+from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, KAI_QUEUES, LOCAL_QUEUES, VOLCANO_QUEUES
 from controller.writing import foreignstatus
 from controller.writing.mergepatch import Json
 from controller.writing.pace import Allowance, Pace
@@ -75,6 +75,8 @@ class QueueStatuses:
         self._records: dict[QueueName, str] = {}
         self._record_s = 0.0
         """When records of past use are taken up next; 0 before the first."""
+        self._marked: dict[_Key, float] = {}
+        """Queues whose mark was sent, and when: until the watch shows any newer state of them."""
         self._unsent: dict[_Key, tuple[float, Write[Any]]] = {}
         """The newest status of each object that is to be written, and since when, the oldest first."""
 
@@ -96,12 +98,14 @@ class QueueStatuses:
         key = (resource, given.metadata.namespace, given.metadata.name)
         if isinstance(given, VolcanoQueue | KaiQueue):
             self._foreign[key] = given
+            self._marked.pop(key, None)
         if status is not None and key not in self._unsent:
             self._written[key] = to_json(status)
 
     def gone(self, resource: Resource, namespace: str, name: str) -> None:
         self._dirty = True
         self._foreign.pop((resource, namespace, name), None)
+        self._marked.pop((resource, namespace, name), None)
         self._written.pop((resource, namespace, name), None)
         self._unsent.pop((resource, namespace, name), None)
         if resource is COHORTS:
@@ -136,7 +140,7 @@ class QueueStatuses:
             text = self._records.pop(name)
             if (KAI_QUEUES, "", name) in self._foreign:
                 self._allowance.take()
-                self._put(_record_write(name, text))
+                self._put(_annotation(KAI_QUEUES, name, QUEUE_USAGE, text, slot="usage"))
 
     def _compare(self, now_s: float) -> None:
         self._dirty, self._changes = False, self._engine.state.changes
@@ -158,8 +162,23 @@ class QueueStatuses:
         self._cohort_shares()
         if self._foreign:
             known = foreignstatus.loads(self._engine)
-            for (resource, _, _), owner in self._foreign.items():
-                self._send(resource, owner, foreignstatus.status(self._engine, owner, known))
+            for key, owner in self._foreign.items():
+                if isinstance(owner, VolcanoQueue):
+                    self._mark(key, owner, now_s)
+                self._send(key[0], owner, foreignstatus.status(self._engine, owner, known))
+
+    def _mark(self, key: _Key, owner: VolcanoQueue, now_s: float) -> None:
+        """Whose doing its state is. What the watch does not show in time is written again."""
+        wanted = foreignstatus.mark(self._engine, owner)
+        if wanted is None:
+            return
+        self._dirty = True
+        since_s = self._marked.get(key)
+        late = since_s is None or now_s - since_s >= _LATEST_S
+        if late and self._allowance.left(now_s, len(self._written) / _ROUND_S) >= 1.0:
+            self._marked[key] = now_s
+            self._allowance.take()
+            self._put(_annotation(VOLCANO_QUEUES, owner.metadata.name, CLOSED_BY_PARENT, wanted, slot="mark"))
 
     def _cluster_queue(self, state: QueueState, now_s: float) -> None:
         queue: ClusterQueue = state.object
@@ -229,14 +248,14 @@ class QueueStatuses:
             self._unsent[key] = (since_s, status_write(resource, meta.namespace, meta.name, merged))
 
 
-def _record_write(name: QueueName, text: str) -> Write[Any]:
+def _annotation(resource: Resource, name: str, key: str, value: str, *, slot: str) -> Write[Any]:
     return Write(
         verb=Verb.MERGE_PATCH,
-        resource=KAI_QUEUES,
+        resource=resource,
         name=name,
-        body={"metadata": {"annotations": {QUEUE_USAGE: text}}},
+        body={"metadata": {"annotations": {key: value}}},
         kind=Stamped,
-        slot="usage",
+        slot=slot,
     )
 
 

@@ -61,7 +61,8 @@ class QueueSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     ``quota``: KAI's quota, Volcano's ``deserved``; ``guarantee`` is Volcano's alone. A resource without ``limit`` has
     none in Volcano, and allows nothing in KAI; each has one number a resource in ``weight``, or ``even_weight``.
-    ``min_runtime_s``: by what a victim is taken for, None where the parent's counts.
+    ``stopped``: closed by itself; one that is closed with another above it is not. ``min_runtime_s``: by what a victim
+    is taken for, None where the parent's counts.
     """
 
     system: System
@@ -152,7 +153,7 @@ def _of_volcano(queue: VolcanoQueue) -> QueueSpec:
         priority=spec.priority,
         created_s=epoch_s(meta.creation_timestamp),
         uid=meta.uid,
-        stopped=not queue.status.open,
+        stopped=not queue.status.open and not queue.closed_by_parent,
         reclaimable=spec.reclaimable,
         strict_fifo=spec.dequeue_strategy == "fifo",
     )

@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.objects.meta import ObjectMeta
+from controller.objects.volcanoqueue import (
+    CLOSED_BY_PARENT,
+    VolcanoQueue,
+    VolcanoQueueSpec,
+    VolcanoQueueState,
+    VolcanoQueueStatus,
+)
+from controller.volcanojobs.queuecommands_shell import closed_above
 from controller.volcanojobs.reconcile_shell import JOBS
 from controller.watching.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, VOLCANO_COMMANDS, VOLCANO_QUEUES, WORKLOADS
 from inventory.api.names import PLACEMENT
-from kube.resources import LEASES, Resource
+from kube.resources import EVENTS, LEASES, Resource
 from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
 
@@ -336,6 +345,42 @@ async def test_commands_close_and_open_a_queue() -> None:
             await eventually(lambda: state() == "Open")
             order(scene, "gone", "CloseQueue", {**target, "name": "gone"})
             await eventually(lambda: scene.server.list_all(VOLCANO_COMMANDS) == [])
+
+
+async def test_below_a_closed_queue_none_is_opened_and_one_that_is_closed_stays_so() -> None:
+    settings = config(f"{CONFIG}  volcano: {{enabled: true}}\nintegrations: {{frameworks: [batch.volcano.sh/job]}}\n")
+    target = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "name": "q", "uid": "any"}
+    closed = {"status": {"state": "Closed"}}
+    async with volcano() as scene:
+        scene.server.install(VOLCANO_QUEUES)
+        scene.server.create(VOLCANO_QUEUES, "top", {"spec": {}, **closed})
+        marked = {"metadata": {"annotations": {CLOSED_BY_PARENT: "true"}}, "spec": {"parent": "top"}, **closed}
+        scene.server.create(VOLCANO_QUEUES, "q", marked)
+        order(scene, "open", "OpenQueue", target)
+        async with scene.controller(settings, core_only=False):
+            await eventually(lambda: not scene.server.list_all(VOLCANO_COMMANDS))
+            assert scene.server.get(VOLCANO_QUEUES, "q")["metadata"]["annotations"] == {CLOSED_BY_PARENT: "true"}
+            refused = "The queue stays closed: spec.parent: found 'top', which is Closed, expected an open Queue"
+            await eventually(lambda: any(refused == event["note"] for event in scene.server.list_all(EVENTS)))
+            order(scene, "close", "CloseQueue", target)
+            await eventually(lambda: not scene.server.list_all(VOLCANO_COMMANDS))
+            assert scene.server.get(VOLCANO_QUEUES, "q")["metadata"]["annotations"] == {CLOSED_BY_PARENT: "false"}
+
+
+def test_the_nearest_closed_queue_above_is_named_and_a_circle_has_an_end() -> None:
+    def queue(name: str, parent: str, state: VolcanoQueueState = "Open") -> VolcanoQueue:
+        return VolcanoQueue(
+            metadata=ObjectMeta(name=name),
+            spec=VolcanoQueueSpec(parent=parent),
+            status=VolcanoQueueStatus(state=state),
+        )
+
+    top, middle = queue("top", "root", "Closed"), queue("middle", "top", "Closing")
+    known = {each.metadata.name: each for each in (top, middle, queue("a", "b"), queue("b", "a"))}
+    assert closed_above(queue("q", "middle", "Closed"), known.get) is middle
+    assert closed_above(middle, known.get) is top
+    assert closed_above(top, known.get) is None
+    assert closed_above(known["a"], known.get) is None
 
 
 async def test_with_auto_jobs_are_run_where_volcanos_own_controller_holds_no_lease() -> None:

@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.engine.model.config import EngineConfig, QueueUsage
 from controller.engine.proportion.division import QueueName
 from controller.objects.decode import decode
 from controller.objects.kai import KaiQueue
-from controller.watching.kinds import KAI_QUEUES
-from controller.writing.foreignstatus import loads, status
+from controller.objects.volcanoqueue import CLOSED_BY_PARENT, VolcanoQueue
+from controller.watching.kinds import KAI_QUEUES, VOLCANO_QUEUES
+from controller.writing.foreignstatus import loads, mark, status
 from controller.writing.pace import Pace
 from controller.writing.queuestatus import QueueStatuses
 from inventory.api.names import GPU_PERCENT, QUEUE_USAGE
@@ -89,6 +91,83 @@ def test_volcanos_queue_is_open_unless_somebody_closes_it(state: str, jobs: int,
     lab.put(given)
     found = shown(lab, given)
     assert (found["state"], found["running"], found["pending"]) == (after, jobs, 0)
+
+
+def below(state: str = "", mark: str | None = None) -> VolcanoQueue:
+    """A Queue below another, with its state and its mark."""
+    given = volcano_queue("q", parent="top", state=state)
+    annotations = {} if mark is None else {CLOSED_BY_PARENT: mark}
+    return msgspec.structs.replace(given, metadata=msgspec.structs.replace(given.metadata, annotations=annotations))
+
+
+@pytest.mark.parametrize(
+    ("top", "state", "mark_", "jobs", "after", "marks"),
+    [
+        ("Open", "Open", None, 0, "Open", None),
+        ("Open", "Closed", None, 0, "Closed", None),
+        ("Open", "Closed", "false", 0, "Closed", None),
+        ("Open", "Closed", "true", 0, "Open", None),
+        ("Open", "Closing", "true", 1, "Open", None),
+        ("Open", "Open", "true", 0, "Open", "false"),
+        ("Closed", "Open", None, 0, "Open", "true"),
+        ("Closed", "", "false", 0, "Open", "true"),
+        ("Closing", "Open", "true", 1, "Closing", None),
+        ("Closing", "Closing", "true", 1, "Closing", None),
+        ("Closed", "Open", "true", 0, "Closed", None),
+        ("Closed", "Closing", "true", 0, "Closed", None),
+        ("Closed", "Closed", "true", 1, "Closed", None),
+        ("Closed", "Closed", None, 0, "Closed", None),
+        ("Closed", "Closing", "false", 1, "Closing", None),
+    ],
+)
+def test_a_queue_below_a_closed_one_is_closed_with_it_and_opens_with_it(
+    top: str, state: str, mark_: str | None, jobs: int, after: str, marks: str | None
+) -> None:
+    """It is marked before its state is closed, and the mark is taken back after its state is open."""
+    lab = world(volcano_queue("top"), below())
+    for at in range(jobs):
+        lab.put(asks(f"j{at}", "q"))
+    lab.settle()
+    given = below(state, mark_)
+    lab.put(volcano_queue("top", state=top), given)
+    assert shown(lab, given)["state"] == after
+    assert mark(lab.engine, given) == marks
+
+
+def test_only_what_is_closed_by_itself_stays_so_when_the_one_above_opens() -> None:
+    lab = world(volcano_queue("top"), below("Closed", "true"), asks("a", "q"))
+    lab.settle()
+    assert lab.running() == {"a"}
+    lab = world(volcano_queue("top"), below("Closed", "false"), asks("a", "q"))
+    lab.settle()
+    assert lab.running() == set()
+
+
+def test_a_queue_of_another_system_or_below_none_closes_nothing() -> None:
+    lab = world(kai_queue("q"))
+    assert mark(lab.engine, below("Open", "true")) == "false"
+    assert shown(lab, below("Closed", "true"))["state"] == "Open"
+
+
+def test_the_mark_is_written_once_and_again_where_the_watch_does_not_show_it() -> None:
+    lab, sent = world(volcano_queue("top", state="Closed"), below("Open")), list[Write[Any]]()
+    statuses = QueueStatuses(lab.engine, sent.append, pace=Pace(), backlog=lambda: 0)
+    statuses.observed(VOLCANO_QUEUES, below("Open"))
+
+    def marks(now_s: float) -> list[str]:
+        sent.clear()
+        statuses.write(now_s)
+        return [write.body["metadata"]["annotations"][CLOSED_BY_PARENT] for write in sent if "metadata" in write.body]
+
+    assert marks(1000.0) == ["true"]
+    assert marks(1001.0) == []
+    assert statuses.next_due_s(1001.0) is not None
+    assert marks(1005.0) == ["true"]
+    shown_ = below("Open", "true")
+    lab.put(shown_)
+    statuses.observed(VOLCANO_QUEUES, shown_)
+    assert marks(1010.0) == []
+    assert [write.body["status"]["state"] for write in sent] == ["Closed"]
 
 
 def test_a_job_that_was_evicted_and_still_runs_is_of_unknown_state() -> None:

@@ -1,5 +1,5 @@
 """Volcano's Queues on a real control plane with 8 GPUs: gangs that take turns, a division by weight, reclaim in a tree,
-queues that are closed. Nothing is written for them but their status.
+queues that are closed. Nothing is written for them but their status and a mark.
 """
 
 import asyncio
@@ -196,18 +196,22 @@ async def test_a_tree_keeps_what_is_guaranteed_and_gives_each_what_it_deserves(s
 
 
 async def test_a_closed_queue_admits_nothing_until_it_is_opened(scene: VolcanoLab) -> None:
-    await scene.queue("doors")
+    """Neither do those below it, which say so too and open with it."""
+    await scene.queue("house")
+    await scene.queue("doors", parent="house")
     await scene.create(volcano_job("before", task("a", 1), queue="doors"))
     await scene.until(lambda: scene.runs("before", 1), "it is open")
     await scene.until(lambda: scene.queue_status("doors").get("state") == "Open", "it says so")
-    await scene.queue_command("CloseQueue", "doors")
+    await scene.queue_command("CloseQueue", "house")
     await scene.until(lambda: scene.queue_status("doors")["state"] == "Closing", "a job of it runs on")
     await scene.finish("before-a-0")
     await scene.until(lambda: scene.queue_status("doors")["state"] == "Closed", "none runs any more")
+    await scene.until(lambda: scene.queue_status("house")["state"] == "Closed", "nor below it")
     await scene.create(volcano_job("during", task("a", 1), queue="doors"))
     await scene.until(lambda: scene.waits("during"), "it waits")
-    await scene.queue_command("OpenQueue", "doors")
+    await scene.queue_command("OpenQueue", "house")
     await scene.until(lambda: scene.runs("during", 1), "it is open again")
+    await scene.until(lambda: scene.queue_status("doors")["state"] == "Open", "and says so")
 
 
 # -- a site that keeps Volcano's scheduler

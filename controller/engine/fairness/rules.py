@@ -35,8 +35,10 @@ class Rules(Protocol):
         ``refusal`` is asked again once these have gone.
         """
 
-    def full(self, tree: FairTree, leaf: QueueName, need: Amounts) -> QueueName | None:
-        """The lowest Queue above the job's own that cannot take it in: only a victim below that one helps."""
+    def full(self, tree: FairTree, leaf: QueueName, need: Amounts) -> tuple[QueueName, ResourceName] | None:
+        """The lowest Queue above the job's own that cannot take it in, and of what it has too much: some victim that
+        holds it has to stand below that Queue.
+        """
 
     def allows(self, tree: FairTree, leaf: QueueName, need: Amounts, victims: Victims, *, preemptible: bool) -> bool:
         """Whether it may take just these, in the order of eviction."""
@@ -97,9 +99,12 @@ class _Volcano:
                 found[name] = volcano.real_limit(total, spec.limit, spec.guarantee, guaranteed)
         return found
 
-    def full(self, tree: FairTree, leaf: QueueName, need: Amounts) -> QueueName | None:
-        above = tree.path(leaf)[-2::-1]
-        return next((queue.name for queue in above if volcano.beyond(queue, need, queue.limit)), None)
+    def full(self, tree: FairTree, leaf: QueueName, need: Amounts) -> tuple[QueueName, ResourceName] | None:
+        for queue in tree.path(leaf)[-2::-1]:
+            resource = volcano.beyond(queue, need, queue.limit)
+            if resource is not None:
+                return queue.name, resource
+        return None
 
     def _over_limit(self, queues: Iterable[QueueShare], need: Amounts) -> str:
         for queue in queues:

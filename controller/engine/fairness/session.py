@@ -255,17 +255,28 @@ class Session:
         if len(tree.leaves) == 1 or not rules.may_reclaim(tree, job.leaf, job.need):
             return False
         full = rules.full(tree, job.leaf, job.need)
-        leaves = [leaf for leaf in sorted(tree.leaves - {job.leaf}) if full is None or full in tree.names(leaf)]
-        candidates = Candidates(self._cluster, tree, rules, leaves, job.entry.incoming, within=False)
-        return self._evicts(job, candidates, PreemptionReason.IN_COHORT_RECLAMATION)
+        leaves = [leaf for leaf in sorted(tree.leaves - {job.leaf}) if full is None or full[0] in tree.names(leaf)]
+        if self._takes_back(job, leaves):
+            return True
+        if full is None:
+            return False
+        return self._takes_back(job, sorted(tree.leaves - {job.leaf}), below_full=True)
+
+    def _takes_back(self, job: Job, leaves: Sequence[QueueName], *, below_full: bool = False) -> bool:
+        """``below_full``: some make room below the Queues above that are full, others need not be there."""
+        candidates = Candidates(self._cluster, self._tree, self._rules, leaves, job.entry.incoming, within=False)
+        first = self._solver.makes_room(job.leaf, job.need, candidates) if below_full else []
+        return first is not None and self._evicts(job, candidates, PreemptionReason.IN_COHORT_RECLAMATION, first)
 
     def _preempts(self, job: Job) -> bool:
         candidates = Candidates(self._cluster, self._tree, self._rules, (job.leaf,), job.entry.incoming, within=True)
         return self._evicts(job, candidates, PreemptionReason.IN_CLUSTER_QUEUE)
 
-    def _evicts(self, job: Job, candidates: Candidates, reason: PreemptionReason) -> bool:
+    def _evicts(self, job: Job, candidates: Candidates, reason: PreemptionReason, first: Sequence[Holder] = ()) -> bool:
         entry = job.entry
-        found = self._solver.solve(entry.incoming, job.leaf, job.need, candidates, preemptible=job.preemptible)
+        found = self._solver.solve(
+            entry.incoming, job.leaf, job.need, candidates, preemptible=job.preemptible, first=first
+        )
         if found is None:
             return False
         entry.assignment = found.assignment

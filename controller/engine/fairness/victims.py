@@ -5,7 +5,8 @@ another place is moved, which is a restart, and does not count as taken from its
 allow is the answer: it is not the smallest there is.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from controller.engine.cluster.cluster import Cluster
@@ -16,7 +17,7 @@ from controller.engine.fairness.tree import FairTree, is_preemptible, needs
 from controller.engine.fairness.walk import Walk
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Assignment, Mode
-from controller.engine.model.resources import ClusterQueueName, FlavorName, WorkloadKey
+from controller.engine.model.resources import ClusterQueueName, FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.preemption.moves import move_of
 from controller.engine.proportion.division import QueueName
@@ -131,25 +132,62 @@ class Solver:
         self.taken: set[WorkloadKey] = set()
 
     def solve(
-        self, incoming: Incoming, leaf: QueueName, need: Amounts, candidates: Candidates, *, preemptible: bool
+        self,
+        incoming: Incoming,
+        leaf: QueueName,
+        need: Amounts,
+        candidates: Candidates,
+        *,
+        preemptible: bool,
+        first: Sequence[Holder] = (),
     ) -> Solution | None:
-        every: list[Holder] = []
-        for holder in candidates.worst_first(self.taken):
-            every.append(holder)
-            if len(every) == _MOST:
-                break
+        """``first`` leave in any case, before the candidates."""
+        before = {holder.key for holder in first}
+        every = [*first, *islice(candidates.worst_first(self.taken | before), _MOST)]
         if not every or not self._fits_without(incoming, every):
             return None
         with self._cluster.trial():
             for at, holder in enumerate(every):
                 self._cluster.release(holder)
+                if at + 1 < len(first):
+                    continue
                 assignment = self._assigner.assign(incoming)
                 if assignment.mode is not Mode.FIT:
                     continue
-                lost, moved = self._put_back(incoming, assignment, every[: at + 1])
+                lost, moved = self._put_back(incoming, assignment, every[: at + 1], before)
                 if self._allowed(leaf, need, lost, preemptible=preemptible, within=candidates.within):
                     return Solution(assignment, (*lost, *moved), moved)
         return None
+
+    def makes_room(self, leaf: QueueName, need: Amounts, candidates: Candidates) -> list[Holder] | None:
+        """Victims without which Queues above the job's own cannot take it in, the worst first; None where they are not
+        enough. Each may be taken: one that its Queue keeps is passed over.
+        """
+        tree, every = self._tree, list(islice(candidates.worst_first(self.taken), _MOST))
+        found: list[Holder] = []
+        try:
+            while (full := self._rules.full(tree, leaf, need)) is not None:
+                holder = next((each for each in every if self._helps(each, full, leaf, need)), None)
+                if holder is None:
+                    return None
+                every.remove(holder)
+                found.append(holder)
+                self._charge(holder, sign=-1)
+            return found
+        finally:
+            for holder in found:
+                self._charge(holder, sign=1)
+
+    def _helps(self, holder: Holder, full: tuple[QueueName, ResourceName], leaf: QueueName, need: Amounts) -> bool:
+        """It holds what the Queue has too much of, below it, and may be taken."""
+        queue, held = QueueName(holder.cluster_queue), needs(holder.info, self._tree.system)
+        if full[0] not in self._tree.names(queue) or held.get(full[1], 0.0) <= 0.0:
+            return False
+        return self._rules.allows(self._tree, leaf, need, {queue: [held]}, preemptible=True)
+
+    def _charge(self, holder: Holder, *, sign: int) -> None:
+        tree = self._tree
+        tree.charge(QueueName(holder.cluster_queue), needs(holder.info, tree.system), preemptible=True, sign=sign)
 
     def _fits_without(self, incoming: Incoming, every: Sequence[Holder]) -> bool:
         with self._cluster.trial():
@@ -158,20 +196,26 @@ class Solver:
             return self._assigner.assign(incoming).mode is Mode.FIT
 
     def _put_back(
-        self, incoming: Incoming, assignment: Assignment, gone: Sequence[Holder]
+        self, incoming: Incoming, assignment: Assignment, gone: Sequence[Holder], leaving: Collection[WorkloadKey]
     ) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
-        """The victims that find no place beside the assignment, in the order of eviction; those that find another."""
+        """The victims that find no place beside the assignment, in the order of eviction; those that find another.
+
+        Those that are ``leaving`` find none.
+        """
         lost: list[Holder] = []
         moved: list[Holder] = []
         with self._cluster.trial():
             charge_assignment(self._cluster, incoming, assignment)
             away: list[Holder] = []
             for holder in reversed(gone):
-                if self._stays(holder):
+                if holder.key not in leaving and self._stays(holder):
                     self._cluster.charge(holder)
                 else:
                     away.append(holder)
             for holder in away:
+                if holder.key in leaving:
+                    lost.append(holder)
+                    continue
                 again = as_incoming(self._cluster, holder)
                 found = self._assigner.assign(again)
                 if found.mode is Mode.FIT:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.engine.model.resources import WorkloadKey
-from tests.support.engine.foreignqueues import GPU, asks, evicted, fill, kai_queue, rest, world
+from tests.support.engine.foreignqueues import GPU, asks, evicted, fill, kai_queue, node, rest, world
 from tests.support.engine.world import World
 from tests.support.seeds import histories
 
@@ -117,3 +117,16 @@ def test_histories_end_within_limits_and_spare_what_is_never_preempted(seed: int
     before = rest(lab)
     lab.rebuild()
     assert rest(lab) == before
+
+
+@pytest.mark.parametrize("gpus", [(8,), (4, 4)], ids=["one node", "two nodes"])
+def test_below_a_full_department_victims_inside_and_outside_of_it_make_room_together(gpus: tuple[int, ...]) -> None:
+    lab = World()
+    lab.put(*(node(f"n{at}", each) for at, each in enumerate(gpus)))
+    lab.put(kai_queue("dept", quota=4, limit=4), kai_queue("other", quota=4), kai_queue("v", "other", quota=4))
+    lab.put(kai_queue("a", "dept", quota=2), kai_queue("b", "dept", quota=2))
+    fill(lab, "b", 3)
+    fill(lab, "v", 5)
+    assert rest(lab) == {"a": 0, "b": 3, "v": 5}
+    fill(lab, "a", 1, gpus=2)
+    assert rest(lab) == {"a": 2, "b": 2, "v": 4}

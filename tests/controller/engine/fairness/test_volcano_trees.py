@@ -7,6 +7,7 @@ import pytest
 
 from controller.engine.model.resources import WorkloadKey
 from tests.support.engine.foreignqueues import GPU, evicted, fill, node, rest, volcano_queue, world
+from tests.support.engine.world import requesting, workload
 from tests.support.seeds import histories
 
 
@@ -99,6 +100,81 @@ def test_within_a_queue_that_has_all_it_may_have_one_below_takes_back_what_it_de
     assert rest(lab) == {"a": 0, "b": 6, "visitors": 2}
     fill(lab, "a", 8)
     assert rest(lab) == {"a": 4, "b": 2, "visitors": 2}
+
+
+@pytest.mark.parametrize(
+    ("b", "visitors", "asks", "after"),
+    [
+        ({"deserved": {GPU: 1}}, {"deserved": {GPU: 4}}, 2, {"a": 2, "b": 1, "visitors": 5}),
+        ({"deserved": {GPU: 2}}, {"deserved": {GPU: 4}}, 2, {"a": 2, "b": 2, "visitors": 4}),
+        ({"deserved": {GPU: 2}}, {}, 2, {"a": 2, "b": 2, "visitors": 4}),
+        ({"deserved": {GPU: 2}}, {"deserved": {GPU: 5}}, 2, {"a": 0, "b": 3, "visitors": 5}),
+        ({"deserved": {GPU: 2}}, {"reclaimable": False}, 2, {"a": 0, "b": 3, "visitors": 5}),
+        ({"deserved": {GPU: 3}}, {}, 2, {"a": 0, "b": 3, "visitors": 5}),
+        ({"deserved": {GPU: 1}, "reclaimable": False}, {}, 2, {"a": 0, "b": 3, "visitors": 5}),
+        ({"deserved": {GPU: 2}}, {}, 1, {"a": 1, "b": 3, "visitors": 4}),
+        ({"deserved": {GPU: 2}}, {}, 3, {"a": 0, "b": 3, "visitors": 5}),
+    ],
+    ids=[
+        "those inside are enough",
+        "one from inside, one from outside",
+        "outside deserves nothing",
+        "outside has what it deserves",
+        "outside is not reclaimable",
+        "inside has what it deserves",
+        "inside is not reclaimable",
+        "the queue above is not full",
+        "more than both can give",
+    ],
+)
+def test_below_a_full_queue_victims_inside_and_outside_of_it_make_room_together(
+    b: dict[str, Any], visitors: dict[str, Any], asks: int, after: dict[str, int]
+) -> None:
+    """Eight GPUs: ``b`` has three of the four that the queue above it may have, ``visitors`` the other five."""
+    lab = world(
+        volcano_queue("visitors", **visitors),
+        volcano_queue("top", deserved={GPU: 4}, capability={GPU: 4}),
+        volcano_queue("a", parent="top", deserved={GPU: 3}),
+        volcano_queue("b", parent="top", **b),
+    )
+    fill(lab, "b", 3)
+    fill(lab, "visitors", 5)
+    assert rest(lab) == {"a": 0, "b": 3, "visitors": 5}
+    fill(lab, "a", 1, gpus=asks)
+    assert rest(lab) == after
+
+
+def test_a_victim_that_has_none_of_what_the_queue_above_is_full_of_stays() -> None:
+    lab = world(
+        volcano_queue("visitors"),
+        volcano_queue("top", deserved={GPU: 4, "cpu": 2}, capability={GPU: 4}),
+        volcano_queue("a", parent="top", deserved={GPU: 3, "cpu": 2}),
+        volcano_queue("b", parent="top", deserved={GPU: 2}),
+    )
+    fill(lab, "b", 3)
+    fill(lab, "visitors", 5)
+    lab.put(requesting(workload("idle", "b", created_s=90), {"cpu": "4"}))
+    assert rest(lab) == {"a": 0, "b": 3, "visitors": 5}
+    lab.put(requesting(workload("both", "a", created_s=91), {GPU: "2", "cpu": "1"}))
+    assert rest(lab) == {"a": 2, "b": 2, "visitors": 4}
+    assert "idle" in lab.running()
+
+
+def test_two_full_queues_above_each_other_each_give_up_what_it_takes() -> None:
+    lab = world(
+        volcano_queue("visitors"),
+        volcano_queue("top", deserved={GPU: 6}, capability={GPU: 6}),
+        volcano_queue("middle", parent="top", deserved={GPU: 3}, capability={GPU: 3}),
+        volcano_queue("a", parent="middle", deserved={GPU: 2}),
+        volcano_queue("b", parent="middle", deserved={GPU: 1}),
+        volcano_queue("c", parent="top", deserved={GPU: 2}),
+    )
+    fill(lab, "b", 2)
+    fill(lab, "c", 4)
+    fill(lab, "visitors", 2)
+    assert rest(lab) == {"a": 0, "b": 2, "c": 4, "visitors": 2}
+    fill(lab, "a", 1, gpus=2)
+    assert rest(lab) == {"a": 2, "b": 1, "c": 3, "visitors": 2}
 
 
 def test_a_guarantee_below_another_queue_is_kept_free() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from controller.engine.model.gangshape import written
 from controller.jobframework import compose, foreignmarks, marks, names
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, typed_template
 from controller.jobframework.podview import IS_GROUP_WORKLOAD
@@ -14,7 +15,7 @@ from controller.jobframework.raw import Json, PriorityClassMissingError, annotat
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import PodSpec
 from controller.servingkinds.kind import ServingGroup, ServingKind
-from inventory.api.names import ABOVE_MIN_REPLICAS
+from inventory.api.names import ABOVE_MIN_REPLICAS, GANG
 
 
 def workload_body(
@@ -40,6 +41,7 @@ def workload_body(
             IS_GROUP_WORKLOAD: "true",
             **identity,
             **index,
+            **_gang(group, settings),
         },
     }
     sets = pod_sets(group, settings)
@@ -70,6 +72,11 @@ def pod_sets(group: ServingGroup, settings: JobSettings) -> tuple[JobPodSet, ...
     if settings.gates.on("TopologyAwareScheduling"):
         return group.pod_sets
     return tuple(msgspec.structs.replace(each, topology_request=None) for each in group.pod_sets)
+
+
+def _gang(group: ServingGroup, settings: JobSettings) -> dict[str, str]:
+    placed = group.gang is not None and settings.gates.on("TopologyAwareScheduling")
+    return {GANG: written(group.gang)} if placed and group.gang is not None else {}
 
 
 def asks_for(group: ServingGroup, workload: SeenWorkload) -> bool:
@@ -112,6 +119,9 @@ def metadata_patch(
     changed: dict[str, str | None] = {key: value for key, value in wanted.items() if meta.annotations.get(key) != value}
     if settings.gates.on("AdmissionGatedBy") and gated_by in meta.annotations and gated_by not in wanted:
         changed[gated_by] = None
+    gang = _gang(group, settings).get(GANG)
+    if not workload.is_reserved and gang != meta.annotations.get(GANG):
+        changed[GANG] = gang
     above = is_above_minimum(owner, group, settings)
     if above != (meta.annotations.get(ABOVE_MIN_REPLICAS) == "true"):
         changed[ABOVE_MIN_REPLICAS] = "true" if above else None

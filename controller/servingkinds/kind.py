@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from controller.engine.model.gangshape import GangShape
 from controller.jobframework import names
 from controller.jobframework.marks import priority_class, queue_name
 from controller.jobframework.podsets import JobPodSet, check_requests
@@ -92,11 +93,14 @@ class StampedKind:
 
 
 class ServingGroup(Struct, frozen=True, kw_only=True):
-    """One Workload of an object. ``name`` is what its name is made of, ``index`` its number among several."""
+    """One Workload of an object. ``name`` is what its name is made of, ``index`` its number among several; ``gang``
+    says which of its pods are to be in one domain, None for none.
+    """
 
     name: str
     pod_sets: tuple[JobPodSet, ...]
     index: int | None = None
+    gang: GangShape | None = None
 
     @property
     def total(self) -> int:

@@ -7,6 +7,10 @@ Facts (the controller of LeaderWorkerSets):
   size.
 - Scaled down, it gives up the groups of the highest numbers. A rollout with ``maxSurge`` makes groups beyond
   ``replicas``, which ``status.replicas`` counts.
+- With a ``subGroupPolicy`` the pods of a group are in subgroups by their index. The leader is one of the first, or an
+  extra pod of it where only the workers can be divided; with type LeaderExcluded it is in none. The annotations
+  ``exclusive-topology`` and ``subgroup-exclusive-topology`` name a label of nodes: all pods of a group, or subgroup,
+  are on nodes with one value of it, which no other has (by affinities that the controller writes into the pods).
 - A pod that fails or is deleted takes its group along (``restartPolicy: RecreateGroupOnPodRestart``): the new pods come
   under the same number.
 """
@@ -14,8 +18,11 @@ Facts (the controller of LeaderWorkerSets):
 from types import MappingProxyType
 from typing import Any, Final
 
+from controller.engine.model.gangshape import GangShape, Subgroup
+from controller.jobframework.podsets import JobPodSet
 from controller.jobframework.podview import SERVING
-from controller.jobframework.raw import Json, annotations, at, integer, labels, strings, text
+from controller.jobframework.raw import JobError, Json, annotations, at, integer, labels, mapping, shown, strings, text
+from controller.objects.meta import Struct
 from controller.servingkinds.kind import MARKS, ServingGroup, ServingKind, Stamp, pod_set
 
 _PREFIX: Final = "leaderworkerset.sigs.k8s.io/"
@@ -23,10 +30,16 @@ NAME: Final = f"{_PREFIX}name"
 GROUP_INDEX: Final = f"{_PREFIX}group-index"
 WORKER_INDEX: Final = f"{_PREFIX}worker-index"
 LEADER_NAME: Final = f"{_PREFIX}leader-name"
+TOPOLOGY: Final = f"{_PREFIX}exclusive-topology"
+SUBGROUP_TOPOLOGY: Final = f"{_PREFIX}subgroup-exclusive-topology"
 
 _BASE: Final = ("spec", "leaderWorkerTemplate")
 _LEADER: Final = (*_BASE, "leaderTemplate")
 _WORKER: Final = (*_BASE, "workerTemplate")
+_POLICY: Final = (*_BASE, "subGroupPolicy")
+_MOST_SUBGROUPS: Final = 16
+"""A Workload has 18 pod sets; one is the leader's, and one its own where it is in no subgroup."""
+_MOST_DIGITS: Final = 9
 _SERVING: Final = MappingProxyType({SERVING: "true"})
 
 
@@ -47,7 +60,10 @@ class LeaderWorkerSet(ServingKind):
         name = text(owner, "metadata", "name")
         count = _group_count(owner)
         sets = _pod_sets(owner) if count else ()
-        return tuple(ServingGroup(name=f"{name}-{index}", index=index, pod_sets=sets) for index in range(count))
+        gang = _gang(owner) if count else None
+        return tuple(
+            ServingGroup(name=f"{name}-{index}", index=index, pod_sets=sets, gang=gang) for index in range(count)
+        )
 
     def owner_name(self, pod: Json) -> str:
         return labels(pod).get(NAME, "")
@@ -57,9 +73,17 @@ class LeaderWorkerSet(ServingKind):
         return f"{text(owner, 'metadata', 'name')}-{index}" if index.isdecimal() else ""
 
     def role(self, owner: Json, pod: Json) -> str:
-        if at(owner, *_LEADER) is None:
-            return "main"
-        return "worker" if LEADER_NAME in annotations(pod) else "leader"
+        leads = LEADER_NAME not in annotations(pod)
+        if leads and at(owner, *_LEADER) is not None:
+            return "leader"
+        subgroups = _subgroups(owner)
+        if subgroups is None:
+            return "main" if at(owner, *_LEADER) is None else "worker"
+        rank = labels(pod).get(WORKER_INDEX, "0" if leads else "")
+        if not rank.isdecimal() or len(rank) > _MOST_DIGITS:
+            where = f"pod {text(pod, 'metadata', 'name')}: metadata.labels[{WORKER_INDEX}]"
+            raise JobError(f"{where}: expected the pod's number in its group, found {shown(rank)}")
+        return subgroups.pod_set(int(rank))
 
     def keeps_workload(self, _owner: Json) -> bool:
         return False
@@ -79,20 +103,99 @@ def _is_above_zero(amount: Any) -> bool:
     return str(amount if amount is not None else 0).removesuffix("%").strip("0") != ""
 
 
-def _pod_sets(owner: Json) -> tuple[Any, ...]:
-    size = integer(owner, *_BASE, "size", default=1)
-    if at(owner, *_LEADER) is None:
-        return (_set(owner, _WORKER, "main", size),)
-    return (_set(owner, _LEADER, "leader", 1), _set(owner, _WORKER, "worker", size - 1))
+class _Subgroups(Struct, frozen=True, kw_only=True):
+    """Of a group of ``size`` pods, which are to be on nodes with one value of ``level`` each.
+
+    ``extra``: the leader is a pod more than its subgroup has; ``excluded``: it is in none.
+    """
+
+    size: int
+    each: int
+    level: str
+    extra: bool
+    excluded: bool
+
+    @property
+    def count(self) -> int:
+        return (self.size - self.extra) // self.each
+
+    def of(self, rank: int) -> int | None:
+        """The number of the pod's subgroup; None for a leader that is in none."""
+        if self.excluded and not rank:
+            return None
+        return max(0, rank - 1) // self.each if self.extra else rank // self.each
+
+    def counts(self, *, leads: bool) -> dict[str, int]:
+        """Pods by pod set. ``leads``: without the leader."""
+        found = {} if leads or not self.excluded else {self.pod_set(0): 1}
+        found |= {self.name(number): self.each for number in range(self.count)}
+        if not self.excluded:
+            found[self.name(0)] += self.extra - leads
+        return found
+
+    def name(self, number: int) -> str:
+        return f"subgroup-{number}"
+
+    def pod_set(self, rank: int) -> str:
+        """Of a pod that no leader's template made."""
+        number = self.of(rank)
+        return "main" if number is None else self.name(number)
 
 
-def _set(owner: Json, path: tuple[str, ...], name: str, count: int) -> Any:
+def _subgroups(owner: Json) -> _Subgroups | None:
+    """None where it asks for no level of them. Raises JobError."""
+    policy, level = mapping(owner, *_POLICY), annotations(owner).get(SUBGROUP_TOPOLOGY, "")
+    if not policy or not level:
+        return None
+    size, each = integer(owner, *_BASE, "size", default=1), integer(owner, *_POLICY, "subGroupSize", default=0)
+    extra = each > 0 and size > 1 and (size - 1) % each == 0
+    excluded = text(owner, *_POLICY, "subGroupPolicyType") == "LeaderExcluded"
+    path = f"{'.'.join(_POLICY)}.subGroupSize"
+    if not 0 < each <= size or not (extra or (size % each == 0 and not excluded)):
+        pods = f"the {size - 1} workers" if excluded else f"{size} pods or the {size - 1} workers"
+        raise JobError(f"{path}: expected a number by which {pods} of a group are divided, found {each}")
+    found = _Subgroups(size=size, each=each, level=level, extra=extra, excluded=excluded)
+    if not 0 < found.count <= _MOST_SUBGROUPS:
+        raise JobError(f"{path}: expected 1 to {_MOST_SUBGROUPS} subgroups of a group, found {found.count}")
+    return found
+
+
+def _pod_sets(owner: Json) -> tuple[JobPodSet, ...]:
+    size, subgroups = integer(owner, *_BASE, "size", default=1), _subgroups(owner)
+    leads = at(owner, *_LEADER) is not None
+    first = (_set(owner, _LEADER, "leader", 1),) if leads else ()
+    if subgroups is None:
+        return (*first, _set(owner, _WORKER, "worker" if leads else "main", size - leads))
+    counts = subgroups.counts(leads=leads)
+    # Ranks count through all of a group: within a subgroup places are given in any order.
+    return (*first, *(_set(owner, _WORKER, name, count, index_label=None) for name, count in counts.items() if count))
+
+
+def _gang(owner: Json) -> GangShape | None:
+    """None where it asks for no level. Raises JobError."""
+    level, subgroups = annotations(owner).get(TOPOLOGY, ""), _subgroups(owner)
+    if subgroups is None:
+        return GangShape(required_level=level) if level else None
+    groups = tuple(
+        Subgroup(name=subgroups.name(number), required_level=subgroups.level) for number in range(subgroups.count)
+    )
+    leads = at(owner, *_LEADER) is not None
+    members = {group.name: group.name for group in groups}
+    leading = subgroups.of(0)
+    if leads and leading is not None:
+        members["leader"] = subgroups.name(leading)
+    return GangShape(required_level=level, groups=groups, members=members)
+
+
+def _set(
+    owner: Json, path: tuple[str, ...], name: str, count: int, *, index_label: str | None = WORKER_INDEX
+) -> JobPodSet:
     metadata = {
         key: kept
         for key in ("labels", "annotations")
         if (kept := {name: value for name, value in strings(owner, *path, "metadata", key).items() if _is_kept(name)})
     }
-    index_label = None if name == "leader" else WORKER_INDEX
+    index_label = None if name == "leader" else index_label
     return pod_set(owner, path, name, count, metadata=metadata, index_label=index_label)
 
 

@@ -18,6 +18,7 @@ from controller.jobframework.topologyrequest import GROUP_NAME, REQUIRED
 from controller.jobkinds.table import DECLARED_KINDS, JOB_KINDS
 from controller.jobrules.serving import deployment_created, statefulset_created
 from controller.servingkinds.kind import StampedKind
+from controller.servingkinds.leaderworkerset import SUBGROUP_TOPOLOGY, LeaderWorkerSet
 from controller.servingkinds.table import STAMPED_KINDS
 from inventory.api.names import MIN_REPLICAS
 from tests.support.controller.kindrules import broken
@@ -169,6 +170,12 @@ def of_serving() -> Iterator[str]:
     marks = {"labels": {names.QUEUE_NAME: "q"}}
     (wrong,) = deployment_created({"metadata": {**marks, "annotations": {MIN_REPLICAS: "-1"}}}, gates)
     yield f"{wrong.field}: {wrong.sentence}"
+    for size, each in ((6, 4), (34, 2)):
+        template = {"size": size, "subGroupPolicy": {"subGroupSize": each}}
+        asks = {"metadata": {"annotations": {SUBGROUP_TOPOLOGY: "rack"}}, "spec": {"leaderWorkerTemplate": template}}
+        with pytest.raises(JobError) as refused:
+            LeaderWorkerSet().groups(asks)
+        yield str(refused.value)
     (wrong,) = statefulset_created({"metadata": {**marks, "annotations": {MIN_REPLICAS: "2"}}}, gates)
     yield f"{wrong.field}: {wrong.sentence}"
 

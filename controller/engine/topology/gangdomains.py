@@ -34,7 +34,10 @@ _Chosen = Mapping[Bound, str]
 def bounds_of(workload: Workload) -> Mapping[str, tuple[Bound, ...]]:
     """By pod set, of those that have any."""
     said = workload.metadata.annotations.get(GANG)
-    return {} if said is None else _bounds(said)
+    if said is None:
+        return {}
+    known, others = _bounds(said)
+    return {**{pod_set.name: others for pod_set in workload.spec.pod_sets}, **known} if others else known
 
 
 def shape_of(workload: Workload) -> GangShape | None:
@@ -74,12 +77,13 @@ def _shape(said: str) -> GangShape | None:
 
 
 @lru_cache(maxsize=1024)
-def _bounds(said: str) -> Mapping[str, tuple[Bound, ...]]:
+def _bounds(said: str) -> tuple[Mapping[str, tuple[Bound, ...]], tuple[Bound, ...]]:
+    """By pod set that is in a subgroup, and of all others."""
     shape = _shape(said)
     if shape is None:
-        return {}
+        return {}, ()
     found = {name: path_bounds(shape, leaf) for name, leaf in shape.members.items()}
-    return {name: bounds for name, bounds in found.items() if bounds}
+    return {name: bounds for name, bounds in found.items() if bounds}, path_bounds(shape, "")
 
 
 def in_domain(pod_set: PodSet, values: Mapping[str, str]) -> PodSet:

@@ -231,7 +231,7 @@ _LEADER_WORKER_SET: Final[Rows] = below(
                 " rolloutStrategy.rollingUpdateConfiguration.maxUnavailable"
                 " rolloutStrategy.rollingUpdateConfiguration.partition leaderWorkerTemplate.restartPolicy",
                 "a group is charged by its declared size": "startupPolicy",
-                "marks of pods within a group, which is placed as a whole": "leaderWorkerTemplate.subGroupPolicy",
+                "marks of pods; the set's annotation asks for domains": "leaderWorkerTemplate.subGroupPolicy",
                 NETWORK: "networkConfig",
                 STORAGE: "leaderWorkerTemplate.persistentVolumeClaimRetentionPolicy"
                 " leaderWorkerTemplate.volumeClaimTemplates",

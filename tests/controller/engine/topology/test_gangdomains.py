@@ -136,6 +136,18 @@ def test_the_whole_gang_may_be_bound_beside_its_subgroups() -> None:
     assert len({zone for zones in where(world, "g", ZONE).values() for zone in zones}) == 1
 
 
+@pytest.mark.parametrize("system", QUEUES)
+def test_pods_of_no_subgroup_are_bound_as_the_whole_gang_is(system: str) -> None:
+    world = lab(*(at(f"z1-{rack}-1", 3) for rack in "rs"), system=system)
+    world.put(asks("g", "q", count=4, marks={GANG: written(GangShape(required_level=RACK))}))
+    rest(world)
+    assert world.running() == set()
+    assert told(world, "g").endswith("no domain of example.com/rack has room for the gang")
+    world.put(at("z1-s-2"))
+    rest(world)
+    assert where(world, "g") == {"main": {"z1-s": 4}}
+
+
 def test_what_is_preferred_is_got_where_it_can_be_and_else_goes_without() -> None:
     wish = GangShape(groups=(Subgroup(name="a", minimum=3, required_level=ZONE, preferred_level=RACK),))
     near = lab(at("z1-r-1"), at("z1-s-1"), at("z1-s-2"))

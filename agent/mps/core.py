@@ -156,6 +156,11 @@ class DaemonCore:
                     found[device] = "its MPS daemon is started anew with it when no pod holds a device of that daemon"
         return found
 
+    def is_held(self, device: str) -> bool:
+        """Whether pods hold a device of the daemon that is filed under this one, or that is not known yet."""
+        daemon = self._daemons.get(device)
+        return daemon is not None and self._is_held(daemon)
+
     def states(self) -> tuple[DaemonState, ...]:
         return tuple(
             DaemonState(

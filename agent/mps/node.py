@@ -96,7 +96,7 @@ class MpsNode:
 
     async def close(self) -> None:
         """As ``MpsDaemons.close``."""
-        await self._daemons.close()
+        await self._daemons.close(self._by_claim)
 
     def _withhold(self) -> bool:
         unready = self._daemons.unready()

@@ -150,15 +150,17 @@ class MpsDaemons:
                     await self._acted.wait()
         return reason or f"the MPS daemon was not ready in {within_s:g} s"
 
-    async def close(self) -> None:
-        """Leave those that serve clients running for the next agent; end the others and give their GPUs back."""
+    async def close(self, claimed: Collection[str] = ()) -> None:
+        """Leave those whose devices pods hold, or claims (``claimed``), running for the next agent: a container has the
+        daemon's folder mounted, with or without a client now. End the others and give their GPUs back.
+        """
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(self._close_one(state.device) for state in self._core.states()))
+        await asyncio.gather(*(self._close_one(state, claimed) for state in self._core.states()))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -329,14 +331,15 @@ class MpsDaemons:
                 log.warning("MPS daemon", extra={"device": gpu, "failed": "compute mode", "error": str(failed)})
         folders.remove(paths)
 
-    async def _close_one(self, device: str) -> None:
-        process = self._processes.get(device)
-        clients: tuple[int, ...] = ()
-        if process is not None:
+    async def _close_one(self, state: DaemonState, claimed: Collection[str]) -> None:
+        device, process = state.device, self._processes.get(state.device)
+        held = self._core.is_held(device) or any(each in claimed for each in state.devices)
+        if process is not None and not held:
             with contextlib.suppress(MpsError):
-                clients = await self._control(device).clients()
-        if clients and process is not None:
-            process.release()
+                held = bool(await self._control(device).clients())
+        if held:
+            if process is not None:
+                process.release()
             return
         try:
             await self._end(device, CLOSE_WITHIN_S)

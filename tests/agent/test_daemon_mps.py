@@ -83,7 +83,9 @@ async def test_a_container_becomes_a_client_of_its_gpus_daemon_with_an_equal_sha
     assert paths.control.is_socket()
     assert compute_mode(lab, 0) == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
     assert "NEW SERVER" in paths.control_log.read_text(), "no client was sent through before"
-    # It has no client: it ends with the agent, and the GPU is as it was.
+    # No pod holds the GPU any more: the daemon ends with the agent, and the GPU is as it was.
+    lab.kubelet.delete("pod")
+    await lab.until(lambda: lab.agent.holders.reachable and not lab.agent.holders.holders, "held by none")
     running = pid(lab, 0)
     await lab.stop()
     assert not Path(f"/proc/{running}").exists()
@@ -156,6 +158,18 @@ async def test_a_daemon_with_clients_outlives_the_agent_is_taken_over_and_takes_
         # Another user's would have to wait for those that are there.
         assert log.read_text().count("NEW CLIENT") == clients, "a trial client was sent through"
         assert limits(lab, 0) == (50.0, 20480)
+
+
+async def test_a_daemon_outlives_the_agent_while_a_pod_that_is_no_client_now_has_its_folder(lab: Lab) -> None:
+    await served(lab, fleet(1))
+    await lab.kubelet.allocate(SHARED, 1)
+    await lab.until(lambda: bool(lab.agent.holders.holders), "held")
+    running, folder = pid(lab, 0), device_paths(lab.state_dir / "mps", lab.uuid(0)).pipe.stat().st_ino
+    await lab.restart(CONFIG)
+    await lab.listed(SHARED)
+    await ready(lab)
+    assert pid(lab, 0) == running
+    assert device_paths(lab.state_dir / "mps", lab.uuid(0)).pipe.stat().st_ino == folder
 
 
 async def test_an_agent_that_remembers_no_gpu_ends_no_daemon_before_it_has_looked(lab: Lab) -> None:

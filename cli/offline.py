@@ -25,12 +25,14 @@ from controller.objects.decode import DecodeError
 from controller.objects.workload import Workload
 from controller.watching.feeds import ORDER
 from controller.watching.kinds import (
+    CLAIM_KINDS,
     CLUSTER_QUEUES,
     FOREIGN_QUEUES,
     LOCAL_QUEUES,
     QUEUES_OF,
     TYPES,
     WORKLOADS,
+    claim_readers,
     reader,
 )
 from kube.client import Client
@@ -72,6 +74,8 @@ class Offline:
             kinds.insert(0, (NODES, Node))
         for resource, type_ in kinds:
             await made._read(client, resource, type_)
+        for resource in claim_readers(config.engine.claim_rules):
+            await made._read(client, resource, CLAIM_KINDS[resource], told=False)
         return made
 
     async def _read_queues(self, client: Client, switch: ForeignSystem) -> None:

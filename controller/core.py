@@ -23,8 +23,9 @@ from controller.engine.model.resources import WorkloadKey
 from controller.engine.state.intake import WorkloadPhase, standing
 from controller.lifecycle.lifecycle import Step
 from controller.lifecycle.lifecycle_shell import LifecycleController
-from controller.lifecycle.pendingcause import gates_of
+from controller.lifecycle.pendingcause import gates_of, is_uncounted
 from controller.lifecycle.pendingconditions_shell import PendingConditions
+from controller.objects.deviceclaims import CLAIM_TYPES, ResourceClaim
 from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject, is_true
 from controller.objects.queues import (
@@ -160,6 +161,8 @@ class Core:
         self.loaded = asyncio.Event()
         self._to_reconcile: dict[WorkloadKey, None] = {}
         """Workloads that may have a next step, in order: the same changes lead to the same writes."""
+        self._uncounted: set[WorkloadKey] = set()
+        """Workloads that are held back because their claims of devices cannot be counted: ``_changed``, ``_gone``."""
 
     def subscribe(self, listener: ChangeListener) -> None:
         """Before ``run``: a listener hears of all changes."""
@@ -357,6 +360,8 @@ class Core:
                 for kept in self.ledger.values():
                     if (kept.workload.metadata.namespace, kept.workload.spec.queue_name) == where:
                         yield WorkloadKey(kept.workload.key)
+            case _ if isinstance(given, CLAIM_TYPES):
+                yield from sorted(self._uncounted)
             case ResourceFlavor() | AdmissionCheck() | Topology():
                 for kept in self.ledger.values():
                     if _waits_for_checks(kept.workload):
@@ -381,6 +386,7 @@ class Core:
             log.exception("workload %s could not be taken in", key)
             self._check_s = now_s
         self.retention.observed(workload)
+        (self._uncounted.add if is_uncounted(workload) else self._uncounted.discard)(key)
         self._tell_listeners(workload, gone=False)
         gates = self.engine.state.config.gates
         if before is not None and gates_of(before, gates) and not gates_of(workload, gates):
@@ -400,6 +406,7 @@ class Core:
         kept = self.ledger.forget(key, uid)
         if kept is None:
             return
+        self._uncounted.discard(key)
         namespace, _, name = key.partition("/")
         self.engine.drop(Workload, namespace, name, self._clock.wall())
         self.pending_conditions.forget(key)
@@ -433,6 +440,8 @@ class Core:
 def _asks(given: KubernetesObject) -> tuple[object, bool, bool]:
     """The object without what is reported on it. Whether Volcano's queue takes jobs stands in its status."""
     is_open = not isinstance(given, VolcanoQueue) or given.status.open
+    if isinstance(given, ResourceClaim):
+        return given, False, False  # what it was given counts as well
     return getattr(given, "spec", None), given.metadata.deletion_timestamp is not None, is_open
 
 

@@ -44,10 +44,16 @@ def held_back(workload: Workload, gates: FeatureGates) -> PendingCause | None:
     if gated := gates_of(workload, gates):
         return PendingCause(PendingReason.ADMISSION_GATED, f"Held back by {gated}")
     if requeued is not None and requeued.status == "False":
-        if requeued.reason == reasons.INADMISSIBLE:
+        if is_uncounted(workload):
             return PendingCause(PendingReason.MISCONFIGURED, requeued.message)
         return PendingCause(PendingReason.ON_HOLD, requeued.message)
     return None
+
+
+def is_uncounted(workload: Workload) -> bool:
+    """Whether it is held back because its claims of devices cannot be counted."""
+    requeued = find_condition(workload.status.conditions, reasons.REQUEUED)
+    return requeued is not None and requeued.status == "False" and requeued.reason == reasons.INADMISSIBLE
 
 
 def gates_of(workload: Workload, gates: FeatureGates) -> str:

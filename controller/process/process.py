@@ -49,6 +49,7 @@ from controller.watching.kinds import (
     TYPES,
     WORKLOADS,
     RawWorkloads,
+    claim_readers,
     is_custom,
     reader,
 )
@@ -184,6 +185,7 @@ class Process:
 
     def _readers(self) -> dict[Resource, Decode[Any]]:
         readers: dict[Resource, Decode[Any]] = {resource: reader(type_) for resource, type_ in TYPES.items()}
+        readers |= claim_readers(self._config.engine.claim_rules)
         if self._raws is not None:
             readers[WORKLOADS] = self._raws.read
             kinds = job_kinds(self._config.integrations.frameworks)

@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import FOREIGN_QUEUES, IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled, reader
+from controller.watching.kinds import DECIDING, IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled, reader
 from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Backoff, Clock, sleep
 from kube.errors import ForbiddenError, KubeError, NotFoundError
-from kube.reading.reflector import Added, CachedObject, Change, ObjectKey, Reflector, Synced, Undecodable
+from kube.reading.reflector import Added, CachedObject, Change, Changed, ObjectKey, Reflector, Synced, Undecodable
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ FIRST = 10.0
 _LOOK_S = 0.02
 
 # Workloads last: what they need (queues, flavors, classes) is known by then, so that nothing is tried twice.
-ORDER = tuple(sorted((*TYPES, *FOREIGN_QUEUES), key=lambda resource: resource is WORKLOADS))
+ORDER = tuple(sorted(DECIDING, key=lambda resource: resource is WORKLOADS))
 
 
 class Feeds:
@@ -241,12 +241,17 @@ class Feeds:
                 self._start(resource)
             await asyncio.Event().wait()
 
+    def _want_for(self, resource: Resource, given: object) -> None:
+        """Follow what this object needs."""
+        for later, wanted in self._wanted.items():
+            kind, needs = NEEDED_BY[later]
+            if kind is resource and not wanted.is_set() and needs(given):
+                wanted.set()
+
     def _forwarder(self, resource: Resource) -> Callable[[Change[Any]], None]:
         def forward(change: Change[Any]) -> None:
-            if isinstance(change, Added):
-                for later, wanted in self._wanted.items():
-                    if NEEDED_BY[later] is resource:
-                        wanted.set()
+            if isinstance(change, Added | Changed):
+                self._want_for(resource, change.new.object)
             if isinstance(change, Synced) and resource in self._served:
                 self._served.listed(resource)
             if isinstance(change, Undecodable):

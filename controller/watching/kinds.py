@@ -9,13 +9,16 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from controller.engine.deviceclaims.book import OF_ONE_POD, claims_of, is_of_one_pod
 from controller.engine.mirror.specs import System
+from controller.engine.model.deviceclaims import ClaimRules
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework.raw import Json
 from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from controller.objects.decode import GpuNode, decode, read_custom
+from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from controller.objects.kai import KaiQueue
-from controller.objects.meta import KubernetesObject
+from controller.objects.meta import KubernetesObject, ObjectMeta
 from controller.objects.queues import (
     AdmissionCheck,
     ClusterQueue,
@@ -110,16 +113,67 @@ KAI_QUEUES: Final = Labelled("scheduling.run.ai", "v2", "queues", "Queue", word=
 QUEUES_OF: Final[dict[System, Resource]] = {System.VOLCANO: VOLCANO_QUEUES, System.KAI: KAI_QUEUES}
 FOREIGN_QUEUES: Final[dict[Resource, type[KubernetesObject]]] = {VOLCANO_QUEUES: VolcanoQueue, KAI_QUEUES: KaiQueue}
 """Followed where Tessera decides for their system: see ``controller.process.foreignsystems``."""
-DECIDING: Final = TYPES | FOREIGN_QUEUES
+DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass")
+CLAIM_TEMPLATES: Final = Resource(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", namespaced=True
+)
+DEVICE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)
+DEVICE_SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice")
+CLAIM_KINDS: Final[dict[Resource, type[KubernetesObject]]] = {
+    DEVICE_CLASSES: DeviceClass,
+    CLAIM_TEMPLATES: ResourceClaimTemplate,
+    DEVICE_CLAIMS: ResourceClaim,
+    DEVICE_SLICES: ResourceSlice,
+}
+"""Dynamic Resource Allocation: those are followed that may change what a claim counts as, see ``claim_readers``."""
+DECIDING: Final = TYPES | FOREIGN_QUEUES | CLAIM_KINDS
 """All that the engine is told of, with the types as which it is read."""
 
-NEEDED_BY: Final = {PODS: TOPOLOGIES}
-"""Kinds that are followed only once there is an object of another kind. A cluster has many pods, and they count only
-where a Topology places pods on nodes.
+
+def _names_claims(given: object) -> bool:
+    return isinstance(given, Workload) and next(claims_of(given), None) is not None
+
+
+NEEDED_BY: Final[dict[Resource, tuple[Resource, Callable[[object], bool]]]] = {
+    PODS: (TOPOLOGIES, lambda _: True),
+    CLAIM_TEMPLATES: (WORKLOADS, _names_claims),
+    DEVICE_CLAIMS: (WORKLOADS, _names_claims),
+    DEVICE_SLICES: (WORKLOADS, _names_claims),
+}
+"""Kinds that are followed only once there is an object of another kind that needs them. A cluster has many pods, and
+they count only where a Topology places pods on nodes; and as many claims, that count where a Workload names some.
 """
 
-IF_SERVED: Final = frozenset({GPU_NODES})
+IF_SERVED: Final = frozenset({GPU_NODES, *CLAIM_KINDS})
 """Kinds that a cluster may lack: none of their objects exist while their CRD does not."""
+
+
+def claim_readers(rules: ClaimRules) -> dict[Resource, Callable[[bytes], Any]]:
+    """Of what claims of devices are counted by."""
+    if not rules.on:
+        return {}
+    readers: dict[Resource, Callable[[bytes], Any]] = {CLAIM_TEMPLATES: reader(ResourceClaimTemplate)}
+    if rules.mappings:
+        readers[DEVICE_CLASSES] = reader(DeviceClass)
+    if rules.every_kind:
+        readers[DEVICE_CLAIMS] = _claim_reader()
+    if rules.reads_slices:
+        readers[DEVICE_SLICES] = reader(ResourceSlice)
+    return readers
+
+
+def _claim_reader() -> Callable[[bytes], ResourceClaim]:
+    """What was made for one pod counts by its template: of these the name alone is kept, of which there are many."""
+    read = reader(ResourceClaim)
+
+    def kept(raw: bytes) -> ResourceClaim:
+        claim = read(raw)
+        if not is_of_one_pod(claim):
+            return claim
+        meta = ObjectMeta(name=claim.metadata.name, namespace=claim.metadata.namespace, annotations=OF_ONE_POD)
+        return ResourceClaim(metadata=meta)
+
+    return kept
 
 
 def is_custom(resource: Resource) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 from controller.engine.deviceclaims.amounts import Amounts, ClaimProblemError, DeviceAmounts
 from controller.engine.deviceclaims.published import PublishedDevices
 from controller.engine.model.deviceclaims import NO_CLAIMS, ClaimKey, ClaimRules, PodSetClaims, WorkloadClaims
-from controller.engine.model.podrequests import RequestRules, added, one_pod
+from controller.engine.model.podrequests import RequestRules, added, one_pod, whole_amount
 from controller.engine.model.resources import ResourceName
 from controller.objects.core import PodResourceClaim, PodSpec
 from controller.objects.deviceclaims import (
@@ -24,6 +24,8 @@ from controller.objects.workload import PodSet, Workload
 
 POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
+OF_ONE_POD: Final = {POD_CLAIM: ""}
+"""What is kept of such a claim's annotations."""
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """Before a class's name: the extended resource that every class has."""
 _GATE_OFF: Final = "Its pods ask for devices by claim, and the feature gate KueueDRAIntegration is off"
@@ -65,7 +67,7 @@ class ClaimBook:
         return False
 
     def _put_claim(self, given: ResourceClaim) -> bool:
-        if POD_CLAIM in given.metadata.annotations or EXTENDED_CLAIM in given.metadata.annotations:
+        if is_of_one_pod(given):
             return False
         known = self._claims.get(given.key)
         self._claims[given.key] = given
@@ -174,7 +176,7 @@ class ClaimBook:
     def _counted(self, amounts: Amounts) -> Amounts:
         """With what they are worth in honest units, which Kueue does not know."""
         if not self.rules.every_kind:
-            return amounts
+            return {name: whole_amount(name, amount * NANO) for name, amount in amounts.items()}
         return self._requests.apply({name: amount * NANO for name, amount in amounts.items()})
 
     def _with_extended(self, spec: PodSpec, each: Amounts) -> tuple[Amounts, tuple[ResourceName, ...]]:
@@ -192,9 +194,15 @@ class ClaimBook:
                     f"{name} stands for DeviceClass {device_class}, whose mapping has sources: not supported"
                 )
             asked = msgspec.structs.replace(_ANY, device_class_name=device_class)
-            each = added(each, self._amounts.of_devices(asked, amount))
+            amounts = self._amounts.of_devices(asked, amount)
+            each = added(each, {mapped: whole_amount(mapped, count * NANO) for mapped, count in amounts.items()})
             instead.append(name)
         return each, tuple(instead)
+
+
+def is_of_one_pod(claim: ResourceClaim) -> bool:
+    """Whether it was made for a pod, by a template or for an extended resource: no other names it."""
+    return POD_CLAIM in claim.metadata.annotations or EXTENDED_CLAIM in claim.metadata.annotations
 
 
 def claims_of(workload: Workload) -> Iterator[tuple[bool, str]]:

@@ -254,6 +254,98 @@ async def test_a_queue_that_had_much_gets_the_smaller_part_after_a_crash_too(
         await until(lambda: lab.gpus("light") >= 12 and lab.gpus("light") + lab.gpus("heavy") == 16, "it stands back")
 
 
+# Claims of devices, in queues of both kinds.
+
+DEVICES, CLASS_NAME, CLAIM_DRIVER = 6, "gpu.example.com", "gpu.example.com"
+MAPPED = f"""resources:
+  deviceClassMappings:
+  - {{name: {GPU}, deviceClassNames: [{CLASS_NAME}]}}
+  - name: example.com/parts
+    deviceClassNames: [parts.example.com]
+    sources: [{{counter: {{name: parts, driver: {CLAIM_DRIVER}}}}}]
+"""
+
+
+def devices() -> list[dict[str, Any]]:
+    """A class, and devices of a driver that any node reaches."""
+    selectors = [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]
+    pool = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
+    listed = [{"name": f"gpu-{at}"} for at in range(DEVICES)]
+    given = {
+        "DeviceClass": (CLASS_NAME, {"selectors": selectors}),
+        "ResourceSlice": ("fabric", {"driver": CLAIM_DRIVER, "allNodes": True, "pool": pool, "devices": listed}),
+    }
+    version = "resource.k8s.io/v1"
+    return [
+        {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        for kind, (name, spec) in given.items()
+    ]
+
+
+def asks(kind: str, name: str, count: int) -> dict[str, Any]:
+    """A ResourceClaim, or a template of claims."""
+    exactly = {"deviceClassName": CLASS_NAME, "count": count}
+    spec = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
+    whole = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": whole}
+
+
+def by_claim(made: dict[str, Any], **claim: str) -> dict[str, Any]:
+    """The job's pods ask for no GPU, and have a claim."""
+    pod = made["spec"]["template"]["spec"]
+    pod["resourceClaims"] = [{"name": "gpus", **claim}]
+    pod["containers"][0]["resources"] = {"claims": [{"name": "gpus"}]}
+    return made
+
+
+async def test_jobs_and_gangs_with_claims_wait_in_queues_of_both_kinds(
+    cluster: Cluster, controller: Controller
+) -> None:
+    """A claim that a gang and a job share is charged once, whatever becomes of the controller, until neither runs."""
+    async with kai_lab(cluster, controller) as lab:
+        until = lab.scene.until
+        await lab.kill(configured() + MAPPED)
+        try:
+            await lab.apply(*devices())
+            await departments(lab)
+            await lab.create(by_claim(job("tuning", "vision", pods=2), resourceClaimTemplateName="one"))
+            await until(lambda: "no ResourceClaimTemplate team/one" in lab.told("tuning", "QuotaReserved"), "told")
+            await lab.apply(asks("ResourceClaimTemplate", "one", 1))
+            await until(lambda: lab.runs("tuning"), "it runs under KAI's queue")
+            await until(lambda: lab.gpus("vision") == 2, "and is counted")
+
+            await lab.scene.queue("shared", 4)
+            await lab.apply(asks("ResourceClaim", "pair", 3))
+            gang, reader = by_claim(queued("gang", "shared"), resourceClaimName="pair"), queued("reader", "shared")
+            gang["spec"] |= {"parallelism": 2, "completions": 2}
+            await lab.create(gang)
+            await until(lambda: lab.runs("gang"), "a gang shares a claim")
+            await lab.create(by_claim(reader, resourceClaimName="pair"))
+            await until(lambda: lab.runs("reader"), "and another job does")
+            wide = by_claim(queued("wide", "shared"), resourceClaimTemplateName="one")
+            wide["spec"] |= {"parallelism": 2, "completions": 2}
+            await lab.create(wide)
+            await until(lambda: "1 free, 1 more needed" in lab.told("wide", "QuotaReserved"), "one waits")
+            await lab.finish("gang")
+            await until(lambda: lab.complete("gang"), "the first has ended")
+            await lab.kill()
+            await lab.create(by_claim(queued("small", "shared"), resourceClaimTemplateName="one"))
+            await until(lambda: lab.waits("wide"), "the claim is charged still")
+            await lab.finish("reader")
+            await until(lambda: lab.runs("wide"), "nobody has it any more")
+            await lab.delete("jobs/tuning", "jobs/wide", "jobs/small")
+        finally:
+            await lab.kill(configured())
+    for kind in (
+        "localqueues.kueue.x-k8s.io",
+        "clusterqueues.kueue.x-k8s.io",
+        "resourceclaims",
+        "resourceclaimtemplates",
+    ):
+        cluster.kubectl("delete", kind, "-A", "--all", "--timeout=120s")
+    cluster.kubectl("delete", f"deviceclass/{CLASS_NAME}", "resourceslice/fabric")
+
+
 # Moves in ClusterQueues.
 
 KEPT = ({"karpenter.sh/do-not-disrupt": "true"}, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})

@@ -18,7 +18,7 @@ from controller.engine.flavors.assignment import (
     NoFitReason,
     PodSetChoice,
 )
-from controller.engine.flavors.plan import PODS, Answer, GroupPlan, Plan, Plans, SetPlan, Shortcut
+from controller.engine.flavors.plan import PODS, Answer, GroupPlan, Plan, Plans, SetPlan
 from controller.engine.flavors.scan import GroupRequest, PreemptionOracle, Rules, scan, weigh_alone
 from controller.engine.flavors.topologystep import conflicts, place, requests
 from controller.engine.model.config import QuotaCheckStrategy
@@ -78,12 +78,12 @@ class FlavorAssigner:
             tried = self._tried(incoming.queue, bookmark, cycle)
         if plan.shortcut is not None and self._fungible and tried is None and counts is None and allowed is None:
             shortcut = plan.shortcut
-            answer = shortcut.answer(incoming.info.pod_sets[0], counts_pods=plan.counts_pods)
+            answer = shortcut.answer(incoming.info.pod_sets, counts_pods=plan.counts_pods)
             if incoming.replaces is None:
                 if _has_room(answer):
                     return answer.assignment or answer.assign(_bookmark(incoming.queue, shortcut.tried, cycle))
                 if shortcut.single:
-                    return self._contested(incoming, shortcut, answer, cycle)
+                    return self._contested(incoming, plan, answer, cycle)
         rules = self._rules_of(incoming.queue)
         run = _Run(self, incoming, plan, rules, counts=counts, allowed=allowed, cycle=cycle)
         run.tried = tried
@@ -92,28 +92,52 @@ class FlavorAssigner:
                 break
         return run.finish(bookmark if allowed is not None else None)
 
-    def _contested(self, incoming: Incoming, shortcut: Shortcut, answer: Answer, cycle: int | None) -> Assignment:
-        """What a run would answer where one flavor alone is open, and it has not simply room."""
-        queue, pod_set = incoming.queue, answer.of
-        request = GroupRequest(incoming, answer.requests, {})
-        attempt, choices = weigh_alone(shortcut.option, request, self._rules_of(queue), self.oracle)
-        refused = attempt.mode is Mode.NO_FIT
-        chosen = PodSetChoice(
-            name=pod_set.name,
-            count=pod_set.count,
-            requests=answer.requests,
-            choices=choices,
-            attempts=(*shortcut.attempts[:-1], attempt),
-            refused=refused,
-        )
+    def _contested(self, incoming: Incoming, plan: Plan, answer: Answer, cycle: int | None) -> Assignment:
+        """What a run would answer where one flavor alone is open to each pod set, and there is not simply room."""
+        assert plan.shortcut is not None
+        queue, parts, rules = incoming.queue, plan.shortcut.parts, self._rules_of(incoming.queue)
+        several = len(parts) > 1
+        hopeless: dict[FlavorResource, Amount] | None = {} if several and self.oracle.is_monotonic else None
+        usage: dict[FlavorResource, Amount] = {}
+        chosen: list[PodSetChoice] = []
+        reason = NoFitReason.NONE
+        for part, pod_set, asked in zip(parts, answer.of, answer.requests, strict=True):
+            request = GroupRequest(incoming, asked, usage, hopeless=hopeless)
+            attempt, choices = weigh_alone(part.option, request, rules, self.oracle, may_fit=several)
+            refused, reason = attempt.mode is Mode.NO_FIT, attempt.no_fit_reason
+            chosen.append(
+                PodSetChoice(
+                    name=pod_set.name,
+                    count=pod_set.count,
+                    requests=asked,
+                    choices=choices,
+                    attempts=(*part.attempts[:-1], attempt),
+                    refused=refused,
+                )
+            )
+            if refused:
+                break
+            for name, fr, _ in part.option.cells:
+                usage[fr] = min(usage.get(fr, 0) + asked[name], UNLIMITED)
+        refused = chosen[-1].refused
         return Assignment(
-            pod_sets=(chosen,),
-            mode=chosen.mode,
-            usage={} if refused else answer.usage,
-            borrowing=max([choice.borrow for choice in choices.values()], default=0),
-            no_fit_reason=attempt.no_fit_reason,
-            bookmark=_bookmark(queue, () if refused else shortcut.tried, cycle),
+            pod_sets=tuple(chosen),
+            mode=Mode.NO_FIT if refused else _worst(chosen),
+            by_quota=refused,
+            by_sums=self.by_sums(plan),
+            usage=usage,
+            borrowing=max((choice.borrow for each in chosen for choice in each.choices.values()), default=0),
+            no_fit_reason=reason,
+            bookmark=_bookmark(queue, () if refused else plan.shortcut.tried, cycle),
         )
+
+    def by_sums(self, plan: Plan) -> bool:
+        """Whether the answer is that of every workload that asks for the same sums under the same constraints.
+
+        Pod sets are weighed one after another, each with what those before it take: the last of them that asks for a
+        resource is weighed with the sum of it, and none before it stands worse where the oracle is monotonic.
+        """
+        return plan.no_choice and not plan.counts_pods and self.oracle.is_monotonic
 
     def _rules_of(self, queue: QueueState) -> Rules:
         known = self._rules.get(queue)
@@ -252,6 +276,7 @@ class _Run:
             pod_sets=tuple(chosen),
             mode=mode,
             by_quota=by_quota,
+            by_sums=self._counts is None and self._allowed is None and self._assigner.by_sums(self._plan),
             usage=self._usage,
             borrowing=max((choice.borrow for pod_set in chosen for choice in pod_set.choices.values()), default=0),
             no_fit_reason=reason,

@@ -170,6 +170,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bookmark: Bookmark = Bookmark()
     by_quota: bool = False
     """Found without any question about places: quota refuses it, or has no candidates for it."""
+    by_sums: bool = False
+    """Found where no pod set has a choice or a place: any division of the same sums would do as well, or as badly."""
     held: tuple[PodSetRequests, ...] | None = None
     """Where it is at hand: what the workload will hold, and ``usage`` is the sum of it."""
 

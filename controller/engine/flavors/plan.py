@@ -5,7 +5,7 @@ It depends on the ClusterQueue, its flavors and the shape of the pod sets alone,
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming
@@ -21,13 +21,20 @@ from controller.engine.flavors.assignment import (
 from controller.engine.model.devicerequest import device_ask
 from controller.engine.model.honestunits import undeclared
 from controller.engine.model.identity import ByIdentity
-from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
+from controller.engine.model.resources import (
+    UNLIMITED,
+    Amount,
+    ClusterQueueName,
+    FlavorName,
+    FlavorResource,
+    ResourceName,
+)
 from controller.engine.model.workload import PodSetRequests
 from controller.engine.quota.cells import Cell
 from controller.engine.quota.queuestate import QueueState, ResourceGroup
 from controller.engine.topology.ask import PodSetAsk, asks_for_parts, pod_set_ask
 from controller.engine.topology.nodematch import match_problem
-from controller.objects.core import NodeSelector
+from controller.objects.core import NodeSelector, Toleration
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet
 from inventory.api.names import ALL_NODES
@@ -98,26 +105,29 @@ class SetPlan:
 
 
 class Answer:
-    """What a pod set gets that fits at the first open flavor: the same objects for all workloads of its shape."""
+    """What pod sets get that fit at their first open flavors: the same objects for all workloads of their shape."""
 
     __slots__ = ("asked", "assignment", "chosen", "held", "of", "requests", "usage")
 
-    def __init__(self, of: PodSetRequests, shortcut: "Shortcut", *, counts_pods: bool) -> None:
-        asked = {**of.requests, PODS: of.count} if counts_pods else of.requests
+    def __init__(self, of: tuple[PodSetRequests, ...], shortcut: "Shortcut", *, counts_pods: bool) -> None:
         self.of = of
-        self.requests = asked
-        self.asked = tuple((cell, asked[name]) for name, _, cell in shortcut.cells)
-        self.usage = {fr: asked[name] for name, fr, _ in shortcut.cells}
-        self.chosen = (
-            PodSetChoice(
-                name=of.name, count=of.count, requests=asked, choices=shortcut.choices, attempts=shortcut.attempts
-            ),
+        self.requests = tuple({**each.requests, PODS: each.count} if counts_pods else each.requests for each in of)
+        self.usage: dict[FlavorResource, Amount] = {}
+        cells: dict[FlavorResource, Cell] = {}
+        for part, asked in zip(shortcut.parts, self.requests, strict=True):
+            for name, fr, cell in part.option.cells:
+                self.usage[fr] = min(self.usage.get(fr, 0) + asked[name], UNLIMITED)
+                cells[fr] = cell
+        self.asked = tuple((cells[fr], amount) for fr, amount in self.usage.items())
+        """What all pod sets take together of each cell."""
+        sets = tuple(zip(shortcut.parts, of, self.requests, strict=True))
+        self.chosen = tuple(
+            PodSetChoice(name=each.name, count=each.count, requests=asked, choices=part.choices, attempts=part.attempts)
+            for part, each, asked in sets
         )
-        flavors = {name: fr.flavor for name, fr, _ in shortcut.cells}
-        requests = {name: asked[name] for name in flavors}
-        self.held = (PodSetRequests(name=of.name, count=of.count, requests=requests, flavors=flavors),)
+        self.held = tuple(part.held(each, asked) for part, each, asked in sets)
         self.assignment: Assignment | None = None
-        """The whole of it, where the flavor is the last one: its bookmark then says to start anew, whenever it is."""
+        """The whole of it, where each flavor is the last: its bookmark then says to start anew, whenever it is."""
         if shortcut.single:
             self.assignment = self.assign(Bookmark(shortcut.tried))
 
@@ -125,43 +135,62 @@ class Answer:
         return Assignment(pod_sets=self.chosen, mode=Mode.FIT, usage=self.usage, bookmark=bookmark, held=self.held)
 
 
+class ShortcutPart:
+    """The part of one pod set: its first open flavor, and what is answered where that has room."""
+
+    __slots__ = ("attempts", "choices", "option", "tried")
+
+    def __init__(self, group: GroupPlan, option: FlavorOption) -> None:
+        self.option = option
+        self.attempts = (*(earlier.refusal for earlier in group.options[: option.index]), option.fits)
+        self.choices: Mapping[ResourceName, FlavorChoice] = dict.fromkeys(group.resources, option.fitting)
+        self.tried: Mapping[ResourceName, int] = dict.fromkeys(group.resources, option.fitting.tried_index)
+
+    def held(self, of: PodSetRequests, asked: Mapping[ResourceName, Amount]) -> PodSetRequests:
+        flavors = {name: fr.flavor for name, fr, _ in self.option.cells}
+        return PodSetRequests(
+            name=of.name, count=of.count, requests={name: asked[name] for name in flavors}, flavors=flavors
+        )
+
+
 class Shortcut:
-    """For one pod set and one resource group: what to answer when the first open flavor has room of its own.
+    """For pod sets that each ask for one resource group: what to answer when their first open flavors have room.
 
     By far the commonest answer, and the same objects for all workloads that get it.
     """
 
-    __slots__ = ("_answers", "attempts", "cells", "choices", "option", "single", "tried")
+    __slots__ = ("_answers", "parts", "single", "tried")
 
-    def __init__(self, group: GroupPlan, option: FlavorOption) -> None:
-        self.option = option
-        self.single = option.index == group.last
-        """Where it does not fit there is no other flavor to look at."""
-        self.cells = option.cells
-        self.attempts = (*(earlier.refusal for earlier in group.options[: option.index]), option.fits)
-        self.choices: Mapping[ResourceName, FlavorChoice] = dict.fromkeys(group.resources, option.fitting)
-        self.tried: tuple[Mapping[ResourceName, int], ...] = (
-            dict.fromkeys(group.resources, option.fitting.tried_index),
-        )
-        self._answers = ByIdentity[PodSetRequests, Answer]()
+    def __init__(self, parts: tuple[ShortcutPart, ...], *, single: bool) -> None:
+        self.parts = parts
+        """In the order of the pod sets."""
+        self.single = single
+        """Where one does not fit there is no other flavor to look at."""
+        self.tried = tuple(part.tried for part in parts)
+        self._answers = ByIdentity[tuple[PodSetRequests, ...], Answer]()
 
-    def answer(self, pod_set: PodSetRequests, *, counts_pods: bool) -> Answer:
-        known = self._answers.get(id(pod_set))
+    def answer(self, pod_sets: tuple[PodSetRequests, ...], *, counts_pods: bool) -> Answer:
+        known = self._answers.get(id(pod_sets))
         if known is None:
             if len(self._answers) >= _ANSWERS:
                 self._answers.clear()
-            known = self._answers[id(pod_set)] = (pod_set, Answer(pod_set, self, counts_pods=counts_pods))
+            known = self._answers[id(pod_sets)] = (pod_sets, Answer(pod_sets, self, counts_pods=counts_pods))
         return known[1]
 
     @classmethod
     def of(cls, sets: tuple[SetPlan, ...]) -> "Shortcut | None":
-        if len(sets) != 1 or len(sets[0].members) != 1 or len(sets[0].groups) != 1:
-            return None
-        if sets[0].undeclared or sets[0].on_nodes:
-            return None
-        group = sets[0].groups[0]
-        option = next((option for option in group.options if option.problem is None), None)
-        return None if option is None else cls(group, option)
+        parts: list[ShortcutPart] = []
+        single = True
+        for each in sets:
+            if len(each.members) != 1 or len(each.groups) != 1 or each.undeclared or each.on_nodes:
+                return None
+            group = each.groups[0]
+            option = next((option for option in group.options if option.problem is None), None)
+            if option is None:
+                return None
+            parts.append(ShortcutPart(group, option))
+            single = single and option.index == group.last
+        return cls(tuple(parts), single=single) if parts else None
 
 
 OnNodes = Mapping[int, frozenset[FlavorName]]
@@ -169,7 +198,7 @@ OnNodes = Mapping[int, frozenset[FlavorName]]
 
 
 class Plan:
-    __slots__ = ("asking", "asks", "bound", "counts_pods", "implied", "on_nodes", "sets", "shortcut")
+    __slots__ = ("asking", "asks", "bound", "counts_pods", "implied", "no_choice", "on_nodes", "sets", "shortcut")
 
     def __init__(
         self,
@@ -197,6 +226,8 @@ class Plan:
         }
         """By pod set; empty where nothing needs a place."""
         self.shortcut = None if asking else Shortcut.of(sets)
+        self.no_choice = not (asking or implied or self.on_nodes) and all(map(_has_no_choice, sets))
+        """Of each resource group a pod set has one flavor at most, and none of its pods needs a place."""
 
 
 class Plans:
@@ -238,7 +269,7 @@ class Plans:
             queue.name,
             queue.version,
             allowed,
-            tuple(_shape(spec) for spec in specs),
+            tuple(map(constraints, specs)),
             tuple(tuple(request.requests) for request in requests),
         )
         plan = self._by_shape.get(shape)
@@ -337,8 +368,25 @@ class Plans:
         return None
 
 
-def _shape(pod_set: PodSet) -> object:
-    """What decides which flavors a pod set may use, hashable."""
+def _has_no_choice(given: SetPlan) -> bool:
+    """One pod set with one flavor open at most in each of its groups."""
+    return len(given.members) == 1 and all(
+        sum(option.problem is None for option in group.options) <= 1 for group in given.groups
+    )
+
+
+class Constraints(NamedTuple):
+    """What decides which flavors a pod set may use."""
+
+    node_selector: frozenset[tuple[str, str]]
+    tolerations: tuple[Toleration, ...]
+    affinity: NodeSelector | None
+    places: tuple[object, ...] = ()
+    """The topology that it asks for, and what it asks of devices; empty for neither."""
+
+
+def constraints(pod_set: PodSet) -> Constraints | None:
+    """None where nothing does."""
     spec = pod_set.template.spec
     affinity: NodeSelector | None = None
     if spec.affinity is not None and spec.affinity.node_affinity is not None:
@@ -350,9 +398,10 @@ def _shape(pod_set: PodSet) -> object:
     asked = pod_set.topology_request
     if asked is not None and not asked.names_places:
         asked = None
-    if not (spec.node_selector or spec.tolerations or affinity or asked or devices or parts):
+    places = (asked, devices, parts) if asked or devices or parts else ()
+    if not (spec.node_selector or spec.tolerations or affinity or places):
         return None
-    return frozenset(spec.node_selector.items()), spec.tolerations, affinity, asked, devices, parts
+    return Constraints(frozenset(spec.node_selector.items()), spec.tolerations, affinity, places)
 
 
 def _together(pod_sets: tuple[PodSet, ...]) -> list[tuple[int, ...]]:

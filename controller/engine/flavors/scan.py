@@ -261,10 +261,13 @@ def _weigh(
 
 
 def weigh_alone(
-    option: FlavorOption, request: GroupRequest, rules: Rules, oracle: PreemptionOracle
+    option: FlavorOption, request: GroupRequest, rules: Rules, oracle: PreemptionOracle, *, may_fit: bool
 ) -> tuple[FlavorAttempt, Mapping[ResourceName, FlavorChoice]]:
-    """As ``scan``, where this flavor is the only one open and the last of its group."""
-    attempt, stands = _weigh(option, request, rules, oracle)
+    """As ``scan``, where this flavor is the only one open and the last of its group.
+
+    ``may_fit``: it is not known that the request is more than what is free of the queue's own quota.
+    """
+    attempt, stands = (_try if may_fit else _weigh)(option, request, rules, oracle)
     if attempt.mode is Mode.NO_FIT:
         return attempt, {}
     pairs = zip(option.cells, stands, strict=True)

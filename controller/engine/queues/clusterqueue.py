@@ -53,7 +53,7 @@ class ClusterQueueOrder:
         self._preemptor_first = preemptor_first
         self._lanes: dict[LocalQueueKey, Lane] = {}
         self._parked_shapes: set[str] = set()
-        """Whole shapes, untimed shapes and quota shapes that cannot run now."""
+        """Whole shapes, untimed, quota and sum shapes that cannot run now."""
         self._parked: dict[WorkloadKey, PendingWorkload] = {}
         """Parked by themselves: others of their shape may fit."""
         self._backing_off: dict[WorkloadKey, PendingWorkload] = {}
@@ -69,7 +69,9 @@ class ClusterQueueOrder:
         """A new or changed workload takes its place in the order."""
         self._lane(pending.local_queue).push(
             pending,
-            parked=not self._parked_shapes.isdisjoint((pending.shape, pending.untimed_shape, pending.quota_shape)),
+            parked=not self._parked_shapes.isdisjoint(
+                (pending.shape, pending.untimed_shape, pending.quota_shape, pending.sum_shape)
+            ),
         )
         pending.state = PendingState.QUEUED
 
@@ -231,6 +233,8 @@ def _alike(pending: PendingWorkload, reason: RequeueReason) -> str | None:
             return pending.untimed_shape
         case RequeueReason.NO_QUOTA:
             return pending.quota_shape
+        case RequeueReason.NO_SUMS:
+            return pending.sum_shape
         case RequeueReason.HELD_BACK:
             return pending.shape
     return None

@@ -83,9 +83,11 @@ class Entry(msgspec.Struct, eq=False, gc=False):
         if self.mirrored:
             return RequeueReason.GENERIC
         reason = _REQUEUE.get(self.rule, RequeueReason.GENERIC)
-        if reason is RequeueReason.NO_FIT and self.short_of_quota:
-            return RequeueReason.NO_QUOTA
-        return reason
+        if reason is not RequeueReason.NO_FIT:
+            return reason
+        if self.assignment.by_sums:
+            return RequeueReason.NO_SUMS
+        return RequeueReason.NO_QUOTA if self.short_of_quota else reason
 
     def decide(self, rule: Rule, detail: str = "") -> None:
         self.rule = rule

@@ -41,7 +41,7 @@ class _Shape:
 
 
 def _prefixes(pending: PendingWorkload) -> set[str]:
-    return {pending.untimed_shape, pending.quota_shape}
+    return {pending.untimed_shape, pending.quota_shape, pending.sum_shape}
 
 
 class Lane:
@@ -57,7 +57,7 @@ class Lane:
         self._shapes: dict[str, _Shape] = {}
         self._parked: dict[str, _Shape] = {}
         self._by_prefix: dict[str, dict[str, _Shape]] = {}
-        """The shapes of each untimed shape and of each quota shape: what is parked together."""
+        """The shapes of each untimed, quota and sum shape: what is parked together."""
         self._order: list[tuple[OrderKey, int, _Shape]] = []
         """A heap. Items whose key is not the one ``shown`` of their shape are out of date."""
         self._sequence = count()
@@ -133,7 +133,7 @@ class Lane:
         return head
 
     def park(self, name: str) -> None:
-        """Park everything of this shape, untimed shape or quota shape. A prefix may be the name of a shape too."""
+        """Park everything of this shape, untimed, quota or sum shape. A prefix may be the name of a shape too."""
         alone = self._shapes.get(name)
         shapes = self._by_prefix.get(name, {} if alone is None else {name: alone})
         for shape in shapes.values():

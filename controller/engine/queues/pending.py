@@ -35,9 +35,16 @@ key decides what is left.
 """
 
 # Workloads of one shape are tried alike, so one that does not fit parks all of them (Kueue: equivalence hashing). A
-# shape is written QUOTA.PLACES/RUNTIME, and its prefixes are shapes as well: ``quota_shape`` (what quota alone decides)
-# and ``untimed_shape`` (that and the places). Parts that cannot matter are left out: with no topology request a shape
-# is its own quota shape, without backfill its own untimed shape.
+# shape is written SUMS:SETS.PLACES/RUNTIME, and its prefixes are shapes as well: ``sum_shape`` (what all pod sets ask
+# for together), ``quota_shape`` (that and how it is divided into pod sets: what quota alone decides) and
+# ``untimed_shape`` (that and the places). Parts that cannot matter are left out: pod sets with different constraints
+# have no sum shape but their quota shape, with no topology request a shape is its own quota shape, without backfill its
+# own untimed shape.
+
+
+def summed(shape: str, sum_shape: str) -> str:
+    """The shape of a workload of whose pod sets only the sums count where each has but one flavor to choose."""
+    return f"{sum_shape}:{shape}"
 
 
 def placed(shape: str, quota_shape: str) -> str:
@@ -57,6 +64,8 @@ class RequeueReason(Enum):
     """No flavor fits, or nothing may be preempted: all of its untimed shape would fail the same way."""
     NO_QUOTA = "NoQuota"
     """As ``NO_FIT``, on whatever nodes its pods ran: all of its quota shape would fail the same way."""
+    NO_SUMS = "NoSums"
+    """As ``NO_QUOTA``, however its pods were divided into pod sets: all of its sum shape would fail the same way."""
     HELD_BACK = "HeldBack"
     """It fits, and would delay the blocked head of a queue: so would all of its shape, which run as long."""
     GENERIC = "Generic"
@@ -188,6 +197,11 @@ class PendingWorkload:
     def quota_shape(self) -> str:
         """Its shape without the run time and the places."""
         return self.untimed_shape.partition(".")[0]
+
+    @property
+    def sum_shape(self) -> str:
+        """What its pod sets ask for together; its quota shape where that does not tell all of them alike."""
+        return self.quota_shape.partition(":")[0]
 
     def order(self) -> OrderKey:
         return (

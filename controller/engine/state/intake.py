@@ -11,7 +11,7 @@ from controller.engine.claims.runtimes import runtime_s
 from controller.engine.conditions import reasons
 from controller.engine.cycle.variants import job_of
 from controller.engine.deviceclaims.book import claims_of
-from controller.engine.flavors.plan import ALLOWED_FLAVORS
+from controller.engine.flavors.plan import ALLOWED_FLAVORS, constraints
 from controller.engine.model.config import BackfillPolicy, EngineConfig
 from controller.engine.model.deviceclaims import ClaimRules, WorkloadClaims
 from controller.engine.model.limitrange import LimitSummary
@@ -22,8 +22,9 @@ from controller.engine.model.workload import (
     adjusted,
     effective_priority,
     queue_order_time_s,
+    usage_of,
 )
-from controller.engine.queues.pending import PendingWorkload, placed, timed
+from controller.engine.queues.pending import PendingWorkload, placed, summed, timed
 from controller.engine.quota.queuestate import Holder
 from controller.objects.meta import Resources, epoch_s, find_condition, is_true
 from controller.objects.quantity import Quantity
@@ -186,8 +187,10 @@ def _common(
     # An admission that no condition vouches for says nothing of what a pending workload asks for.
     asking = msgspec.structs.replace(filled, status=msgspec.structs.replace(filled.status, admission=None))
     info = WorkloadInfo.of(asking, rules=config.request_rules, gates=config.gates, claims=claims)
+    own = shape_of(filled, priority, claims) if changed else shape
+    sums = None if claims is not None else _sums(filled, info.pod_sets, priority)
     return _Common(
-        shape=shape_of(filled, priority, claims) if changed else shape,
+        shape=own if sums is None else summed(own, sums),
         given=given.spec.pod_sets,
         filled=filled.spec.pod_sets if changed else given.spec.pod_sets,
         requests=info.pod_sets,
@@ -278,11 +281,29 @@ def _named(asked: PodSetTopologyRequest) -> set[str]:
     return {name for name in (*named, *inner) if name}
 
 
+def _sums(workload: Workload, requests: tuple[PodSetRequests, ...], priority: int) -> str | None:
+    """The shape of all that ask for the same under the same constraints, divided into whatever pod sets. None where
+    the pod sets' constraints differ, some say where pods are to be, or fewer pods would do: there each pod set counts.
+    """
+    pod_sets = workload.spec.pod_sets
+    under = {constraints(pod_set) for pod_set in pod_sets}
+    if len(under) != 1 or any(pod_set.min_count is not None for pod_set in pod_sets):
+        return None
+    constrained = under.pop()
+    if constrained is not None and constrained.places:
+        return None
+    return _hashed((usage_of(requests).unassigned, constrained), workload, priority, None)
+
+
 def _digest(workload: Workload, pod_sets: tuple[PodSet, ...], priority: int, claims: WorkloadClaims | None) -> str:
+    return _hashed((pod_sets, workload.status.reclaimable_pods), workload, priority, claims)
+
+
+def _hashed(asked: object, workload: Workload, priority: int, claims: WorkloadClaims | None) -> str:
+    """``asked`` with all that decides besides."""
     annotations = workload.metadata.annotations
     parts = (
-        pod_sets,
-        workload.status.reclaimable_pods,
+        asked,
         priority,
         annotations.get(ALLOWED_FLAVORS, ""),
         annotations.get(SLICE_REPLACES, ""),

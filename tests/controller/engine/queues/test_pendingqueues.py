@@ -152,6 +152,22 @@ def test_a_quota_shape_is_parked_though_a_shape_of_the_same_name_has_more_worklo
     assert names(queues.active(CQ)) == ["c1"]
 
 
+def test_what_sums_alone_keep_out_is_parked_however_it_is_divided() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    for name, shape in (("a1", "s:a"), ("a2", "s:a/60"), ("b1", "s:b"), ("c1", "c"), ("d1", "t:a"), ("e1", "s")):
+        queues.put(pending(name, shape=shape), 0.0)
+    queues.requeue(heads(queues)[0], RequeueReason.NO_QUOTA, 0.0)
+    assert names(queues.active(CQ)) == ["b1", "c1", "d1", "e1"], "divided so it may fit"
+    queues.wake(CQ)
+    queues.requeue(heads(queues)[0], RequeueReason.NO_SUMS, 0.0)
+    queues.put(pending("f1", shape="s:f.g/9"), 0.0)
+    assert names(queues.active(CQ)) == ["c1", "d1"]
+    queues.requeue(heads(queues)[0], RequeueReason.NO_SUMS, 0.0)
+    assert names(queues.active(CQ)) == ["d1"], "one without a sum shape is its own"
+    queues.wake(CQ)
+    assert len(queues.active(CQ)) == 7
+
+
 def test_without_shapes_only_the_one_that_failed_is_parked() -> None:
     config = EngineConfig(gates=FeatureGates({"SchedulingEquivalenceHashing": False}))
     queues = queues_of(cluster_queue(), local_queue(), config=config)

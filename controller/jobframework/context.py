@@ -41,11 +41,10 @@ class Context:
 
         An evicted one gives its quota up anyway, and follows then.
         """
-        if workload.eviction is not None:
+        if workload.eviction is not None or not workload.is_reserved:
             return False
         moved = queue_name(self.job) != workload.typed.spec.queue_name
-        stopped = self.kind.is_stopped(self.job) and not self.kind.is_started(self.job, workload)
-        return moved and stopped and workload.is_reserved
+        return moved and self.kind.is_stopped(self.job) and not self.kind.is_started(self.job, workload)
 
 
 def controls(job: Json, workload: SeenWorkload) -> bool:

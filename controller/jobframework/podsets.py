@@ -5,6 +5,8 @@ Workload.status.admission -> PodSetInfo -> job's templates (what was given)
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Final
 
 import msgspec
@@ -27,6 +29,9 @@ _METADATA: Final = ("labels", "annotations")
 _LISTS: Final = ("tolerations", "schedulingGates")
 
 _PODS: Final = "pods"
+_REMEMBERED: Final = 256
+_MOST_BYTES: Final = 8192
+"""Templates that are larger are read anew each time, so that what is remembered is bounded."""
 
 
 class JobPodSet(Struct, frozen=True, kw_only=True):
@@ -60,16 +65,30 @@ def _drop_repeated_variables(template: Json) -> None:
                     container["env"] = [env[index] for index in sorted(last.values())]
 
 
-class SeenWorkload(Struct, frozen=True, kw_only=True):
-    """A workload as a watch showed it: ``typed`` to decide by, ``raw`` because its templates must go back whole."""
+@dataclass(frozen=True)
+class SeenWorkload:
+    """A workload as a watch showed it: ``typed`` to decide by, ``raw`` because its templates must go back whole.
+
+    ``read`` makes ``raw``, which has the spec and may have no more. It is asked once, and only where that is needed.
+    """
 
     typed: Workload
-    raw: Json
+    read: Callable[[], Json]
 
     @classmethod
     def of(cls, raw: Json) -> "SeenWorkload":
         """Raises DecodeError."""
-        return cls(typed=decode(raw, Workload), raw=raw)
+        return cls(decode(raw, Workload), lambda: raw)
+
+    @cached_property
+    def raw(self) -> Json:
+        return self.read()
+
+    @property
+    def owner_references(self) -> list[Json]:
+        """As they are to be repeated."""
+        found: list[Json] = to_json(self.typed.metadata.owner_references)
+        return found
 
     @property
     def name(self) -> str:
@@ -150,9 +169,19 @@ class FlavorMissingError(Exception):
 def typed_template(template: Json, path: str) -> PodTemplateSpec:
     """Raises JobError."""
     try:
-        return decode(template, PodTemplateSpec)
+        text = msgspec.json.encode(template)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        text = b""  # what is no JSON is refused with its path below
+    try:
+        return _typed(text) if 0 < len(text) <= _MOST_BYTES else decode(template, PodTemplateSpec)
     except DecodeError as error:
         raise JobError(f"{path}: {error}") from None
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _typed(text: bytes) -> PodTemplateSpec:
+    """A job's templates are read at each look at it, and its workload's beside them."""
+    return decode(text, PodTemplateSpec)
 
 
 def check_requests(template: Json, path: str) -> None:
@@ -318,6 +347,16 @@ def template_patch(now: Json, wanted: Json) -> Json:
 
 def _part(template: Json, *path: str) -> dict[str, str]:
     return strings(template, *path)
+
+
+def is_marked(template: Json) -> bool:
+    """Whether a start may have written into it: one that has none of what every start writes is as it was."""
+    metadata = mapping(template, "metadata")
+    return any(
+        have and not have.keys().isdisjoint(own)
+        for key, own in (("labels", OWN_LABELS), ("annotations", OWN_ANNOTATIONS))
+        for have in (strings(metadata, key),)
+    )
 
 
 def is_started(now: Json, original: Json) -> bool:

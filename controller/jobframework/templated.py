@@ -20,6 +20,7 @@ from controller.jobframework.podsets import (
     SeenWorkload,
     StartConflictError,
     check_requests,
+    is_marked,
     is_started,
     started_template,
     template_patch,
@@ -205,8 +206,12 @@ class TemplatedKind(KindDefaults, ABC):
         return {name: count for name, count in spare.items() if count > 0}
 
     def is_started(self, job: Json, workload: SeenWorkload) -> bool:
+        written = {slot.name: slot.written(job) for slot in self.slots(job)}
+        marked = [name for name, template in written.items() if is_marked(template)]
+        if not marked:
+            return False
         originals = workload.templates()
-        return any(is_started(slot.written(job), originals.get(slot.name, {})) for slot in self.slots(job))
+        return any(is_started(written[name], originals.get(name, {})) for name in marked)
 
     def suspend(self, job: Json) -> Patch:
         return Patch(body={"metadata": {"uid": text(job, "metadata", "uid")}, **nested(self.suspend_path, True)})

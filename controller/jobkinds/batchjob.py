@@ -19,6 +19,7 @@ from controller.jobframework.podsets import (
     PodSetInfo,
     SeenWorkload,
     check_requests,
+    is_marked,
     is_started,
     started_template,
     template_patch,
@@ -135,7 +136,10 @@ class BatchJob(KindDefaults):
         return {MAIN: spare} if spare > 0 else {}
 
     def is_started(self, job: Json, workload: SeenWorkload) -> bool:
-        return is_started(_bare_template(job), _original(workload) or {}) or FULL_PARALLELISM in annotations(job)
+        template = _bare_template(job)
+        if is_marked(template) and is_started(template, _original(workload) or {}):
+            return True
+        return FULL_PARALLELISM in annotations(job)
 
     def suspend(self, job: Json) -> Patch:
         return Patch(body={"metadata": {"uid": text(job, "metadata", "uid")}, "spec": {"suspend": True}})

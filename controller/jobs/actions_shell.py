@@ -19,7 +19,6 @@ from controller.writing.workloadwrites import Stamped
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
 from kube.reading.reflector import ObjectKey
-from kube.resources import Resource
 from kube.writing.writer import Writer
 from kube.writing.writes import Verb, Write
 
@@ -28,7 +27,8 @@ class JobActions:
     """``carry_out`` raises ActionFailedError and KubeError. ``tell`` records an Event: about what, type, reason, note.
 
     ``started`` and ``suspended`` get the kind of a job of which that was written.
-    ``_written`` holds our last patches of jobs that no watch has shown, by kind of job: only ``_patch_job`` adds to it.
+    ``_written`` holds our last patches of jobs that no watch has shown, by the framework of their kind: only
+    ``_patch_job`` adds to it.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class JobActions:
         self._tell = tell
         self._started = started
         self._suspended = suspended
-        self._written: dict[Resource, WrittenVersions] = {}
+        self._written: dict[str, WrittenVersions] = {}
 
     def behind(self, kind: JobKind, key: ObjectKey, uid: str, resource_version: str) -> bool:
         """Whether this view of a job is older than our own last write to it: nothing may be decided by it."""
@@ -58,7 +58,10 @@ class JobActions:
         self._versions(kind).forget(key)
 
     def _versions(self, kind: JobKind) -> WrittenVersions:
-        return self._written.setdefault(resource_of(kind), WrittenVersions())
+        found = self._written.get(kind.framework)
+        if found is None:
+            found = self._written[kind.framework] = WrittenVersions()
+        return found
 
     async def carry_out(self, kind: JobKind, job: Json, action: Action) -> None:
         match action:

@@ -63,7 +63,9 @@ def reconcile(seen: Observed, settings: JobSettings, cluster: ClusterObjects) ->
         return tuple(finish_orphans(seen.workloads, _GONE))
     context = Context(kind=seen.kind, job=seen.job, seen=seen, settings=settings, cluster=cluster)
     try:
-        context = replace(context, job=completed(seen.kind, seen.job, cluster.look))
+        job = completed(seen.kind, seen.job, cluster.look)
+        if job is not seen.job:
+            context = replace(context, job=job)
         return tuple(_job(context))
     except JobError as error:
         return (*_hold(context, error), refuse(error))
@@ -182,10 +184,9 @@ def _prebuilt(context: Context, name: str) -> list[Action]:
 
 
 def _adopted(context: Context, workload: SeenWorkload) -> UpdateWorkload:
-    others = workload.raw.get("metadata", {}).get("ownerReferences") or []
     labels_ = {names.JOB_UID: text(context.job, "metadata", "uid")}
     owner = compose.owner_reference(context.kind, context.job)
-    return update(workload, {"metadata": {"labels": labels_, "ownerReferences": [*others, owner]}})
+    return update(workload, {"metadata": {"labels": labels_, "ownerReferences": [*workload.owner_references, owner]}})
 
 
 def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False) -> list[Action]:

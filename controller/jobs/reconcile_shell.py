@@ -14,7 +14,6 @@ from controller.engine.mirror.specs import System
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobframework.kind import JobKind, api_version
-from controller.jobframework.marks import prebuilt_workload
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import Observed
 from controller.jobs.actions_shell import JobActions
@@ -234,7 +233,7 @@ class JobController:
             self._actions.forget(kind, at)
             return
         job: Json = entry.object.json
-        seen = await self._observed(kind, job, uid)
+        seen = await self._observed(kind, job, uid, entry.object.prebuilt)
         for action in reconcile(seen, self._settings, self._cluster):
             await self._actions.carry_out(kind, job, action)
 
@@ -243,14 +242,12 @@ class JobController:
         selector = self._selectors.get(key.kind)
         return selector is None or uid in self._by_owner or is_selected(self._feeds, selector, key.namespace)
 
-    async def _observed(self, kind: JobKind, job: Json, uid: str) -> Observed:
+    async def _observed(self, kind: JobKind, job: Json, uid: str, prebuilt: str) -> Observed:
+        """``prebuilt``: the Workload that was made for it."""
         keys = set(self._by_owner.get(uid, ()))
         namespace = job["metadata"].get("namespace", "")
-        try:
-            if name := prebuilt_workload(job):
-                keys.add(WorkloadKey(f"{namespace}/{name}"))
-        except JobError:
-            pass  # the reconciler refuses the job with this very error
+        if prebuilt:
+            keys.add(WorkloadKey(f"{namespace}/{prebuilt}"))
         found = (seen_workload(self._ledger, self._raws, key) for key in sorted(keys))
         workloads = tuple(workload for workload in found if workload is not None)
         labels = self._feeds[NAMESPACES].get(ObjectKey("", namespace))

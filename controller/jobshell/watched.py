@@ -3,7 +3,7 @@
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -94,6 +94,12 @@ def _plural(kind: str) -> str:
     return f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
 
 
+_PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NOTHING: Final = msgspec.Raw(b"{}")
+_MANAGERS: Final = "managedFields"
+_ASKED: Final = ("labels", "annotations", "ownerReferences")
+
+
 class KeptJob(msgspec.Struct, frozen=True):
     """A job, or an object that jobs are read with, packed between two looks at it: a tenth of the memory.
 
@@ -108,12 +114,30 @@ class KeptJob(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, given: Json) -> "KeptJob":
-        owner = controller_of(given)
+        return cls._packed(given, given)
+
+    @classmethod
+    def read(cls, raw: bytes, *parts: str) -> "KeptJob":
+        """An object as the API server writes it, or these ``parts`` of it, less the record of field managers."""
+        given = _PARTS.decode(raw)
+        meta = _PARTS.decode(given.get("metadata", _NOTHING))
+        meta.pop(_MANAGERS, None)
+        # The rest, most of it, goes into the text as it came.
+        given["metadata"] = msgspec.Raw(msgspec.json.encode(meta))
+        kept = {name: given[name] for name in parts} if parts else given
+        return cls._packed(
+            kept, {"metadata": {name: msgspec.json.decode(meta[name]) for name in _ASKED if name in meta}}
+        )
+
+    @classmethod
+    def _packed(cls, given: Mapping[str, Any], asked: Json) -> "KeptJob":
+        """``asked``: ``given``, as far as its marks and its owner go."""
+        owner = controller_of(asked)
         return cls(
             zlib.compress(msgspec.json.encode(given), 1),
-            sys.intern(_readable(queue_name, given)),
+            sys.intern(_readable(queue_name, asked)),
             "" if owner is None else owner.uid,
-            _readable(prebuilt_workload, given),
+            _readable(prebuilt_workload, asked),
         )
 
     @property
@@ -132,25 +156,25 @@ def _readable(mark: Callable[[Json], str], job: Json) -> str:
 
 
 def keep_job(raw: bytes) -> KeptJob:
-    return KeptJob.of(read_job(raw))
+    return KeptJob.read(raw)
 
 
 def keep_owner(raw: bytes) -> KeptJob:
     """Of an object that may own jobs its metadata, which says whether it is queued and what owns it in turn."""
-    return KeptJob.of({"metadata": read_job(raw).get("metadata", {})})
+    return KeptJob.read(raw, "metadata")
 
 
 def read_job(raw: bytes) -> Json:
     """A job as JSON, less the record of field managers: it is never read, and most of what a job's text holds."""
     job: Json = msgspec.json.decode(raw)
-    job.get("metadata", {}).pop("managedFields", None)
+    job.get("metadata", {}).pop(_MANAGERS, None)
     return job
 
 
 def seen_workload(ledger: Ledger, raws: RawWorkloads, key: WorkloadKey) -> SeenWorkload | None:
-    """The newest state known, with the JSON of its metadata and spec."""
-    kept, raw = ledger.get(key), raws.of(key)
-    return None if kept is None or raw is None else SeenWorkload(typed=kept.workload, raw=raw)
+    """The newest state known, with the JSON of its spec."""
+    kept, spec = ledger.get(key), raws.of(key)
+    return None if kept is None or spec is None else SeenWorkload(kept.workload, spec.json)
 
 
 def note(index: dict[K, set[V]], key: K, value: V, *, gone: bool) -> None:

@@ -16,7 +16,7 @@ from controller.jobframework import compose, foreignmarks, marks, names
 from controller.jobframework.context import controls
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_shape, typed_template
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, OWN_GATES, SeenPod
-from controller.jobframework.raw import Json, PriorityClassMissingError, sequence, shown, text
+from controller.jobframework.raw import Json, PriorityClassMissingError, shown, text
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import PodTemplateSpec
 from controller.podgroups.group import subgroup_of
@@ -187,7 +187,7 @@ def owners_patch(group: Group, pods: Sequence[SeenPod], workload: SeenWorkload) 
     if not missing:
         return {}
     patch: dict[str, Any] = {
-        "ownerReferences": [*sequence(workload.raw, "metadata", "ownerReferences"), *missing],
+        "ownerReferences": [*workload.owner_references, *missing],
     }
     if not group.name:
         patch["labels"] = {names.JOB_UID: missing[0]["uid"]}

@@ -109,7 +109,7 @@ def metadata_patch(
     meta = workload.typed.metadata
     patch: dict[str, Any] = {}
     if not owns(owner, workload):
-        others = workload.raw.get("metadata", {}).get("ownerReferences") or []
+        others = workload.owner_references
         patch["ownerReferences"] = [*others, _reference(kind, owner)]
         patch["annotations"] = {
             names.JOB_OWNER_GVK: f"{kind.api_version}, Kind={kind.kind}",

@@ -227,33 +227,49 @@ def _has_more(raw: bytes) -> bool:
     return b'"generateName"' in raw or raw.count(_ANY_VERSION) != raw.count(_THIS_VERSION)
 
 
-class _Parts(msgspec.Struct):
+class _Specified(msgspec.Struct):
     """What is kept of a Workload's JSON."""
 
-    metadata: msgspec.Raw
     spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class PackedSpec(msgspec.Struct, frozen=True):
+    """A Workload's spec, as of this generation of it."""
+
+    uid: str
+    generation: int
+    packed: bytes
+
+    def json(self) -> Json:
+        """``{"spec": ...}``, made anew each time."""
+        return {"spec": msgspec.json.decode(zlib.decompress(self.packed))}
+
+
 class RawWorkloads:
-    """A reader for the watch of Workloads that keeps their JSON, packed; ``of`` gives the newest metadata and spec.
+    """A reader for the watch of Workloads that keeps the JSON of their specs, packed; ``of`` gives the newest.
 
     Jobs are restored from it, so it must lose no field that the typed copy lacks. Only ``read`` adds, for followers
-    too; the leader's ``forget`` removes what is deleted.
+    too; the leader's ``forget`` removes what is deleted. The API server counts changes of the spec as generations: most
+    changes of a Workload are of its status, and these cost nothing here.
     """
 
     def __init__(self) -> None:
         self._read = reader(Workload)
-        self._raw: dict[WorkloadKey, bytes] = {}
+        self._specified = msgspec.json.Decoder(_Specified)
+        self._specs: dict[WorkloadKey, PackedSpec] = {}
 
     def read(self, raw: bytes) -> Workload:
         workload = self._read(raw)
-        text = msgspec.json.encode(msgspec.json.decode(raw, type=_Parts))
-        self._raw[WorkloadKey(workload.key)] = zlib.compress(text, 1)
+        key, meta = WorkloadKey(workload.key), workload.metadata
+        known = self._specs.get(key)
+        same = known is not None and (known.uid, known.generation) == (meta.uid, meta.generation)
+        if not same or not meta.generation:
+            packed = zlib.compress(self._specified.decode(raw).spec, 1)
+            self._specs[key] = PackedSpec(meta.uid, meta.generation, packed)
         return workload
 
-    def of(self, key: WorkloadKey) -> Json | None:
-        raw = self._raw.get(key)
-        return None if raw is None else msgspec.json.decode(zlib.decompress(raw))
+    def of(self, key: WorkloadKey) -> PackedSpec | None:
+        return self._specs.get(key)
 
     def forget(self, key: WorkloadKey) -> None:
-        self._raw.pop(key, None)
+        self._specs.pop(key, None)

@@ -1,0 +1,84 @@
+"""What is kept of jobs and Workloads between two looks at them: all that anybody asks, and no more."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.engine.model.resources import WorkloadKey
+from controller.jobshell.watched import KeptJob, keep_job, keep_owner
+from controller.watching.kinds import RawWorkloads
+
+OWNER = {"apiVersion": "v1", "kind": "Set", "name": "s", "uid": "u", "controller": True}
+QUEUE, PREBUILT = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/prebuilt-workload-name"
+KEY = WorkloadKey("ns/w")
+
+
+def job(**metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Job", "metadata": {"name": "j", **metadata}, "spec": {"a": [1, None]}}
+
+
+def kept(given: dict[str, Any]) -> KeptJob:
+    return keep_job(msgspec.json.encode(given))
+
+
+def test_a_kept_job_is_whole_but_for_its_field_managers() -> None:
+    given = job(labels={QUEUE: "q"}, managedFields=[{"manager": "m"}]) | {"status": {"ready": 1}}
+    found = kept(given)
+    assert found.json == job(labels={QUEUE: "q"}) | {"status": {"ready": 1}}
+    assert (found.queue, found.controller, found.prebuilt) == ("q", "", "")
+
+
+def test_what_is_asked_at_each_change_stands_beside_it() -> None:
+    found = kept(job(annotations={QUEUE: "old", PREBUILT: "w"}, ownerReferences=[OWNER]))
+    assert (found.queue, found.controller, found.prebuilt) == ("old", "u", "w")
+
+
+@pytest.mark.parametrize("labels", [{QUEUE: 1, PREBUILT: "w"}, {QUEUE: None}, "x", None])
+def test_marks_that_cannot_be_read_are_none(labels: object) -> None:
+    found = kept(job(labels=labels))
+    assert (found.queue, found.prebuilt) == ("", "")
+    assert found.json == job(labels=labels)
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"{", b'{"metadata": 1}', b'{"metadata": null}'])
+def test_what_is_no_object_is_refused(raw: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        keep_job(raw)
+
+
+def test_of_an_owner_the_metadata_is_kept() -> None:
+    assert keep_owner(msgspec.json.encode(job(labels={QUEUE: "q"}))).json == {
+        "metadata": {"name": "j", "labels": {QUEUE: "q"}}
+    }
+
+
+def workload(generation: int, unknown: str, uid: str = "u") -> bytes:
+    meta = {"name": "w", "namespace": "ns", "uid": uid, "generation": generation}
+    return msgspec.json.encode({"metadata": meta, "spec": {"queueName": "q", "unknown": unknown}})
+
+
+def spec_of(raws: RawWorkloads) -> Any:
+    found = raws.of(KEY)
+    return None if found is None else found.json()["spec"]["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("then", "shown"),
+    [(workload(1, "b"), "a"), (workload(2, "b"), "b"), (workload(1, "b", uid="v"), "b")],
+    ids=["of the same generation it is the same", "of another it is read anew", "of another object as well"],
+)
+def test_the_spec_of_a_workload_is_that_of_its_generation(then: bytes, shown: str) -> None:
+    raws = RawWorkloads()
+    raws.read(workload(1, "a"))
+    assert raws.read(then).spec.queue_name == "q"
+    assert spec_of(raws) == shown
+
+
+def test_without_a_generation_each_spec_is_read() -> None:
+    raws = RawWorkloads()
+    raws.read(workload(0, "a"))
+    raws.read(workload(0, "b"))
+    assert spec_of(raws) == "b"
+    raws.forget(KEY)
+    assert spec_of(raws) is None

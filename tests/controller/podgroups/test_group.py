@@ -131,6 +131,11 @@ def test_a_policy_without_keys_is_one_subgroup_of_those_it_selects() -> None:
     assert [subgroup_of(each) for each in members(group, role=["ps", "worker"])] == ["ps", ""]
     assert lacking(group, members(group, role=["ps", "worker"])) == "1 of 2 pods of ps"
     assert volcano(minMember=2, subGroupPolicy=[{"name": "p"}]).groups == ()
+    defaults = {"name": "p", "matchLabelKeys": ["at"], "subGroupSize": 1, "minSubGroups": 0}
+    assert volcano(minMember=2, subGroupPolicy=[defaults]).groups == ()
+    placed = volcano(minMember=4, subGroupPolicy=[defaults | {"networkTopology": {"mode": "hard"}}])
+    pods = members(placed, at=["a", "a", "b", "b"])
+    assert len(chosen(placed, pods, 4)) == 4, "as many of each as there are"
 
 
 def test_kais_tree_says_how_many_of_its_groups_are_enough() -> None:

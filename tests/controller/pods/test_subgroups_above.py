@@ -180,6 +180,15 @@ def test_a_group_whose_subgroups_are_larger_than_it_asks_ends_with_all_of_their_
     assert made.outcome() == "Succeeded"
 
 
+def test_a_subgroup_that_is_larger_than_the_group_asks_is_whole_all_the_same() -> None:
+    made = volcano(minMember=1, policy={"minSubGroups": 0})
+    assert made.sizes() == [2]
+    made.admit()
+    made.settle()
+    assert made.running() == {"p0", "p2"}
+    assert part_name("v", "pair/y") in made.workloads
+
+
 @pytest.mark.parametrize(
     ("notes", "sentence"),
     [

@@ -146,6 +146,39 @@ async def test_the_examples_run_in_the_queue_that_they_name(scene: VolcanoLab) -
     await has(scene, **{queue: 0})
 
 
+async def test_a_subgroup_above_the_minimum_joins_its_group_as_a_whole(scene: VolcanoLab) -> None:
+    """Two pods of each value of the label ``at``, two GPUs each: a group that needs one pair."""
+
+    def pair(at: str, *numbers: int) -> None:
+        for number in numbers:
+            meta = {"name": f"{at}-{number}", "namespace": TEAM, "labels": {"at": at}}
+            meta |= {"annotations": {"scheduling.k8s.io/group-name": "pairs"}}
+            scene.apply(
+                apiVersion="v1", kind="Pod", metadata=meta, spec={**pod_of(2)["spec"], "schedulerName": "volcano"}
+            )
+
+    def run(*names: str) -> bool:
+        known = scene.watcher.known[PODS]
+        phases = {name: known.get(name, {}).get("status", {}).get("phase") for name in ("a-0", "a-1", "b-0", "b-1")}
+        return {name for name, phase in phases.items() if phase == "Running"} == set(names)
+
+    await scene.queue("pairs")
+    policy = {"name": "pair", "matchLabelKeys": ["at"], "subGroupSize": 2, "minSubGroups": 1}
+    spec = {"minMember": 2, "queue": "pairs", "subGroupPolicy": [policy]}
+    scene.apply(
+        apiVersion=POD_GROUPS.api_version, kind="PodGroup", metadata={"name": "pairs", "namespace": TEAM}, spec=spec
+    )
+    pair("b", 0)
+    pair("a", 0, 1)
+    await scene.until(lambda: run("a-0", "a-1"), "the pair that is whole runs, although the other began before")
+    pair("b", 1)
+    await scene.until(lambda: run("a-0", "a-1", "b-0", "b-1"), "the other joins")
+    await has(scene, pairs=8)
+    scene.cluster.kubectl("delete", "pods", "-n", TEAM, "a-0", "a-1", "b-0", "b-1", "--wait=false")
+    scene.cluster.kubectl("delete", "podgroups.scheduling.volcano.sh", "-n", TEAM, "pairs")
+    await has(scene, pairs=0)
+
+
 # -- division
 
 

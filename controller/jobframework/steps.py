@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from controller.engine.conditions.reasons import BELOW_MINIMUM
+from controller.engine.conditions.reasons import BELOW_MINIMUM, STALE_GANG
 from controller.jobframework.actions import (
     DeleteWorkload,
     EmitEvent,
@@ -20,7 +20,7 @@ from controller.jobframework.podsets import FlavorMissingError, SeenWorkload
 from controller.jobframework.raw import JobError, PriorityClassMissingError
 from controller.objects.meta import Condition
 
-_REQUEUED_AT_ONCE: Final = ("Preempted", "NodeFailures", BELOW_MINIMUM)
+_REQUEUED_AT_ONCE: Final = ("Preempted", "NodeFailures", BELOW_MINIMUM, STALE_GANG)
 """Evicted for these reasons, a workload is queued again without a delay."""
 
 

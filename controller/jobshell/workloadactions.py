@@ -37,7 +37,6 @@ from kube.writing.writes import Conflicted, Missing, Verb, Write, Written
 
 T = TypeVar("T")
 _WAIT_S: Final = 0.01
-_WAITING: Final = "WaitingForReplacementPods"
 
 
 class WorkloadActions:
@@ -99,7 +98,7 @@ class WorkloadActions:
             case SetPodsReady():
                 return _with_condition(workload, reasons.PODS_READY, action, now_s)
             case SetWaitingForPods():
-                return _with_condition(workload, _WAITING, action, now_s)
+                return _with_condition(workload, reasons.WAITING_FOR_PODS, action, now_s)
             case ReleaseQuota():
                 return self._released(workload, action, now_s)
             case HoldWorkload(on=True, message=message):

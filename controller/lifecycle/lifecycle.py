@@ -20,6 +20,7 @@ from controller.engine.conditions.sentences import uncounted
 from controller.engine.conditions.status import checks_for
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig, WaitForPodsReady
+from controller.engine.model.gangshape import GangShapeError, gang_shape
 from controller.engine.model.resources import ClusterQueueName, FlavorName, WorkloadKey
 from controller.engine.state.intake import local_queue_of
 from controller.lifecycle.pendingcause import PendingCause, unreservable
@@ -110,7 +111,11 @@ def due_s(workload: Workload, config: EngineConfig) -> float | None:
     conditions = workload.status.conditions
     if is_true(conditions, reasons.FINISHED):
         return None
-    times = [*_pods_ready_deadlines(workload, config.wait_for_pods_ready), *_execution_deadlines(workload)]
+    times = [
+        *_pods_ready_deadlines(workload, config.wait_for_pods_ready),
+        *_execution_deadlines(workload),
+        *_stale_deadlines(workload),
+    ]
     state = workload.status.requeue_state
     requeued = find_condition(conditions, reasons.REQUEUED)
     if requeued is not None and requeued.status == "False" and state is not None and state.requeue_at is not None:
@@ -288,6 +293,16 @@ def _pods_ready(workload: Workload, _: QueuePolicies, config: EngineConfig, now_
     return _evict(workload, PODS_READY_TIMEOUT, message, now_s, delay_s=wait_s, count=count)
 
 
+def _stale(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s: float) -> Step | None:
+    """A gang of KAI's that has run below its minimum for too long is evicted as a whole, and queues anew."""
+    if not any(deadline <= now_s for deadline in _stale_deadlines(workload)):
+        return None
+    waits = find_condition(workload.status.conditions, reasons.WAITING_FOR_PODS)
+    why = f": {waits.message}" if waits is not None and waits.message else ""
+    message = f"It has run below its minimum for {_patience_s(workload):g} s{why}"
+    return _evict(workload, reasons.STALE_GANG, message, now_s)
+
+
 def _execution_time(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s: float) -> Step | None:
     if not any(deadline <= now_s for deadline in _execution_deadlines(workload)):
         return None
@@ -320,6 +335,7 @@ _RULES = (
     _stops,
     _held_up,
     _pods_ready,
+    _stale,
     _execution_time,
     _lost_queue,
     _admission,
@@ -352,6 +368,29 @@ def _pods_ready_deadlines(workload: Workload, rules: WaitForPodsReady | None) ->
             yield epoch_s(ready.last_transition_time) + rules.recovery_timeout_s
     else:
         yield epoch_s(admitted.last_transition_time) + rules.timeout_s
+
+
+def _stale_deadlines(workload: Workload) -> Iterator[float]:
+    """A gang of which a pod has succeeded is not stale, as with KAI: it is about to end."""
+    conditions = workload.status.conditions
+    admitted = find_condition(conditions, reasons.ADMITTED)
+    waits = find_condition(conditions, reasons.WAITING_FOR_PODS)
+    if waits is None or (waits.status, waits.reason) != ("True", reasons.PODS_FAILED):
+        return
+    if admitted is None or admitted.status != "True" or is_true(conditions, reasons.EVICTED):
+        return
+    patience_s = _patience_s(workload)
+    if patience_s >= 0 and not workload.status.reclaimable_pods:
+        yield max(epoch_s(waits.last_transition_time), epoch_s(admitted.last_transition_time)) + patience_s
+
+
+def _patience_s(workload: Workload) -> float:
+    """How long its gang may run below its minimum; below 0 for ever."""
+    try:
+        shape = gang_shape(workload.metadata.annotations)
+    except GangShapeError:
+        return -1.0
+    return -1.0 if shape is None or shape.staleness_s is None else shape.staleness_s
 
 
 def _execution_deadlines(workload: Workload) -> Iterator[float]:

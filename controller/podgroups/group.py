@@ -33,11 +33,15 @@ TASK: Final = "volcano.sh/task-spec"
 MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
 """Of a Deployment or StatefulSet, and of pods that are stamped with it: their group has no object."""
 KAI_SUBGROUP: Final = "kai.scheduler/subgroup-name"
+KAI_STALENESS: Final = "kai.scheduler/staleness-grace-period"
 GROUPS: Final[Mapping[System, str]] = {
     System.VOLCANO: "scheduling.volcano.sh",
     System.KAI: "scheduling.run.ai",
 }
 """API groups of the two PodGroups."""
+
+STALENESS_S: Final = 60.0
+"""KAI's default: so long a gang may run below its minimum."""
 
 _MARK: Final = {System.VOLCANO: VOLCANO_GROUPS[0], System.KAI: KAI_GROUP}
 _NO_LEVELS: Final = TopologyConstraint()
@@ -335,19 +339,22 @@ def _of_kai(name: str, given: KaiPodGroup) -> ForeignGroup:
         groups=groups,
         top_minimum=top,
         levels=spec.topology_constraint or _NO_LEVELS,
-        staleness_s=_seconds(name, spec.staleness_grace_period),
+        staleness_s=_staleness_s(name, given),
     )
 
 
-def _seconds(name: str, duration: str | None) -> float | None:
-    if duration is None:
-        return None
+def _staleness_s(name: str, given: KaiPodGroup) -> float:
+    """As the spec says; where its CRD has no such field, as the annotation does."""
+    duration, where = given.spec.staleness_grace_period, "spec.stalenessGracePeriod"
+    if not duration:
+        duration, where = given.metadata.annotations.get(KAI_STALENESS), f"metadata.annotations[{KAI_STALENESS}]"
+    if not duration:
+        return STALENESS_S
     sign = -1.0 if duration.startswith("-") else 1.0
     try:
         return sign * go_duration(duration.removeprefix("-"))
     except Unfit:
-        where = f"PodGroup {name}: spec.stalenessGracePeriod"
-        raise JobError(f"{where}: expected a duration such as 60s, found {shown(duration)}") from None
+        raise JobError(f"PodGroup {name}: {where}: expected a duration such as 60s, found {shown(duration)}") from None
 
 
 # -- both --------------------------------------------------------------------------------------------------------------

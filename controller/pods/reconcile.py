@@ -61,7 +61,7 @@ from controller.pods.actions import (
     orphaned,
 )
 from controller.pods.group import MAIN, Group, SeenPods
-from controller.pods.replacing import spare_finalizers, waiting
+from controller.pods.replacing import is_stale, spare_finalizers, waiting
 from controller.pods.start import infos_by_set, places, released, role_in, start_patch
 from inventory.api.names import ABOVE_MINIMUM_SUBGROUP, DEVICES
 
@@ -235,6 +235,8 @@ class _Reconciliation:
             return "Succeeded", message
         if not all(pod.is_retriable for pod in self.pods):
             return "Failed", f"{message}; the group is not retriable"
+        if self.seen.workload is not None and is_stale(self.seen.workload):
+            return "Failed", f"{message}; it had run below its minimum for too long"
         # What succeeded while the queue was deleting it waits for no replacement: users may have deleted all others.
         evicted_pods = [pod for pod in self.pods if pod.is_deleted_by_queue]
         deleted = all(pod.is_terminating for pod in self.pods) and all(pod.has_succeeded for pod in evicted_pods)

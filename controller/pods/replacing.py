@@ -6,6 +6,7 @@ Source: Kueue's KEP 976, "Retrying Failed Pods".
 from collections.abc import Sequence
 from typing import Final
 
+from controller.engine.conditions.reasons import PODS_FAILED, STALE_GANG, WAITING_FOR_PODS
 from controller.jobframework import compose
 from controller.jobframework.actions import SetWaitingForPods
 from controller.jobframework.podsets import SeenWorkload
@@ -14,7 +15,7 @@ from controller.objects.meta import find_condition
 from controller.pods.actions import PodAction, finalizer_removed
 from controller.pods.group import role
 
-WAITING: Final = "WaitingForReplacementPods"
+WAITING: Final = WAITING_FOR_PODS
 
 
 def waiting(workload: SeenWorkload, *, needed: int, there: int, failing: bool) -> list[PodAction]:
@@ -32,11 +33,18 @@ def waiting(workload: SeenWorkload, *, needed: int, there: int, failing: bool) -
         return [done] if waits else []
     if evicted is None and (waits or not failing):
         return []
-    reason = "PodsFailed" if evicted is None else evicted.reason
+    reason = PODS_FAILED if evicted is None else evicted.reason
     if waits and now is not None and now.reason == reason:
         return []
     why = f"{missing} of {needed} pods have failed or were deleted, and are not replaced yet"
     return [SetWaitingForPods(name=name, uid=uid, status="True", reason=reason, message=why)]
+
+
+def is_stale(workload: SeenWorkload) -> bool:
+    """Whether the group was evicted because its pods were not replaced: none is awaited once all of them have ended."""
+    now = find_condition(workload.typed.status.conditions, WAITING)
+    evicted = workload.eviction is not None and workload.eviction.reason == STALE_GANG
+    return evicted or (now is not None and (now.status, now.reason) == ("True", STALE_GANG))
 
 
 def spare_finalizers(

@@ -69,28 +69,44 @@ def minimums(plan: JobPlan) -> dict[str, int]:
 
     Of each task its own minimum, where these count; then those of the tasks that others wait for, and of the first.
     """
-    found = {task.name: _least(plan, task) for task in plan.tasks}
+    counts = plan.task_minimums_count
+    found = {task.name: _least(task, counts=counts) for task in plan.tasks}
     left = max(1, plan.min_available) - sum(found.values())
-    for task in sorted(plan.tasks, key=lambda task: _depth(plan, task.name)):
+    for task in _in_order(plan):
         more = max(0, min(left, task.replicas - found[task.name]))
         found[task.name] += more
         left -= more
     return found
 
 
-def _least(plan: JobPlan, task: Task) -> int:
+def _least(task: Task, *, counts: bool) -> int:
+    """``counts``: whether minimums of tasks count."""
     if task.is_whole:
         return task.replicas
-    return max(0, min(task.minimum, task.replicas)) if plan.task_minimums_count else 0
+    return max(0, min(task.minimum, task.replicas)) if counts else 0
 
 
-def _depth(plan: JobPlan, name: str) -> int:
-    """How many tasks come up one after another before this one; those in a circle are deeper than all others."""
-    waiting, depth = {name}, 0
-    while waiting and depth <= len(plan.tasks):
-        waiting = {other for task in plan.tasks if task.name in waiting for other in task.waits_for}
-        depth += 1
-    return depth
+def _in_order(plan: JobPlan) -> list[Task]:
+    """Tasks that others wait for before these, else as they are written; those that wait in a circle come last."""
+    place = {task.name: at for at, task in enumerate(plan.tasks)}
+    awaits = {task.name: {name for name in task.waits_for if name in place} for task in plan.tasks}
+    after: dict[str, list[str]] = {name: [] for name in place}
+    for name, others in awaits.items():
+        for other in others:
+            after[other].append(name)
+    left = {name: len(others) for name, others in awaits.items()}
+    found, level = [], [name for name in place if not left[name]]
+    while level:
+        found += level
+        level = [name for done in level for name in after[done] if _is_last(left, name)]
+        level.sort(key=lambda name: place[name])
+    return [plan.tasks[place[name]] for name in dict.fromkeys((*found, *place))]
+
+
+def _is_last(left: dict[str, int], name: str) -> bool:
+    """Whether nothing else is ``left`` that the task waits for, once this is there."""
+    left[name] -= 1
+    return not left[name]
 
 
 def serves(placed: Placement, plan: JobPlan) -> bool:
@@ -98,18 +114,24 @@ def serves(placed: Placement, plan: JobPlan) -> bool:
     if placed.keys() != {task.name for task in plan.tasks}:
         return False
     have = {task.name: min(placed[task.name].pods, task.replicas) for task in plan.tasks}
-    if any(have[task.name] < _least(plan, task) for task in plan.tasks):
+    counts = plan.task_minimums_count
+    if any(have[task.name] < _least(task, counts=counts) for task in plan.tasks):
         return False
     return sum(have.values()) >= min(max(1, plan.min_available), plan.replicas)
 
 
 def new_pods(seen: Seen, task: Task, there: Collection[int]) -> Iterator[NewPod]:
-    """Those of the task that are missing. Where it is not said which Workload has the minimum, none is above it."""
-    placed, own = (seen.placed or {}).get(task.name), seen.own.get(task.name, 0)
+    """Those of the job's Workload that are missing."""
+    own = min(seen.own.get(task.name, 0), task.replicas)
+    return (NewPod(task=task.name, index=index) for index in range(own) if index not in there)
+
+
+def new_pods_above(seen: Seen, task: Task, there: Collection[int]) -> Iterator[NewPod]:
+    """Those above its minimum that are missing. Where it is not said which Workload has the minimum, there are none."""
+    placed = (seen.placed or {}).get(task.name)
     minimum = "" if placed is None else placed.info.own_annotations.get(WORKLOAD, "")
-    for index in range(task.replicas):
-        if index not in there and (index < own or minimum):
-            yield NewPod(task=task.name, index=index, above="" if index < own else minimum)
+    indexes = range(seen.own.get(task.name, 0), task.replicas) if minimum else ()
+    return (NewPod(task=task.name, index=index, above=minimum) for index in indexes if index not in there)
 
 
 # -- quota of pods that have ended -------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from controller.jobframework.kind import Outcome, Patch
 from controller.jobframework.marks import is_elastic, queue_name
 from controller.jobframework.podsets import JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
 from controller.jobframework.raw import JobError, Json, annotations, labels, sequence, text
-from controller.jobframework.templated import Slot, TemplatedKind
+from controller.jobframework.templated import MAX_POD_SETS, Slot, TemplatedKind
 from controller.jobframework.tiers import Tiers
 from controller.volcanojobs.gang import gives_back, minimums, serves
 from controller.volcanojobs.lifecycle import FINAL
@@ -55,6 +55,8 @@ class VolcanoJobKind(TemplatedKind):
         wrong = next((index for index, task in enumerate(tasks) if not isinstance(task, dict)), None)
         if wrong is not None:
             raise JobError(f"spec.tasks[{wrong}]: expected an object, found {type(tasks[wrong]).__name__}")
+        if len(tasks) > MAX_POD_SETS:
+            raise JobError(f"spec.tasks: expected {MAX_POD_SETS} at most, found {len(tasks)}")
         plan = job_plan(read_job(job))
         least = {} if is_elastic(job) else minimums(plan)
         return tuple(

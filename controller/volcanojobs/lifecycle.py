@@ -13,6 +13,7 @@ or restarts all of it is answered, and a restart leaves a job that queues.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -20,7 +21,7 @@ import msgspec
 from controller.objects.meta import Struct
 from controller.objects.volcanojob import JobState, VolcanoCommand, VolcanoJobStatus
 from controller.volcanojobs.events import JOB_UPDATED, Happened, Order, answer, due, happened
-from controller.volcanojobs.gang import NewPod, Seen, new_pods, with_ended
+from controller.volcanojobs.gang import NewPod, Seen, new_pods, new_pods_above, with_ended
 from controller.volcanojobs.placement import Placement
 from controller.volcanojobs.podfacts import PodFacts
 from controller.volcanojobs.spec import RESTARTS, JobPlan
@@ -29,6 +30,8 @@ from controller.volcanojobs.status import counted, known_pods, moved
 FINAL: Final = ("Completed", "Failed", "Terminated")
 KEEPS_FINISHED: Final = (*FINAL, "Aborting", "Aborted", "Completing", "Terminating")
 RUNS: Final = ("Pending", "Running")
+MOST_AT_ONCE: Final = 500
+"""Pods that one decision makes. The others follow when the watch shows these."""
 
 _ENDINGS: Final = {"AbortJob": "Aborting", "TerminateJob": "Terminating", "CompleteJob": "Completing"}
 _ENDED: Final = {"Aborting": "Aborted", "Terminating": "Terminated", "Completing": "Completed"}
@@ -60,7 +63,7 @@ def decide(seen: Seen, now_s: float) -> Decision:
         status, targets = _obeyed(seen, status, order, now_s)
     status = _settled(seen, status, targets, now_s)
     going = tuple(pod for pod in seen.pods if pod in targets or _must_go(seen, status, pod))
-    created = tuple(_new_pods(seen, status))
+    created = tuple(islice(_new_pods(seen, status), MOST_AT_ONCE))
     status = counted(status, seen.plan, [pod for pod in seen.pods if pod not in going], going, len(created))
     due_s, expired = _end(seen, status, due_s, now_s)
     leaving = [pod for pod in going if not pod.is_terminating]
@@ -268,12 +271,20 @@ def _must_go(seen: Seen, status: VolcanoJobStatus, pod: PodFacts) -> bool:
 
 
 def _new_pods(seen: Seen, status: VolcanoJobStatus) -> Iterator[NewPod]:
-    """Pods that are missing, of the tasks that need not wait for others. A name is free when its last pod is gone."""
+    """Pods that are missing, of the tasks that need not wait for others. A name is free when its last pod is gone.
+
+    Those of the job's Workload come first.
+    """
     if status.state.phase not in RUNS or seen.placed is None:
         return
-    for task in seen.here.tasks:
-        if _may_begin(seen, status, task.name):
-            yield from new_pods(seen, task, {pod.index for pod in seen.pods if pod.task == task.name})
+    there: dict[str, set[int]] = {task.name: set() for task in seen.here.tasks if _may_begin(seen, status, task.name)}
+    for pod in seen.pods:
+        if pod.task in there:
+            there[pod.task].add(pod.index)
+    tasks = [task for task in seen.here.tasks if task.name in there]
+    for make in (new_pods, new_pods_above):
+        for task in tasks:
+            yield from make(seen, task, there[task.name])
 
 
 def _may_begin(seen: Seen, status: VolcanoJobStatus, name: str) -> bool:
@@ -317,6 +328,7 @@ def validate(seen: Seen, decision: Decision) -> None:
     assert seen.placed is not None or not (own or decision.created), "a pod runs although the job is queued"
     assert status.state.phase not in FINAL or not (alive or decision.created), "a pod runs although the job has ended"
     counts = (status.pending, status.running, status.succeeded, status.failed, status.unknown, status.terminating)
+    assert len(decision.created) <= MOST_AT_ONCE, "more pods at once than are made at once"
     assert sum(counts) == len(seen.pods) + len(decision.created), "the status counts other pods than there are"
     assert status.retry_count <= max(1, plan.max_retry), "more retries than allowed"
     assert status.version >= seen.status.version, "the version went back"

@@ -18,6 +18,8 @@ from yamlfile.parsers import Unfit, go_duration
 DEFAULT_QUEUE: Final = "default"
 RESTARTS: Final = frozenset({"RestartJob", "RestartTask", "RestartPod", "RestartPartition"})
 _SLICES: Final = frozenset({SLICE_TOPOLOGY, SLICE_CONSTRAINTS})
+MOST_PODS: Final = 100_000
+"""Of a task: all of them are made, those above the minimum of the job to wait."""
 NEVER: Final = -1
 """``tasks[].maxRetry`` of a task that never fires TaskFailed."""
 
@@ -110,6 +112,9 @@ def read_status(job: Json) -> VolcanoJobStatus:
 def job_plan(job: VolcanoJob) -> JobPlan:
     """Raises JobError."""
     spec = job.spec
+    for index, task in enumerate(spec.tasks):
+        if not 0 <= task.replicas <= MOST_PODS:
+            raise JobError(f"spec.tasks[{index}].replicas: expected 0 to {MOST_PODS}, found {task.replicas}")
     tasks = tuple(_task(task, index) for index, task in enumerate(spec.tasks))
     return JobPlan(
         tasks=tasks,

@@ -39,7 +39,7 @@ class GangShape(Struct, frozen=True, kw_only=True):
     """``minimum``: pods of the whole gang; with ``groups`` those at the top that start, 0 for all of them.
 
     ``members``: by the name of a pod set the leaf that its pods are in; pod sets that are not named are in none.
-    ``staleness_s``: a gang that runs below its minimum for so long is evicted; None: by the default, negative: never.
+    ``staleness_s``: a gang that has run below its minimum for so long is evicted; None, or below 0: never.
     """
 
     minimum: Int32 = 0

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from controller.engine.conditions.reasons import PendingReason
 from controller.engine.model.config import EngineConfig, WaitForPodsReady
+from controller.engine.model.gangshape import GangShape, written
 from controller.engine.model.resources import WorkloadKey
 from controller.lifecycle.lifecycle import QueuePolicies, Step, backoff_s, due_s, step
 from controller.lifecycle.pendingcause import PendingCause
@@ -19,11 +20,13 @@ from controller.objects.workload import (
     Admission,
     AdmissionCheckState,
     CheckState,
+    ReclaimablePod,
     RequeueState,
     Workload,
     WorkloadSpec,
     WorkloadStatus,
 )
+from inventory.api.names import GANG
 
 NOW_S = 1_000_000.0
 RULES = WaitForPodsReady(timeout_s=300.0, recovery_timeout_s=60.0, backoff_base_s=10.0, backoff_max_s=100.0)
@@ -234,6 +237,63 @@ def test_the_maximum_execution_time_counts_all_stays_together() -> None:
     found = took(given, now_s=NOW_S + 60, config=EngineConfig())
     assert reason_of(found.after, "DeactivationTarget") == "True MaximumExecutionTimeExceeded"
     assert [event.reason for event in found.events] == ["MaximumExecutionTimeExceeded"]
+
+
+def gang(staleness_s: float | None, *conditions: Condition, said: str | None = None, **status: Any) -> Workload:
+    """Admitted now; its annotation says how long it may run below its minimum, or ``said``."""
+    given = workload(condition("QuotaReserved"), condition("Admitted"), *conditions, **status)
+    told = said or written(GangShape(minimum=2, staleness_s=staleness_s))
+    return msgspec.structs.replace(given, metadata=msgspec.structs.replace(given.metadata, annotations={GANG: told}))
+
+
+def missing(reason: str = "PodsFailed", status: str = "True", since_s: float = NOW_S + 10) -> Condition:
+    return condition("WaitingForReplacementPods", status, reason, since_s)
+
+
+def test_a_gang_that_runs_below_its_minimum_for_too_long_is_evicted_as_a_whole() -> None:
+    for patience_s in (60.0, 0.0):
+        given = gang(patience_s, missing())
+        assert due_s(given, EngineConfig()) == NOW_S + 10 + patience_s
+        assert step(given, QueuePolicies(), EngineConfig(), NOW_S + 9.5 + patience_s) is None
+        found = took(given, now_s=NOW_S + 10 + patience_s, config=EngineConfig())
+        assert reason_of(found.after, "Evicted") == "True StaleGang"
+        assert [event.reason for event in found.events] == ["EvictedDueToStaleGang"]
+        assert due_s(found.after, EngineConfig()) is None
+    message = msgspec.structs.replace(missing(), message="1 of 2 pods have failed")
+    (event,) = took(gang(60.0, message), now_s=NOW_S + 70, config=EngineConfig()).events
+    assert event.message == "It has run below its minimum for 60 s: 1 of 2 pods have failed"
+
+
+def test_patience_begins_anew_with_each_admission() -> None:
+    given = gang(60.0, missing(since_s=NOW_S - 500))
+    assert due_s(given, EngineConfig()) == NOW_S + 60
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        gang(None, missing()),
+        gang(-1.0, missing()),
+        gang(60.0),
+        gang(60.0, missing(status="False")),
+        gang(60.0, missing("Preempted")),
+        gang(60.0, missing(), condition("Evicted", "True", "Preempted")),
+        gang(60.0, missing(), reclaimable_pods=(ReclaimablePod(name="main", count=1),)),
+        gang(60.0, missing(), said="nonsense"),
+        gang(60.0, missing(), said='{"staleness_s": "soon"}'),
+        workload(condition("QuotaReserved"), condition("Admitted"), missing()),
+    ],
+)
+def test_no_other_gang_is_stale(given: Workload) -> None:
+    """Of Volcano, patient for ever, whole, waiting since an eviction, leaving, about to end, or not to be read."""
+    assert due_s(given, EngineConfig()) is None
+    assert step(given, QueuePolicies(), EngineConfig(), NOW_S + 1e9) is None
+
+
+def test_a_gang_that_lost_its_admission_is_not_stale() -> None:
+    lost = workload(condition("Admitted", "False"), missing())
+    given = msgspec.structs.replace(lost, metadata=gang(60.0).metadata)
+    assert due_s(given, EngineConfig()) is None
 
 
 @given(st.integers(1, 10_000), st.text(min_size=1, max_size=20))

@@ -159,6 +159,14 @@ def test_levels_and_patience_go_along() -> None:
     assert shape.staleness_s == 90.0
     assert shape.groups == (Subgroup(name="a", minimum=2, topology="t", required_level="zone", preferred_level="rack"),)
     assert kai(minMember=2, stalenessGracePeriod="-1s").staleness_s == -1.0
+    assert kai(minMember=2).staleness_s == 60.0
+    notes = {"kai.scheduler/staleness-grace-period": "5s"}
+    marked: dict[str, Any] = {"metadata": {"annotations": notes}, "spec": {"minMember": 2}}
+    name = GroupName(System.KAI, "g")
+    assert read_group(name, marked).staleness_s == 5.0
+    marked["spec"]["stalenessGracePeriod"] = "9s"
+    assert read_group(name, marked).staleness_s == 9.0
+    assert volcano(minMember=2).shape({}).staleness_s is None
 
 
 @pytest.mark.parametrize(

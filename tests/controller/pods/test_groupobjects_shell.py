@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,6 +86,29 @@ async def test_pods_above_the_minimum_are_counted_with_their_group(system: Syste
             return int(status.get("running", 0))
 
         await eventually(lambda: running() == 2)
+
+
+async def test_a_gang_of_kais_that_runs_below_its_minimum_is_evicted_as_a_whole() -> None:
+    async with scene_of(System.KAI) as scene:
+        group(scene, System.KAI, 2)
+        patience = {"spec": {"stalenessGracePeriod": "0s"}}
+        scene.server.merge(POD_GROUPS_OF[System.KAI], "g", patience, namespace="team")
+        for name in ("p0", "p1"):
+            pod(scene, name, cpu=1, queue="", notes=NOTES[System.KAI])
+        await eventually(lambda: free(scene, "p0") and free(scene, "p1"), what="the gang starts")
+        runs(scene, "p0", "p1")
+        runs(scene, "p0", phase="Failed")
+        await eventually(lambda: scene.condition("g", "Evicted") == "True/StaleGang")
+        left = partial(scene.server.get, PODS, "p1", namespace="team")
+        await eventually(lambda: "deletionTimestamp" in left()["metadata"], what="the other pod goes too")
+        runs(scene, "p1", phase="Failed")
+        there = partial(scene.server.list_all, PODS)
+        await eventually(
+            lambda: [each["metadata"]["name"] for each in there()] == ["p0"], what="it is not awaited anew"
+        )
+        await eventually(lambda: not scene.used("q"))
+        (why,) = told(scene, "EvictedDueToStaleGang")
+        assert why.startswith("It has run below its minimum for 0 s: 1 of 2 pods have failed")
 
 
 @BOTH_SYSTEMS

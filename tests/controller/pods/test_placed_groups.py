@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+from controller.engine.model.gangshape import GangShape, gang_shape
 from controller.jobframework.podview import GROUP_TOTAL, POD_INDEX
 from controller.jobframework.raw import Json
 from inventory.api.names import ABOVE_MINIMUM_OF, DEVICES
@@ -193,7 +194,7 @@ class TestVolcanoGroup:
         spec, notes = world.workload["spec"], world.workload["metadata"]["annotations"]
         assert (spec["priority"], spec["priorityClassRef"]["name"]) == (100, "build")
         assert notes["kai.scheduler/preemptibility"] == "preemptible"
-        assert "tessera.dev/gang" not in notes, "a number alone is said by the pod sets"
+        assert gang_shape(notes) == GangShape(minimum=2, staleness_s=60.0)
 
     def test_says_anew_what_runs_together_while_it_waits(self) -> None:
         marked: Json = {"labels": {"kai.scheduler/queue": "q"}, "notes": {"pod-group-name": "k"}}
@@ -201,6 +202,16 @@ class TestVolcanoGroup:
         world.pod_group = {"spec": {"minMember": 2, "topologyConstraint": {"requiredTopologyLevel": "zone"}}}
         world.settle()
         assert "zone" in world.workload["metadata"]["annotations"]["tessera.dev/gang"]
+        world.pod_group = {"spec": {"minMember": 2}}
+        world.settle()
+        assert "zone" not in world.workload["metadata"]["annotations"]["tessera.dev/gang"]
+
+    def test_of_volcano_says_nothing_where_a_number_says_it(self) -> None:
+        marked: Json = {"notes": {"scheduling.k8s.io/group-name": "k", "volcano.sh/task-spec": "a"}}
+        world = PodWorld(*(pod(f"p{i}", **marked) for i in range(2)))
+        world.pod_group = {"spec": {"minMember": 2, "minTaskMember": {"a": 1}}}
+        world.settle()
+        assert "tessera.dev/gang" in world.workload["metadata"]["annotations"]
         world.pod_group = {"spec": {"minMember": 2}}
         world.settle()
         assert "tessera.dev/gang" not in world.workload["metadata"]["annotations"]

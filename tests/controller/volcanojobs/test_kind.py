@@ -8,10 +8,11 @@ from controller.jobframework.podsets import PodSetInfo, SeenWorkload
 from controller.jobframework.raw import JobError
 from controller.jobframework.tiers import Tier
 from controller.objects.meta import to_json
+from controller.volcanojobs.gang import minimums
 from controller.volcanojobs.kind import VolcanoJobKind, queued
 from controller.volcanojobs.placement import placement, scaled, written
 from inventory.api.names import PLACEMENT
-from tests.support.controller.volcanoworld import TEMPLATE, VolcanoWorld, policy, task, vcjob
+from tests.support.controller.volcanoworld import TEMPLATE, VolcanoWorld, plan_of, policy, task, vcjob
 
 KIND = VolcanoJobKind()
 TWO = (task("master", 1), task("worker", 4))
@@ -61,6 +62,14 @@ def test_tasks_that_others_wait_for_are_in_the_minimum_first() -> None:
     assert counts(late, task("master", 1), minAvailable=1) == [0, 1]
     circle = (task("a", 2, dependsOn={"name": ["b"]}), task("b", 2, dependsOn={"name": ["a"]}))
     assert counts(*circle, task("c", 2), minAvailable=3) == [1, 0, 2]
+
+
+def test_a_job_of_more_tasks_than_a_workload_has_pod_sets_is_refused_at_once() -> None:
+    circle = [task(f"t{at}", 1, dependsOn={"name": [f"t{(at + 1) % 3000}"]}) for at in range(3000)]
+    with pytest.raises(JobError, match=r"spec.tasks: expected 18 at most, found 3000"):
+        KIND.pod_sets(vcjob(*circle, minAvailable=1))
+    found = minimums(plan_of(vcjob(*circle, minAvailable=1)))
+    assert (sum(found.values()), found["t0"]) == (1, 1), "whoever asks all the same has an answer soon"
 
 
 def test_a_task_in_slices_and_a_job_of_slices_start_with_all_pods() -> None:

@@ -4,7 +4,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.jobframework.names import WORKLOAD
 from controller.jobframework.podsets import PodSetInfo
+from controller.jobframework.raw import JobError
+from controller.volcanojobs.lifecycle import MOST_AT_ONCE
 from controller.volcanojobs.placement import TaskPlacement, scaled
 from tests.support.controller.volcanoworld import VolcanoWorld, plan_of, policy, task, vcjob
 
@@ -431,6 +434,23 @@ def test_pods_that_were_scaled_away_come_back_above_the_minimum() -> None:
     assert job.finish().alive == [W[0]]
     job.scale("worker", 3).settle()
     assert {name: pod.is_above for name, pod in job.pods.items()} == {W[0]: False, W[1]: True, W[2]: True}
+
+
+def test_many_pods_are_made_in_turns_and_the_minimum_first() -> None:
+    job = VolcanoWorld(task("a", 700), task("b", 2), minAvailable=3).start(a=1, b=2)
+    assert len(job.pods) == 702
+    assert list(job.pods)[:3] == ["train-a-0", "train-b-0", "train-b-1"]
+    other = VolcanoWorld(task("a", 502), minAvailable=1)
+    other.placed = {"a": TaskPlacement(info=PodSetInfo(name="a", count=1, own_annotations={WORKLOAD: "w"}))}
+    assert len(other.decide().created) == MOST_AT_ONCE == 500
+    other.step()
+    assert [new.index for new in other.decide().created] == [500, 501]
+
+
+@pytest.mark.parametrize("replicas", [2**31 - 1, 100_001, -1])
+def test_a_task_of_more_pods_than_there_can_be_is_refused(replicas: int) -> None:
+    with pytest.raises(JobError, match=rf"spec.tasks\[1\].replicas: expected 0 to 100000, found {replicas}"):
+        plan_of(vcjob(task("a", 100_000), task("b", replicas), minAvailable=1))
 
 
 def test_no_pod_is_made_above_a_minimum_that_is_not_named() -> None:

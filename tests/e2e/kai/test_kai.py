@@ -23,6 +23,8 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from inventory.api.names import MOVED, QUEUE_USAGE
+from kube.client import Selection
+from kube.resources import EVENTS
 from tests.support.e2e.kailab import CLASS, EXAMPLES, KaiLab, configured, install, job, kai_lab, queued, start
 from tests.support.e2e.lab import FAST, Lab, fleet, held_by
 from tests.support.e2e.podlab import GPU, HOST, TEAM, is_held
@@ -162,13 +164,14 @@ async def test_a_job_and_a_service_run_as_they_are_written(cluster: Cluster, con
 
 async def test_a_tree_of_subgroups_starts_when_each_of_them_can(cluster: Cluster, controller: Controller) -> None:
     """One pod of a subgroup is late, and there is a pod too many of another: none starts. Then all do at once, whatever
-    becomes of the controller between.
+    becomes of the controller between. When one is lost and does not come back, all others go after a while.
     """
     group, *pods = yaml.safe_load_all((EXAMPLES / "podgroup-subgroups.yaml").read_text())
     names = [one["metadata"]["name"] for one in pods]
     async with kai_lab(cluster, controller) as lab:
         until, there = lab.scene.until, lab.scene.watcher.pods
         await departments(lab)
+        group["metadata"]["annotations"] = {"kai.scheduler/staleness-grace-period": "5s"}
         more = {**pods[0], "metadata": {**pods[0]["metadata"], "name": "router-more"}}
         await lab.apply(group, *pods[:-1], more)
         await until(lambda: lab.group("serving").get("phase") == "Inqueue", "its pods are awaited")
@@ -181,6 +184,13 @@ async def test_a_tree_of_subgroups_starts_when_each_of_them_can(cluster: Cluster
         await until(lambda: lab.scene.runs(*names), "all of it runs")
         await until(lambda: lab.group("serving").get("phase") == "Running", "told")
         await until(lambda: lab.gpus("speech") in (7, 8), "its queue has it")
+        await lab.delete("pod/decode-0")
+        await until(lambda: "decode-0" not in there, "it is gone")
+        await lab.kill()
+        await until(lambda: not set(names) & there.keys(), "the gang has run below its minimum for too long")
+        events = await lab.scene.client.list_all(EVENTS, dict[str, Any], Selection(namespace=TEAM))
+        (why,) = (one["note"] for one in events.items if one["reason"] == "EvictedDueToStaleGang")
+        assert why.startswith("It has run below its minimum for 5 s: 1 of 5 pods have failed"), why
 
 
 async def test_half_a_gpu_is_translated_admitted_given_and_counted(

@@ -5,6 +5,7 @@ the pod), Volcano's annotations on pods and owners, and the ``schedulerName`` of
 mark that cannot be read.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -12,7 +13,7 @@ from controller.engine.mirror.specs import System
 from controller.jobframework.marks import queue_name
 from controller.jobframework.names import QUEUE_NAME
 from controller.jobframework.podview import KAI_QUEUE, SCHEDULERS, GroupName, foreign_group
-from controller.jobframework.raw import Json, annotations, labels, mapping, text
+from controller.jobframework.raw import Json, annotations, at, labels, mapping, text
 from inventory.api.names import SCHEDULER_NAME
 
 KAI_PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
@@ -26,6 +27,13 @@ KAI_PRIORITIES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "in
 SPARK_SCHEDULER: Final = ("spec", "batchScheduler")
 SPARK_QUEUE: Final = ("spec", "batchSchedulerOptions", "queue")
 KUBEFLOW_QUEUE: Final = ("spec", "runPolicy", "schedulingPolicy", "queue")
+KAI_BATCH_MINIMUM: Final = "kai.scheduler/batch-min-member"
+
+_KUBEFLOW_MINIMUMS: Final = (
+    ("spec", "elasticPolicy", "minReplicas"),
+    ("spec", "runPolicy", "schedulingPolicy", "minAvailable"),
+)
+_NUMBER: Final = re.compile("[0-9]{1,9}", re.ASCII)
 
 _VOLCANO_GROUP: Final = "batch.volcano.sh"
 _BY_KIND: Final = {"Deployment": "inference", "Notebook": "build"}
@@ -124,10 +132,28 @@ def kai_class(job: Json, known: PriorityOf) -> tuple[str, int] | None:
 
     ``known``: the cluster's PriorityClasses.
     """
+    return kai_value(kai_class_name(job), known) if _is_of_kai(job) else None
+
+
+def _is_of_kai(job: Json) -> bool:
     marked = (job, *pod_templates(job))
-    if not any(KAI_QUEUE in labels(each) or SCHEDULERS.get(_scheduler(each)) is System.KAI for each in marked):
-        return None
-    return kai_value(kai_class_name(job), known)
+    return any(KAI_QUEUE in labels(each) or SCHEDULERS.get(_scheduler(each)) is System.KAI for each in marked)
+
+
+def smaller_gang(job: Json, pods: int) -> str:
+    """Where a job of KAI's asks for a gang of fewer than its ``pods``, in a sentence; empty where it does not."""
+    if not _is_of_kai(job):
+        return ""
+    marks = {f"metadata.annotations[{KAI_BATCH_MINIMUM}]": annotations(job).get(KAI_BATCH_MINIMUM)}
+    marks[f"metadata.labels[{KAI_BATCH_MINIMUM}]"] = labels(job).get(KAI_BATCH_MINIMUM)
+    fields = {".".join(path): at(job, *path) for path in _KUBEFLOW_MINIMUMS}
+    numbers = {where: int(said) for where, said in marks.items() if said and _NUMBER.fullmatch(said)}
+    numbers |= {where: said for where, said in fields.items() if isinstance(said, int) and not isinstance(said, bool)}
+    found = next((where for where, least in numbers.items() if 0 < least < pods), None)
+    if found is None:
+        return ""
+    whole = f"the job starts with all of its {pods} pods, which its controller makes at once"
+    return f"{found}: found {numbers[found]}; {whole}"
 
 
 def kai_class_name(job: Json) -> str:

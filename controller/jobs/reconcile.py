@@ -25,6 +25,7 @@ from controller.jobframework.actions import (
     UpdateWorkload,
 )
 from controller.jobframework.context import Context, controls
+from controller.jobframework.foreignmarks import smaller_gang
 from controller.jobframework.kind import Outcome, Review, completed, refused
 from controller.jobframework.marks import prebuilt_mark, prebuilt_workload
 from controller.jobframework.owners import NestingTooDeepError, is_managed, managed_ancestor
@@ -262,7 +263,9 @@ def _without_workload(context: Context) -> list[Action]:
     _check_rules(context)
     body = compose.workload_body(context.kind, context.job, context.settings, context.cluster)
     created = f"Created workload {body['metadata']['name']}"
-    return [CreateWorkload(body=body), event("CreatedWorkload", created)]
+    whole = smaller_gang(context.job, sum(context.kind.counts(context.job).values()))
+    told = [event("StartsWhole", whole)] if whole else []
+    return [CreateWorkload(body=body), event("CreatedWorkload", created), *told]
 
 
 def _check_rules(context: Context) -> None:

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from controller.engine.mirror.specs import System
-from controller.jobframework.foreignmarks import ForeignQueue, as_queued, foreign_queue, kai_class, preemption_marks
+from controller.jobframework.foreignmarks import (
+    ForeignQueue,
+    as_queued,
+    foreign_queue,
+    kai_class,
+    preemption_marks,
+    smaller_gang,
+)
 from controller.jobframework.marks import queue_name
 
 KAI, VOLCANO = System.KAI, System.VOLCANO
@@ -86,3 +93,47 @@ def test_what_says_whether_it_may_be_preempted_goes_along() -> None:
     wanted = {"kai.scheduler/preemptibility": "non-preemptible", "volcano.sh/preemptable": "false"}
     assert preemption_marks(given) == wanted
     assert preemption_marks(job()) == {}
+
+
+KAIS = {"kai.scheduler/queue": "q"}
+ELASTIC: Any = {"elasticPolicy": {"minReplicas": 2}}
+
+
+def asking(labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **spec: Any) -> Any:
+    return {
+        "kind": "PyTorchJob",
+        "metadata": {"labels": labels or KAIS, "annotations": annotations or {}},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (asking(**ELASTIC), "spec.elasticPolicy.minReplicas: found 2; the job starts with all of its 4 pods"),
+        (asking(elasticPolicy={"minReplicas": 3}), "spec.elasticPolicy.minReplicas: found 3; "),
+        (asking(runPolicy={"schedulingPolicy": {"minAvailable": 1}}), "spec.runPolicy.schedulingPolicy.minAvailable: "),
+        (asking(annotations={"kai.scheduler/batch-min-member": "3"}), "metadata.annotations[kai.scheduler/batch-min"),
+        (asking({**KAIS, "kai.scheduler/batch-min-member": "3"}), "metadata.labels[kai.scheduler/batch-min-member]: "),
+    ],
+)
+def test_a_smaller_gang_that_a_job_of_kais_asks_for_is_named(given: Any, expected: str) -> None:
+    assert smaller_gang(given, 4).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        asking(),
+        asking({"team": "x"}, **ELASTIC),
+        asking(elasticPolicy={"minReplicas": 4}),
+        asking(elasticPolicy={"minReplicas": 0}),
+        asking(elasticPolicy={"minReplicas": True}),
+        asking(elasticPolicy={"minReplicas": "2"}),
+        asking(annotations={"kai.scheduler/batch-min-member": "9" * 5000}),
+        asking(annotations={"kai.scheduler/batch-min-member": "²"}),
+        asking(annotations={"kai.scheduler/batch-min-member": "-1"}),
+    ],
+)
+def test_no_other_job_asks_for_a_smaller_gang(given: Any) -> None:
+    assert smaller_gang(given, 4) == ""

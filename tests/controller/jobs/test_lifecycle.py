@@ -55,6 +55,17 @@ def test_a_queued_job_gets_one_workload_that_carries_its_whole_template() -> Non
     assert [reason for reason, _ in world.events] == ["CreatedWorkload"]
 
 
+def test_a_job_of_kais_that_asks_for_a_smaller_gang_is_told_that_it_starts_whole() -> None:
+    body = job(parallelism=4, completions=4)
+    body["metadata"]["labels"] |= {"kai.scheduler/queue": "q"}
+    body["metadata"]["annotations"] = {"kai.scheduler/batch-min-member": "3"}
+    world = World(body)
+    world.settle()
+    where = "metadata.annotations[kai.scheduler/batch-min-member]"
+    told = f"{where}: found 3; the job starts with all of its 4 pods, which its controller makes at once"
+    assert world.events[-1] == ("StartsWhole", told)
+
+
 def test_an_admitted_job_runs_with_what_its_flavor_says(minor: int) -> None:
     world = running(minor)
     template = world.template()

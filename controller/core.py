@@ -17,6 +17,7 @@ from controller.config.settings import ControllerConfig
 from controller.engine.conditions import reasons
 from controller.engine.conditions.decisions import Decision, Decisions, Event, Pending
 from controller.engine.conditions.reasons import EventType
+from controller.engine.deviceclaims.book import is_of_one_pod
 from controller.engine.engine import Engine
 from controller.engine.mirror.specs import System
 from controller.engine.model.resources import WorkloadKey
@@ -361,7 +362,8 @@ class Core:
                     if (kept.workload.metadata.namespace, kept.workload.spec.queue_name) == where:
                         yield WorkloadKey(kept.workload.key)
             case _ if isinstance(given, CLAIM_TYPES):
-                yield from sorted(self._uncounted)
+                if not isinstance(given, ResourceClaim) or not is_of_one_pod(given):
+                    yield from sorted(self._uncounted)
             case ResourceFlavor() | AdmissionCheck() | Topology():
                 for kept in self.ledger.values():
                     if _waits_for_checks(kept.workload):

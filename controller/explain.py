@@ -104,6 +104,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "position": None,
         "story": [_record(record) for record in engine.stories.of(key)],
         "devices": _devices(engine, workload),
+        "claims": _claims(engine, workload),
         "couldBeMade": [],
         "deviceDrift": [
             {"pod": drift.pod, "node": drift.node, "planned": list(drift.planned), "held": list(drift.held)}
@@ -131,6 +132,20 @@ def _devices(engine: Engine, workload: Workload) -> list[Json]:
                     {"podSet": pod_set_assignment.name, "node": node, "pods": [list(devices) for devices in pods]}
                 )
     return found
+
+
+def _claims(engine: Engine, workload: Workload) -> list[Json]:
+    """What its claims of devices count as: each claim that is made for a pod, and each by name as a whole."""
+    return [
+        {
+            "claim": found.name,
+            "template": found.template,
+            "counts": {name: str(quantity_of(name, amount)) for name, amount in sorted(found.amounts.items())},
+            "problem": found.problem,
+            "chargedTo": list(found.charged_to),
+        }
+        for found in engine.state.device_claims.told(workload)
+    ]
 
 
 def _could_be_made(engine: Engine, workload: Workload) -> list[Json]:

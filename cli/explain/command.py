@@ -106,6 +106,7 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
         "position": None,
         "story": [],
         "devices": [],
+        "claims": [],
         "couldBeMade": [],
         "deviceDrift": [],
     }

@@ -91,6 +91,8 @@ def _devices(body: Json) -> list[RenderableType]:
         for placed in body["devices"]:
             made.add_row(placed["podSet"], placed["node"], "\n".join(map(_shown, placed["pods"])))
         parts += [Text(""), made]
+    for claim in body.get("claims") or ():
+        parts.append(Text(_claim(claim)))
     for slot in body.get("couldBeMade") or ():
         starts = ", ".join(map(str, slot["starts"]))
         mode = "" if slot["migMode"] else " once its MIG mode is on"
@@ -103,6 +105,16 @@ def _devices(body: Json) -> list[RenderableType]:
         )
         parts.append(Text(said, style="yellow"))
     return parts
+
+
+def _claim(claim: Json) -> str:
+    """``each claim of template t counts as 2 nvidia.com/gpu``, or what stands against it."""
+    named = f"each claim of template {claim['claim']}" if claim["template"] else f"claim {claim['claim']}"
+    if claim["problem"]:
+        return f"{named} cannot be counted: {claim['problem']}"
+    counts = ", ".join(f"{amount} {name}" for name, amount in claim["counts"].items()) or "nothing"
+    charged = f", charged to {', '.join(claim['chargedTo'])}" if claim["chargedTo"] else ""
+    return f"{named} counts as {counts}{charged}"
 
 
 def _shown(devices: list[str]) -> str:

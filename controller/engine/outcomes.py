@@ -1,7 +1,6 @@
 """From decided entries to decisions, and what they mean for the engine's own state from that moment on."""
 
 from collections.abc import Iterable, Iterator
-from itertools import starmap
 
 import msgspec
 
@@ -296,7 +295,8 @@ def _holder(entry: Entry, now_s: float) -> Holder:
         sets = tuple(map(_held, assignment.pod_sets))
         usage = usage_of(sets).assigned
     if info.claims is not None:
-        sets = tuple(starmap(_of_itself, zip(sets, info.pod_sets, strict=True)))
+        once = {pod_set.name: pod_set for pod_set in info.pod_sets}
+        sets = tuple(_of_itself(held, once[held.name]) for held in sets)
     return Holder(
         info=WorkloadInfo(
             workload=info.workload, cluster_queue=queue.name, pod_sets=sets, key=info.key, claims=info.claims

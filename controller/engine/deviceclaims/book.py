@@ -44,6 +44,8 @@ class ClaimBook:
         self._claims: dict[ClaimKey, ResourceClaim] = {}
         self._devices = PublishedDevices()
         self._amounts = DeviceAmounts(rules, self._classes, self._devices)
+        self._of_templates: dict[str, Amounts | ClaimProblemError] = {}
+        """What templates count as, until anything of it may have changed."""
         self._extended: dict[str, str] = {}
         """The class that stands behind an extended resource, where that changes what it counts as."""
 
@@ -51,6 +53,12 @@ class ClaimBook:
 
     def put(self, given: KubernetesObject) -> bool:
         """Whether anything may count differently now."""
+        changed = self._put(given)
+        if changed and not isinstance(given, ResourceClaim):
+            self._of_templates.clear()
+        return changed
+
+    def _put(self, given: KubernetesObject) -> bool:
         match given:
             case DeviceClass():
                 known = self._classes.get(given.metadata.name)
@@ -76,6 +84,8 @@ class ClaimBook:
     def drop(self, kind: type[KubernetesObject], namespace: str, name: str) -> bool:
         """Whether anything may count differently now."""
         key = f"{namespace}/{name}"
+        if kind is not ResourceClaim:
+            self._of_templates.clear()
         if kind is DeviceClass:
             gone = self._classes.pop(name, None) is not None
             return self._extend() or gone
@@ -164,14 +174,26 @@ class ClaimBook:
             raise ClaimProblemError(f"ResourceClaim {claim.metadata.name}: {problem}") from None
 
     def _of_template(self, claim: PodResourceClaim, namespace: str) -> Amounts:
-        name = claim.resource_claim_template_name
-        template = self._templates.get(f"{namespace}/{name}")
-        if template is None:
-            raise ClaimProblemError(f"claim {claim.name}: there is no ResourceClaimTemplate {namespace}/{name}")
         try:
-            return self._counted(self._amounts.of_claim(template.spec.spec))
+            return self.of_template(f"{namespace}/{claim.resource_claim_template_name}")
         except ClaimProblemError as problem:
-            raise ClaimProblemError(f"claim {claim.name}: ResourceClaimTemplate {name}: {problem}") from None
+            raise ClaimProblemError(f"claim {claim.name}: {problem}") from None
+
+    def of_template(self, key: str) -> Amounts:
+        """What a claim of a template counts as. Raises ClaimProblemError."""
+        template = self._templates.get(key)
+        if template is None:
+            raise ClaimProblemError(f"there is no ResourceClaimTemplate {key}")
+        known = self._of_templates.get(key)
+        if known is None:
+            try:
+                known = self._counted(self._amounts.of_claim(template.spec.spec))
+            except ClaimProblemError as problem:
+                known = ClaimProblemError(f"ResourceClaimTemplate {template.metadata.name}: {problem}")
+            self._of_templates[key] = known
+        if isinstance(known, ClaimProblemError):
+            raise ClaimProblemError(str(known))
+        return known
 
     def _counted(self, amounts: Amounts) -> Amounts:
         """With what they are worth in honest units, which Kueue does not know."""

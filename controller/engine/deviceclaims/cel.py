@@ -16,6 +16,9 @@ from controller.engine.deviceclaims import celnodes
 from controller.engine.deviceclaims.celnodes import Node, UnknownCelError, constant
 from controller.engine.deviceclaims.celvalues import FUNCTIONS, METHODS, CelError
 
+STEPS: Final = 10_000
+"""So many for the whole of a question, and ``STEPS_EACH`` more for each device."""
+STEPS_EACH: Final = 100
 _DEEPEST: Final = 40
 _LONGEST: Final = 10_240
 _TOKEN: Final = re.compile(
@@ -46,17 +49,19 @@ class Selector:
         self._node = parser.whole()
         self.unknown = tuple(parser.unknown)
 
-    def matches(self, device: Mapping[str, Any]) -> bool:
-        """``device``: driver, attributes and capacity by domain, allowMultipleAllocations."""
+    def matches(self, device: Mapping[str, Any], steps: list[int] | None = None) -> bool:
+        """``device``: driver, attributes and capacity by domain, allowMultipleAllocations. ``steps``: how many may be
+        taken yet, in a list of one; what is still to be asked then matches.
+        """
         try:
-            return self._node({"device": device, celnodes.STEPS: [0]}) is True
+            return self._node({"device": device, celnodes.STEPS: [STEPS] if steps is None else steps}) is True
         except (UnknownCelError, RecursionError):
             return True
         except CelError:
             return False
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=128)
 def compiled(expression: str) -> Selector:
     """Raises CelSyntaxError."""
     return Selector(expression)

@@ -12,8 +12,7 @@ Scope = dict[str, Any]
 Node = Callable[[Scope], Any]
 
 STEPS: Final = "%steps"
-"""No CEL name: the number of steps taken, in a list of one."""
-_MOST_STEPS: Final = 10_000
+"""No CEL name: the number of steps that may still be taken, in a list of one that many devices share."""
 
 _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "+": lambda left, right: left + right,
@@ -34,10 +33,10 @@ class UnknownCelError(Exception):
     """CEL that is not known here, or that takes too long."""
 
 
-def _counted(scope: Scope) -> None:
-    taken = scope[STEPS]
-    taken[0] += 1
-    if taken[0] > _MOST_STEPS:
+def _counted(scope: Scope, steps: int = 1) -> None:
+    left = scope[STEPS]
+    left[0] -= steps
+    if left[0] < 0:
         raise UnknownCelError
 
 
@@ -59,7 +58,11 @@ def variable(name: str) -> Node:
 
 
 def listing(parts: Sequence[Node]) -> Node:
-    return lambda scope: [part(scope) for part in parts]
+    def node(scope: Scope) -> list[Any]:
+        _counted(scope, len(parts))
+        return [part(scope) for part in parts]
+
+    return node
 
 
 def index(of: Node, at: Node) -> Node:
@@ -114,6 +117,7 @@ def has(of: Node) -> Node:
 def each(of: Node, name: str, test: Node, combine: Callable[[Any], bool]) -> Node:
     def node(scope: Scope) -> bool:
         whole = of(scope)
+        _counted(scope, len(whole) if isinstance(whole, list | Mapping) else 1)
         if not isinstance(whole, list | Mapping):
             raise CelError("expected a list or a map")
         return combine(_truth(test({**scope, name: value})) for value in whole)

@@ -5,11 +5,13 @@ counts not at all. So the scheduler reads them, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from controller.engine.deviceclaims.cel import ByDomain, compiled
+from controller.engine.deviceclaims.cel import STEPS, STEPS_EACH, ByDomain, compiled
 from controller.engine.deviceclaims.celvalues import CelError, Semver
 from controller.objects.deviceclaims import Device, DeviceAttribute, ResourceSlice
+
+_REMEMBERED: Final = 256
 
 
 class PublishedDevice(NamedTuple):
@@ -47,11 +49,14 @@ class PublishedDevices:
         known = self._answers.get(asked)
         if known is None:
             selectors = [compiled(expression) for expression in asked[1]]
-            known = self._answers[asked] = tuple(
-                found
-                for found in self._complete()
-                if driver in ("", found.driver) and all(selector.matches(found.seen) for selector in selectors)
+            devices = [found for found in self._complete() if driver in ("", found.driver)]
+            steps = [STEPS + STEPS_EACH * len(devices)]
+            known = tuple(
+                found for found in devices if all(selector.matches(found.seen, steps) for selector in selectors)
             )
+            if len(self._answers) >= _REMEMBERED:
+                self._answers.clear()
+            self._answers[asked] = known
         return known
 
     def _complete(self) -> Iterator[PublishedDevice]:

@@ -5,7 +5,8 @@ workload's own flavor. When that one leaves, the next is charged: all of it foll
 says it. What an admission says is what the workload takes of itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,6 +29,16 @@ from controller.objects.workload import Workload
 
 _Named = tuple[bool, str]
 _Charges = dict[FlavorResource, Amount]
+
+
+class ToldClaim(NamedTuple):
+    """One claim of a workload, or template of claims, as a question is answered."""
+
+    name: str
+    template: bool
+    amounts: Mapping[ResourceName, Amount]
+    problem: str
+    charged_to: tuple[WorkloadKey, ...]
 
 
 class DeviceClaims:
@@ -76,6 +87,16 @@ class DeviceClaims:
 
     def count(self, workload: Workload) -> WorkloadClaims | None:
         return self.book.count(workload, lambda claim, name: name in self._payers.get(claim, ()))
+
+    def told(self, workload: Workload) -> Iterator[ToldClaim]:
+        """What its claims count as, each for itself; without the gate nothing."""
+        for template, name in dict.fromkeys(claims_of(workload)) if self.book.rules.on else ():
+            try:
+                amounts, problem = self.book.of_template(name) if template else self.book.of_claim(name), ""
+            except ClaimProblemError as error:
+                amounts, problem = {}, str(error)
+            payers = () if template else tuple(dict.fromkeys(self._payers.get(name, {}).values()))
+            yield ToldClaim(name, template, amounts, problem, payers)
 
     def claim_changed(self, claim: ClaimKey) -> None:
         """The claim itself is new, another, or gone."""

@@ -175,6 +175,17 @@ def test_slices_count_once_the_pool_is_whole_and_of_its_newest_generation() -> N
     assert "there is no DeviceClass" in problem(given, asked, old)
 
 
+def test_costly_selectors_of_a_fleet_of_devices_end_soon() -> None:
+    many = [device(f"d{at}", kind="gpu") for at in range(50)]
+    costly = "[" + ",".join(["1"] * 400) + "].all(n, [" + ",".join(["1"] * 400) + "].all(m, n != m))"
+    book = ClaimBook(rules(every_kind=False), RequestRules())
+    for each in (slice_of("s", *many), template("t", asks(GPU_CLASS, 40, costly))):
+        book.put(each)
+    found = book.count(claiming("w", templates=["t"]), unpaid)
+    assert found is not None
+    assert found.pod_sets[0].each == {"gpu": 40}, "what was not asked any more may match"
+
+
 def test_objects_that_go_are_forgotten() -> None:
     book = ClaimBook(rules(counter("memory")), RequestRules())
     every = (

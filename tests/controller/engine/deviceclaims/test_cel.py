@@ -148,6 +148,18 @@ def test_hostile_expressions_end_soon(expression: str) -> None:
     assert compiled(expression).matches(DEVICE) in (True, False)
 
 
+def test_a_question_about_many_devices_is_bounded_as_a_whole() -> None:
+    """What is still to be asked when the steps are used up may match."""
+    long = "[" + ",".join(["1"] * 99) + "].all(n, n == 2)"
+    found, steps = Selector(long), [450]
+    assert [found.matches(DEVICE, steps) for _ in range(4)] == [False, False, True, True]
+    assert Selector("false").matches(DEVICE, steps) is False
+    nested = "[1,1].all(a, [1,1].all(b, true))"
+    assert Selector(nested).matches(DEVICE, [4 + 2 * 4])
+    assert Selector(f"!({nested})").matches(DEVICE, [4 + 2 * 4]) is False
+    assert Selector(f"!({nested})").matches(DEVICE, [4 + 2 * 4 - 1]) is True
+
+
 def test_strings_do_not_grow_without_bound() -> None:
     grown = "'xxxxxxxxxxxxxxxx'"
     text = "".join(f"cel.bind(v{n}, {grown if not n else f'v{n - 1} + v{n - 1}'}, " for n in range(30))

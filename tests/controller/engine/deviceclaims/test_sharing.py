@@ -8,6 +8,7 @@ import pytest
 from controller.engine.conditions import reasons
 from controller.engine.conditions.decisions import Admitted, Evicted
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.explain import explained
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from tests.support.engine.deviceclaims import asks, claim, claiming, counting, device_class, template
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, requesting, workload
@@ -127,6 +128,30 @@ def test_who_waits_beside_a_claim_that_runs_waits_for_the_rest_alone() -> None:
     lab.settle()
     assert lab.running() == {"b"}
     assert used(lab) == 4
+
+
+def test_what_claims_count_as_is_told_of_each() -> None:
+    lab = queues(4)
+    lab.put(claim("shared", asks(count=3)), template("one", asks()))
+    for name in ("a", "b"):
+        lab.put(claiming(name, claims=["shared", "lost"], templates=["one"]))
+    lab.put(claiming("c", claims=["shared"]))
+    lab.settle()
+    told = explained(lab.engine, lab.workloads[WorkloadKey("ns/a")], lab.now_s)["claims"]
+    assert told == [
+        {"claim": "ns/one", "template": True, "counts": {"gpu": "1"}, "problem": "", "chargedTo": []},
+        {"claim": "ns/shared", "template": False, "counts": {"gpu": "3"}, "problem": "", "chargedTo": ["ns/c"]},
+        {
+            "claim": "ns/lost",
+            "template": False,
+            "counts": {},
+            "problem": "there is no ResourceClaim ns/lost",
+            "chargedTo": [],
+        },
+    ]
+    off = World(counting(on=False))
+    off.put(claiming("a", claims=["shared"]))
+    assert explained(off.engine, off.workloads[WorkloadKey("ns/a")], off.now_s)["claims"] == []
 
 
 def test_the_claim_follows_into_the_queue_of_the_next() -> None:

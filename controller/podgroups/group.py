@@ -123,10 +123,10 @@ class ForeignGroup:
             staleness_s=self.staleness_s,
         )
 
-    def above(self, leaf: str, there: Iterable[str]) -> str:
-        """The subgroup that a pod of the leaf starts with as a whole, beside pods of ``there``; empty for none."""
-        there = set(there)
-        return self.tree((*there, leaf)).whole(leaf, there)
+    def above(self, leaves: Iterable[str], there: Iterable[str]) -> Mapping[str, str]:
+        """By leaf the subgroup that its pods start with as a whole, beside pods of ``there``; empty for none."""
+        leaves, there = set(leaves), set(there)
+        return self.tree(leaves | there).wholes(leaves, there)
 
     def part_of(self, subgroup: str, name: str, leaves: Iterable[str]) -> "ForeignGroup":
         """The subgroup as a group, called ``name``, of pods of these leaves. Raises JobError where there is none."""

@@ -5,8 +5,10 @@ needs. Those that the group does not need start and leave as a whole too. Of a l
 minimum come and go one by one.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -25,21 +27,42 @@ class Tree:
     shape: GangShape
     spare: frozenset[str] = frozenset()
 
-    def required(self, parent: str) -> tuple[Subgroup, ...]:
-        return tuple(group for group in self.shape.below(parent) if group.name not in self.spare)
+    @cached_property
+    def _groups(self) -> Mapping[str, Subgroup]:
+        return {group.name: group for group in self.shape.groups}
+
+    @cached_property
+    def _below(self) -> Mapping[str, list[Subgroup]]:
+        found: dict[str, list[Subgroup]] = {}
+        for group in self.shape.groups:
+            found.setdefault(group.parent, []).append(group)
+        return found
+
+    @cached_property
+    def _least(self) -> dict[str, int]:
+        """What ``least`` has found."""
+        return {}
+
+    def is_leaf(self, name: str) -> bool:
+        return name in self._groups and name not in self._below
+
+    def required(self, parent: str) -> list[Subgroup]:
+        return [group for group in self._below.get(parent, ()) if group.name not in self.spare]
 
     def needed(self, parent: str) -> int:
         """How many of the groups right below it; ``parent`` is empty for the top."""
-        minimums = {group.name: group.minimum for group in self.shape.groups}
-        said, most = minimums.get(parent, self.shape.minimum), len(self.required(parent))
+        group, most = self._groups.get(parent), len(self.required(parent))
+        said = self.shape.minimum if group is None else group.minimum
         return min(said, most) if said else most
 
     def least(self, name: str) -> int:
         """The fewest pods of a whole one; of the whole tree for an empty name."""
-        group = self._group(name)
-        if group is not None and not self.shape.below(name):
-            return group.minimum
-        return sum(sorted(self.least(below.name) for below in self.required(name))[: self.needed(name)])
+        if self.is_leaf(name):
+            return self._groups[name].minimum
+        if name not in self._least:
+            counts = sorted(self.least(below.name) for below in self.required(name))
+            self._least[name] = sum(counts[: self.needed(name)])
+        return self._least[name]
 
     def part(self, name: str) -> "Tree":
         """The group of that name alone, with all below it."""
@@ -53,30 +76,27 @@ class Tree:
         )
         return Tree(shape=GangShape(groups=kept), spare=self.spare - {name})
 
-    def whole(self, leaf: str, there: Iterable[str]) -> str:
-        """What the pods of the leaf start with as a whole, beside pods of the leaves ``there``.
+    def wholes(self, leaves: Iterable[str], there: Iterable[str]) -> dict[str, str]:
+        """By leaf what its pods start with as a whole, beside pods of the leaves ``there``.
 
         Empty where they join one by one: the leaf is there, or nothing of it is needed together.
         """
+        reached = {name for leaf in set(there) for name in self._path(leaf)}
+        return {leaf: self._whole(leaf, reached) for leaf in set(leaves)}
+
+    def _whole(self, leaf: str, reached: set[str]) -> str:
         found = ""
-        reached = {name for each in there for name in self._path(each)}
         for name in self._path(leaf):
-            if name in reached or (name in self.spare and self.shape.below(name)):
+            if name in reached or (name in self.spare and not self.is_leaf(name)):
                 break
             found = name
         return found if found and self.least(found) else ""
 
-    def _group(self, name: str) -> Subgroup | None:
-        return next((group for group in self.shape.groups if group.name == name), None)
-
-    def _path(self, leaf: str) -> list[str]:
+    def _path(self, leaf: str) -> Iterable[str]:
         """The leaf, and what is above it, upwards."""
-        parents = {group.name: group.parent for group in self.shape.groups}
-        found: list[str] = []
-        while leaf in parents:
-            found.append(leaf)
-            leaf = parents[leaf]
-        return found
+        while leaf in self._groups:
+            yield leaf
+            leaf = self._groups[leaf].parent
 
 
 def starting(tree: Tree, leaves: Sequence[str], total: int) -> list[int]:
@@ -95,25 +115,26 @@ def starting(tree: Tree, leaves: Sequence[str], total: int) -> list[int]:
         return sorted([*first, *others[: max(0, total - len(first))]])[:total]
     taken = set(found)
     while len(taken) < total:
-        there = {leaves[at] for at in taken}
-        wholes = {leaf: tree.whole(leaf, there) for leaf in own}
+        wholes = tree.wholes(own, (leaves[at] for at in taken))
         single = [at for at, leaf in enumerate(leaves) if at not in taken and not wholes[leaf]]
-        more = set(single[: total - len(taken)]) or _next(tree, {name for name in wholes.values() if name}, own)
+        more = [[at] for at in single] or _whole_ones(tree, {name for name in wholes.values() if name}, own)
         if not more:
             break
-        taken |= more
+        for pods in more:
+            if len(taken) < total:
+                taken |= set(pods)
     return sorted(taken)
 
 
-def _next(tree: Tree, names: Iterable[str], own: Mapping[str, list[int]]) -> set[int]:
-    """The first of these groups that is whole."""
+def _whole_ones(tree: Tree, names: Iterable[str], own: Mapping[str, list[int]]) -> list[list[int]]:
+    """The pods of those of these groups that are whole, those that were first before the others."""
     found = [(max(pods), name, pods) for name in names if (pods := _minimum(tree, name, own))]
-    return set(min(found)[2]) if found else set()
+    return [pods for _, _, pods in sorted(found)]
 
 
 def _minimum(tree: Tree, name: str, own: Mapping[str, list[int]]) -> list[int] | None:
     """The pods of a whole one; None while some are missing. Of its subgroups those that were whole first."""
-    if name and not tree.shape.below(name):
+    if tree.is_leaf(name):
         least, pods = tree.least(name), own.get(name, [])
         return pods[:least] if len(pods) >= least else None
     whole = []
@@ -127,15 +148,19 @@ def _minimum(tree: Tree, name: str, own: Mapping[str, list[int]]) -> list[int] |
     return [at for _, _, pods_below in sorted(whole)[:needed] for at in pods_below]
 
 
-def lacking(tree: Tree, leaves: Sequence[str], parent: str = "") -> str:
+def lacking(tree: Tree, leaves: Iterable[str]) -> str:
     """Why pods of these leaves are too few; empty where they are not."""
+    return _lacking(tree, Counter(leaves), "")
+
+
+def _lacking(tree: Tree, pods: Mapping[str, int], parent: str) -> str:
     below = tree.required(parent)
-    missing = [why for group in below if (why := _short(tree, group, leaves))]
+    missing = [why for group in below if (why := _short(tree, group, pods))]
     return missing[0] if missing and len(below) - len(missing) < tree.needed(parent) else ""
 
 
-def _short(tree: Tree, group: Subgroup, leaves: Sequence[str]) -> str:
-    if tree.shape.below(group.name):
-        return lacking(tree, leaves, group.name)
-    found = leaves.count(group.name)
+def _short(tree: Tree, group: Subgroup, pods: Mapping[str, int]) -> str:
+    if not tree.is_leaf(group.name):
+        return _lacking(tree, pods, group.name)
+    found = pods.get(group.name, 0)
     return f"{found} of {group.minimum} pods of {group.name}" if found < group.minimum else ""

@@ -297,7 +297,7 @@ class _Reconciliation:
         if self.group.foreign is None or not spare:
             return []
         there = subgroups_of(workload) | {subgroup_of(pod) for pod in self.counted}
-        parts = {leaf: self.group.foreign.above(leaf, there) for leaf in {subgroup_of(pod) for pod in spare}}
+        parts = self.group.foreign.above((subgroup_of(pod) for pod in spare), there)
         return [marked(pod, workload, parts[subgroup_of(pod)]) for pod in spare]
 
     def _mismatch(self, workload: SeenWorkload) -> list[PodAction] | None:

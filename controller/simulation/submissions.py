@@ -80,10 +80,11 @@ def parts(documents: list[Document], pod_groups: PodGroups) -> list[list[Documen
     names_ = {pod.name for pod in counted}
     there = {subgroup_of(pod) for pod in counted}
     minimum = [document for document, pod in zip(arrived, seen, strict=True) if pod.name in names_]
+    wholes = foreign.above(map(subgroup_of, seen), there)
     above: dict[str, list[Document]] = {}
     for document, pod in zip(arrived, seen, strict=True):
         if pod.name not in names_:
-            part = foreign.above(subgroup_of(pod), there)
+            part = wholes[subgroup_of(pod)]
             above.setdefault(f"/{part}" if part else pod.name, []).append(_above(document, group.name, pod, part))
     return [minimum, *(part for each in above.values() for part in parts(each, pod_groups))]
 

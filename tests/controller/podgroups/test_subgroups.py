@@ -91,25 +91,25 @@ def test_the_fewest_pods_of_a_whole_one(name: str, least: int) -> None:
     ],
 )
 def test_pods_join_with_the_highest_subgroup_of_which_nothing_is_there(leaf: str, there: list[str], whole: str) -> None:
-    assert tree(*NESTED, minimum=1).whole(leaf, there) == whole
+    assert tree(*NESTED, minimum=1).wholes([leaf], there) == {leaf: whole}
 
 
 def test_a_subgroup_without_a_minimum_comes_pod_by_pod() -> None:
     own = tree(("a", "", 2), ("b", "", 0), ("c", "", 0), ("c1", "c", 0))
-    assert [own.whole(leaf, ["a"]) for leaf in ("a", "b", "c1")] == ["", "", ""]
+    assert set(own.wholes(("a", "b", "c1"), ["a"]).values()) == {""}
     assert starting(own, ["b", "c1", "a", "a"], 3) == [0, 2, 3]
 
 
 def test_subgroups_that_are_not_needed_come_each_by_itself() -> None:
     own = tree(("p", "", 0), ("p/1", "p", 2), ("p/2", "p", 2), spare="p")
-    assert (own.least(""), lacking(own, []), own.whole("p/1", [])) == (0, "", "p/1")
+    assert (own.least(""), lacking(own, []), own.wholes(["p/1"], [])["p/1"]) == (0, "", "p/1")
     assert starting(own, ["p/1", "p/2", "p/2", "p/1", ""], 2) == [1, 2, 4]
 
 
 def test_a_part_is_a_tree_of_its_own() -> None:
     part = tree(*NESTED, minimum=1).part("x")
     assert [(group.name, group.parent) for group in part.shape.groups] == [("x", ""), ("x1", "x"), ("x2", "x")]
-    assert (part.least(""), part.whole("x1", ["x2"]), part.part("x2").least("")) == (1, "x1", 1)
+    assert (part.least(""), part.wholes(["x1"], ["x2"])["x1"], part.part("x2").least("")) == (1, "x1", 1)
     assert tree(*NESTED).part("none").shape.groups == ()
 
 
@@ -133,7 +133,7 @@ def test_no_subgroup_is_partly_there_and_none_that_is_needed_is_missing(
     assert all(not counts[group.name] or counts[group.name] >= group.minimum for group in own.shape.leaves)
     short = total - len(taken)
     left = set(Counter(leaves) - counts)
-    assert short <= 0 or all(own.whole(leaf, counts) for leaf in left), "what may join one by one fills up"
+    assert short <= 0 or all(own.wholes(left, counts).values()), "what may join one by one fills up"
 
 
 @settings(max_examples=30)
@@ -142,9 +142,27 @@ def test_what_is_above_the_minimum_joins_in_wholes_that_do_not_overlap(own: Tree
     """Each pod is of the one that its leaf is below, until all leaves are there."""
     there: set[str] = set()
     for leaf in order:
-        whole = own.whole(leaf, there)
+        whole = own.wholes([leaf], there)[leaf]
         below = {group.name for group in own.part(whole).shape.groups} if whole else set()
         assert not below & there
         assert not whole or leaf in below
         there |= {leaf} & {group.name for group in own.shape.leaves}
-    assert all(own.whole(leaf, there) == "" for leaf in order)
+    assert set(own.wholes(order, there).values()) == {""}
+
+
+def test_the_largest_tree_costs_little() -> None:
+    """Each group is looked at a few times, however many there are."""
+    names = [f"l{at}" for at in range(1000)]
+    reads = 0
+
+    class Counted(Tree):
+        def is_leaf(self, name: str) -> bool:
+            nonlocal reads
+            reads += 1
+            return super().is_leaf(name)
+
+    shape = GangShape(minimum=500, groups=tuple(Subgroup(name=name, minimum=1) for name in names))
+    own = Counted(shape=shape)
+    assert starting(own, names, 700) == [*range(700)]
+    assert lacking(own, names) == ""
+    assert reads < 50_000

@@ -24,7 +24,7 @@ def queries(source: UsageSource, rules: QueueUsage, now_s: float) -> dict[str, s
     # One sample at least is in the window, also where it has just begun.
     window_s = max(now_s - rules.begin_s(now_s), source.resolution_s)
     over = f"[{math.ceil(window_s)}s:{math.ceil(source.resolution_s)}s]"
-    weight = f" * 0.5 ^ (({now_s:.0f} - time()) / {rules.half_life_s:.0f})" if rules.half_life_s else ""
+    weight = f" * 0.5 ^ (({now_s:.0f} - time()) / {rules.half_life_s:.12g})" if rules.half_life_s else ""
     return {str(resource): _query(metrics, over, weight) for resource, metrics in source.metrics.items()}
 
 

@@ -47,6 +47,10 @@ def test_with_a_half_life_both_are_halved_with_age() -> None:
     )
 
 
+def test_a_short_half_life_is_not_rounded_to_nothing() -> None:
+    assert "- time()) / 0.1))" in query(window_s=7200.0, half_life_s=0.1)
+
+
 @pytest.mark.parametrize(
     ("rules", "over"),
     [

@@ -157,7 +157,22 @@ def test_a_victim_that_has_none_of_what_the_queue_above_is_full_of_stays() -> No
     assert rest(lab) == {"a": 0, "b": 3, "visitors": 5}
     lab.put(requesting(workload("both", "a", created_s=91), {GPU: "2", "cpu": "1"}))
     assert rest(lab) == {"a": 2, "b": 2, "visitors": 4}
-    assert "idle" in lab.running()
+    assert "idle" not in evicted(lab)
+
+
+def test_as_many_victims_as_the_queue_above_needs_are_from_inside_of_it() -> None:
+    lab = world(
+        volcano_queue("visitors"),
+        volcano_queue("top", deserved={GPU: 5}, capability={GPU: 5}),
+        volcano_queue("a", parent="top", deserved={GPU: 3}),
+        volcano_queue("b", parent="top", deserved={GPU: 2}),
+    )
+    fill(lab, "b", 4)
+    fill(lab, "visitors", 4)
+    assert rest(lab) == {"a": 0, "b": 4, "visitors": 4}
+    fill(lab, "a", 1, gpus=3)
+    assert rest(lab) == {"a": 3, "b": 2, "visitors": 3}
+    assert len(evicted(lab)) == 3
 
 
 def test_two_full_queues_above_each_other_each_give_up_what_it_takes() -> None:

@@ -102,14 +102,24 @@ def test_a_workload_that_changed_its_shape_waits_once() -> None:
     waiting.validate()
 
 
-def test_shapes_of_long_ago_are_forgotten() -> None:
+def test_of_shapes_that_do_not_wait_the_older_half_is_forgotten_when_there_are_too_many() -> None:
     waiting = line(0)
-    for at in range(1, 2000):
+    for at in range(1, 1026):
         waiting.join(key(at), shape(at), order(at))
+        turn(waiting)
         waiting.leave(key(at))
     assert list(waiting.shapes()) == [shape(0)]
-    assert len(waiting._tried) <= 1025
-    waiting.validate()
+    assert waiting._tried.keys() == {shape(0), *(shape(at) for at in range(513, 1026))}
+
+
+def test_the_best_workload_of_a_shape_says_where_it_stands() -> None:
+    waiting = line(0, 1)
+    waiting.join(key(1, 1), shape(1), order(1, priority=5))
+    assert list(waiting.shapes()) == [shape(1), shape(0)]
+    waiting.join(key(0, 1), shape(0), order(9, priority=-5))
+    assert list(waiting.shapes()) == [shape(1), shape(0)]
+    waiting.leave(key(1, 1))
+    assert list(waiting.shapes()) == [shape(0), shape(1)]
 
 
 def test_a_shape_that_was_passed_over_is_a_drift() -> None:

@@ -31,6 +31,9 @@ _REQUEUED_AT_ONCE: Final = (reasons.PREEMPTED, reasons.NODE_FAILURES, reasons.BE
 _STEPS: Final = 32
 """Steps of one workload at one moment: more means that two rules contradict each other."""
 
+_SAMPLES: Final = 400
+"""Past use is looked at so often within its window at most."""
+
 Progress = Callable[[float, int, int], None]
 """Virtual seconds since the start, jobs that have ended, all jobs."""
 
@@ -71,6 +74,7 @@ class Run:
         self._waiting: dict[WorkloadKey, Pending | None] = {}
         """Workloads whose reason to wait may have changed in this step, with the last decision on each."""
         self._said: dict[WorkloadKey, str] = {}
+        self._sampled_s = self.now_s
         self._done = 0
         self._running = 0
         """A fingerprint of the running workloads and their flavors."""
@@ -89,6 +93,7 @@ class Run:
             # Once a step is enough: while nothing changes, one sample over a long time equals many over its parts.
             self.engine.sample_usage(self.now_s)
             self.engine.sample_queues(self.now_s)
+            self._sampled_s = self.now_s
             self._advance()
             self._settle(settling)
             self._record_waiting()
@@ -128,7 +133,18 @@ class Run:
             self.engine.next_wakeup_s(),
             self.scenario.base_s + coming[0].arrival_s if coming else None,
         ]
-        return min((max(time, self.now_s) for time in times if time is not None), default=None)
+        next_s = min((max(time, self.now_s) for time in times if time is not None), default=None)
+        end_s = self._until_s if next_s is None else next_s
+        use_s = self._use_s()
+        return use_s if use_s is not None and end_s is not None and use_s < end_s else next_s
+
+    def _use_s(self) -> float | None:
+        """When past use is looked at again, which grows and fades between two events; None where it decides nothing."""
+        rules = self._config.queue_usage
+        waits = rules is not None and self.engine.mirror and any(True for _ in self.engine.state.queues)
+        if rules is None or not waits:
+            return None
+        return self._sampled_s + max(rules.interval_s, rules.span_s / _SAMPLES)
 
     def _advance(self) -> None:
         """What is due by now: ends first, so that jobs that arrive find the room."""

@@ -47,6 +47,9 @@ class AdmissionFairSharing(msgspec.Struct, frozen=True, kw_only=True):
     resource_weights: Mapping[ResourceName, float] = {}
 
 
+_HALF_LIVES: Final = 10.0
+
+
 class QueueUsage(msgspec.Struct, frozen=True, kw_only=True):
     """KAI's Queues share by what they had before, too: ``weight`` is KAI's k. Of the last ``window_s``, in which use
     halves every ``half_life_s`` (0: all of it counts alike); a sample every ``interval_s``.
@@ -63,6 +66,11 @@ class QueueUsage(msgspec.Struct, frozen=True, kw_only=True):
     tumbles_from_s: float | None = None
     cron: Cron | None = None
     stale_s: float = 300.0
+
+    @property
+    def span_s(self) -> float:
+        """How far back anything counts: after ten half-lives less than a thousandth is left."""
+        return min(self.window_s, _HALF_LIVES * self.half_life_s) if self.half_life_s else self.window_s
 
     def begin_s(self, now_s: float) -> float:
         """What was before does not count."""

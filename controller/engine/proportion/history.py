@@ -22,8 +22,6 @@ from controller.engine.proportion.queues import Amounts
 
 BUCKETS: Final = 40
 """A window has so many, and one that is begun."""
-_HALF_LIVES: Final = 10.0
-"""What is older counts for less than a thousandth."""
 _LONGEST: Final = 64 * 1024
 """Characters of a record: one of forty buckets has some two thousand."""
 _BUCKET_BOUND: Final = 2**53
@@ -44,9 +42,8 @@ class QueueHistory:
     """
 
     def __init__(self, rules: QueueUsage) -> None:
-        span_s = min(rules.window_s, _HALF_LIVES * rules.half_life_s) if rules.half_life_s else rules.window_s
         self._rules = rules
-        self._bucket_s = span_s / BUCKETS
+        self._bucket_s = rules.span_s / BUCKETS
         self._half_life_s = rules.half_life_s
         self._observed: dict[int, float] = {}
         self._used: dict[QueueName, dict[ResourceName, dict[int, float]]] = {}

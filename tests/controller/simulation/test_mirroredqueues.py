@@ -135,3 +135,33 @@ def test_a_volcano_job_is_one_workload_of_its_queue() -> None:
     result = run(node(), queue(VOLCANO, "q"), given)
     assert sorted(told(result)) == ["0 Admitted train", "30 Finished train"]
     assert [(each.pod_set, each.pods) for each in result.timeline[0].placement] == [("master", 1), ("w", 3)]
+
+
+PAST_USE = "tessera: {kai: {usage: {windowSize: 4h, fetchInterval: 10m}}}\n"
+
+
+def shared(using: str) -> list[str]:
+    """``b`` has both GPUs for an hour before ``a`` asks for them; no job comes or ends in the four hours after that."""
+    jobs = [job(f"b{at}", queue="b", runtime="100h") for at in range(2)]
+    jobs += [job(f"a{at}", queue="a", arrival="1h", runtime="100h") for at in range(2)]
+    return told(run(node(gpus=2), kai_queue("a"), kai_queue("b"), *jobs, using=using, until_s=5 * 3600.0))
+
+
+def test_past_use_grows_and_fades_between_two_events() -> None:
+    events = shared(PAST_USE)
+    assert {"3600 Admitted a0", "3600 Admitted a1"} <= set(events)
+    back = [float(each.split()[0]) for each in events if " Admitted b" in each and not each.startswith("0 ")]
+    assert back, "what a had meanwhile counts too"
+    assert 3600.0 < back[0] <= 3 * 3600.0
+    assert back[0] % 600.0 == 0.0
+
+
+def test_without_past_use_time_alone_changes_nothing() -> None:
+    assert {each.split()[0] for each in shared("tessera: {policy: tessera}\n")} == {"0", "3600"}
+
+
+def test_a_simulation_in_which_nothing_else_comes_ends() -> None:
+    queues = (node(gpus=1), kai_queue("a"), kai_queue("b"))
+    events = told(run(*queues, job("a", queue="a"), job("b", queue="b", arrival="1h"), using=PAST_USE))
+    assert events[0] == "0 Admitted a"
+    assert len(events) < 10

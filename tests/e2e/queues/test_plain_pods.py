@@ -17,7 +17,6 @@ import yaml
 
 from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
 from controller.jobframework.topologyrequest import REQUIRED
-from controller.servingkinds.leaderworkerset import SUBGROUP_TOPOLOGY
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
@@ -46,6 +45,7 @@ from tests.support.e2e.podlab import (
 from tests.support.e2e.queuelab import CONFIG, NAMESPACE, admission, as_controller, is_true, until
 from tests.support.e2e.servingsets import (
     ServingExamples,
+    a_tree_runs,
     charged,
     install_leader_worker_sets,
     leader_worker_set,
@@ -505,24 +505,11 @@ async def test_groups_of_a_leader_worker_set_come_and_go_as_the_quota_allows(
             await agreed(scene, 3, "one group is left")
             await scene.until(lambda: len(workloads_of(scene, "leaderworkerset-")) == 1, "and one Workload")
             assert scene.runs(*members(0))
-            await _tree(scene, cluster)
+            await a_tree_runs(scene, "groups")
+            await agreed(scene, 3, "its quota is free")
             cluster.kubectl("delete", "leaderworkerset", "llm", "-n", TEAM, "--wait=false")
             await scene.clean()
         cluster.kubectl("delete", "resourceflavors.kueue.x-k8s.io", "placed", "--wait=false")
-
-
-async def _tree(scene: PodLab, cluster: Cluster) -> None:
-    """A group whose subgroups ask for a node each: the leader with the first worker, and the second."""
-    body = leader_worker_set("tree", 1, 3, "groups")
-    body["metadata"]["annotations"] = {SUBGROUP_TOPOLOGY: HOST}
-    body["spec"]["leaderWorkerTemplate"]["subGroupPolicy"] = {"subGroupSize": 1}
-    cluster.kubectl("create", "-f", "-", input=json.dumps(body))
-    await scene.until(lambda: scene.runs("tree-0", "tree-0-1", "tree-0-2"), "a tree of subgroups runs")
-    assert node(scene.pod("tree-0")) == node(scene.pod("tree-0-1"))
-    (made,) = (one for name, one in scene.queues.watcher.workloads.items() if "leaderworkerset-tree-" in name)
-    assert [each["name"] for each in made["spec"]["podSets"]] == ["leader", "subgroup-0", "subgroup-1"]
-    cluster.kubectl("delete", "leaderworkerset", "tree", "-n", TEAM, "--wait=false")
-    await agreed(scene, 3, "its quota is free")
 
 
 @pytest.mark.usefixtures("lws")

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.objects.quantity import parse_quantity
+from controller.servingkinds.leaderworkerset import SUBGROUP_TOPOLOGY
 from controller.watching.kinds import PODS, WORKLOADS
 from hack.cluster.cluster import Cluster
 from hack.cluster.waiting import until as wait_until
@@ -21,7 +23,7 @@ from kube.config import from_kubeconfig
 from kube.errors import KubeError
 from kube.resources import Resource
 from tests.support.e2e.lab import EXAMPLES
-from tests.support.e2e.podlab import GATE, GPU, QUEUE, TEAM, PodLab, is_held, may_run
+from tests.support.e2e.podlab import GATE, GPU, QUEUE, TEAM, PodLab, is_held, may_run, node
 from tests.support.e2e.queuelab import Json, admission
 
 STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet", namespaced=True)
@@ -99,6 +101,21 @@ def leader_worker_set(name: str, replicas: int, size: int, queue: str, notes: Js
             "leaderWorkerTemplate": {"size": size, "leaderTemplate": made, "workerTemplate": made},
         },
     }
+
+
+async def a_tree_runs(scene: PodLab, queue: str) -> None:
+    """A group whose two subgroups ask for a node each, the leader with the first worker, and the second; then it is
+    deleted.
+    """
+    body = leader_worker_set("tree", 1, 3, queue)
+    body["metadata"]["annotations"] = {SUBGROUP_TOPOLOGY: HOSTNAME_LABEL}
+    body["spec"]["leaderWorkerTemplate"]["subGroupPolicy"] = {"subGroupSize": 1}
+    await scene.client.create(LEADER_WORKER_SETS, body, dict[str, Any], namespace=TEAM)
+    await scene.until(lambda: scene.runs("tree-0", "tree-0-1", "tree-0-2"), "a tree of subgroups runs")
+    assert node(scene.pod("tree-0")) == node(scene.pod("tree-0-1"))
+    (made,) = (one for name, one in scene.queues.watcher.workloads.items() if "leaderworkerset-tree-" in name)
+    assert [each["name"] for each in made["spec"]["podSets"]] == ["leader", "subgroup-0", "subgroup-1"]
+    await scene.client.delete(LEADER_WORKER_SETS, "tree", namespace=TEAM)
 
 
 class LeaderWorkerSets:

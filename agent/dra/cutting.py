@@ -40,6 +40,8 @@ class Bring(Protocol):
 class Cuts:
     """Of one node. ``_turns`` let one claim at a time be cut from a GPU, so that one that cannot be fails no other;
     ``_cut`` are the claims whose turn has come, by UID and GPU: of the started ones, those alone are wished for.
+    ``_touched`` are the GPUs whose MIG this process may have changed: the others are not in MIG mode, nor is any change
+    of it running.
     """
 
     def __init__(self, node_state: NodeState, ledger: Ledger, bring: Bring) -> None:
@@ -48,15 +50,18 @@ class Cuts:
         self._bring = bring
         self._turns: dict[GpuUuid, asyncio.Lock] = {}
         self._cut: set[tuple[str, GpuUuid]] = set()
+        self._touched: set[GpuUuid] = set()
 
     def wish(self, gpu: Gpu) -> Wish | None:
         """What claims want of a GPU in mode dra; None where they want nothing and nothing is to go."""
         wanted = list(self._wanted(gpu.uuid))
         slots = tuple(sorted((slot for slot in wanted if slot is not None), key=lambda slot: slot.start))
+        if slots or gpu.mig_enabled:
+            self._touched.add(gpu.uuid)
         if slots:
             return Wish(tuple(slot.profile for slot in slots), WhenBusy.WAIT, slots)
         if wanted:
-            return Wish(None, WhenBusy.WAIT) if gpu.mig_capable else None
+            return Wish(None, WhenBusy.WAIT) if gpu.uuid in self._touched else None
         if not gpu.mig_enabled:
             return None
         cut = divisible(gpu) and gpu.uuid not in self._node_state.shares
@@ -81,8 +86,8 @@ class Cuts:
     async def make(self, claim: Prepared) -> None:
         """Cut what the claim holds, GPU by GPU. Raises ClaimError; what was made then goes with ``drop``."""
         for uuid in sorted({device.gpu for device in claim.devices if not device.admin}):
-            gpu = self._node_state.node.gpu(uuid)
-            if gpu is None or not gpu.mig_capable:
+            slots = {device.slot for device in claim.devices if device.gpu == uuid and not device.admin}
+            if slots == {None} and uuid not in self._touched:
                 continue
             async with self._turns.setdefault(uuid, asyncio.Lock()):
                 if not self._ledger.there(claim):

@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
-from agent.dra.publishing.devices import Offer, values
+from agent.dra.publishing.devices import DraDevice, Offer, values
+from agent.dra.publishing.partitions import CounterSet
 from kube.objects import ObjectMeta
 from kube.resources import Resource
 
@@ -28,19 +30,24 @@ MAX_COUNTER_SETS: Final = 8
 DEVICES: Final = "devices"
 COUNTERS: Final = "sharedCounters"
 CONSUMES: Final = "consumesCounters"
-SliceContent = Mapping[str, Sequence[Mapping[str, Any]]]
-"""The part of a slice's ``spec`` that is not about the pool: one of the two lists above."""
 MAX_NAME: Final = 253
 
 
+NOTHING: Final = msgspec.Raw(b"[]")
+Items = Sequence[Mapping[str, Any]]
+"""A list of a slice's ``spec``: devices or counter sets, as JSON objects."""
+
+
 class SliceSpec(Struct, frozen=True, rename="camel"):
-    """``spec`` as far as it is ours. ``devices`` are JSON objects, without ``timeAdded`` in their taints."""
+    """``spec`` as far as it is ours. Lists stay as they came: a node has hundreds of devices, which are looked into one
+    slice at a time.
+    """
 
     driver: str
     pool: Mapping[str, Any]
     node_name: str = ""
-    devices: tuple[Mapping[str, Any], ...] = ()
-    shared_counters: tuple[Mapping[str, Any], ...] = ()
+    devices: msgspec.Raw = NOTHING
+    shared_counters: msgspec.Raw = NOTHING
 
     @property
     def generation(self) -> int:
@@ -56,6 +63,23 @@ class FoundSlice(Struct, frozen=True):
 
     metadata: ObjectMeta
     spec: SliceSpec
+
+
+class Content(Struct, frozen=True):
+    """What one slice is to have beside its pool: devices or counter sets."""
+
+    devices: tuple[DraDevice, ...] = ()
+    counters: tuple[CounterSet, ...] = ()
+
+    @property
+    def field(self) -> str:
+        return COUNTERS if self.counters else DEVICES
+
+    @property
+    def items(self) -> Items:
+        """As the API has them."""
+        sets = [{"name": each.name, "counters": values(each.counters)} for each in self.counters]
+        return sets or [device.content() for device in self.devices]
 
 
 class Sync(Struct, frozen=True):
@@ -85,29 +109,30 @@ class Pool(Struct, frozen=True):
         return f"{name[: MAX_NAME - len(digest) - 1].rstrip('.-')}-{digest}"
 
 
-def contents(offer: Offer) -> tuple[SliceContent, ...]:
+def contents(offer: Offer) -> tuple[Content, ...]:
     """The content of each slice. A pool without devices has one empty slice: without any it would not exist.
 
     A GPU that shares counters with its parts has slices of its own, so that its taint rewrites no other GPU's.
     """
-    sets = [{"name": each.name, "counters": values(each.counters)} for each in offer.counters]
-    plain: list[Mapping[str, Any]] = [device.content() for device in offer.devices if device.consumes is None]
-    divided: dict[str, list[Mapping[str, Any]]] = {}
+    plain = tuple(device for device in offer.devices if device.consumes is None)
+    divided: dict[str, list[DraDevice]] = {}
     for device in offer.devices:
         if device.consumes is not None:
-            divided.setdefault(device.gpu, []).append(device.content())
-    groups = [*([plain] if plain or not divided else []), *divided.values()]
-    return (
-        *({COUNTERS: part} for part in _chunks(sets, MAX_COUNTER_SETS)),
-        *({DEVICES: part} for group in groups for part in _chunks(group, MAX_DEVICES) or [()]),
+            divided.setdefault(device.gpu, []).append(device)
+    groups = [plain, *map(tuple, divided.values())]
+    sets = range(0, len(offer.counters), MAX_COUNTER_SETS)
+    found = (
+        *(Content(counters=offer.counters[at : at + MAX_COUNTER_SETS]) for at in sets),
+        *(
+            Content(devices=group[at : at + MAX_DEVICES])
+            for group in groups
+            for at in range(0, len(group), MAX_DEVICES)
+        ),
     )
+    return found or (Content(),)
 
 
-def _chunks(items: Sequence[Mapping[str, Any]], size: int) -> list[Sequence[Mapping[str, Any]]]:
-    return [items[at : at + size] for at in range(0, len(items), size)]
-
-
-def sync(pool: Pool, found: Sequence[FoundSlice], wanted: Sequence[SliceContent]) -> Sync:
+def sync(pool: Pool, found: Sequence[FoundSlice], wanted: Sequence[Content]) -> Sync:
     """From the ``found`` slices of this driver on this node to ``wanted``. Nothing where all is as it should be."""
     by_name = {each.metadata.name: each for each in found}
     names = [pool.slice_name(index) for index in range(len(wanted))]
@@ -119,7 +144,7 @@ def sync(pool: Pool, found: Sequence[FoundSlice], wanted: Sequence[SliceContent]
     for name, there, content in zip(names, known, wanted, strict=True):
         about = {"name": pool.node_name, "generation": generation, "resourceSliceCount": len(wanted)}
         if there is None:
-            creates.append(_body(pool, name, about, content, None))
+            creates.append(_body(pool, name, about, (content.field, content.items), None))
         elif (there.spec.generation, there.spec.count) != (generation, len(wanted)) or not _same(there, content):
             updates.append(_body(pool, name, about, _with_times(there, content), there))
     return Sync(deletes, tuple(updates), tuple(creates))
@@ -130,25 +155,29 @@ def dropped(sent: Mapping[str, Any], kept: FoundSlice) -> tuple[str, ...]:
     spec = sent["spec"]
     missing = {
         field
-        for wanted, there in zip(spec.get(DEVICES, ()), kept.spec.devices, strict=False)
+        for wanted, there in zip(_items(spec.get(DEVICES)), _items(kept.spec.devices), strict=False)
         for field in wanted
         if field not in there
     }
-    if spec.get(COUNTERS) and not kept.spec.shared_counters:
+    if COUNTERS in spec and not _items(kept.spec.shared_counters):
         missing.add(COUNTERS)
     return tuple(sorted(missing))
 
 
 def counted(body: Mapping[str, Any]) -> bool:
     """Whether a slice has counters, or devices that consume some."""
-    spec = body["spec"]
-    return bool(spec.get(COUNTERS)) or any(CONSUMES in device for device in spec.get(DEVICES, ()))
+    return COUNTERS in body["spec"] or any(CONSUMES in device for device in _items(body["spec"].get(DEVICES)))
+
+
+def _items(raw: msgspec.Raw | None) -> Items:
+    found: Items = msgspec.json.decode(raw or NOTHING, type=list[dict[str, Any]] | None) or ()
+    return found
 
 
 def _generation(
     found: Sequence[FoundSlice],
     known: Sequence[FoundSlice | None],
-    wanted: Sequence[SliceContent],
+    wanted: Sequence[Content],
     deletes: Sequence[FoundSlice],
 ) -> int:
     highest = max((each.spec.generation for each in found), default=0)
@@ -161,10 +190,11 @@ def _generation(
     return highest
 
 
-def _same(there: FoundSlice, content: SliceContent) -> bool:
-    devices = [_timeless(device) for device in there.spec.devices]
-    counters = list(there.spec.shared_counters)
-    return (devices, counters) == (list(content.get(DEVICES, ())), list(content.get(COUNTERS, ())))
+def _same(there: FoundSlice, content: Content) -> bool:
+    found = {DEVICES: _items(there.spec.devices), COUNTERS: _items(there.spec.shared_counters)}
+    wanted: dict[str, list[Mapping[str, Any]]] = {DEVICES: [], COUNTERS: []}
+    wanted[content.field] += content.items
+    return {field: [_timeless(item) for item in items] for field, items in found.items()} == wanted
 
 
 def _timeless(device: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,11 +206,11 @@ def _timeless(device: Mapping[str, Any]) -> dict[str, Any]:
     return {**device, "taints": shown}
 
 
-def _with_times(there: FoundSlice, content: SliceContent) -> SliceContent:
+def _with_times(there: FoundSlice, content: Content) -> tuple[str, Items]:
     """``content`` with the times of the taints that stay: a rewritten time would start an eviction's patience anew."""
     times = {
         (device["name"], taint["key"], taint.get("value", ""), taint["effect"]): taint["timeAdded"]
-        for device in there.spec.devices
+        for device in _items(there.spec.devices)
         for taint in device.get("taints", ())
         if "timeAdded" in taint
     }
@@ -189,29 +219,26 @@ def _with_times(there: FoundSlice, content: SliceContent) -> SliceContent:
         at = times.get((device["name"], taint["key"], taint.get("value", ""), taint["effect"]))
         return taint if at is None else {**taint, "timeAdded": at}
 
-    if DEVICES not in content:
-        return content
-    return {
-        DEVICES: [
-            {**device, "taints": [timed(device, taint) for taint in device["taints"]]} if "taints" in device else device
-            for device in content[DEVICES]
-        ]
-    }
+    return content.field, [
+        {**item, "taints": [timed(item, taint) for taint in item["taints"]]} if "taints" in item else item
+        for item in content.items
+    ]
 
 
 def _body(
     pool: Pool,
     name: str,
     about: Mapping[str, Any],
-    content: SliceContent,
+    content: tuple[str, Items],
     there: FoundSlice | None,
 ) -> Mapping[str, Any]:
     metadata: dict[str, Any] = {"name": name, "ownerReferences": [pool.owner]}
     if there is not None:
         metadata |= {"uid": there.metadata.uid, "resourceVersion": there.metadata.resource_version}
+    field, encoded = content[0], msgspec.Raw(msgspec.json.encode(content[1]))
     return {
         "apiVersion": RESOURCE_SLICES.api_version,
         "kind": RESOURCE_SLICES.kind,
         "metadata": metadata,
-        "spec": {"driver": pool.driver, "pool": about, "nodeName": pool.node_name, **content},
+        "spec": {"driver": pool.driver, "pool": about, "nodeName": pool.node_name, field: encoded},
     }

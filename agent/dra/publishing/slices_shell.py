@@ -150,7 +150,7 @@ class SlicePublisher:
                 await client.delete(RESOURCE_SLICES, slice_.metadata.name, uid=slice_.metadata.uid)
         lost: dict[str, None] = {}
         # Counters first, whichever are new: without them no device that consumes any may be there.
-        for body in sorted((*todo.updates, *todo.creates), key=lambda body: not body["spec"].get(COUNTERS)):
+        for body in sorted((*todo.updates, *todo.creates), key=lambda body: COUNTERS not in body["spec"]):
             fields = await self._write(client, body)
             if not self._whole_only and {COUNTERS, CONSUMES} & set(fields):
                 self._whole_only = True

@@ -4,7 +4,6 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,12 +12,12 @@ from agent.mps.paths import device_paths
 from agent.mps.runner import programs
 from hack.cluster.errors import ClusterError
 from tests.support.e2e.agentrights import NAMESPACE, chart_token
+from tests.support.e2e.claimpods import devices, run, slices
 from tests.support.e2e.hands import Hands
 from tests.support.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, Pod, holders, until
 
 pytestmark = pytest.mark.e2e
 
-DRIVER = "gpu.nvidia.com"
 EXAMPLE = "claims-one-gpu"
 SHARED = "gpu-2-shares"
 LIMITS = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=6144M"}
@@ -51,31 +50,6 @@ def hands(lab: Lab) -> Iterator[Hands]:
         yield hands
     assert hands.seen >= {"claim", GPU}, f"{hands.looks} looks saw {hands.seen}"
     assert not hands.violations
-
-
-def slices(lab: Lab) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = lab.get("/apis/resource.k8s.io/v1/resourceslices")["items"]
-    return [each for each in found if each["spec"]["driver"] == DRIVER]
-
-
-def devices(lab: Lab) -> dict[str, dict[str, Any]]:
-    return {device["name"]: device for each in slices(lab) for device in each["spec"].get("devices", ())}
-
-
-def create(lab: Lab, body: dict[str, Any]) -> None:
-    lab.cluster.kubectl("create", "-f", "-", input=json.dumps(body))
-
-
-def run(lab: Lab, name: str, claim: dict[str, Any], *, wait: bool = True) -> Pod:
-    """A pod with one claim: ``claim`` is what stands in ``spec.resourceClaims``."""
-    body = lab.pod_body(name, {})
-    body["spec"]["resourceClaims"] = [{"name": "gpus", **claim}]
-    body["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpus"}]}
-    create(lab, body)
-    pod = Pod(lab, name)
-    if wait:
-        pod.await_ready()
-    return pod
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from agent.dra.publishing.slices import (
     MAX_COUNTER_SETS,
     MAX_DEVICES,
     MAX_NAME,
+    Content,
     FoundSlice,
     Pool,
     Sync,
@@ -58,7 +59,7 @@ class Server:
 
     @property
     def found(self) -> tuple[FoundSlice, ...]:
-        return tuple(msgspec.convert(body, FoundSlice) for body in self.slices.values())
+        return tuple(msgspec.json.decode(msgspec.json.encode(body), type=FoundSlice) for body in self.slices.values())
 
     def take(self, todo: Sync) -> None:
         for gone in todo.deletes:
@@ -92,13 +93,16 @@ class Server:
     def validate(self, wanted: Offer) -> None:
         """The pool is complete, and readers, who go by name, find the devices in order, behind their counters."""
         found = sorted(self.found, key=lambda each: each.metadata.name)
+        specs = [self.slices[each.metadata.name]["spec"] for each in found]
         assert len(self.generations) == 1
         assert {each.spec.count for each in found} == {len(found)}
-        assert [each["name"] for one in found for each in one.spec.devices] == [each.name for each in wanted.devices]
-        assert all(len(each.spec.devices) <= MAX_DEVICES for each in found)
-        assert all(len(each.spec.shared_counters) <= MAX_COUNTER_SETS for each in found)
-        assert not any(each.spec.devices and each.spec.shared_counters for each in found)
-        sets = [each["name"] for one in found for each in one.spec.shared_counters]
+        assert [each["name"] for one in specs for each in one.get(DEVICES, ())] == [
+            each.name for each in wanted.devices
+        ]
+        assert all(len(each.get(DEVICES, ())) <= MAX_DEVICES for each in specs)
+        assert all(len(each.get(COUNTERS, ())) <= MAX_COUNTER_SETS for each in specs)
+        assert not any(DEVICES in each and COUNTERS in each for each in specs)
+        sets = [each["name"] for one in specs for each in one.get(COUNTERS, ())]
         assert sets == [each.name for each in wanted.counters]
 
 
@@ -135,16 +139,18 @@ def test_one_sync_brings_the_pool_in_line_and_a_second_finds_nothing_to_do(
 
 
 def test_a_pool_without_devices_is_one_empty_slice() -> None:
-    assert contents(Offer()) == ({DEVICES: ()},)
-    assert [len(part[DEVICES]) for part in contents(devices(65))] == [64, 1]
+    assert contents(Offer()) == (Content(),)
+    (body,) = sync(POOL, (), contents(Offer())).creates
+    assert body["spec"][DEVICES] == msgspec.Raw(b"[]")
+    assert [len(part.devices) for part in contents(devices(65))] == [64, 1]
 
 
 def test_counters_come_first_eight_sets_a_slice_and_each_gpu_has_slices_of_its_own() -> None:
     found = contents(divided(9, 64))
-    assert [len(part.get(COUNTERS, ())) for part in found] == [8, 1, *[0] * 18]
-    assert [len(part.get(DEVICES, ())) for part in found] == [0, 0, *[64, 1] * 9]
+    assert [len(part.counters) for part in found] == [8, 1, *[0] * 18]
+    assert [len(part.devices) for part in found] == [0, 0, *[64, 1] * 9]
     mixed = contents(Offer((*divided(1, 2).devices, device(5)), divided(1, 2).counters))
-    assert [[each["name"] for each in part.get(DEVICES, ())] for part in mixed] == [
+    assert [[each.name for each in part.devices] for part in mixed] == [
         [],
         ["gpu-5"],
         ["gpu-0-0", "gpu-0-1", "gpu-0-2"],
@@ -158,7 +164,7 @@ def test_a_taint_of_a_divided_gpu_rewrites_its_slice_alone() -> None:
     assert (len(todo.updates), server.generations) == (1, {1})
     (body,) = todo.updates
     assert body["metadata"]["name"] == "00004-gpu.nvidia.com-node-1"
-    assert {each["taints"][0]["key"] for each in body["spec"]["devices"]} == {"gpu.nvidia.com/xid"}
+    assert {each["taints"][0]["key"] for each in msgspec.json.decode(body["spec"]["devices"])} == {"gpu.nvidia.com/xid"}
 
 
 def test_counters_that_the_server_did_not_keep_are_named() -> None:
@@ -195,8 +201,8 @@ def test_an_update_leaves_the_time_of_a_taint_that_stays_and_gives_a_new_one_non
     server = Server()
     server.sync(devices(2, 0))
     server.sync(devices(2, 0, 1))
-    (only,) = server.found
-    assert [each["taints"][0]["timeAdded"] for each in only.spec.devices] == ["t1", "t2"]
+    (only,) = server.slices.values()
+    assert [each["taints"][0]["timeAdded"] for each in only["spec"]["devices"]] == ["t1", "t2"]
 
 
 def test_slices_belong_to_the_node_and_name_the_driver_and_the_pool() -> None:

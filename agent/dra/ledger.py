@@ -126,6 +126,10 @@ class Ledger:
         """The claim gives its devices back; None where it has none, which is as good."""
         return self._claims.pop(uid, None)
 
+    def gpus(self) -> frozenset[GpuUuid]:
+        """Those that claims hold, whole or a part of them."""
+        return frozenset(d.gpu for claim in self._claims.values() for d in claim.devices if not d.admin)
+
     def there(self, claim: Prepared) -> bool:
         """Whether the claim is as it was begun: it was not given back, nor begun anew."""
         return self._claims.get(claim.uid) is claim

@@ -87,7 +87,7 @@ class DraNode:
         self._files = ClaimFiles(settings.state_dir, settings.cdi_dir, access.files, settings.mps_dir)
         self._ledger = Ledger(self._files.load())
         self._cuts = Cuts(node_state, self._ledger, bring)
-        self._offering = Offering(node_state)
+        self._offering = Offering(node_state, self._ledger.gpus)
         self._taking: dict[str, asyncio.Task[None]] = {}
         self._hands = Hands(self._ledger, self._cuts)
         self._writing = asyncio.Lock()
@@ -350,6 +350,7 @@ class DraNode:
         self._changed()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._mps.ended(devices_of(ended, self._cuts.unit)), ENDED_WITHIN_S)
+        self.planned()  # a GPU that is gone was offered for its claim alone
         await self._cuts.gone(ended)
         log.info("given back", extra={"claim": ended.key})
 

@@ -8,7 +8,7 @@ Source: resource.k8s.io/v1 ``Device``; the driver of NVIDIA, ``deviceinfo.go``.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, structs
@@ -104,6 +104,16 @@ class Offer(Struct, frozen=True):
             return self
         devices = (structs.replace(each, taints=taints.get(each.name, ())) for each in self.devices)
         return structs.replace(self, devices=tuple(devices))
+
+    def with_gone(self, before: "Offer", gone: Collection[GpuUuid]) -> "Offer":
+        """And what ``before`` had of the GPUs in ``gone``, unless another GPU has their place and name now."""
+        names = {each.name for each in self.devices}
+        lost = {each.gpu for each in before.devices if each.gpu in gone}
+        lost -= {each.gpu for each in before.devices if each.name in names}
+        devices = tuple(each for each in before.devices if each.gpu in lost)
+        sets = {each.consumes.name for each in devices if each.consumes is not None}
+        counters = tuple(each for each in before.counters if each.name in sets)
+        return Offer((*self.devices, *devices), (*self.counters, *counters))
 
     def undivided(self) -> "Offer":
         """The whole GPUs alone, for an API server that keeps no counters."""

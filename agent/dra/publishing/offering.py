@@ -1,26 +1,34 @@
 """What the node offers by claim at this moment, and what is wrong with it: from the node state. Without I/O.
 
 The devices themselves change only with the hardware and the layout, and are made once for each discovery; health
-becomes taints on them. A MIG device is as well as its GPU; one that exists has faults of its own besides.
+becomes taints on them. A MIG device is as well as its GPU; one that exists has faults of its own besides. A GPU that
+was removed stays while a claim holds it, tainted so that its pods are evicted: without the device nobody would.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final
 
 from agent.dra.publishing.devices import DraDevice, Offer, offered
 from agent.dra.publishing.partitions import divisible, instance
-from agent.dra.publishing.taints import taints
+from agent.dra.publishing.taints import LOST, taints
 from agent.nodestate import NodeState
 from inventory.devices import GpuUuid, MigUuid, NodeInventory
 
+GONE: Final = "the GPU is no longer there"
+
 
 class Offering:
-    """Of one node. ``_plain`` is the offer without taints, made for ``_made_for``; ``_hosts`` are the GPU of each
-    device, and its MIG instance where that exists.
+    """Of one node. ``held`` are the GPUs that claims have. ``_plain`` is the offer without taints, made of ``_made_of``
+    for ``_made_for``; ``_hosts`` are the GPU of each device, and its MIG instance where that exists; ``_gone`` are the
+    GPUs in it that are not on the node any more.
     """
 
-    def __init__(self, node_state: NodeState) -> None:
+    def __init__(self, node_state: NodeState, held: Callable[[], Collection[GpuUuid]]) -> None:
         self._node_state = node_state
-        self._made_for: tuple[NodeInventory, frozenset[GpuUuid], Mapping[GpuUuid, int]] | None = None
+        self._held = held
+        self._made_of: NodeInventory | None = None
+        self._made_for: tuple[object, ...] = ()
+        self._gone: frozenset[GpuUuid] = frozenset()
         self._plain = Offer()
         self._names: Mapping[str, DraDevice] = {}
         self._hosts: Mapping[str, tuple[GpuUuid, MigUuid | None]] = {}
@@ -33,7 +41,8 @@ class Offering:
         withheld = self._node_state.withheld
         health = self._node_state.health
         found = {
-            (gpu, mig): taints(health.state(gpu, mig), withheld.get(gpu)) for gpu, mig in set(self._hosts.values())
+            (gpu, mig): (LOST,) if gpu in self._gone else taints(health.state(gpu, mig), withheld.get(gpu))
+            for gpu, mig in set(self._hosts.values())
         }
         return plain.tainted({name: found[host] for name, host in self._hosts.items()})
 
@@ -44,7 +53,10 @@ class Offering:
     def ailments(self) -> Iterator[tuple[DraDevice, str]]:
         """Each device with what is wrong with it, empty where nothing is."""
         self._present()
-        reasons = {host: self._node_state.ailment(*host) for host in set(self._hosts.values())}
+        reasons = {
+            host: GONE if host[0] in self._gone else self._node_state.ailment(*host)
+            for host in set(self._hosts.values())
+        }
         for name, host in self._hosts.items():
             yield self._names[name], reasons[host]
 
@@ -68,17 +80,20 @@ class Offering:
     def _present(self) -> Offer:
         node, claimed = self._node_state.node, self._node_state.by_claim
         shares = self._node_state.shares
-        if self._made_for is None or self._made_for[0] is not node or self._made_for[1:] != (claimed, shares):
+        gone = frozenset(self._held()) - {gpu.uuid for gpu in node.gpus}
+        made_for = (claimed, shares, gone)
+        if self._made_of is not node or self._made_for != made_for:
             # A GPU in MIG mode whose profiles are not known can be given out neither whole nor in parts.
             usable = {
                 gpu.uuid
                 for gpu in node.gpus
                 if gpu.uuid in claimed and (not gpu.mig_enabled or (gpu.uuid not in shares and divisible(gpu)))
             }
-            self._plain = offered(node, usable, shares)
+            self._plain = offered(node, usable, shares).with_gone(self._plain, gone)
+            self._gone = gone
             self._names = {device.name: device for device in self._plain.devices}
             self._hosts = {device.name: self._host(device) for device in self._plain.devices}
-            self._made_for = node, claimed, shares
+            self._made_of, self._made_for = node, made_for
         return self._plain
 
     def _host(self, device: DraDevice) -> tuple[GpuUuid, MigUuid | None]:

@@ -16,6 +16,7 @@ MAX_TAINTS: Final = 16
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 _GONE: Final = frozenset({FaultKind.LOST, FaultKind.REMOVED})
+LOST: Final = Taint(LOST_KEY, "", NO_EXECUTE)
 
 
 def taints(health: DeviceHealth, withheld: str | None) -> tuple[Taint, ...]:
@@ -34,7 +35,7 @@ def taints(health: DeviceHealth, withheld: str | None) -> tuple[Taint, ...]:
 
 def _of(fault: Fault) -> Taint:
     if fault.kind in _GONE:
-        return Taint(LOST_KEY, "", NO_EXECUTE)
+        return LOST
     if fault.kind is FaultKind.XID:
         return Taint(XID_KEY, str(fault.code), NO_SCHEDULE)
     return Taint(UNHEALTHY, fault.reason[:MAX_STRING], NO_SCHEDULE)

@@ -162,6 +162,26 @@ async def test_a_fault_is_a_taint_and_a_message_of_health_until_it_is_over(claim
     await claims.lab.until(lambda: "taints" not in claims.devices["gpu-0"], "well again")
 
 
+async def test_a_removed_gpu_stays_with_a_taint_that_evicts_until_its_claim_has_ended(claims: ClaimLab) -> None:
+    await claims.serve(fleet(3), EAGER + "layout:\n- {gpus: {product: NVIDIA A100-SXM4-40GB}, mode: dra}\n")
+    claims.claim("a", "gpu-1")
+    await claims.watcher.prepare("a")
+    for gpu in (1, 2):
+        claims.lab.sim(gpu=gpu, remove=True)
+    await claims.lab.until(lambda: sorted(claims.devices) == ["gpu-0", "gpu-1"], "what nobody holds leaves the slices")
+    lost = [{"key": "gpu.nvidia.com/gpu-lost", "value": "", "effect": "NoExecute"}]
+    await claims.lab.until(lambda: claims.devices["gpu-1"].get("taints") == lost, "tainted")
+    assert "taints" not in claims.devices["gpu-0"]
+    assert {each["taints"][0]["effect"] for name, each in claims.parts.items() if name.startswith("gpu-1-")} == {
+        "NoExecute"
+    }
+    claims.claim("b", "gpu-1")
+    assert (await claims.watcher.prepare("b"))["b"].error == "device gpu-1: the GPU is no longer there"
+    await claims.watcher.unprepare("a")
+    await claims.lab.until(lambda: sorted(claims.devices) == ["gpu-0"], "it has left")
+    assert "this node offers no such device" in (await claims.watcher.prepare("b"))["b"].error
+
+
 async def test_a_gpu_leaves_the_mode_when_its_claim_has_ended(claims: ClaimLab) -> None:
     await claims.serve(fleet(2), TWO)
     claims.claim("a", "gpu-0")

@@ -233,6 +233,7 @@ class MigNode:
                 wish = self._by_claim.wish(gpu)
                 if wish is None and gpu.uuid in self.reconciler.statuses:
                     wish = Wish(None, WhenBusy.WAIT)  # a mode that is still pending is taken back
+                wishes.pop(gpu.uuid, None)  # the label has no say in it, though the layout may have a problem now
                 if wish is not None:
                     wishes[gpu.uuid] = wish
             elif isinstance(mode, Mig):

@@ -9,10 +9,17 @@ import pytest
 
 from agent.dra import cutting
 from agent.dra import node as dra_node
+from agent.dra.cutting import Cuts
+from agent.dra.hands import MAX_RETURNED, Hands
+from agent.dra.ledger import Ledger
 from agent.mig import reconciler
+from agent.nodestate import Choices, NodeState
+from inventory.devices import GpuUuid, NodeName
 from kube.errors import InvalidError
 from kube.testing import FakeApiServer
-from tests.support.agent.claims import A100, ClaimLab
+from kube.writing import latest
+from kubeletapi import podresources_v1_pb2 as pr
+from tests.support.agent.claims import A100, NODE, ClaimLab
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -161,6 +168,44 @@ async def test_a_layout_leaves_the_mode_when_the_claim_of_a_part_has_ended(claim
     assert (await claims.lab.listed(GPU)).healthy == {claims.lab.uuid(0)}
 
 
+async def test_no_layout_takes_a_gpu_while_a_part_of_it_is_being_cut(claims: ClaimLab) -> None:
+    await serve(claims)
+    claims.claim("a", SMALL)
+    claims.lab.sim(gpu=0, slow={"call": "nvmlDeviceCreateGpuInstanceWithPlacement", "seconds": 0.3})
+    call = asyncio.create_task(claims.watcher.prepare("a"))
+    await claims.lab.until(lambda: claims.held() == {claims.lab.uuid(0): "pod-a"}, "the GPU is held by the claim")
+    whole = EAGER + "layout:\n- {gpus: [0], mode: whole, whenBusy: wait}\n"
+    await claims.lab.agent.reconfigure(claims.lab.settings(whole))
+    assert any("pod-a" in line for line in claims.lab.report().problems)
+    assert not (await call)["a"].error
+    assert claims.instances(0) == [("1g.10gb", 6)]
+
+
+def test_what_was_given_back_is_remembered_for_a_while_only() -> None:
+    hands = Hands(Ledger(), Cuts(NodeState(NodeName(NODE), Choices()), Ledger(), nothing))
+    for number in range(MAX_RETURNED + 1):
+        hands.returned("team", f"claim-{number}")
+    held = [_listing(f"claim-{number}") for number in (0, MAX_RETURNED)]
+    assert list(hands.holding(pr.ListPodResourcesResponse(pod_resources=held), {SMALL: "MIG-1"})) == [
+        ("MIG-1", "team/pod-claim-0")
+    ]
+    hands.taken("team", f"claim-{MAX_RETURNED}")
+    found = hands.holding(pr.ListPodResourcesResponse(pod_resources=held), {SMALL: "MIG-1"})
+    assert [pod for _, pod in found] == ["team/pod-claim-0", f"team/pod-claim-{MAX_RETURNED}"]
+
+
+async def nothing(gpu: GpuUuid, ready: Callable[[], bool], within_s: float) -> str:
+    raise AssertionError(f"{gpu} is not to be changed ({ready}, {within_s})")
+
+
+def _listing(claim: str) -> pr.PodResources:
+    """A pod whose container has a part by that claim, as the kubelet lists it."""
+    given = pr.ClaimResource(driver_name="gpu.nvidia.com", pool_name=NODE, device_name=SMALL)
+    claimed = pr.DynamicResource(claim_namespace="team", claim_name=claim, claim_resources=[given])
+    container = pr.ContainerResources(name="main", dynamic_resources=[claimed])
+    return pr.PodResources(namespace="team", name=f"pod-{claim}", containers=[container])
+
+
 async def test_an_admin_watches_a_part_that_is_there_and_cuts_none(claims: ClaimLab) -> None:
     await serve(claims)
     claims.claim("watcher", SMALL, adminAccess=True)
@@ -199,6 +244,22 @@ async def test_an_api_server_without_counters_is_told_of_once_and_gets_whole_gpu
     await claims.lab.until(lambda: "taints" in claims.devices["gpu-0"], "tainted")
     assert claims.lab.report().problems == (line,)
     assert claims.parts == {}
+    await claims.lab.agent.reconfigure(claims.lab.settings(EAGER))
+    await claims.lab.until(lambda: not claims.slices and not claims.lab.report().problems, "nothing is left to say")
+
+
+async def test_slices_that_are_refused_for_another_reason_are_tried_again_with_their_parts(
+    claims: ClaimLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest, "_HOPELESS_S", 0.05)
+    refusals = [InvalidError("denied: may not write slices of this node", status=422)] * 2
+    claims.server.refuse = lambda method, path: (
+        refusals.pop() if refusals and method == "POST" and "resourceslices" in path else None
+    )
+    await serve(claims)
+    await claims.lab.until(lambda: len(claims.parts) == 25, "parts are published")
+    assert refusals == []
+    assert claims.lab.report().problems == ()
 
 
 def without_counters(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, *, refuses: bool) -> None:

@@ -132,12 +132,13 @@ _BY_CLAIM: Final = ResourceName("")
 
 def _terms(node: NodeInventory, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> dict[DeviceId, _Terms]:
     """The share that a container got with each device: the size of a daemon's equal shares follows from their
-    number. A GPU that is given out by claim, and each MIG instance of it, is a device of no resource.
+    number. A GPU that is given out by claim, and each MIG instance of it, is a device of no resource, and another one
+    where claims get shares: those are given out beside what a claim holds whole.
     """
     claimed = {
-        DeviceId(unit): (_BY_CLAIM, None, 0)
+        DeviceId(unit): (_BY_CLAIM, None, mode.shares or 0)
         for gpu in node.gpus
-        if isinstance(modes.get(gpu.uuid), Dra)
+        if isinstance(mode := modes.get(gpu.uuid), Dra)
         for unit in (gpu.uuid, *(mig.uuid for mig in gpu.mig_instances))
     }
     return claimed | {

@@ -9,6 +9,7 @@ from msgspec import structs
 from inventory.devices import DeviceId, GpuUuid, NodeInventory
 from inventory.layout.change import advance
 from inventory.layout.entries import (
+    Dra,
     GpuLayoutSpec,
     GpuMode,
     LayoutEntry,
@@ -32,6 +33,18 @@ def ids(found: Layout) -> dict[DeviceId, str]:
     return {device.id: resource.name for resource in found.resources for device in resource.devices}
 
 
+def by_claim(found: NodeInventory, modes: Mapping[GpuUuid, GpuMode]) -> dict[DeviceId, str]:
+    """What claims may hold: one share of a GPU that is given out by shares, else the GPU or an instance of it."""
+    offered: dict[DeviceId, str] = {}
+    for each in found.gpus:
+        mode = modes.get(each.uuid)
+        if isinstance(mode, Dra) and mode.shares is not None:
+            offered[DeviceId(f"{each.uuid}::a-share")] = f"shares of {mode.shares} %"
+        elif isinstance(mode, Dra):
+            offered |= dict.fromkeys(map(DeviceId, (each.uuid, *(part.uuid for part in each.mig_instances))), "a claim")
+    return offered
+
+
 @st.composite
 def nodes(draw: st.DrawFn) -> NodeInventory:
     cut = st.none() | st.lists(st.sampled_from(["1g.5gb", "3g.20gb"]), min_size=1, max_size=2)
@@ -47,15 +60,16 @@ def test_no_held_device_is_ever_taken_away(
     held: dict[DeviceId, str] = {}
     for spec in specs:
         step = advance(found, PLAIN, now, resolve(found, spec, now), held)
-        offered = plan(found, PLAIN, step.modes)
-        offered.validate()
-        assert held.items() <= ids(offered).items(), "a held device went, or changed its resource"
+        planned = plan(found, PLAIN, step.modes)
+        planned.validate()
+        offered = ids(planned) | by_claim(found, step.modes)
+        assert held.items() <= offered.items(), "a held device went, or changed its resource"
         if step.refused:
             assert dict(step.modes) == dict(now)
         assert set(step.withheld) <= {uuid(i) for i in range(4)}
         now = step.modes
-        given_away = data.draw(st.sets(st.sampled_from(sorted(ids(offered))))) if ids(offered) else set()
-        held |= {device: ids(offered)[device] for device in given_away}
+        given_away = data.draw(st.sets(st.sampled_from(sorted(offered)))) if offered else set()
+        held |= {device: offered[device] for device in given_away}
         held = {device: held[device] for device in data.draw(st.sets(st.sampled_from(sorted(held))))} if held else {}
 
 
@@ -117,6 +131,17 @@ def test_more_slices_disturb_nobody_and_fewer_only_who_holds_those_that_go() -> 
 def test_equal_shares_of_another_size_disturb_every_client() -> None:
     now = resolve(TWO, layout(mps(on(0), 2))).modes
     assert step(TWO, layout(mps(on(0), 4)), ["GPU-00::0"], now) == (now, ("GPU-00::0",))
+
+
+def test_a_gpu_is_given_out_by_shares_once_no_claim_has_it_or_a_part_of_it() -> None:
+    found = node([gpu(0, mig=["3g.20gb"]), gpu(1)])
+    whole, shared = {uuid(0): Dra(), uuid(1): Dra()}, layout(LayoutEntry(on(0, 1), LayoutMode.DRA, shares=10))
+    assert step(found, shared, ["GPU-01"], whole) == (whole, ("GPU-01",))
+    assert step(found, shared, ["MIG-00-0"], whole) == (whole, ("MIG-00-0",))
+    assert step(found, shared, [], whole) == (dict.fromkeys(whole, Dra(10)), ())
+    now = dict.fromkeys(whole, Dra(10))
+    for other in (LayoutEntry(on(0, 1), LayoutMode.DRA), LayoutEntry(on(0, 1), LayoutMode.DRA, shares=20)):
+        assert step(found, layout(other), ["GPU-01::a-share"], now) == (now, ("GPU-01::a-share",))
 
 
 def test_what_a_layout_cut_is_whole_again_when_no_entry_names_it() -> None:

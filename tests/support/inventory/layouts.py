@@ -20,7 +20,7 @@ UNEVEN = (MpsClient(20480, 50, LARGE), MpsClient(10240, 25, SMALL))
 
 MODES: st.SearchStrategy[dict[str, object]] = st.one_of(
     st.just({"mode": LayoutMode.WHOLE}),
-    st.just({"mode": LayoutMode.DRA}),
+    st.builds(lambda n: {"mode": LayoutMode.DRA, "shares": n}, st.sampled_from([None, 10, 25])),
     st.builds(
         lambda n, rename: {"mode": LayoutMode.TIME_SLICING, "replicas": n, "rename": rename},
         st.integers(2, 4),

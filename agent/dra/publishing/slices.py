@@ -10,7 +10,7 @@ generation, any other raises it on all.
 Source: resource.k8s.io/v1 ``ResourceSlice``; limits as in its validation.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ MAX_COUNTER_SETS: Final = 8
 DEVICES: Final = "devices"
 COUNTERS: Final = "sharedCounters"
 CONSUMES: Final = "consumesCounters"
+CAPACITY: Final = "capacity"
 MAX_NAME: Final = 253
 
 
@@ -132,20 +133,25 @@ def contents(offer: Offer) -> tuple[Content, ...]:
     return found or (Content(),)
 
 
-def sync(pool: Pool, found: Sequence[FoundSlice], wanted: Sequence[Content]) -> Sync:
-    """From the ``found`` slices of this driver on this node to ``wanted``. Nothing where all is as it should be."""
+def sync(
+    pool: Pool, found: Sequence[FoundSlice], wanted: Sequence[Content], unkept: Collection[str] = frozenset()
+) -> Sync:
+    """From the ``found`` slices of this driver on this node to ``wanted``. Nothing where all is as it should be:
+    slices that lack ``unkept`` fields, which the server drops, are. Else they would be written without end.
+    """
     by_name = {each.metadata.name: each for each in found}
     names = [pool.slice_name(index) for index in range(len(wanted))]
     known = [by_name.get(name) for name in names]
     deletes = tuple(each for each in found if each.metadata.name not in names)
-    generation = _generation(found, known, wanted, deletes)
+    same = [there is not None and _same(there, content, unkept) for there, content in zip(known, wanted, strict=True)]
+    generation = _generation(found, known, same, deletes)
     updates: list[Mapping[str, Any]] = []
     creates: list[Mapping[str, Any]] = []
-    for name, there, content in zip(names, known, wanted, strict=True):
+    for name, there, content, stays in zip(names, known, wanted, same, strict=True):
         about = {"name": pool.node_name, "generation": generation, "resourceSliceCount": len(wanted)}
         if there is None:
             creates.append(_body(pool, name, about, (content.field, content.items), None))
-        elif (there.spec.generation, there.spec.count) != (generation, len(wanted)) or not _same(there, content):
+        elif (there.spec.generation, there.spec.count) != (generation, len(wanted)) or not stays:
             updates.append(_body(pool, name, about, _with_times(there, content), there))
     return Sync(deletes, tuple(updates), tuple(creates))
 
@@ -156,17 +162,34 @@ def dropped(sent: Mapping[str, Any], kept: FoundSlice) -> tuple[str, ...]:
     missing = {
         field
         for wanted, there in zip(_items(spec.get(DEVICES)), _items(kept.spec.devices), strict=False)
-        for field in wanted
-        if field not in there
+        for part, whole in _parts(wanted, there)
+        for field in part
+        if field not in whole
     }
     if COUNTERS in spec and not _items(kept.spec.shared_counters):
         missing.add(COUNTERS)
     return tuple(sorted(missing))
 
 
+def fields(body: Mapping[str, Any]) -> frozenset[str]:
+    """The fields of a slice that a server may drop."""
+    parts = (part for device in _items(body["spec"].get(DEVICES)) for part, _ in _parts(device, {}))
+    return frozenset({COUNTERS} & set(body["spec"])).union(*parts)
+
+
 def counted(body: Mapping[str, Any]) -> bool:
     """Whether a slice has counters, or devices that consume some."""
-    return COUNTERS in body["spec"] or any(CONSUMES in device for device in _items(body["spec"].get(DEVICES)))
+    return not fields(body).isdisjoint({COUNTERS, CONSUMES})
+
+
+def _parts(
+    wanted: Mapping[str, Any], there: Mapping[str, Any]
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """What of a device has fields behind feature gates, beside what the server has of it: itself and its capacities."""
+    yield wanted, there
+    capacities = there.get(CAPACITY) or {}
+    for name, amount in wanted.get(CAPACITY, {}).items():
+        yield amount, capacities.get(name) or {}
 
 
 def _items(raw: msgspec.Raw | None) -> Items:
@@ -177,11 +200,11 @@ def _items(raw: msgspec.Raw | None) -> Items:
 def _generation(
     found: Sequence[FoundSlice],
     known: Sequence[FoundSlice | None],
-    wanted: Sequence[Content],
+    same: Sequence[bool],
     deletes: Sequence[FoundSlice],
 ) -> int:
     highest = max((each.spec.generation for each in found), default=0)
-    changed = sum(there is not None and not _same(there, content) for there, content in zip(known, wanted, strict=True))
+    changed = sum(there is not None and not stays for there, stays in zip(known, same, strict=True))
     uneven = {each.spec.generation for each in found} not in (set(), {highest})
     if not found:
         return 1
@@ -190,11 +213,30 @@ def _generation(
     return highest
 
 
-def _same(there: FoundSlice, content: Content) -> bool:
-    found = {DEVICES: _items(there.spec.devices), COUNTERS: _items(there.spec.shared_counters)}
-    wanted: dict[str, list[Mapping[str, Any]]] = {DEVICES: [], COUNTERS: []}
-    wanted[content.field] += content.items
-    return {field: [_timeless(item) for item in items] for field, items in found.items()} == wanted
+def _same(there: FoundSlice, content: Content, unkept: Collection[str]) -> bool:
+    for field, raw in ((DEVICES, there.spec.devices), (COUNTERS, there.spec.shared_counters)):
+        found = [_timeless(item) for item in _items(raw)]
+        wanted = content.items if field == content.field else ()
+        if len(found) != len(wanted):
+            return False
+        if any(item != _kept(each, item, unkept) for each, item in zip(wanted, found, strict=True)):
+            return False
+    return True
+
+
+def _kept(wanted: Mapping[str, Any], there: Mapping[str, Any], unkept: Collection[str]) -> Mapping[str, Any]:
+    """``wanted`` without the ``unkept`` fields that ``there`` has not: one that it has, from when the server kept it,
+    is compared as any other.
+    """
+    if not unkept:
+        return wanted
+    own, *amounts = (
+        {field: value for field, value in part.items() if field in has or field not in unkept}
+        for part, has in _parts(wanted, there)
+    )
+    if CAPACITY in own:
+        own[CAPACITY] = dict(zip(wanted[CAPACITY], amounts, strict=True))
+    return own
 
 
 def _timeless(device: Mapping[str, Any]) -> dict[str, Any]:

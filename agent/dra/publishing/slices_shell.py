@@ -25,6 +25,7 @@ from agent.dra.publishing.slices import (
     contents,
     counted,
     dropped,
+    fields,
     sync,
 )
 from kube.client import Client, Selection
@@ -54,7 +55,8 @@ class SlicePublisher:
 
     ``_wanted`` is written by ``publish`` alone: None before anything is to be published, and after everything was
     withdrawn no slice is left. Once the server was seen to keep no counters ``_whole_only`` is true for good: parts of
-    GPUs that nothing keeps apart are never published.
+    GPUs that nothing keeps apart are never published. ``_dropped`` are the fields that it did not keep when they were
+    last written.
     """
 
     def __init__(self, driver: str, say: Callable[[tuple[str, ...]], None], clock: Clock | None = None) -> None:
@@ -143,23 +145,23 @@ class SlicePublisher:
     def _sync(self, pool: Pool, found: Sequence[FoundSlice], wanted: Offer | None) -> Sync:
         if wanted is None:
             return Sync(deletes=tuple(found))
-        return sync(pool, found, contents(wanted.undivided() if self._whole_only else wanted))
+        return sync(pool, found, contents(wanted.undivided() if self._whole_only else wanted), self._dropped)
 
     async def _carry_out(self, client: Client, todo: Sync) -> bool:
         """False where the server keeps no counters: nothing that needs them was written behind that."""
         for slice_ in todo.deletes:
             with contextlib.suppress(NotFoundError):
                 await client.delete(RESOURCE_SLICES, slice_.metadata.name, uid=slice_.metadata.uid)
-        lost: dict[str, None] = {}
+        lost = set(self._dropped) if todo.updates or todo.creates else set()
         # Counters first, whichever are new: without them no device that consumes any may be there.
         for body in sorted((*todo.updates, *todo.creates), key=lambda body: COUNTERS not in body["spec"]):
-            fields = await self._write(client, body)
-            if not self._whole_only and {COUNTERS, CONSUMES} & set(fields):
+            gone = await self._write(client, body)
+            if not self._whole_only and {COUNTERS, CONSUMES} & set(gone):
                 self._whole_only = True
                 return False
-            lost |= dict.fromkeys(fields)
+            lost = (lost - fields(body)) | set(gone)
         if todo:
-            self._tell(tuple(lost))
+            self._tell(tuple(sorted(lost)))
             log.info(
                 "slices written",
                 extra={"new": len(todo.creates), "changed": len(todo.updates), "removed": len(todo.deletes)},

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from agent.dra.publishing.devices import DraDevice, Offer, Taint
 from agent.dra.publishing.partitions import CounterSet
+from agent.dra.publishing.shares import Share
 from agent.dra.publishing.slices import (
     COUNTERS,
     DEVICES,
@@ -23,6 +24,7 @@ from agent.dra.publishing.slices import (
     contents,
     counted,
     dropped,
+    fields,
     sync,
 )
 from inventory.devices import GpuUuid
@@ -51,11 +53,15 @@ def divided(gpus: int, parts: int, *tainted: int) -> Offer:
 
 
 class Server:
-    """Takes the writes as the API server does: a taint gets its time, an update needs the version it was made from."""
+    """Takes the writes as the API server does: a taint gets its time, an update needs the version it was made from.
+    Fields of devices and of their capacities in ``gated`` are dropped. ``unkept`` is what the writer knows of that.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *gated: str) -> None:
         self.slices: dict[str, dict[str, Any]] = {}
         self.clock = 0
+        self.gated = set(gated)
+        self.unkept: frozenset[str] = frozenset()
 
     @property
     def found(self) -> tuple[FoundSlice, ...]:
@@ -77,13 +83,19 @@ class Server:
         kept: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(body))
         kept["metadata"] |= {"uid": f"uid-{self.clock}", "resourceVersion": str(self.clock)}
         for each in kept["spec"].get("devices", ()):
+            for part in (each, *each.get("capacity", {}).values()):
+                for field in self.gated & set(part):
+                    del part[field]
             for taint in each.get("taints", ()):
                 taint.setdefault("timeAdded", f"t{self.clock}")
         self.slices[kept["metadata"]["name"]] = kept
 
     def sync(self, wanted: Offer) -> Sync:
-        todo = sync(POOL, self.found, contents(wanted))
+        todo = sync(POOL, self.found, contents(wanted), self.unkept)
         self.take(todo)
+        for body in (*todo.updates, *todo.creates):
+            (kept,) = (each for each in self.found if each.metadata.name == body["metadata"]["name"])
+            self.unkept = (self.unkept - fields(body)) | set(dropped(body, kept))
         return todo
 
     @property
@@ -232,3 +244,42 @@ def test_a_field_that_the_server_did_not_keep_is_named() -> None:
         each.pop("taints", None)
     (without,) = server.found
     assert dropped(body, without) == ("taints",)
+
+
+def test_fields_that_the_server_drops_are_written_once_in_whatever_slices_they_stand() -> None:
+    server = Server("taints")
+    both = divided(2, 1, 0, 1)
+    server.sync(divided(2, 1))
+    assert (server.unkept, len(server.sync(both).updates), server.generations) == (frozenset(), 3, {2})
+    assert server.unkept == {"taints"}
+    assert not server.sync(both)
+    assert not server.sync(divided(2, 1, 1)), "nothing of it would be kept"
+    assert len(server.sync(devices(1)).deletes) == 2
+    assert server.unkept == {"taints"}, "nothing was sent that tells more"
+    server.gated.clear()
+    server.sync(devices(2, 0))
+    assert server.unkept == frozenset(), "the gate is on now"
+    assert len(server.sync(devices(2, 0, 1)).updates) == 1
+
+
+def test_a_dropped_field_that_a_slice_has_from_before_is_kept_as_it_is_to_be() -> None:
+    server = Server()
+    server.sync(devices(1, 0))
+    server.unkept = frozenset({"taints"})
+    assert not server.sync(devices(1, 0))
+    assert len(server.sync(devices(1)).updates) == 1
+    assert "taints" not in server.slices["00000-gpu.nvidia.com-node-1"]["spec"]["devices"][0]
+
+
+def test_shares_without_their_gate_are_written_once() -> None:
+    one = structs.replace(device(0), shares=Share(1024, 100), policies={"memory": {"default": "1Gi"}})
+    offer = Offer((one, *divided(2, 1, 0).devices))
+    server = Server("taints", "allowMultipleAllocations", "requestPolicy")
+    server.sync(offer)
+    assert server.unkept == server.gated
+    assert not server.sync(offer)
+    more = Offer((structs.replace(one, capacity={"memory": "2Gi"}), *offer.devices[1:]))
+    assert len(server.sync(more).updates) == 1
+    assert server.slices["00000-gpu.nvidia.com-node-1"]["spec"]["devices"][0]["capacity"] == {
+        "memory": {"value": "2Gi"}
+    }

@@ -36,7 +36,9 @@ def daemon_of(claim: Prepared, device: GivenDevice, unit: Unit) -> str | None:
 
 
 def daemon_specs(claims: Iterable[Prepared], node: NodeInventory, unit: Unit) -> tuple[DaemonSpec, ...]:
-    """Those whose devices all exist: a whole GPU does while it is not cut."""
+    """Those whose devices exist: a whole GPU does while it is not cut. A daemon of several keeps its spec when some of
+    its GPUs are gone: the claim's containers on the others are its clients still.
+    """
     found: dict[str, DaemonSpec] = {}
     for claim in claims:
         for device in claim.devices:
@@ -54,9 +56,9 @@ def devices_of(claim: Prepared, unit: Unit) -> frozenset[str]:
 
 def _spec(claim: Prepared, devices: tuple[GivenDevice, ...], node: NodeInventory, unit: Unit) -> DaemonSpec | None:
     units = [unit(device) for device in devices]
-    gpus = [node.gpu(device.gpu) for device in devices]
+    gpus = [gpu for device in devices if (gpu := node.gpu(device.gpu)) is not None]
     whole = all(device.slot is None for device in devices)
-    if not devices or None in units or any(gpu is None or (whole and gpu.mig_enabled) for gpu in gpus):
+    if not gpus or None in units or (whole and any(gpu.mig_enabled for gpu in gpus)):
         return None
     first = devices[0]
     return DaemonSpec(

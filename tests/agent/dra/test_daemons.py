@@ -44,5 +44,15 @@ def test_what_is_watched_or_does_not_exist_yet_has_no_daemon() -> None:
     assert daemon_specs([claim(given(0))], cut, unit) == (), "the whole GPU is there once MIG mode is off"
     assert daemon_specs([claim(given(1))], cut, unit) == (), "the GPU is gone"
     assert daemon_specs([claim(given(0, slot=SLOT))], cut, lambda _: None) == ()
+    assert daemon_specs([claim(given(0), given(1))], cut, unit) == (), "the one that is there is cut"
     (part,) = daemon_specs([claim(given(0, slot=SLOT))], cut, unit)
     assert (part.device, part.gpu, part.exclusive, part.limits_mib) == ("MIG-1", uuid(0), False, (1024,))
+
+
+def test_a_daemon_of_several_gpus_goes_on_as_it_is_while_one_of_them_is_left() -> None:
+    mine = claim(given(0), given(1))
+    before = daemon_specs([mine], NODE, unit)
+    assert len(before) == 1
+    for left in (0, 1):
+        assert daemon_specs([mine], node([gpu(left), gpu(2)]), unit) == before
+    assert daemon_specs([mine], node([gpu(2)]), unit) == ()

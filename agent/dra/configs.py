@@ -7,7 +7,7 @@ requests is for the devices of its own kind alone; one that names the request of
 Source: resource.nvidia.com/v1beta1, ``GpuConfig`` and ``MigDeviceConfig``.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal
 
@@ -164,20 +164,23 @@ def _served(sharing: Sharing | MigSharing, where: str) -> None:
 
 
 def clients_of(part: Taken, devices: Mapping[str, DraDevice]) -> tuple[MpsClient | None, ...]:
-    """For each result what its containers may have under MPS, None where it is not asked for. Raises ClaimError."""
+    """For each result what its containers may have under MPS, None where it is not asked for. Raises ClaimError.
+
+    What is watched with admin access has no place among a daemon's devices, and each of those has one.
+    """
     groups: list[Config] = []
-    places: Counter[int] = Counter()
+    places: defaultdict[int, dict[str, int]] = defaultdict(dict)
     found: list[MpsClient | None] = []
     for result, configs in zip(part.results, part.configs, strict=True):
         device = devices.get(result.device)
         asked = mps_of(configs, mig=device is not None and device.slot is not None)
-        if asked is None or device is None:
+        if asked is None or device is None or result.admin_access:
             found.append(None)
             continue
         config, limits = asked
         if config not in groups:
             groups.append(config)
         group = groups.index(config)
-        found.append(MpsClient(group, limits.threads, limits.of(device.gpu, places[group])))
-        places[group] += 1
+        place = places[group].setdefault(device.name, len(places[group]))
+        found.append(MpsClient(group, limits.threads, limits.of(device.gpu, place)))
     return tuple(found)

@@ -8,8 +8,9 @@ import pytest
 
 from agent.dra.answer import cdi_id, claim_of, claim_spec, file_name
 from agent.dra.claim import Claim, ClaimError, Config, Opaque, Ref, parameters, read, taken
-from agent.dra.configs import check, mps_of
+from agent.dra.configs import check, clients_of, mps_of
 from agent.dra.ledger import GivenDevice, Prepared
+from agent.dra.publishing.devices import DraDevice
 from inventory.devices import GpuUuid
 
 DRIVER = "gpu.nvidia.com"
@@ -226,6 +227,17 @@ def test_the_last_config_of_its_kind_says_whether_mps_is_asked_for() -> None:
     assert mps_of([asked, gpu_config()], mig=False) is None
     assert mps_of([asked], mig=True) is None
     assert mps_of([gpu_config(sharing={"strategy": "MPS"})], mig=False) is not None
+
+
+def test_places_count_the_devices_that_a_claim_holds_and_each_once() -> None:
+    names = ("gpu-0", "gpu-1", "gpu-1", "gpu-2")
+    asked = mps(defaultPerDevicePinnedMemoryLimit={"0": "1Gi", "1": "2Gi", "2": "4Gi"})
+    watched = [result(device="gpu-3", adminAccess=True)]
+    opaque = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", **asked}
+    found = claim([*watched, *(result(device=name) for name in names)], [config("FromClaim", **opaque)])
+    devices = {f"gpu-{at}": DraDevice(f"gpu-{at}", GpuUuid(f"GPU-{at}"), {}, {}) for at in range(4)}
+    limits = [each and each.memory_mib for each in clients_of(taken(REF, found, DRIVER), devices)]
+    assert limits == [None, 1024, 2048, 2048, 4096]
 
 
 @pytest.mark.parametrize("wrong", ["10", "1k", "much", "-1Gi", ""])

@@ -171,7 +171,9 @@ class Ledger:
                 f"{ref}: found a share and {len(gpus)} GPUs, expected one: a process is a client of one MPS daemon"
             )
         (gpu,) = gpus
-        whole = next(each for each in (offered[device.device].shares for device in devices) if each is not None)
+        # A device that is watched may be another GPU's share, and says nothing of this one's size.
+        held = (offered[device.device].shares for device in devices if device.share is not None)
+        whole = next(each for each in held if each is not None)
         taken = sum(shares, self.shared(gpu, but=ref.uid))
         if not taken.within(whole):
             raise ClaimError(

@@ -224,6 +224,17 @@ def test_shares_that_a_container_cannot_use_or_the_gpu_does_not_have_are_refused
     ledger.validate()
 
 
+def test_a_share_that_is_watched_says_nothing_of_the_size_of_the_gpu_that_is_held() -> None:
+    small = structs.replace(SHARES["gpu-4-shares"], shares=Share(1024, 100))
+    mine = share("a", "30Gi", 60)
+    watched = share("w", "1Gi", 10, device="gpu-4-shares", admin_access=True)
+    both = structs.replace(mine, results=(*watched.results, *mine.results), configs=((), ()))
+    ledger = Ledger()
+    ledger.begin(both, SHARES | {small.name: small}, NODE, {})
+    assert ledger.shared(uuid(3)) == Share(30720, 60)
+    ledger.validate()
+
+
 def test_what_no_daemon_can_serve_is_refused() -> None:
     ledger = Ledger()
     under = structs.replace(share("a", "1Gi", 10), mps=(MpsClient(0),))

@@ -144,22 +144,26 @@ class Outcomes:
 
     def below_minimum(self, now_s: float) -> Iterator[Evicted]:
         """Pods of elastic gangs whose minimum leaves, or has left, for whatever cause: they leave with it."""
-        while (found := next(without_minimum(self._state), None)) is not None:
-            holder, minimum = found
-            message = f"{minimum}, the minimum of its gang, holds no quota any more"
-            workload, queue = holder.info.workload, holder.cluster_queue
-            self._tell(holder)
-            yield Evicted(
-                holder=holder,
-                reason=reasons.BELOW_MINIMUM,
-                preemption=None,
-                by=None,
-                message=message,
-                after=evicted(workload, reasons.BELOW_MINIMUM, message, now_s=now_s),
-                record=DecisionRecord(
-                    at_s=now_s, workload=holder.key, cluster_queue=queue, rule=Rule.BELOW_MINIMUM, detail=minimum
-                ),
-            )
+        # One that leaves may be the minimum of others: looked at again until a whole pass finds none.
+        while found := tuple(without_minimum(self._state)):
+            for holder, minimum in found:
+                yield self._without(holder, minimum, now_s)
+
+    def _without(self, holder: Holder, minimum: WorkloadKey, now_s: float) -> Evicted:
+        message = f"{minimum}, the minimum of its gang, holds no quota any more"
+        workload, queue = holder.info.workload, holder.cluster_queue
+        self._tell(holder)
+        return Evicted(
+            holder=holder,
+            reason=reasons.BELOW_MINIMUM,
+            preemption=None,
+            by=None,
+            message=message,
+            after=evicted(workload, reasons.BELOW_MINIMUM, message, now_s=now_s),
+            record=DecisionRecord(
+                at_s=now_s, workload=holder.key, cluster_queue=queue, rule=Rule.BELOW_MINIMUM, detail=minimum
+            ),
+        )
 
     def _tell(self, holder: Holder) -> None:
         told = msgspec.structs.replace(holder, evicted=True)

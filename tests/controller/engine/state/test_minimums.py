@@ -1,18 +1,21 @@
 """Elastic gangs: pods above the minimum come and go one by one, and the minimum leaves only with all of them."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
+from controller.engine import outcomes
 from controller.engine.cluster.cluster import DriftError
 from controller.engine.conditions import reasons
 from controller.engine.conditions.decisions import Admitted, Evicted
 from controller.engine.conditions.evictionstatus import evicted as evicted_status
 from controller.engine.model.resources import WorkloadKey
+from controller.engine.quota.queuestate import Holder
 from controller.engine.state import minimums
+from controller.engine.state.enginestate import EngineState
 from controller.objects.workload import ReclaimablePod, Workload
 from inventory.api.names import ABOVE_MINIMUM_OF
 from tests.support.engine.foreignqueues import asks, evicted, kai_queue, node, rest, volcano_queue
@@ -88,6 +91,22 @@ def test_a_minimum_that_is_preempted_takes_along_what_is_above_it() -> None:
     assert sorted(evicted(lab)) == ["low", "low-2", "low-3"]
     rest(lab)
     assert lab.running() == {"high"}
+
+
+def test_all_that_leave_with_a_minimum_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = queues(12)
+    elastic(lab, "gang", 2, 12)
+    lab.settle()
+    passes: list[EngineState] = []
+
+    def counted(state: EngineState) -> Iterator[tuple[Holder, WorkloadKey]]:
+        passes.append(state)
+        return minimums.without_minimum(state)
+
+    monkeypatch.setattr(outcomes, "without_minimum", counted)
+    lab.put(evicted_status(lab.workloads[WorkloadKey("ns/gang")], "PodsReadyTimeout", "late", now_s=lab.now_s))
+    lab.cycle()
+    assert (len(evicted(lab)), len(passes)) == (10, 2), "the second finds that no more have to leave"
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])

@@ -67,7 +67,9 @@ def happened(
         known_fixed = min(known.get(task.name, 0), task.replicas) - (task.replicas - fixed)
         found += [*_of_task(task, own[task.name]), *_lost(task.name, fixed, own[task.name], known_fixed)]
     every = [pod for listed in own.values() for pod in listed if not pod.is_terminating]
-    if ran and any(pod.phase == "Running" for pod in every) and any(pod.is_unschedulable for pod in every):
+    # One above the minimum may wait for a node: the job is whole without it.
+    is_torn = any(pod.is_unschedulable and not pod.is_above for pod in every)
+    if ran and is_torn and any(pod.phase == "Running" for pod in every):
         found.append(Happened(event=JOB_UNKNOWN))
     return sorted(found, key=lambda event: (event.since_s is None, event.since_s or 0.0))
 

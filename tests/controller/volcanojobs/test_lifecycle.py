@@ -268,6 +268,14 @@ def test_a_running_job_with_a_pod_that_cannot_be_scheduled_is_unknown() -> None:
     assert job.status.retry_count == 1
 
 
+def test_a_pod_above_the_minimum_that_has_no_node_for_a_moment_restarts_nothing() -> None:
+    job = world(policy("RestartJob", "Unknown"), minAvailable=2).run()
+    job.becomes("train-worker-1", "Pending", is_unschedulable=True).settle()
+    assert (job.phase, job.status.retry_count, len(job.alive)) == ("Running", 0, 3)
+    job.becomes("train-worker-0", "Pending", is_unschedulable=True).settle()
+    assert job.status.retry_count == 1, "one of the minimum that has none does"
+
+
 def test_tasks_wait_for_those_that_they_depend_on() -> None:
     tasks = (
         task("ps", 2, minAvailable=1),

@@ -12,7 +12,7 @@ from controller.jobframework.podsets import PodSetInfo
 from controller.jobframework.raw import JobError, annotations
 from controller.objects.volcanojob import VolcanoJobStatus
 from controller.simulation.documents import Document
-from controller.volcanojobs.bodies import pod_body
+from controller.volcanojobs.bodies import pod_bodies
 from controller.volcanojobs.gang import Seen, minimums, new_pods_above
 from controller.volcanojobs.kind import VolcanoJobKind
 from controller.volcanojobs.placement import TaskPlacement
@@ -43,9 +43,8 @@ def _above(document: Document) -> Iterator[Document]:
     }
     seen = Seen(plan=plan, status=VolcanoJobStatus(), placed=placed)
     arrival = {key: value for key, value in annotations(job).items() if key == ARRIVAL}
-    for task in plan.tasks:
-        for new in new_pods_above(seen, task, ()):
-            pod = pod_body(job, seen, seen.status, new)
-            pod["metadata"]["annotations"] |= arrival
-            del pod["metadata"]["ownerReferences"]
-            yield Document(document.file, document.number, pod, document.path)
+    above = (new for task in plan.tasks for new in new_pods_above(seen, task, ()))
+    for pod in pod_bodies(job, seen, seen.status, above):
+        pod["metadata"]["annotations"] |= arrival
+        del pod["metadata"]["ownerReferences"]
+        yield Document(document.file, document.number, pod, document.path)

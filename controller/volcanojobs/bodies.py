@@ -5,7 +5,7 @@ Names follow from the job, so that whatever is made twice is the same object.
 
 import copy
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from controller.foreignrules.schedulers import bound_by
@@ -102,8 +102,18 @@ Binds = Callable[[str], str]
 """The scheduler that binds a pod whose template, or else its job, names this one."""
 
 
-def pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod, binds: Binds = bound_by) -> Json:
-    """A new pod. Raises JobError and StartConflictError. ``job``: see ``job_here``."""
+def pod_bodies(
+    job: Json, seen: Seen, status: VolcanoJobStatus, new: Iterable[NewPod], binds: Binds = bound_by
+) -> Iterator[Json]:
+    """New pods. Raises JobError and StartConflictError. ``job``: see ``job_here``."""
+    apply: plugins.Writer | None = None
+    for pod in new:
+        apply = apply or plugins.writer(job)
+        yield apply(pod.task, pod.index, _pod_body(job, seen, status, pod, binds))
+
+
+def _pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod, binds: Binds) -> Json:
+    """Before plugins write into it."""
     place = next(index for index, task in enumerate(seen.plan.tasks) if task.name == new.task)
     task = seen.plan.tasks[place]
     if seen.placed is None:
@@ -112,7 +122,7 @@ def pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod, binds
     template = _above(job, task.template, new) if new.above else started_template(task.template, info)
     metadata, spec = mapping(template, "metadata"), mapping(template, "spec")
     partition = task.partition(new.index)
-    body = {
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -125,7 +135,6 @@ def pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod, binds
         },
         "spec": _spec(job, spec, binds),
     }
-    return plugins.applied(job, new.task, new.index, body)
 
 
 def _above(job: Json, template: Json, new: NewPod) -> Json:

@@ -254,7 +254,7 @@ class VolcanoJobController:
         here = bodies.job_here(job, seen.here)
         names = {pod.name: pod for pod in seen.pods}
         keeping = bodies.keeping(here, seen, decision)
-        new = [bodies.pod_body(here, seen, decision.status, pod, self._switch.binds) for pod in decision.created]
+        new = list(bodies.pod_bodies(here, seen, decision.status, decision.created, self._switch.binds))
         for name, retry in decision.marks.items():
             await self._mark(job, names[name], retry)
         for kept in keeping.made:

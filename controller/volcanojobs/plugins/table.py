@@ -5,7 +5,7 @@ behind it.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from controller.foreignrules.volcanodefaults import PLUGINS as NAMES
@@ -34,12 +34,21 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
 )
 
 
-def applied(job: Json, task: str, index: int, pod: Json) -> Json:
-    """The pod with what the job's plugins write into it; ``pod`` itself is not touched. Raises JobError."""
-    whole, made, seen = copy.deepcopy(pod), PodView(task=task, index=index), view(job)
-    for plugin, given in _enabled(job):
-        plugin.write(whole, made, seen, given)
-    return whole
+Writer = Callable[[str, int, Json], Json]
+"""The pod of a task and index with what the job's plugins write into it; the given one is not touched."""
+
+
+def writer(job: Json) -> Writer:
+    """Made once for all pods of the job: it knows the names of all its hosts. It, and what it gives, raise JobError."""
+    seen, enabled = view(job), tuple(_enabled(job))
+
+    def applied(task: str, index: int, pod: Json) -> Json:
+        whole, made = copy.deepcopy(pod), PodView(task=task, index=index)
+        for plugin, given in enabled:
+            plugin.write(whole, made, seen, given)
+        return whole
+
+    return applied
 
 
 def objects(job: Json) -> tuple[Kept, ...]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from controller.config.settings import ForeignSystem
 from controller.engine.mirror.specs import System
@@ -10,10 +11,12 @@ from controller.jobframework.marks import priority_class, queue_name
 from controller.jobframework.podsets import PodSetInfo, SeenWorkload
 from controller.jobframework.podview import SeenPod
 from controller.objects.meta import to_json
-from controller.volcanojobs.bodies import job_here, keeping, pod_body, rescaled
+from controller.volcanojobs.bodies import job_here, keeping, pod_bodies, rescaled
 from controller.volcanojobs.gang import NewPod
 from controller.volcanojobs.kind import VolcanoJobKind
 from controller.volcanojobs.placement import placement, written
+from controller.volcanojobs.plugins import table
+from controller.volcanojobs.plugins.plugin import JobView, view
 from controller.volcanojobs.podfacts import pod_facts
 from inventory.api.names import PLACEMENT
 from tests.support.controller.volcanoworld import TEMPLATE, VolcanoWorld, task
@@ -23,7 +26,8 @@ SPLIT = {"partitionPolicy": {"totalPartitions": 2, "partitionSize": 2}}
 
 def pod(world: VolcanoWorld, name: str = "worker", index: int = 3) -> dict[str, Any]:
     here = job_here(world.job, world.seen().here)
-    return pod_body(here, world.seen(), world.status, NewPod(task=name, index=index))
+    [made] = pod_bodies(here, world.seen(), world.status, [NewPod(task=name, index=index)])
+    return made
 
 
 def test_a_pod_says_which_of_its_jobs_pods_it_is() -> None:
@@ -76,7 +80,9 @@ def test_the_site_says_which_scheduler_binds() -> None:
     keeps = msgspec.structs.replace(switch, keep_scheduler_name=True)
     here = job_here(world.job, world.seen().here)
     new = NewPod(task="worker", index=0)
-    made = [pod_body(here, world.seen(), world.status, new, each.binds)["spec"] for each in (switch, keeps)]
+    made = [
+        each["spec"] for by in (switch, keeps) for each in pod_bodies(here, world.seen(), world.status, [new], by.binds)
+    ]
     assert [each["schedulerName"] for each in made] == ["default-scheduler", "vc"]
     assert (keeps.binds(""), keeps.binds("mine")) == ("vc", "mine")
 
@@ -116,6 +122,23 @@ def test_pods_are_told_of_all_others_that_may_come() -> None:
     assert hosts["data"]["VC_WORKER_NUM"] == "4"
 
 
+def test_the_hosts_of_a_job_are_listed_once_for_all_pods_of_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pod that is made may be told of all the others: listing them for each is quadratic."""
+    listed: list[JobView] = []
+
+    def counting(job: dict[str, Any]) -> JobView:
+        listed.append(view(job))
+        return listed[-1]
+
+    monkeypatch.setattr(table, "view", counting)
+    world = VolcanoWorld(task("worker", 40), plugins={"svc": []}).start()
+    new = [NewPod(task="worker", index=index) for index in range(40)]
+    assert len(list(pod_bodies(world.job, world.seen(), world.status, new))) == 40
+    assert len(listed) == 1
+    assert not list(pod_bodies(world.job, world.seen(), world.status, ()))
+    assert len(listed) == 1, "nothing is made: nothing is listed"
+
+
 def _again(world: VolcanoWorld) -> Any:
     world.vanish("train-worker-0")
     return world.decide()
@@ -153,7 +176,8 @@ def test_a_pod_above_the_minimum_is_queued_as_a_plain_pod_is() -> None:
         "annotations": {"tessera.dev/runtime": "1h", "other": "1"},
     }
     world.start(worker=2)
-    made = pod_body(world.job, world.seen(), world.status, NewPod(task="worker", index=2, above="the-job"))
+    above = NewPod(task="worker", index=2, above="the-job")
+    [made] = pod_bodies(world.job, world.seen(), world.status, [above])
     seen = SeenPod(made)
     assert (seen.is_managed, seen.is_gated, seen.has_finalizer, seen.above_minimum_of) == (True, True, True, "the-job")
     assert (seen.foreign_group, queue_name(made), priority_class(made)) == (None, "q", "high")

@@ -24,7 +24,7 @@ def job(tasks: dict[str, int], **plugins: list[str]) -> Json:
 def pod_of(job: Json, task: str, index: int = 0, **spec: Any) -> Json:
     name = f"{job['metadata']['name']}-{task}-{index}"
     pod = {"metadata": {"name": name}, "spec": {"containers": copy.deepcopy(CONTAINERS), **spec}}
-    return table.applied(job, task, index, pod)
+    return table.writer(job)(task, index, pod)
 
 
 def variables(pod: Json, container: int = 0, of: str = "containers") -> Json:
@@ -44,7 +44,7 @@ def test_env_says_which_pod_of_its_task_it_is_in_every_container() -> None:
 def test_a_pod_is_written_into_a_copy() -> None:
     given = {"metadata": {"name": "train-w-0"}, "spec": {"containers": [{"name": "main", "env": [{"name": "A"}]}]}}
     before = copy.deepcopy(given)
-    made = table.applied(job({"w": 1}, env=[], svc=[], ssh=[], pytorch=[]), "w", 0, given)
+    made = table.writer(job({"w": 1}, env=[], svc=[], ssh=[], pytorch=[]))("w", 0, given)
     assert given == before != made
 
 

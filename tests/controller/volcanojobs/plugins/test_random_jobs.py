@@ -33,14 +33,13 @@ def jobs(draw: st.DrawFn) -> Json:
 
 
 def pods(job: Json) -> dict[tuple[str, int], Json]:
-    made = {}
+    made, write = {}, table.writer(job)
     for task in job["spec"]["tasks"]:
         for index in range(task["replicas"]):
             name = f"{job['metadata']['name']}-{task['name']}-{index}"
             spec = {**task["template"]["spec"], "containers": [{"name": task["name"]}, {"name": "other"}]}
-            made[task["name"], index] = table.applied(
-                job, task["name"], index, {"metadata": {"name": name}, "spec": spec}
-            )
+            pod = {"metadata": {"name": name}, "spec": spec}
+            made[task["name"], index] = write(task["name"], index, pod)
     return made
 
 

@@ -509,7 +509,7 @@ OWN: Final = (
         "tessera.kai.usage.stalenessPeriod",
         duration(least_s=1),
         "5m",
-        "how long an answer counts",
+        "how long an answer counts: longer than `fetchInterval`",
     ),
     _key("tessera.kai.usage.usageQueryTimeout", duration(least_s=1), "10s", "how long Prometheus may take to answer"),
     _key("tessera.kai.usage.queryResolution", duration(least_s=1), "1m", "between two moments that a query looks at"),

@@ -56,6 +56,7 @@ def usage_source(found: Found) -> UsageSource | None:
     url = found.get(f"{_SECTION}.connectionString")
     if url is None:
         raise found.places[asked].error("connectionString beside it, the URL to ask")
+    _check_staleness(found)
     usual = UsageSource(url=url)
     return UsageSource(
         url=url,
@@ -63,6 +64,18 @@ def usage_source(found: Found) -> UsageSource | None:
         resolution_s=found.get(f"{_SECTION}.queryResolution", usual.resolution_s),
         metrics={resource: _metrics(found, resource, name) for resource, name in _METRICS.items()},
     )
+
+
+def _check_staleness(found: Found) -> None:
+    """An answer counts until the next one comes: else what is counted would change to and fro. Raises ConfigError."""
+    interval, staleness = f"{_SECTION}.fetchInterval", f"{_SECTION}.stalenessPeriod"
+    usual = QueueUsage()
+    interval_s, stale_s = found.get(interval, usual.interval_s), found.get(staleness, usual.stale_s)
+    if stale_s > interval_s:
+        return
+    if staleness in found:
+        raise found.places[staleness].error(f"more than fetchInterval, {interval_s:g} seconds")
+    raise found.places[interval].error(f"less than stalenessPeriod, {stale_s:g} seconds where the file says none")
 
 
 def _metrics(found: Found, resource: ResourceName, name: str) -> UsageMetrics:

@@ -83,6 +83,30 @@ def test_what_cannot_be_is_refused_in_one_sentence(text: str, said: str) -> None
         usage(text)
 
 
+ASKED = 'clientType: prometheus, connectionString: "http://p:9090"'
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "said"),
+    [
+        ("fetchInterval: 10m", "fetchInterval", "expected less than stalenessPeriod, 300 seconds where the file says"),
+        ("fetchInterval: 5m", "fetchInterval", "expected less than stalenessPeriod, 300 seconds where the file says"),
+        ("stalenessPeriod: 1m", "stalenessPeriod", "expected more than fetchInterval, 60 seconds"),
+        ("stalenessPeriod: 9m, fetchInterval: 10m", "stalenessPeriod", "expected more than fetchInterval, 600 seconds"),
+    ],
+)
+def test_an_answer_that_is_too_old_before_the_next_is_asked_for_is_refused(text: str, key: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: .*{said}"):
+        usage(f"{ASKED}, {text}")
+    usage(text)  # nobody is asked
+
+
+def test_an_answer_that_counts_until_the_next_one_is_fine() -> None:
+    found = usage(f"{ASKED}, stalenessPeriod: 601s, fetchInterval: 10m").engine.queue_usage
+    assert found is not None
+    assert (found.interval_s, found.stale_s) == (600.0, 601.0)
+
+
 def test_keys_that_nothing_reads_are_named() -> None:
     notes = usage('cronString: "0 0 * * *", connectionString: "http://p"').without_effect
     assert [(note.key, note.why) for note in notes] == [

@@ -117,6 +117,16 @@ def test_a_job_counts_what_was_admitted_until_more_of_its_pods_have_to_run_toget
         assert KIND.needs_again(asks, workload())
 
 
+def test_more_replicas_without_a_minimum_in_the_spec_start_together() -> None:
+    runs = started(vcjob(*TWO), master=1, worker=4)
+    grown = {**runs, "spec": {"tasks": [TWO[0], task("worker", 5)]}}
+    assert KIND.counts(grown) == {"master": 1, "worker": 5}
+    assert KIND.needs_again(grown, workload())
+    above = {**runs, "spec": {**grown["spec"], "minAvailable": 5}}
+    assert KIND.counts(above) == {"master": 1, "worker": 4}
+    assert not KIND.needs_again(above, workload())
+
+
 def test_pods_given_up_by_scaling_down_are_reclaimable_and_asked_for_anew() -> None:
     world = VolcanoWorld(*TWO).run()
     assert world.placed is not None

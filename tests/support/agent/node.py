@@ -1,12 +1,15 @@
 """A node on one loop: simulated GPUs behind pynvml, the kubelet stand-in, and the agent between them."""
 
 import asyncio
+import contextlib
 import json
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 import simulator
 from agent.cluster.reporter import NoReporter, Reporter
@@ -206,8 +209,19 @@ class Lab:
             await self.stop()
         finally:
             await self.kubelet.stop()
+            self._end_daemons()
             if self._simulation is not None:
                 self._simulation.close()
+
+    def _end_daemons(self) -> None:
+        """Those of MPS outlive their agent while a pod has their folder, and one may be starting: none is left behind."""
+        root = self.state_dir / "mps"
+        if not root.exists():
+            return
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("CUDA_MPS_PIPE_DIRECTORY", "").startswith(f"{root}/"):
+                    process.kill()
 
     # Doing and looking
 

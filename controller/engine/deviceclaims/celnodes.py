@@ -4,6 +4,7 @@ Errors spread as CEL says: ``false && error`` is false and ``true || error`` is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from controller.engine.deviceclaims.celvalues import CelError, bounded, contains, order, same
@@ -133,9 +134,9 @@ def operation(sign: str, left: Node, right: Node) -> Node:
         _counted(scope)
         first, second = left(scope), right(scope)
         if sign in ("==", "!="):
-            return same(first, second) is (sign == "==")
+            return same(first, second, partial(_counted, scope)) is (sign == "==")
         if sign == "in":
-            return contains(second, first)
+            return contains(second, first, partial(_counted, scope))
         return _ORDERS[sign](order(first, second)) if sign in _ORDERS else _computed(sign, first, second)
 
     return node

@@ -17,6 +17,8 @@ _NUMBER: Final = r"(0|[1-9][0-9]{0,17})"
 _SEMVER: Final = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII
 )
+Take = Callable[[int], None]
+"""Called with how many steps come, before they are taken."""
 
 
 class CelError(ValueError):
@@ -73,8 +75,17 @@ def text(value: Any) -> str:
     return value
 
 
-def same(left: Any, right: Any) -> bool:
-    """Equality, which never mixes booleans and numbers."""
+def same(left: Any, right: Any, take: Take) -> bool:
+    """Equality, which never mixes booleans and numbers, whatever they are in.
+
+    Not Python's own for lists: a list of names for lists of names is of exponential size in the length of its text.
+    """
+    if isinstance(left, list) and isinstance(right, list):
+        take(len(left))
+        return len(left) == len(right) and all(same(*pair, take) for pair in zip(left, right, strict=True))
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        take(len(left))
+        return left.keys() == right.keys() and all(same(value, right[key], take) for key, value in left.items())
     if isinstance(left, bool) is not isinstance(right, bool):
         return False
     return bool(left == right)
@@ -92,12 +103,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def contains(whole: Any, part: Any) -> bool:
+def contains(whole: Any, part: Any, take: Take) -> bool:
     """``part in whole``."""
     if isinstance(whole, Mapping):
         return isinstance(part, str) and part in whole
     if isinstance(whole, list):
-        return any(same(part, each) for each in whole)
+        take(len(whole))
+        return any(same(part, each, take) for each in whole)
     raise CelError("expected a map or a list after in")
 
 

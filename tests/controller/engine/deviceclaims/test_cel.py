@@ -61,6 +61,9 @@ M = "device.capacity['gpu.example.com'].memory"
         "isQuantity('1Gi') && !isQuantity('many') && isSemver('1.2.3') && !isSemver('1.2')",
         "semver('1.0.0-rc.1').isLessThan(semver('1.0.0')) && semver('1.0.0-2').isLessThan(semver('1.0.0-a'))",
         "!device.allowMultipleAllocations",
+        "[1, [2, 'a']] == [1, [2, 'a']] && [1, [2]] != [1, [3]] && [1, 2] != [1] && [1] != 1 && [[1]] in [[[1]]]",
+        "[1] != [true] && [[0]] != [[false]] && !([true] in [[1]]) && [1] == [1.0]",
+        f"{G} == {G} && {G} != device.attributes['resource.kubernetes.io'] && {G} != []",
     ],
 )
 def test_what_selectors_say_of_a_device(expression: str) -> None:
@@ -146,6 +149,30 @@ def test_what_is_no_cel_is_said_in_a_line(expression: str, why: str) -> None:
 )
 def test_hostile_expressions_end_soon(expression: str) -> None:
     assert compiled(expression).matches(DEVICE) in (True, False)
+
+
+def _of_eights(name: str) -> str:
+    """18 lists, each of eight times the one before it."""
+    first = f"cel.bind({name}0, [1, 1], "
+    rest = (f"cel.bind({name}{at}, [{', '.join([f'{name}{at - 1}'] * 8)}], " for at in range(1, 18))
+    return first + "".join(rest)
+
+
+@pytest.mark.parametrize("test", ["a17 == b17", "a17 != b17", "a17 in [b17]"])
+def test_lists_of_lists_are_compared_for_a_while_and_may_be_equal(test: str) -> None:
+    expression = f"{_of_eights('a')}{_of_eights('b')}{test}{')' * 36}"
+    assert compiled(expression).matches(DEVICE)
+    assert compiled(f"!({expression})").matches(DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("test", "steps"), [("[[1], [2]] == [[1], [2]]", 9 + 4), ("[1] != [2]", 3 + 1), ("[1] in [[2], [1]]", 6 + 4)]
+)
+def test_each_element_that_is_compared_is_a_step(test: str, steps: int) -> None:
+    found = Selector(f"!!({test})")
+    assert found.matches(DEVICE, [steps])
+    assert Selector(f"!({test})").matches(DEVICE, [steps]) is False
+    assert Selector(f"!({test})").matches(DEVICE, [steps - 1])
 
 
 def test_a_question_about_many_devices_is_bounded_as_a_whole() -> None:

@@ -116,15 +116,19 @@ class ClaimBook:
 
     # -- counting ----------------------------------------------------------------------------------------------------
 
-    def count(self, workload: Workload, paid: Callable[[ClaimKey, ResourceName], bool]) -> WorkloadClaims | None:
-        """None where it has no claims. ``paid``: whether another workload is charged a resource of a claim."""
+    def count(
+        self, workload: Workload, counts: Mapping[str, int], paid: Callable[[ClaimKey, ResourceName], bool]
+    ) -> WorkloadClaims | None:
+        """None where it has no claims. ``counts``: the pods of each set that still need resources. ``paid``: whether
+        another workload is charged a resource of a claim.
+        """
         pod_sets = workload.spec.pod_sets
         if not self._extended and not any(pod_set.template.spec.resource_claims for pod_set in pod_sets):
             return None
         if not self.rules.on:
             asks = self.rules.reject and any(pod_set.template.spec.resource_claims for pod_set in pod_sets)
             return WorkloadClaims(problem=_GATE_OFF) if asks else None
-        namespace, sets, named = workload.metadata.namespace, [], dict[ClaimKey, None]()
+        namespace, sets, named = workload.metadata.namespace, [], first_naming(workload, counts)
         for pod_set in pod_sets:
             try:
                 sets.append(self._pod_set(pod_set, namespace, named, paid))
@@ -132,29 +136,30 @@ class ClaimBook:
                 return WorkloadClaims(problem=f"pod set {pod_set.name or 'main'}: {problem}")
         if not named and all(found == NO_CLAIMS for found in sets):
             return None
-        return WorkloadClaims(pod_sets=tuple(sets), named=tuple(named))
+        return WorkloadClaims(pod_sets=tuple(sets), named=named)
 
     def _pod_set(
         self,
         pod_set: PodSet,
         namespace: str,
-        named: dict[ClaimKey, None],
+        named: Mapping[ClaimKey, str],
         paid: Callable[[ClaimKey, ResourceName], bool],
     ) -> PodSetClaims:
-        """``named`` gets the claims by name that no pod set before this one has."""
+        """``named``: which pod set has which claim by name."""
         spec = pod_set.template.spec
         each: Amounts = {}
         once: Amounts = {}
+        counted = set[ClaimKey]()
         for claim in spec.resource_claims:
             if claim.resource_claim_name:
                 key = f"{namespace}/{claim.resource_claim_name}"
-                if key in named:
+                if self.rules.every_kind and (named.get(key) != pod_set.name or key in counted):
                     continue
+                counted.add(key)
                 try:
                     amounts = self.of_claim(key)
                 except ClaimProblemError as problem:
                     raise ClaimProblemError(f"claim {claim.name}: {problem}") from None
-                named[key] = None
                 once = added(once, {name: 0 if paid(key, name) else amount for name, amount in amounts.items()})
             elif claim.resource_claim_template_name:
                 each = added(each, self._of_template(claim, namespace))
@@ -236,6 +241,16 @@ def claims_of(workload: Workload) -> Iterator[tuple[bool, str]]:
                 yield False, f"{namespace}/{claim.resource_claim_name}"
             elif claim.resource_claim_template_name:
                 yield True, f"{namespace}/{claim.resource_claim_template_name}"
+
+
+def first_naming(workload: Workload, counts: Mapping[str, int]) -> dict[ClaimKey, str]:
+    """Each claim by name that any pods have, and the first pod set that names it and has pods: it is charged there."""
+    namespace, found = workload.metadata.namespace, dict[ClaimKey, str]()
+    for pod_set in workload.spec.pod_sets:
+        for claim in pod_set.template.spec.resource_claims if counts.get(pod_set.name, 0) > 0 else ():
+            if claim.resource_claim_name:
+                found.setdefault(f"{namespace}/{claim.resource_claim_name}", pod_set.name)
+    return found
 
 
 def _mentions(spec: PodSpec, names: Mapping[str, str]) -> bool:

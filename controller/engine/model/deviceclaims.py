@@ -71,8 +71,10 @@ NO_CLAIMS: Final = PodSetClaims()
 
 
 class WorkloadClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """``problem``: why they cannot be counted; empty where they can. ``named``: the claims by name, in order."""
+    """``problem``: why they cannot be counted; empty where they can. ``named``: the claims by name that any pods have,
+    and the first pod set with pods that names each.
+    """
 
     pod_sets: tuple[PodSetClaims, ...] = ()
-    named: tuple[ClaimKey, ...] = ()
+    named: Mapping[ClaimKey, str] = {}
     problem: str = ""

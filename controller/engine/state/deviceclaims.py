@@ -22,6 +22,7 @@ from controller.engine.model.resources import (
     ResourceName,
     WorkloadKey,
 )
+from controller.engine.model.workload import active_counts
 from controller.engine.quota.queuestate import Holder
 from controller.objects.deviceclaims import ResourceClaim, ResourceClaimTemplate
 from controller.objects.meta import KubernetesObject
@@ -86,7 +87,8 @@ class DeviceClaims:
         return tuple(self._with_claims)
 
     def count(self, workload: Workload) -> WorkloadClaims | None:
-        return self.book.count(workload, lambda claim, name: name in self._payers.get(claim, ()))
+        counts = active_counts(workload, self._cluster.config.gates)
+        return self.book.count(workload, counts, lambda claim, name: name in self._payers.get(claim, ()))
 
     def told(self, workload: Workload) -> Iterator[ToldClaim]:
         """What its claims count as, each for itself; without the gate nothing."""
@@ -176,7 +178,7 @@ class DeviceClaims:
         users.sort(key=lambda holder: (holder.reserved_at_s, holder.key))
         payers: dict[ResourceName, WorkloadKey] = {}
         for name in self._counted(claim):
-            payer = next((holder for holder in users if _flavor(holder, name) is not None), None)
+            payer = next((holder for holder in users if _flavor(holder, claim, name) is not None), None)
             if payer is not None:
                 payers[name] = payer.key
         return payers
@@ -194,7 +196,7 @@ class DeviceClaims:
         charges: _Charges = {}
         for claim in _named(holder):
             for name, payer in self._payers.get(claim, {}).items():
-                flavor = _flavor(holder, name)
+                flavor = _flavor(holder, claim, name)
                 if payer == holder.key and flavor is not None:
                     fr = FlavorResource(flavor, name)
                     charges[fr] = min(charges.get(fr, 0) + self._amounts[claim][name], UNLIMITED)
@@ -221,13 +223,18 @@ class DeviceClaims:
                 raise DriftError(f"{holder.key} is charged {holder.usage}, which is not its own and its claims'")
 
 
-def _named(holder: Holder) -> tuple[ClaimKey, ...]:
+def _named(holder: Holder) -> Mapping[ClaimKey, str]:
     claims = holder.info.claims
-    return () if claims is None else claims.named
+    return {} if claims is None else claims.named
 
 
-def _flavor(holder: Holder, name: ResourceName) -> FlavorName | None:
-    return next((found for pod_set in holder.info.pod_sets if (found := pod_set.flavors.get(name)) is not None), None)
+def _flavor(holder: Holder, claim: ClaimKey, name: ResourceName) -> FlavorName | None:
+    """The one that it was admitted to with the claim. Of another pod set only where that one has none of the resource:
+    the mapping is another than then, and no charge at all would be too low.
+    """
+    has = _named(holder)[claim]
+    pod_sets = sorted(holder.info.pod_sets, key=lambda pod_set: pod_set.name != has)
+    return next((found for pod_set in pod_sets if (found := pod_set.flavors.get(name)) is not None), None)
 
 
 def _charged(holder: Holder, charges: Mapping[FlavorResource, Amount]) -> Holder:

@@ -10,7 +10,7 @@ import msgspec
 from controller.engine.claims.runtimes import runtime_s
 from controller.engine.conditions import reasons
 from controller.engine.cycle.variants import job_of
-from controller.engine.deviceclaims.book import claims_of
+from controller.engine.deviceclaims.book import first_naming
 from controller.engine.flavors.plan import ALLOWED_FLAVORS, constraints
 from controller.engine.model.config import BackfillPolicy, EngineConfig
 from controller.engine.model.deviceclaims import ClaimRules, WorkloadClaims
@@ -240,8 +240,20 @@ def named_claims(workload: Workload, rules: ClaimRules) -> WorkloadClaims | None
     """The claims by name of a workload with quota; None where it has none, or they do not count."""
     if not rules.on or not rules.every_kind:
         return None
-    named = dict.fromkeys(key for template, key in claims_of(workload) if not template)
-    return WorkloadClaims(named=tuple(named)) if named else None
+    named = first_naming(workload, _admitted_counts(workload))
+    return WorkloadClaims(named=named) if named else None
+
+
+def _admitted_counts(workload: Workload) -> dict[str, int]:
+    """The pods of each set that its quota was given for, of which some may have ended since: a charge stays in the
+    flavor that had room for it.
+    """
+    admission = workload.status.admission
+    full = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+    return {
+        given.name: full.get(given.name, 0) if given.count is None else given.count
+        for given in (admission.pod_set_assignments if admission is not None else ())
+    }
 
 
 def shape_of(workload: Workload, priority: int, claims: WorkloadClaims | None = None) -> str:

@@ -57,7 +57,7 @@ def counted(
     book = ClaimBook(given, requests or RequestRules())
     for each in objects:
         book.put(each)
-    return book.count(of or claiming("w", templates=["t"]), unpaid)
+    return book.count(of or claiming("w", templates=["t"]), {"main": 1}, unpaid)
 
 
 def each(given: ClaimRules, *objects: KubernetesObject, **more: Any) -> Mapping[ResourceName, int]:
@@ -181,7 +181,7 @@ def test_costly_selectors_of_a_fleet_of_devices_end_soon() -> None:
     book = ClaimBook(rules(every_kind=False), RequestRules())
     for each in (slice_of("s", *many), template("t", asks(GPU_CLASS, 40, costly))):
         book.put(each)
-    found = book.count(claiming("w", templates=["t"]), unpaid)
+    found = book.count(claiming("w", templates=["t"]), {"main": 1}, unpaid)
     assert found is not None
     assert found.pod_sets[0].each == {"gpu": 40}, "what was not asked any more may match"
 
@@ -197,7 +197,7 @@ def test_objects_that_go_are_forgotten() -> None:
     assert [book.put(each) for each in every] == [False] * 3
     assert book.drop(ResourceSlice, "", "a")
     assert not book.drop(ResourceSlice, "", "a")
-    found = book.count(claiming("w", templates=["t"]), unpaid)
+    found = book.count(claiming("w", templates=["t"]), {"main": 1}, unpaid)
     assert found is not None
     assert "no device" in found.problem
 
@@ -248,7 +248,7 @@ def test_a_claim_that_was_given_devices_counts_as_these(given: list[str], taken:
     listed = {"firstAvailable": [{"name": "a", **asks(count=2)}, {"name": "b", **asks(MIG_CLASS, 3)}]}
     found = counted(rules(GPUS, OTHER), claim("c", listed, given=given), of=claiming("w", claims=["c"]))
     assert found is not None
-    assert (found.pod_sets[0].once, found.named) == (taken, ("ns/c",))
+    assert (found.pod_sets[0].once, found.named) == (taken, {"ns/c": "main"})
 
 
 def test_a_claim_of_all_devices_counts_once_it_has_them() -> None:
@@ -356,6 +356,6 @@ def test_hostile_objects_count_as_something_or_are_refused() -> None:
 def test_a_class_may_go() -> None:
     book = ClaimBook(rules(), RequestRules())
     book.put(device_class(GPU_CLASS, extended="example.com/gpu"))
-    assert book.count(extended(), unpaid) is not None
+    assert book.count(extended(), {"main": 1}, unpaid) is not None
     assert book.drop(DeviceClass, "", GPU_CLASS)
-    assert book.count(extended(), unpaid) is None
+    assert book.count(extended(), {"main": 1}, unpaid) is None

@@ -3,13 +3,17 @@
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.engine.conditions import reasons
 from controller.engine.conditions.decisions import Admitted, Evicted
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.explain import explained
+from controller.objects.decode import KUEUE, decode_object
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from controller.objects.meta import to_json
+from controller.objects.workload import ReclaimablePod, Workload
 from tests.support.engine.deviceclaims import asks, claim, claiming, counting, device_class, template
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, requesting, workload
 from tests.support.seeds import histories
@@ -102,6 +106,63 @@ def test_a_workload_is_charged_once_whatever_its_pod_sets_name() -> None:
     lab.put(claim("shared", asks(count=3)), claiming("a", claims=["shared", "shared"], count=3, least=1))
     lab.settle()
     assert used(lab) == 3
+
+
+def two_sets(*sets: tuple[str, int, dict[str, str]]) -> Workload:
+    """Pod sets by name, number of pods, and the claims that they have."""
+    made = to_json(workload("w", "q"))
+    container = {"name": "main", "resources": {}}
+    made["spec"]["podSets"] = [
+        {
+            "name": name,
+            "count": count,
+            "template": {"spec": {"containers": [container], "resourceClaims": [{"name": "c", **named}]}},
+        }
+        for name, count, named in sets
+    ]
+    found = decode_object({"apiVersion": KUEUE, "kind": "Workload", **made})
+    assert isinstance(found, Workload)
+    return found
+
+
+SHARED = {"resourceClaimName": "shared"}
+TWO_FLAVORS = (("small", "1"), ("large", "4"))
+
+
+def test_a_claim_is_charged_in_the_flavor_of_the_pod_set_that_has_it() -> None:
+    lab = World(counting())
+    quotas = [{"name": name, "resources": [{"name": "gpu", "nominalQuota": most}]} for name, most in TWO_FLAVORS]
+    groups = [{"coveredResources": ["gpu"], "flavors": quotas}]
+    lab.put(flavor("small"), flavor("large"), cluster_queue("q", resourceGroups=groups), local_queue("q"))
+    lab.put(template("one", asks()), claim("shared", asks(count=4)))
+    lab.put(two_sets(("a", 1, {"resourceClaimTemplateName": "one"}), ("b", 1, SHARED)))
+    lab.settle()
+    used(lab)
+    assert lab.engine.state.cluster.queues[ClusterQueueName("q")].node.used() == {
+        FlavorResource(FlavorName("small"), ResourceName("gpu")): 1,
+        FlavorResource(FlavorName("large"), ResourceName("gpu")): 4,
+    }
+
+
+def test_a_pod_set_without_pods_has_no_claim() -> None:
+    lab = queues(4)
+    lab.put(claim("shared", asks(count=4)), two_sets(("a", 0, SHARED), ("b", 1, SHARED)))
+    lab.settle()
+    assert (lab.running(), used(lab)) == ({"w"}, 4)
+    lab.finish("w")
+    lab.put(two_sets(("a", 0, {"resourceClaimName": "lost"}), ("b", 1, SHARED)))
+    lab.settle()
+    assert (lab.running(), used(lab)) == ({"w"}, 4)
+
+
+def test_a_claim_stays_charged_when_the_pods_that_had_it_have_ended() -> None:
+    lab = queues(4)
+    lab.put(claim("shared", asks(count=4)), two_sets(("a", 1, SHARED), ("b", 1, SHARED)))
+    lab.settle()
+    running = lab.workloads[WorkloadKey("ns/w")]
+    ended = (ReclaimablePod(name="a", count=1),)
+    lab.put(msgspec.structs.replace(running, status=msgspec.structs.replace(running.status, reclaimable_pods=ended)))
+    assert used(lab) == 4
 
 
 def test_a_shared_claim_does_not_shrink_with_the_pods() -> None:

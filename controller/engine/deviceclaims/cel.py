@@ -31,7 +31,7 @@ _TOKEN: Final = re.compile(
 )
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "`": "`", "?": "?"}
 _BINARY: Final = (("||",), ("&&",), ("==", "!=", "<", "<=", ">", ">=", "in"), ("+", "-"), ("*", "/", "%"))
-_MACROS: Final = {"exists": any, "all": all}
+_DECISIVE: Final = {"exists": True, "all": False}
 
 
 class CelSyntaxError(ValueError):
@@ -206,12 +206,12 @@ class _Parser:
         name = self._name()
         if not self._take("("):
             return celnodes.index(node, constant(name))
-        if name in _MACROS:
+        if name in _DECISIVE:
             variable = self._name()
             self._expect(",")
             test = self._expression()
             self._expect(")")
-            return celnodes.each(node, variable, test, _MACROS[name])
+            return celnodes.each(node, variable, test, decisive=_DECISIVE[name])
         arguments = self._arguments(")")
         found = METHODS.get((name, len(arguments)))
         return self._not_known(f"{name}()") if found is None else celnodes.call(found, (node, *arguments))

@@ -3,7 +3,7 @@
 Errors spread as CEL says: ``false && error`` is false and ``true || error`` is true, in either order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -115,13 +115,15 @@ def has(of: Node) -> Node:
     return node
 
 
-def each(of: Node, name: str, test: Node, combine: Callable[[Any], bool]) -> Node:
+def each(of: Node, name: str, test: Node, *, decisive: bool) -> Node:
+    """``exists`` where true is decisive, else ``all``."""
+
     def node(scope: Scope) -> bool:
         whole = of(scope)
         _counted(scope, len(whole) if isinstance(whole, list | Mapping) else 1)
         if not isinstance(whole, list | Mapping):
             raise CelError("expected a list or a map")
-        return combine(_truth(test({**scope, name: value})) for value in whole)
+        return _decided((partial(test, {**scope, name: value}) for value in whole), decisive=decisive)
 
     return node
 
@@ -153,22 +155,25 @@ def _computed(sign: str, first: Any, second: Any) -> Any:
 
 
 def _junction(left: Node, right: Node, *, decisive: bool) -> Node:
-    """What decides on one side decides, whatever the other is."""
-
     def node(scope: Scope) -> bool:
         _counted(scope)
-        failed: Exception | None = None
-        for side in (left, right):
-            try:
-                if _truth(side(scope)) is decisive:
-                    return decisive
-            except (CelError, UnknownCelError) as error:
-                failed = error if failed is None or isinstance(error, UnknownCelError) else failed
-        if failed is not None:
-            raise failed
-        return not decisive
+        return _decided((partial(side, scope) for side in (left, right)), decisive=decisive)
 
     return node
+
+
+def _decided(parts: Iterable[Callable[[], Any]], *, decisive: bool) -> bool:
+    """What decides in one part decides, whatever the others are."""
+    failed: Exception | None = None
+    for part in parts:
+        try:
+            if _truth(part()) is decisive:
+                return decisive
+        except (CelError, UnknownCelError) as error:
+            failed = error if failed is None or isinstance(error, UnknownCelError) else failed
+    if failed is not None:
+        raise failed
+    return not decisive
 
 
 def _truth(value: Any) -> bool:

@@ -214,7 +214,7 @@ class Lab:
                 self._simulation.close()
 
     def _end_daemons(self) -> None:
-        """Those of MPS outlive their agent while a pod has their folder, and one may be starting: none is left behind."""
+        """Those of MPS outlive their agent while a pod has their folder, and one may be starting: none is left."""
         root = self.state_dir / "mps"
         if not root.exists():
             return

@@ -40,8 +40,9 @@ class DeviceClassMapping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimRules(msgspec.Struct, frozen=True, kw_only=True):
-    """``every_kind``: claims by name, alternatives and All are counted too, which Kueue refuses; and what a resource is
-    worth in honest units counts for claims. ``reject``: without the gate, workloads with claims wait for ever.
+    """``every_kind``: claims by name and alternatives are counted too, which Kueue refuses, and All of a claim by name
+    that has its devices; and what a resource is worth in honest units counts for claims. ``reject``: without the gate,
+    workloads with claims wait for ever.
     """
 
     mappings: tuple[DeviceClassMapping, ...] = ()

@@ -274,6 +274,9 @@ def test_a_claim_that_is_gone_is_charged_no_more() -> None:
     assert used(lab) == 3
     lab.engine.drop(ResourceClaim, "ns", "shared", lab.now_s)
     assert used(lab) == 3, "its pods run still"
+    del lab.others[(ResourceClaim, "ns/shared")]
+    lab.rebuild()
+    assert used(lab) == 0, "no object says any more what it was"
     lab.finish("a")
     assert used(lab) == 0
 

@@ -121,7 +121,9 @@ class UngatePods(Struct, frozen=True, kw_only=True):
 
 
 class AwaitPods(Struct, frozen=True, kw_only=True):
-    """The job has ended and ``count`` of its pods have not: after ``patches`` they are looked at again in a while."""
+    """The job has ended, or is being deleted, and ``count`` of its pods have not ended: after ``patches`` they are
+    looked at again in a while.
+    """
 
     count: int
     patches: tuple[Patch, ...] = ()

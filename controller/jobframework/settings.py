@@ -75,7 +75,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     ``workloads``: those that the job controls (by the uid of their controller), and the prebuilt one that it names.
     ``gated_pods``: how many of its pods still wait behind the gate of elastic jobs. ``left_pods``: by pod set, those
-    that have not ended of a job that has; "" for pods that name none.
+    that have not ended of a job that has, or is being deleted; "" for pods that name none, None where nobody asked.
     """
 
     kind: JobKind
@@ -83,4 +83,4 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     workloads: tuple[SeenWorkload, ...] = ()
     namespace_labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     gated_pods: int = 0
-    left_pods: Mapping[str, int] = msgspec.field(default_factory=dict)
+    left_pods: Mapping[str, int] | None = None

@@ -9,17 +9,23 @@ from controller.jobframework.actions import Action, AwaitPods, SetReclaimable
 from controller.jobframework.context import Context, controls
 from controller.jobframework.kind import JobKind
 from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.raw import JobError, Json
+from controller.jobframework.raw import JobError, Json, text
 from controller.jobframework.settings import JobSettings
 from controller.jobframework.steps import event
 
 
 def awaits_pods(kind: JobKind, job: Json, workloads: Iterable[SeenWorkload], settings: JobSettings) -> bool:
-    """Whether the pods of this job count that it has left behind: ``Observed.left_pods`` is asked for."""
-    if not settings.charges_to_the_end or not kind.ends_before_its_pods or not _holders(job, workloads):
+    """Whether the pods of this job count that it has left behind: ``Observed.left_pods`` is asked for.
+
+    Also of a job that stops because it is being deleted: its controller may look at it no more, and its status still
+    tell of pods that are long gone. A deletion in the foreground waits for the Workload, as the Workload for the pods.
+    """
+    if not kind.ends_before_its_pods or not _holders(job, workloads):
         return False
     try:
-        return kind.finished(job) is not None
+        if kind.finished(job) is not None:
+            return settings.charges_to_the_end
+        return bool(text(job, "metadata", "deletionTimestamp")) and kind.is_suspended(job)
     except JobError:
         return False
 

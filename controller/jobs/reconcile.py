@@ -15,6 +15,7 @@ from dataclasses import replace
 from controller.jobframework import compose, names
 from controller.jobframework.actions import (
     Action,
+    AwaitPods,
     CreateWorkload,
     DeleteWorkload,
     EmitEvent,
@@ -142,7 +143,13 @@ def _leaving(context: Context, own: list[SeenWorkload]) -> list[Action]:
     if outcome is not None:
         return _done(context, outcome, [workload for workload in own if not workload.is_finished], own)
     if not context.kind.is_stopped(context.job) and any(workload.is_reserved for workload in own):
-        return [] if context.kind.is_suspended(context.job) else _suspended(context)
+        if not context.kind.is_suspended(context.job):
+            return _suspended(context)
+        left = context.seen.left_pods
+        if left is None:
+            return []
+        if left:
+            return [AwaitPods(count=sum(left.values()))]
     return [*finish_orphans(own, _GONE)]
 
 

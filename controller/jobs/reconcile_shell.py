@@ -254,7 +254,7 @@ class JobController:
         gated = 0
         if any(names.ELASTIC_JOB in known.typed.metadata.annotations for known in workloads):
             gated = await self._actions.gated_pods(kind, job, names.ELASTIC_JOB)
-        left: dict[str, int] = {}
+        left: dict[str, int] | None = None
         if awaits_pods(kind, job, workloads, self._settings):
             left = await self._actions.left_pods(kind, job)
         return Observed(

@@ -122,6 +122,35 @@ def test_a_workload_that_is_deleted_stays_while_pods_run() -> None:
     assert not world.workloads
 
 
+def leaving() -> KindWorld:
+    """One that runs and is being deleted: its own controller looks at it no more, so its status says that all run."""
+    world = KindWorld(PYTORCH, train(), run)
+    world.settings = TO_THE_END
+    world.settle()
+    world.admit(world.only)
+    world.settle()
+    assert world.job is not None
+    run(world.job, on=True)
+    world.job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return world
+
+
+def test_a_job_that_is_deleted_gives_its_quota_back_when_its_pods_are_gone_whatever_its_status_says() -> None:
+    world = leaving()
+    assert not awaited(world), "it is suspended first"
+    world.step()
+    assert world.suspended()
+    assert awaited(world)
+    assert awaited(world, settings=JobSettings()), "whatever is charged to the end"
+    assert world.step() == (), "nobody has asked for its pods yet"
+    world.left_pods = {"worker": 2}
+    assert world.step() == (AwaitPods(count=2),)
+    assert not finished(world)
+    world.left_pods = {}
+    world.step()
+    assert finished(world)
+
+
 def awaited(world: KindWorld, kind: JobKind = PYTORCH, settings: JobSettings = TO_THE_END) -> bool:
     assert world.job is not None
     return awaits_pods(kind, world.job, world.observed().workloads, settings)

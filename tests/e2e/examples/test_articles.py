@@ -290,8 +290,9 @@ def test_kubeflow_s_jobs_are_denied_their_gpus_until_there_are_enough_for_all_of
     scene.local_queue("default/default", "eight")
     bert, resnet = "default/bert-large-train", "default/resnet50-classify"
     scene.until_served(QUEUES / "kubeflow-jobs.yaml")
-    scene.apply(QUEUES / "kubeflow-jobs.yaml")
+    scene.apply(QUEUES / "kubeflow-jobs.yaml", kinds=("TFJob",))
     until(lambda: scene.running(bert) == 4, "the first has its four")
+    scene.apply(QUEUES / "kubeflow-jobs.yaml")
     assert scene.products(bert) == {A100}
     until(lambda: scene.condition(resnet, "QuotaReserved") == "False/WaitingForQuota", "four idle GPUs are too few")
     assert not scene.pods(resnet)
@@ -301,6 +302,17 @@ def test_kubeflow_s_jobs_are_denied_their_gpus_until_there_are_enough_for_all_of
     assert scene.condition(bert, "Finished") == "True/Succeeded"
     scene.finish(resnet)
     until(lambda: scene.condition(resnet, "Finished") == "True/Succeeded", "the operator says that it has succeeded")
+
+
+def test_a_running_job_of_kubeflow_s_is_deleted_in_the_foreground(scene: Scene) -> None:
+    """Its operator writes no status any more, and the deletion waits for the Workload."""
+    scene.apply(QUEUES / "flavors-by-product.yaml")
+    scene.create(cluster_queue("eight", "nvidia-a100", 8))
+    scene.local_queue("default/default", "eight")
+    scene.until_served(QUEUES / "kubeflow-jobs.yaml")
+    scene.apply(QUEUES / "kubeflow-jobs.yaml", kinds=("TFJob",))
+    until(lambda: scene.running("default/bert-large-train") == 4, "it runs")
+    scene.kubectl("delete", "tfjob", "bert-large-train", "-n", "default", "--cascade=foreground", "--timeout=120s")
 
 
 def test_kubeflow_s_jobs_as_they_are_printed_are_refused(scene: Scene) -> None:

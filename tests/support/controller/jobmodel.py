@@ -130,7 +130,7 @@ class World:
         self.events: list[tuple[str, str]] = []
         self.refusals: list[str] = []
         self.gated_pods = 0
-        self.left_pods: dict[str, int] = {}
+        self.left_pods: dict[str, int] | None = None
         """As ``Observed`` has them."""
         self._version = 1
         self._serial = 0

@@ -19,6 +19,7 @@ UNUSED: Final[Mapping[str, str]] = {
     f"{CONTROLLER}: update */finalizers*": "the API server asks for it, where it enforces that an owner's deletion "
     "may be blocked only by those who may change the owner; there is no request of its own",
     f"{AGENT}: create gpunodes.tessera.dev": "an apply that makes it needs both; the log has the patch",
+    f"{AGENT}: delete resourceslices.resource.k8s.io": "a slice that is needed no more: a GPU leaves mode dra",
     "*: patch events.events.k8s.io": "an Event that comes again within minutes is counted up",
     f"{CONTROLLER}: delete workloads.kueue.x-k8s.io": "most workloads go with their jobs; else after a race, and "
     "where a site sets objectRetentionPolicies",

@@ -15,6 +15,7 @@ from hack.cluster.layout import AUDIT_ENV
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.support.e2e import order, rights
+from tests.support.e2e.hands import Hands
 from tests.support.e2e.lab import CRDS, Lab
 
 
@@ -52,6 +53,25 @@ def ready(cluster: Cluster) -> Lab:
     lab.apply(*sorted(CRDS.glob("*.yaml")))
     lab.delete_pods()
     return lab
+
+
+@pytest.fixture(scope="module")
+def hands(lab: Lab) -> Iterator[Hands]:
+    """Looked at from outside, all the time and after each step: nothing of a GPU is in two hands.
+
+    By module, for one may have a cluster of its own.
+    """
+    with Hands(lab).watching() as hands:
+        yield hands
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_in_two_hands(request: pytest.FixtureRequest) -> Iterator[None]:
+    """On the node that all scenes share, whatever they are about."""
+    hands: Hands | None = request.getfixturevalue("hands") if "lab" in request.fixturenames else None
+    yield
+    if hands is not None:
+        hands.check()
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,6 @@ from agent.cluster.reporter import Reporter
 from agent.config.settings import Settings
 from agent.deviceaccess import DeviceAccess
 from agent.dra.node import DraNode
-from agent.dra.publishing.devices import DRIVER
 from agent.hardware.driver import Discovery, Driver, Versions
 from agent.hardware.monitor import GpuMonitor
 from agent.hardware.resets import ResetDetector
@@ -148,6 +147,8 @@ class Agent:
             self._bring,
             self.mps,
         )
+        self.dra.observe(self.metrics.claim_called)
+        self.sampler.claims = self.dra.uses
         self.mig = MigNode(
             self.node_state,
             self.monitor,
@@ -368,7 +369,9 @@ class Agent:
 
     def _by_kubelet(self) -> set[DeviceId]:
         """What the kubelet says containers have got by claim."""
-        return {device for device, holder in self.holders.holders.items() if holder.resource == DRIVER}
+        return {
+            device for device, holder in self.holders.holders.items() if holder.resource == self._settings.dra_driver
+        }
 
     async def _bring(self, gpu: GpuUuid, ready: Callable[[], bool], within_s: float) -> str:
         return await self.mig.bring(gpu, ready, within_s)
@@ -400,6 +403,7 @@ class Agent:
         self.sampler.changed()
         self.metrics.states({report.uuid: HealthState(report.state) for report in device_reports(self.node_state)})
         self.metrics.mps(self.mps.states())
+        self.metrics.claim_devices(self.dra.counts())
         self.metrics.devices(
             (
                 resource.name,

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from inventory import __version__
 from inventory.api.gpunode import (
     KIND,
     MAX_GPUS,
@@ -98,6 +99,7 @@ def build(
     cuda = "" if node.cuda_version == (0, 0) else f"{node.cuda_version[0]}.{node.cuda_version[1]}"
     status = GpuNodeStatus(
         summary=Summary(gpus=len(devices), healthy=healthy, product=_products(node)),
+        agent_version=__version__,
         driver=Driver(version=node.driver_version, cuda=cuda),
         devices=devices,
         links=_links(node),

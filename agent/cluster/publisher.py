@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from agent.cluster.gpunode import GPU_NODES, GpuNode, observed, owned_by
 from agent.cluster.labels import ANSWERS, is_published
+from agent.config.settings import FIELD_MANAGER
 from inventory.api.names import AGENT
 from kube.client import Client
 from kube.clock import Backoff, Clock
@@ -30,7 +31,6 @@ from kube.writing.latest import LatestWriter
 
 log = logging.getLogger(__name__)
 
-FIELD_MANAGER = "tessera-agent"
 GPUNODE_INTERVAL_S = 1.0
 LABELS_INTERVAL_S = 1.0
 RESYNC_S = 300.0

@@ -97,6 +97,22 @@ def _file_name(text: str) -> str:
 FILE_NAME = Parser(expected="a file's name without a folder", convert=_file_name, kinds=STRING)
 
 
+_DRIVER_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DRIVER = re.compile(rf"{_DRIVER_LABEL}(\.{_DRIVER_LABEL})*")
+LONGEST_DRIVER = 63
+
+
+def _driver_name(text: str) -> str:
+    if len(text) > LONGEST_DRIVER or not _DRIVER.fullmatch(text):
+        raise Unfit
+    return text
+
+
+DRIVER_NAME = Parser(
+    expected=f"a DNS subdomain of at most {LONGEST_DRIVER} characters", convert=_driver_name, kinds=STRING
+)
+
+
 def sifted_xids(text: str) -> tuple[str, tuple[str, ...]]:
     """The words that are XIDs or mean all, joined by commas, and the others: NVIDIA's plugin passes over those."""
     words = words_in(text)

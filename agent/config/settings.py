@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
@@ -10,6 +11,9 @@ from deviceplugin.strategy import AllocationSpec
 from inventory.devices import NodeName
 from inventory.layout.entries import GpuLayoutSpec, WhenBusy
 from inventory.layout.sharing import LayoutSpec, ReplicaPolicy
+
+FIELD_MANAGER: Final = "tessera-agent"
+"""The agent's name at the API server, for all that it writes there."""
 
 
 class LogFormat(StrEnum):
@@ -150,6 +154,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """None: ``kubelet.sock`` in the device-plugins folder. Empty: do not register."""
     plugins_dir: Path | None = None
     """The kubelet's ``plugins``, under the path that the kubelet has for it; None: below ``kubelet_dir``."""
+    dra_driver: str = "gpu.nvidia.com"
+    """The driver of ResourceClaims: NVIDIA's name, which its DeviceClasses and selectors use, unless that runs too."""
     cdi_dir: Path = Path("/var/run/cdi")
     config_dir: Path = Path("/available-configs")
     """Named configuration files; the node's label ``nvidia.com/device-plugin.config`` says which."""

@@ -8,6 +8,7 @@ from msgspec import Struct
 from agent.config.parsers import (
     ADDRESS,
     DISCOVERY,
+    DRIVER_NAME,
     DURATION,
     FAULT_CLASS,
     FILE_NAME,
@@ -121,6 +122,13 @@ PROCESS: tuple[Option, ...] = (
         PATH,
         "plugins in the kubelet's folder",
         "where the socket for claims is; the kubelet must see it under the same path",
+    ),
+    _own(
+        "--dra-driver",
+        "dra_driver",
+        DRIVER_NAME,
+        "gpu.nvidia.com",
+        "name as a driver of ResourceClaims; another where NVIDIA's own DRA driver runs too",
     ),
     _own("--cdi-dir", "cdi_dir", PATH, "/var/run/cdi", "where CDI spec files are written"),
     _own("--state-dir", "state_dir", PATH, "/var/lib/tessera", "checkpoint, last good configuration, local socket"),

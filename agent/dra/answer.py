@@ -14,9 +14,7 @@ from agent.dra.ledger import GivenDevice, Prepared
 from agent.mps.clients import ClientCaps, client_settings
 from deviceplugin.cdi import Spec
 
-CDI_VENDOR: Final = "k8s.gpu.nvidia.com"
 CDI_CLASS: Final = "claim"
-FILE_PREFIX: Final = f"{CDI_VENDOR}-{CDI_CLASS}_"
 
 
 def cdi_device(uid: str, device: GivenDevice) -> str:
@@ -25,22 +23,40 @@ def cdi_device(uid: str, device: GivenDevice) -> str:
     return f"{uid}-{device.device}{share}"
 
 
-def cdi_id(uid: str, device: GivenDevice) -> str:
+def cdi_vendor(driver: str) -> str:
+    """Each driver its own: two on one node must not take each other's specs for theirs."""
+    return f"k8s.{driver}"
+
+
+def cdi_id(driver: str, uid: str, device: GivenDevice) -> str:
     """The fully qualified name that the kubelet hands to the runtime."""
-    return f"{CDI_VENDOR}/{CDI_CLASS}={cdi_device(uid, device)}"
+    return f"{cdi_vendor(driver)}/{CDI_CLASS}={cdi_device(uid, device)}"
 
 
-def file_name(uid: str) -> str:
+def file_prefix(driver: str) -> str:
+    """With which the names of the driver's spec files begin."""
+    return f"{cdi_vendor(driver)}-{CDI_CLASS}_"
+
+
+def file_name(driver: str, uid: str) -> str:
     """The claim's spec file below the CDI folder."""
-    return f"{FILE_PREFIX}{uid}.json"
+    return f"{file_prefix(driver)}{uid}.json"
 
 
-def claim_of(file: str) -> str | None:
-    """The UID in a spec file's name; None for a file that is no claim's."""
-    return file.removeprefix(FILE_PREFIX).removesuffix(".json") if file.startswith(FILE_PREFIX) else None
+def earlier_file_name(driver: str, uid: str) -> str:
+    """The same claim's as NVIDIA's driver calls it."""
+    return f"{file_prefix(driver)}{uid}.yaml"
 
 
-def claim_spec(claim: Prepared, gpus: Spec, unit: Callable[[GivenDevice], str | None], mps_root: Path) -> Spec:
+def claim_of(driver: str, file: str) -> str | None:
+    """The UID in a spec file's name; None for a file that is no claim's of the driver."""
+    prefix = file_prefix(driver)
+    return file.removeprefix(prefix).removesuffix(".json") if file.startswith(prefix) else None
+
+
+def claim_spec(
+    driver: str, claim: Prepared, gpus: Spec, unit: Callable[[GivenDevice], str | None], mps_root: Path
+) -> Spec:
     """The claim's spec, from ``gpus``: the node's own, whose devices are named by UUID. ``unit`` is a device's UUID.
     A share brings the way to its GPU's MPS daemon, below ``mps_root``, and its limits there.
 
@@ -49,7 +65,7 @@ def claim_spec(claim: Prepared, gpus: Spec, unit: Callable[[GivenDevice], str | 
     edits: Mapping[str, Any] = {device["name"]: device["containerEdits"] for device in gpus["devices"]}
     return {
         "cdiVersion": gpus["cdiVersion"],
-        "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
+        "kind": f"{cdi_vendor(driver)}/{CDI_CLASS}",
         "devices": [
             {
                 "name": cdi_device(claim.uid, device),

@@ -73,9 +73,40 @@ class Consumer(Struct, frozen=True):
     api_group: str = field(default="", name="apiGroup")
 
 
+class Condition(Struct, frozen=True, rename="camel"):
+    """As all of Kubernetes' conditions; the time as RFC 3339."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class DeviceStatus(Struct, frozen=True, rename="camel"):
+    """What a driver says of an allocated device (``AllocatedDeviceStatus``). ``data`` is a JSON object."""
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str = field(default="", name="shareID")
+    conditions: tuple[Condition, ...] | None = ()
+    data: Any = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Of the list that the API keeps."""
+        return self.driver, self.pool, self.device, self.share_id
+
+
 class Status(Struct, frozen=True, rename="camel"):
     allocation: Allocation | None = None
     reserved_for: tuple[Consumer, ...] = ()
+    devices: tuple[DeviceStatus, ...] | None = ()
+
+    def said_by(self, driver: str) -> tuple[DeviceStatus, ...]:
+        """What the driver wrote of its devices."""
+        return tuple(each for each in self.devices or () if each.driver == driver)
 
 
 class Meta(Struct, frozen=True):
@@ -120,6 +151,8 @@ class Taken(Struct, frozen=True):
     configs: tuple[tuple[Config, ...], ...]
     mps: "tuple[MpsClient | None, ...]" = ()
     """Of each result, where its config asks for MPS."""
+    said: tuple[DeviceStatus, ...] = ()
+    """What the claim says of the driver's devices already."""
 
 
 class MpsClient(Struct, frozen=True):
@@ -158,7 +191,7 @@ def taken(ref: Ref, claim: Claim, driver: str) -> Taken:
     ours = [config for config in allocation.devices.config if config.opaque and config.opaque.driver == driver]
     ours.sort(key=lambda config: config.source != "FromClass")
     configs = tuple(tuple(config for config in ours if config.concerns(result.request)) for result in results)
-    return Taken(ref, claim.pods, results, configs)
+    return Taken(ref, claim.pods, results, configs, said=claim.status.said_by(driver))
 
 
 def parameters(config: Config) -> Mapping[str, Any]:

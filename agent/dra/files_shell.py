@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from agent.dra.answer import FILE_PREFIX, claim_of, claim_spec, file_name
+from agent.config.settings import Settings
+from agent.dra.answer import claim_of, claim_spec, earlier_file_name, file_name, file_prefix
 from agent.dra.claim import ClaimError
 from agent.dra.ledger import GivenDevice, Ledger, Prepared
 from agent.keeping.files import write_atomically
@@ -31,17 +32,18 @@ class Kept(Struct, frozen=True):
 
 class ClaimFiles:
     """Of one node. Called by one task at a time. ``_node_spec`` is the spec of all devices, made for ``_made_for``;
-    ``_written`` is what this process last wrote for each claim.
+    ``_written`` is what this process last wrote for each claim, and the access that it was made from.
     """
 
-    def __init__(self, state_dir: Path, cdi_dir: Path, devices: DeviceFiles, mps_root: Path) -> None:
-        self._ledger = state_dir / LEDGER
-        self._cdi_dir = cdi_dir
+    def __init__(self, settings: Settings, devices: DeviceFiles) -> None:
+        self._ledger = settings.state_dir / LEDGER
+        self._cdi_dir = settings.cdi_dir
+        self._driver = settings.dra_driver
         self._devices = devices
-        self._mps_root = mps_root
+        self._mps_root = settings.mps_dir
         self._made_for: NodeAccess | None = None
         self._node_spec: Spec = {}
-        self._written: dict[str, bytes] = {}
+        self._written: dict[str, tuple[bytes, NodeAccess]] = {}
 
     def load(self) -> tuple[Prepared, ...]:
         """What was kept; nothing where that cannot be understood."""
@@ -59,23 +61,38 @@ class ClaimFiles:
         for claim in claims:
             node = await self._spec_of(access)
             try:
-                document = claim_spec(claim, node, unit, self._mps_root)
+                document = claim_spec(self._driver, claim, node, unit, self._mps_root)
             except KeyError as unknown:
                 raise ClaimError(f"device {unknown.args[0]} has no device files") from None
             content = msgspec.json.format(msgspec.json.encode(document))
-            path = self._cdi_dir / file_name(claim.uid)
-            if self._written.get(claim.uid) != content or not path.exists():
+            path = self._cdi_dir / file_name(self._driver, claim.uid)
+            there = self._written.get(claim.uid)
+            if there is None or there[0] != content or not path.exists():
                 await asyncio.to_thread(write_atomically, path, content, mode=0o644)
-                self._written[claim.uid] = content
+                # A device that stands in two specs can be given to no container.
+                await asyncio.to_thread(self._earlier(claim.uid).unlink, missing_ok=True)
+            self._written[claim.uid] = content, access
+
+    def current(self, uid: str, access: NodeAccess) -> bool:
+        """Whether the claim's spec is there, and says what the node's files are now."""
+        there = self._written.get(uid)
+        return there is not None and there[1] is access and (self._cdi_dir / file_name(self._driver, uid)).exists()
 
     async def remove(self, uid: str) -> None:
         self._written.pop(uid, None)
-        await asyncio.to_thread((self._cdi_dir / file_name(uid)).unlink, missing_ok=True)
+        for path in (self._cdi_dir / file_name(self._driver, uid), self._earlier(uid)):
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    def _earlier(self, uid: str) -> Path:
+        """What another driver of this name, which had the node before, wrote for a claim that is the agent's now."""
+        return self._cdi_dir / earlier_file_name(self._driver, uid)
 
     async def sweep(self, known: Collection[str]) -> None:
-        """Remove the specs of all claims but ``known``: a kill may leave them."""
-        for path in await asyncio.to_thread(lambda: sorted(self._cdi_dir.glob(f"{FILE_PREFIX}*.json"))):
-            uid = claim_of(path.name)
+        """Remove the specs of all claims but ``known``, and what was being written: a kill may leave both."""
+        for path in await asyncio.to_thread(lambda: list(self._cdi_dir.glob(f".{file_prefix(self._driver)}*"))):
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+        for path in await asyncio.to_thread(lambda: sorted(self._cdi_dir.glob(f"{file_prefix(self._driver)}*.json"))):
+            uid = claim_of(self._driver, path.name)
             if uid is not None and uid not in known:
                 await self.remove(uid)
 

@@ -1,16 +1,17 @@
-"""Who has which GPU or MIG instance by claim, for those who ask by UUID: the report, layouts, the MIG planner.
+"""Holders of GPUs and MIG instances by claim, for those who ask by UUID: the report, layouts, the MIG planner.
 
 The ledger knows first; the kubelet's pod resources name the containers later, and know what a lost ledger does not.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from agent.dra.cutting import Cuts
-from agent.dra.ledger import Ledger, Prepared
-from agent.dra.publishing.devices import DRIVER
+from agent.dra.ledger import GivenDevice, Ledger, Prepared
+from agent.dra.publishing.partitions import device_name
+from agent.kubelet.containers import ClaimUse
 from agent.kubelet.podresources import Claimed, Holder
-from inventory.devices import DeviceId, ResourceName
+from inventory.devices import DeviceId, Gpu, ResourceName
 from inventory.layout.layout import physical_id
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class Hands:
     them.
     """
 
-    def __init__(self, ledger: Ledger, cuts: Cuts) -> None:
+    def __init__(self, driver: str, ledger: Ledger, cuts: Cuts) -> None:
+        self._driver = driver
         self._ledger = ledger
         self._cuts = cuts
         self._returned: dict[tuple[str, str], None] = {}
@@ -39,9 +41,42 @@ class Hands:
         while len(self._returned) > MAX_RETURNED:
             del self._returned[next(iter(self._returned))]
 
-    def claimed(self) -> Claimed:
-        """What claims hold, as the kubelet names it; what is watched with admin access is held by nobody."""
-        return {(DRIVER, claim.namespace, claim.name, name): unit for unit, name, claim in self._held()}
+    def claimed(self, gpus: Iterable[Gpu], units: Mapping[str, str]) -> Claimed:
+        """What claims hold, as the kubelet names it; what is watched with admin access is held by nobody. ``units`` are
+        UUIDs by device name.
+
+        A claim that the ledger does not know (its file was lost, or NVIDIA's driver prepared it) holds what its device
+        is called after, and its whole GPU where that instance is not known: no layout may take it.
+        """
+        known = {(claim.namespace, claim.name, each.device): unit for unit, each, claim in self._held()}
+        names = {(claim.namespace, claim.name) for claim in self._ledger.entries}
+        by_name = {device_name(gpu): gpu.uuid for gpu in gpus}
+
+        def unit_of(driver: str, namespace: str, name: str, device: str) -> DeviceId | None:
+            if driver != self._driver:
+                return None
+            if (namespace, name) in names or (namespace, name) in self._returned:
+                return known.get((namespace, name, device))
+            unit = units.get(device) or by_name.get("-".join(device.split("-")[:2]))
+            return None if unit is None else DeviceId(unit)
+
+        return unit_of
+
+    def uses(self) -> dict[DeviceId, ClaimUse]:
+        """The claim that has each device, as metrics name it."""
+        found: dict[DeviceId, ClaimUse] = {}
+        for unit, device, claim in self._held():
+            found[unit] = ClaimUse(
+                claim.namespace,
+                claim.name,
+                self._driver,
+                device.pool,
+                device.device,
+                profile="" if device.slot is None else device.slot.profile,
+                mig="" if device.slot is None else unit,
+                percent=0 if device.share is None else device.share.percent,
+            )
+        return found
 
     def holders(self) -> dict[DeviceId, Holder]:
         """The claim that has each device, shown as the first pod that it was prepared for. An instance that does not
@@ -49,7 +84,7 @@ class Hands:
         """
         return {
             self._cuts.held_as(device) or DeviceId(device.gpu): Holder(
-                claim.namespace, _first_pod(claim), claim.name, ResourceName(DRIVER)
+                claim.namespace, _first_pod(claim), claim.name, ResourceName(self._driver)
             )
             for claim in self._ledger.entries
             for device in claim.devices
@@ -70,16 +105,16 @@ class Hands:
                 key = (claimed.claim_namespace, claimed.claim_name)
                 listed.add(key)
                 for given in claimed.claim_resources if key not in known | self._returned.keys() else ():
-                    if given.driver_name == DRIVER and given.device_name in units:
+                    if given.driver_name == self._driver and given.device_name in units:
                         yield units[given.device_name], f"{pod.namespace}/{pod.name}"
         self._returned = {key: None for key in self._returned if key in listed}
 
-    def _held(self) -> Iterator[tuple[DeviceId, str, Prepared]]:
+    def _held(self) -> Iterator[tuple[DeviceId, GivenDevice, Prepared]]:
         for claim in self._ledger.entries:
             for device in claim.devices:
                 unit = None if device.admin else self._cuts.held_as(device)
                 if unit is not None:
-                    yield unit, device.device, claim
+                    yield unit, device, claim
 
 
 def _first_pod(claim: Prepared) -> str:

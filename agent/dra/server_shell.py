@@ -75,7 +75,7 @@ def _refs(claims: Sequence[Any]) -> list[Ref]:
     return [Ref(claim.namespace, claim.name, claim.uid) for claim in claims]
 
 
-async def _prepared(claims: Claims, request: Any, pb: Any, *, shares: bool) -> Any:
+async def _prepared(driver: str, claims: Claims, request: Any, pb: Any, *, shares: bool) -> Any:
     """The answer to NodePrepareResources in the messages of ``pb``. ``shares``: its devices have a share."""
     answers = await claims.prepare(_refs(request.claims))
     return pb.NodePrepareResourcesResponse(
@@ -86,7 +86,7 @@ async def _prepared(claims: Claims, request: Any, pb: Any, *, shares: bool) -> A
                         request_names=[device.request],
                         pool_name=device.pool,
                         device_name=device.device,
-                        cdi_device_ids=[cdi_id(uid, device)],
+                        cdi_device_ids=[cdi_id(driver, uid, device)],
                         **({"share_id": device.share_id} if shares and device.share_id else {}),
                     )
                     for device in answer.devices
@@ -107,11 +107,12 @@ async def _given_back(claims: Claims, request: Any, pb: Any) -> Any:
 
 
 class _PluginV1(v1_grpc.DRAPluginServicer):
-    def __init__(self, claims: Claims) -> None:
+    def __init__(self, driver: str, claims: Claims) -> None:
+        self._driver = driver
         self._claims = claims
 
     async def NodePrepareResources(self, request: v1.NodePrepareResourcesRequest, context: object) -> Any:
-        return await _prepared(self._claims, request, v1, shares=True)
+        return await _prepared(self._driver, self._claims, request, v1, shares=True)
 
     async def NodeUnprepareResources(self, request: v1.NodeUnprepareResourcesRequest, context: object) -> Any:
         return await _given_back(self._claims, request, v1)
@@ -120,11 +121,12 @@ class _PluginV1(v1_grpc.DRAPluginServicer):
 class _PluginBeta(beta_grpc.DRAPluginServicer):
     """The same calls for a kubelet before 1.34; its devices have no share."""
 
-    def __init__(self, claims: Claims) -> None:
+    def __init__(self, driver: str, claims: Claims) -> None:
+        self._driver = driver
         self._claims = claims
 
     async def NodePrepareResources(self, request: beta.NodePrepareResourcesRequest, context: object) -> Any:
-        return await _prepared(self._claims, request, beta, shares=False)
+        return await _prepared(self._driver, self._claims, request, beta, shares=False)
 
     async def NodeUnprepareResources(self, request: beta.NodeUnprepareResourcesRequest, context: object) -> Any:
         return await _given_back(self._claims, request, beta)
@@ -202,8 +204,8 @@ class DraServer:
         folder = plugins / self._driver
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         plugin = _server()
-        v1_grpc.add_DRAPluginServicer_to_server(_PluginV1(self._claims), plugin)
-        beta_grpc.add_DRAPluginServicer_to_server(_PluginBeta(self._claims), plugin)
+        v1_grpc.add_DRAPluginServicer_to_server(_PluginV1(self._driver, self._claims), plugin)
+        beta_grpc.add_DRAPluginServicer_to_server(_PluginBeta(self._driver, self._claims), plugin)
         health_grpc.add_DRAResourceHealthServicer_to_server(self._health, plugin)
         endpoint = await self._serve(plugin, folder, PLUGIN_SOCKET)
         registrar = _server()

@@ -17,6 +17,8 @@ from kubeletapi import drahealth_v1alpha1_pb2_grpc as health_grpc
 from kubeletapi import pluginregistration_v1_pb2 as registration
 from kubeletapi import pluginregistration_v1_pb2_grpc as registration_grpc
 
+DRIVER = "gpu.nvidia.com"
+"""As which the agent serves if nothing else is said."""
 TEAM = "team"
 """The namespace of all claims; each is called by its UID."""
 CALL_S = 20.0

@@ -21,6 +21,22 @@ class PodContainer(Struct, frozen=True, order=True):
     container: str
 
 
+class ClaimUse(Struct, frozen=True, order=True):
+    """The ResourceClaim by which a container has a device; all empty for a device that it has otherwise.
+
+    ``profile`` and ``mig`` (a UUID) are of a MIG instance; ``percent`` is the share of the GPU, where it is one.
+    """
+
+    namespace: str = ""
+    name: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    profile: str = ""
+    mig: str = ""
+    percent: int = 0
+
+
 class PodLookup(Protocol):
     """The node's pods as the API server tells them; what was known stays known while it is away."""
 

@@ -6,7 +6,7 @@ answer names pods and containers, no UIDs.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import grpc
@@ -50,12 +50,17 @@ def shown(pods: Sequence[str]) -> str:
     return ", ".join(pods[:SHOWN_PODS]) + (f" and {len(pods) - SHOWN_PODS} more" if len(pods) > SHOWN_PODS else "")
 
 
-Claimed = Mapping[tuple[str, str, str, str], DeviceId]
-"""Driver, the claim's namespace and name, and the device's name in it, to the device that this is."""
+Claimed = Callable[[str, str, str, str], DeviceId | None]
+"""Of a driver, the claim's namespace and name, and the device's name in it: the device that this is, None for none of
+ours."""
+
+
+def _nothing(*_: str) -> None:
+    """By claim nothing is held."""
 
 
 def holders_of(
-    answer: pb.ListPodResourcesResponse, devices: set[DeviceId], claimed: Claimed | None = None
+    answer: pb.ListPodResourcesResponse, devices: set[DeviceId], claimed: Claimed = _nothing
 ) -> dict[DeviceId, Holder]:
     """Our devices' holders in one List answer, by plugin and by claim. Other plugins' devices are passed over, whatever
     they call them. What a claim brought is held of a resource that is called like its driver.
@@ -68,9 +73,7 @@ def holders_of(
                 found.update((DeviceId(device), holder) for device in group.device_ids if DeviceId(device) in devices)
             for claim in container.dynamic_resources:
                 for given in claim.claim_resources:
-                    device = (claimed or {}).get(
-                        (given.driver_name, claim.claim_namespace, claim.claim_name, given.device_name)
-                    )
+                    device = claimed(given.driver_name, claim.claim_namespace, claim.claim_name, given.device_name)
                     if device is not None:
                         found[device] = Holder(pod.namespace, pod.name, container.name, ResourceName(given.driver_name))
     return found
@@ -122,7 +125,7 @@ class HolderWatch:
         devices: Callable[[], set[DeviceId]],
         changed: Callable[[], None],
         clock: Clock | None = None,
-        claimed: Callable[[], Claimed] = dict,
+        claimed: Callable[[], Claimed] = lambda: _nothing,
     ) -> None:
         self._clock = clock or SystemClock()
         self._client = client

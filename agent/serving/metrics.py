@@ -3,7 +3,7 @@
 Every label's values are bounded by the node's hardware and configuration; nothing here grows with time or with pods.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import Counter, Gauge, Histogram, ProcessCollector
 
@@ -19,6 +19,8 @@ MOST_XIDS = 64
 """Different XIDs of one GPU with a series of their own."""
 MOST_REASONS = 64
 """Different reasons for a change of health with series of their own: most carry an XID."""
+CLAIM_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 45.0)
+"""Up to the time that the kubelet waits."""
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
 
 
@@ -97,6 +99,25 @@ class AgentMetrics:
             ["device"],
             registry=registry,
         )
+        self._claim_calls = Counter(
+            "tessera_agent_claim_calls_total",
+            "ResourceClaims prepared and given back, each try.",
+            ["method", "result"],
+            registry=registry,
+        )
+        self._claim_latency = Histogram(
+            "tessera_agent_claim_duration_seconds",
+            "Time from request to answer for one ResourceClaim.",
+            ["method"],
+            buckets=CLAIM_BUCKETS_S,
+            registry=registry,
+        )
+        self._claim_devices = Gauge(
+            "tessera_agent_claim_devices",
+            "Devices that are given out by claim: published, tainted among them, and held by claims.",
+            ["type", "view"],
+            registry=registry,
+        )
         self._driver = Gauge("tessera_agent_driver_up", "1 while an NVML session is open.", registry=registry)
         self._reloads = Counter(
             "tessera_agent_config_reloads_total",
@@ -107,6 +128,7 @@ class AgentMetrics:
         registry.register(KeptText(lambda: self._health))
         self._shown: dict[ResourceName, set[str]] = {}
         self._mps: set[str] = set()
+        self._claim_views: set[tuple[str, str]] = set()
         self._states: dict[str, HealthState] = {}
         self._health = b""
         self._xids_seen: dict[str, set[int]] = {}
@@ -126,6 +148,21 @@ class AgentMetrics:
     def called(self, resource: ResourceName, method: str, duration_s: float, error: str | None) -> None:
         self._calls.labels(resource, method, _result(error)).inc()
         self._latency.labels(method).observe(duration_s)
+
+    # The claims' Observer.
+
+    def claim_called(self, method: str, duration_s: float, result: str) -> None:
+        """``result`` is ``ok`` or what kind of error it was."""
+        self._claim_calls.labels(method, result).inc()
+        self._claim_latency.labels(method).observe(duration_s)
+
+    def claim_devices(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Set the counts by type and view; those that are no longer there lose their series."""
+        for key, number in counts.items():
+            self._claim_devices.labels(*key).set(number)
+        for key in self._claim_views - counts.keys():
+            self._claim_devices.remove(*key)
+        self._claim_views = set(counts)
 
     # The daemon's own.
 

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs
 
-from agent.kubelet.containers import PodContainer
+from agent.kubelet.containers import ClaimUse, PodContainer
 from agent.kubelet.podresources import Holder
 from inventory.devices import DeviceId, Gpu, GpuUuid, NodeInventory, ResourceName
 from inventory.layout.layout import Layout, LogicalDevice, physical_id
+from inventory.layout.sharing import SharingMode
 
 WHOLE, MIG = "whole", "mig"
+PERCENTS = 100
 SLICES = 7
 """Compute slices of a MIG GPU whose profiles do not tell."""
 
@@ -31,6 +33,7 @@ class Allocation(Struct, frozen=True):
     resource: ResourceName
     mode: str
     share: float
+    claim: ClaimUse = ClaimUse()
 
 
 class Tenants(Struct, frozen=True):
@@ -41,6 +44,7 @@ class Tenants(Struct, frozen=True):
 
 
 NOBODY = Tenants()
+NO_CLAIM = ClaimUse()
 
 
 def slices_of(gpu: Gpu) -> int:
@@ -48,16 +52,24 @@ def slices_of(gpu: Gpu) -> int:
     return max((profile.slices for profile in gpu.mig_profiles), default=SLICES) or SLICES
 
 
-def allocations(node: NodeInventory, layout: Layout, holders: Mapping[DeviceId, Holder]) -> tuple[Allocation, ...]:
-    """One for each place, container, resource and mode. Devices of GPUs that are gone are left out."""
+def allocations(
+    node: NodeInventory,
+    layout: Layout,
+    holders: Mapping[DeviceId, Holder],
+    claims: Mapping[DeviceId, ClaimUse] | None = None,
+) -> tuple[Allocation, ...]:
+    """One for each place, container, resource, mode and claim. Devices of GPUs that are gone are left out. ``claims``:
+    by which claim a device is held.
+    """
     devices = {device.id: device for resource in layout.resources for device in resource.devices}
     parts = Counter((resource.name, device.physical_id) for resource in layout.resources for device in resource.devices)
     instances = {str(mig.uuid): (gpu, mig) for gpu in node.gpus for mig in gpu.mig_instances}
     gpus = {str(gpu.uuid): gpu for gpu in node.gpus}
-    found: dict[tuple[GpuPart, PodContainer, ResourceName, str], float] = {}
+    found: dict[tuple[GpuPart, PodContainer, ResourceName, str, ClaimUse], float] = {}
     for device_id, holder in holders.items():
         unit = physical_id(device_id)
         device = devices.get(device_id)
+        claim = (claims or {}).get(device_id, NO_CLAIM)
         if unit in instances:
             gpu, mig = instances[unit]
             place, whole = GpuPart(gpu.uuid, mig.gi_id), mig.ci_slices / slices_of(gpu)
@@ -65,16 +77,21 @@ def allocations(node: NodeInventory, layout: Layout, holders: Mapping[DeviceId, 
             place, whole = GpuPart(GpuUuid(unit)), 1.0
         else:
             continue
+        part = claim.percent / PERCENTS
         key = (
             place,
             PodContainer(holder.namespace, holder.pod, holder.container),
             holder.resource,
-            _mode(device, unit),
+            SharingMode.MPS.value if claim.percent else _mode(device, unit),
+            structs.replace(claim, percent=0),
         )
         # A device that is not planned any more (the layout was changed under its holder) counts for all it stands on.
         of = parts[holder.resource, unit] if device is not None else 1
-        found[key] = found.get(key, 0.0) + whole / max(1, of)
-    return tuple(Allocation(*key, share=min(1.0, share)) for key, share in sorted(found.items()))
+        found[key] = found.get(key, 0.0) + whole * (part or 1 / max(1, of))
+    return tuple(
+        Allocation(place, holder, resource, mode, min(1.0, share), claim)
+        for (place, holder, resource, mode, claim), share in sorted(found.items())
+    )
 
 
 def _mode(device: LogicalDevice | None, unit: str) -> str:

@@ -10,17 +10,29 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 
 from agent.config.settings import MetricsSettings
-from agent.kubelet.containers import PodIdentity
+from agent.kubelet.containers import ClaimUse, PodIdentity
 
 POD_UID = "pod_uid"
 MOST_LABELS = 16
 """Labels of one pod on its series, in the order of their names; further ones are left out."""
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]", re.ASCII)
 
+CLAIM_LABELS = (
+    "dra_claim_name",
+    "dra_claim_namespace",
+    "dra_driver_name",
+    "dra_pool_name",
+    "dra_device_name",
+    "dra_mig_profile",
+    "dra_mig_device_uuid",
+)
+"""As dcgm-exporter calls them, of a device that a pod has by claim."""
+
 RESERVED = frozenset(
     {
         *("gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "Hostname", "hostname"),
         *("container", "namespace", "pod", POD_UID, "err_code", "err_msg", "xid", "clock_event"),
+        *CLAIM_LABELS,
         *("window_size_in_ms", "health_watch", "health_error_code", "instance", "job"),
     }
 )
@@ -61,3 +73,13 @@ def label_name(key: str) -> str:
     """A Kubernetes label's key as a Prometheus label's name."""
     name = _UNFIT.sub("_", key)
     return f"_{name}" if name[:1].isdigit() else name
+
+
+def claim_pairs(claim: ClaimUse) -> tuple[tuple[str, str], ...]:
+    """dcgm-exporter's labels of a claim; none without one."""
+    pairs = zip(
+        CLAIM_LABELS,
+        (claim.name, claim.namespace, claim.driver, claim.pool, claim.device, claim.profile, claim.mig),
+        strict=True,
+    )
+    return tuple((label, value) for label, value in pairs if value)

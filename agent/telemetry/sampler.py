@@ -17,7 +17,7 @@ from msgspec import Struct
 from agent.config.settings import MetricsSettings, XidErrors
 from agent.hardware.query import NvmlError
 from agent.health.states import FaultKind
-from agent.kubelet.containers import PodContainer, PodLookup
+from agent.kubelet.containers import ClaimUse, PodContainer, PodLookup
 from agent.kubelet.podresources import Holder
 from agent.nodestate import NodeState
 from agent.telemetry import collectors, healthwatch, usage
@@ -74,9 +74,10 @@ class Sampler:
     ``problem`` gets one line about what is wrong with the collectors file; ``passed`` gets how many GPUs a pass read
     and failed to read, and how long it took in seconds.
 
-    All attributes are written on the event loop alone; a GPU's thread touches that GPU's ``GpuReader`` only. A pass
-    sets ``_pass`` and updates ``_energy`` and ``_activity`` without an await between them; ``forget`` clears ``_pass``
-    alone. ``_text`` is the exposition as last written, at ``_written_s``; None where the next scrape must write it.
+    ``claims`` says by which claim a device is held. All other attributes are written on the event loop alone; a GPU's
+    thread touches that GPU's ``GpuReader`` only. A pass sets ``_pass`` and updates ``_energy`` and ``_activity``
+    without an await between them; ``forget`` clears ``_pass`` alone. ``_text`` is the exposition as last written, at
+    ``_written_s``; None where the next scrape must write it.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Sampler:
     ) -> None:
         self._node_state = node_state
         self._holders = holders
+        self.claims: Callable[[], Mapping[DeviceId, ClaimUse]] = dict
         self._pods = pods
         self._process_root = process_root
         self._clock = clock or SystemClock()
@@ -291,7 +293,7 @@ class Sampler:
 
     def _scene(self) -> Scene:
         node = self._node_state.node
-        held = allocations(node, self._node_state.layout, self._holders())
+        held = allocations(node, self._node_state.layout, self._holders(), self.claims())
         found = usage.usages(node, self._pass.readings, tenants(held), self._pass.owners)
         energy = {gpu.uuid: self._energy.account(gpu.uuid) for gpu in node.gpus}
         holders = [allocation.holder for allocation in held]

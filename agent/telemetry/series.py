@@ -26,6 +26,7 @@ from agent.telemetry.fields import (
     XID_ERRORS,
 )
 from agent.telemetry.healthwatch import Finding
+from agent.telemetry.podlabels import claim_pairs
 from agent.telemetry.reading.readings import GpuReading
 from agent.telemetry.shares import Figure
 from agent.telemetry.usage import FIGURES, Usage
@@ -132,7 +133,13 @@ def write(scene: Scene) -> Writer:
             identity = names.short(found, allocation.place)
             writer.add(
                 ALLOCATION,
-                _with(identity, _pod(allocation.holder), ("resource", allocation.resource), ("mode", allocation.mode)),
+                _with(
+                    identity,
+                    _pod(allocation.holder),
+                    ("resource", allocation.resource),
+                    ("mode", allocation.mode),
+                    *claim_pairs(allocation.claim),
+                ),
                 allocation.share,
             )
     for name, old in scene.collectors.beside.items():
@@ -148,6 +155,7 @@ class _Names:
         self._node = scene.node
         self._readings = scene.readings
         self._pod_pairs = scene.pod_pairs
+        self._claims = {(each.place, each.holder): claim_pairs(each.claim) for each in scene.allocations}
         self._wanted = sorted(scene.collectors.labels)  # dcgm-exporter's order, whatever that of the file
         self._dcgm: dict[GpuPart, str] = {}
         self._short: dict[GpuPart, str] = {}
@@ -182,9 +190,10 @@ class _Names:
             )
         return self._short[place]
 
-    def pod(self, holder: PodContainer) -> tuple[tuple[str, str], ...]:
-        """dcgm-exporter's labels of a pod."""
-        return (*_pod(holder), *self._pod_pairs.get((holder.namespace, holder.pod), ()))
+    def pod(self, holder: PodContainer, place: GpuPart) -> tuple[tuple[str, str], ...]:
+        """dcgm-exporter's labels of a pod, and of the claim by which it has the device."""
+        further = self._pod_pairs.get((holder.namespace, holder.pod), ())
+        return (*_pod(holder), *self._claims.get((place, holder), ()), *further)
 
     def _instance(self, place: GpuPart) -> list[tuple[str, str]]:
         if place.gi_id < 0:
@@ -221,7 +230,7 @@ def _with(base: str, more: Iterable[tuple[str, str]], *further: tuple[str, str])
 def _dcgm(writer: Writer, names: _Names, usage: Usage) -> None:
     base = names.dcgm(usage.gpu, usage.place)
     alone = usage.tenants.exclusive
-    owned = _with(base, names.pod(usage.tenants.holders[0])) if alone else base
+    owned = _with(base, names.pod(usage.tenants.holders[0], usage.place)) if alone else base
     for name, value in usage.values.items():
         if not writer.wants(name):
             continue
@@ -230,7 +239,7 @@ def _dcgm(writer: Writer, names: _Names, usage: Usage) -> None:
             writer.add(name, owned, value)
             continue
         for pod, part in split.pods.items():
-            writer.add(name, _with(base, names.pod(pod)), part)
+            writer.add(name, _with(base, names.pod(pod, usage.place)), part)
         writer.add(name, base, split.unattributed)
 
 
@@ -281,7 +290,7 @@ def _own_lasting(writer: Writer, usage: Usage, scene: Scene, pods: Mapping[PodCo
 def _recent(writer: Writer, names: _Names, gpu: Gpu, held: Tenants, scene: Scene) -> None:
     """Recent events of every GPU, also of one that does not answer: they come from XIDs and open faults."""
     recent = scene.recent.get(gpu.uuid, NOTHING_RECENT)
-    pod = dict(names.pod(held.holders[0])) if held.exclusive else {}
+    pod = dict(names.pod(held.holders[0], GpuPart(gpu.uuid))) if held.exclusive else {}
 
     def add(name: str, value: float, **more: str) -> None:
         writer.add(name, _with(names.dcgm(gpu, GpuPart(gpu.uuid)), sorted({**pod, **more}.items())), value)

@@ -206,6 +206,7 @@ class GpuNodeStatus(Struct, frozen=True, kw_only=True):
 
     summary: Summary
     observed_at: Annotated[Time | None, Meta(description="When any of this last changed.")] = None
+    agent_version: Annotated[Word, Meta(description="Version of the agent that wrote this.")] = ""
     driver: Driver = Driver()
     devices: Annotated[tuple[Device, ...], Meta(max_length=MAX_GPUS)] = ()
     links: Annotated[tuple[LinkEntry, ...], Meta(max_length=MAX_GPUS * (MAX_GPUS - 1) // 2)] = ()

@@ -8,6 +8,9 @@ from typing import Final
 GROUP: Final = "tessera.dev"
 VERSION: Final = "v1alpha1"
 PREFIX: Final = "tessera.dev/"
+VIEW_GROUP: Final = "view.tessera.dev"
+"""Of what the controller answers through the API server's aggregation layer; nothing of it is stored."""
+VIEW_VERSION: Final = "v1alpha1"
 
 # -- resources -------------------------------------------------------------------------------------------------------
 GPU_PERCENT: Final = "tessera.dev/gpu-percent"
@@ -39,7 +42,8 @@ ABOVE_MIN_REPLICAS: Final = "tessera.dev/above-min-replicas"
 """Of a Workload, written by the controller: it is such a replica, and counts as of the lowest priority there is."""
 ABOVE_MINIMUM_OF: Final = "tessera.dev/above-minimum-of"
 """Of a pod and of its Workload, written by the controller: the Workload with the minimum of its gang, in the same
-namespace. It holds quota only beside that one, and counts as of the lowest priority there is."""
+namespace. It holds quota only beside that one, and counts as of the lowest priority there is. Of a pod template and its
+pods, empty: the job has begun with its minimum, and they are in that."""
 ABOVE_MINIMUM_SUBGROUP: Final = "tessera.dev/above-minimum-subgroup"
 """Of such a pod, written by the controller: the subgroup that it starts with as a whole."""
 FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"

@@ -5,12 +5,17 @@ instances never overlap in the compute slices of their GPU instance. ``validate`
 """
 
 import re
+from functools import lru_cache
+from uuid import UUID, uuid5
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from simulator.boards.boards import Product
 from simulator.boards.migprofiles import ComputeProfile, MigProfile, compute_profiles, fitting, gpu_instance_id
+
+_NAMESPACE = UUID("7a3c5b1e-6f0d-5c2a-9b64-7e7f0c6f9d10")
+"""Of the UUIDs of MIG devices: a hash of the GPU's UUID and the two instance ids, so the same each time."""
 
 
 class MigError(ValueError):
@@ -61,6 +66,12 @@ class MigState(Struct, frozen=True):
         """MIG devices in NVML's order: by GPU instance id, then compute instance id."""
         pairs = [(gi, ci) for gi in self.instances for ci in gi.computes]
         return sorted(pairs, key=lambda pair: (pair[0].id, pair[1].id))
+
+
+@lru_cache(maxsize=1024)
+def uuid(gpu: str, gi: int, ci: int) -> str:
+    """Of the MIG device that a compute instance is."""
+    return f"MIG-{uuid5(_NAMESPACE, f'{gpu}/{gi}/{ci}')}"
 
 
 def profile_of(product: Product, gi: GpuInstance) -> MigProfile:

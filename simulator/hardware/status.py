@@ -37,7 +37,9 @@ def _describe_gpu(index: int, gpu: GpuState) -> dict[str, Any]:
                 "gi": gi.id,
                 "profile": migstate.profile_of(gpu.board, gi).name,
                 "start": gi.start,
+                "size": migstate.profile_of(gpu.board, gi).size,
                 "ci": [ci.id for ci in gi.computes],
+                "uuids": [migstate.uuid(gpu.uuid, gi.id, ci.id) for ci in gi.computes],
             }
             for gi in gpu.mig.instances
         ]

@@ -46,16 +46,7 @@ class Store:
 
     def load(self) -> Hardware | None:
         """The state, or None where there is none (or none of this version). Raises StoreError for a broken file."""
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        try:
-            if msgspec.json.decode(data, type=dict).get("version") != STATE_VERSION:
-                return None
-            return msgspec.json.decode(data, type=Hardware)
-        except msgspec.DecodeError as error:
-            raise StoreError(f"{self.path}: {error}; remove the file to start with new hardware") from error
+        return read(self.path)
 
     def save(self, hardware: Hardware) -> None:
         """Write the state: a reader finds the old file or the new one, never a part."""
@@ -76,3 +67,17 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def read(path: Path) -> Hardware | None:
+    """As ``Store.load``, of a state file that another process may run: it takes no lock."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        if msgspec.json.decode(data, type=dict).get("version") != STATE_VERSION:
+            return None
+        return msgspec.json.decode(data, type=Hardware)
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{path}: {error}; remove the file to start with new hardware") from error

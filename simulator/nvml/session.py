@@ -6,9 +6,7 @@ make in the same order: initialised, driver loaded, handle valid, (slow calls ta
 
 import threading
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Literal
-from uuid import UUID, uuid5
 
 from simulator.boards import migstate, telemetry
 from simulator.boards.boards import Product
@@ -23,9 +21,6 @@ from simulator.nvml import codes
 from simulator.nvml.arguments import Handle, HandleKind, unpack
 from simulator.nvml.codes import NvmlError
 from simulator.simulation import Simulation
-
-MIG_NAMESPACE = UUID("7a3c5b1e-6f0d-5c2a-9b64-7e7f0c6f9d10")
-"""Name space of MIG device UUIDs: a hash of the GPU's UUID and the two instance ids, so the same each time."""
 
 
 class Session:
@@ -170,7 +165,7 @@ class Device:
 
     def mig_uuid(self, gi: GpuInstance, ci: ComputeInstance) -> str:
         """The UUID of one of the GPU's MIG devices."""
-        return _mig_uuid(self.spec.uuid, gi.id, ci.id)
+        return migstate.uuid(self.spec.uuid, gi.id, ci.id)
 
     def refuse_mig_mode(self) -> None:
         """NOT_SUPPORTED while MIG mode is on: figures of the whole GPU that the driver does not give then."""
@@ -187,11 +182,6 @@ class Device:
         if self.state.recovery:
             raise NvmlError(codes.RESET_REQUIRED)
         self.session.simulation.change_gpu(self.index, step)
-
-
-@lru_cache(maxsize=1024)
-def _mig_uuid(gpu: str, gi: int, ci: int) -> str:
-    return f"MIG-{uuid5(MIG_NAMESPACE, f'{gpu}/{gi}/{ci}')}"
 
 
 Body = Callable[..., bytes | None]

@@ -8,6 +8,7 @@ import pytest
 from simulator.boards.migprofiles import gpu_instance_id
 from simulator.boards.products import PRODUCTS
 from simulator.fleet.orders import End, Reboot, Reset
+from simulator.hardware.status import describe
 from tests.simulator.conftest import Simulate, gpu, node
 
 MIG_PRODUCTS = [name for name, product in PRODUCTS.items() if product.mig]
@@ -112,7 +113,9 @@ def test_a_placement_is_kept_and_excludes_what_overlaps(simulate: Simulate) -> N
 
 
 def test_a_mig_device_tells_of_itself_and_of_its_parent(simulate: Simulate) -> None:
-    simulate(node(2, H100, "  mig: {1: [1g.20gb, 3g.40gb]}\nload:\n- {gpu: 1, gi: 2, pid: 9, memUsedMiB: 512}\n"))
+    simulation = simulate(
+        node(2, H100, "  mig: {1: [1g.20gb, 3g.40gb]}\nload:\n- {gpu: 1, gi: 2, pid: 9, memUsedMiB: 512}\n")
+    )
     by_name = {pynvml.nvmlDeviceGetName(mig): mig for mig in devices(gpu(1))}
     mig = by_name[f"{H100} MIG 3g.40gb"]
     assert pynvml.nvmlDeviceIsMigDeviceHandle(mig).value == 1
@@ -124,6 +127,8 @@ def test_a_mig_device_tells_of_itself_and_of_its_parent(simulate: Simulate) -> N
     assert (attributes.multiprocessorCount, attributes.memorySizeMB) == (60, 40448)
     uuid = pynvml.nvmlDeviceGetUUID(mig)
     assert uuid.startswith("MIG-")
+    told = {each["profile"]: each["uuids"] for each in describe(simulation.hardware, 0.0)["gpus"][1]["mig"]}
+    assert told["3g.40gb"] == [uuid]
     assert pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByUUID(uuid)) == uuid
     memory = pynvml.nvmlDeviceGetMemoryInfo(mig)
     assert (memory.total, memory.used) == (40448 * 2**20, 512 * 2**20)

@@ -116,7 +116,8 @@ def test_orders_reach_hardware_that_nobody_runs(simulate: Simulate, tmp_path: Pa
     assert client.order(state, {"gpu": 0, "xid": 48}) == {"ok": True, "live": False}
     status = client.order(state, {"status": True})["status"]
     assert status["gpus"][0]["recoveryAction"] == 1
-    assert status["gpus"][1]["mig"][0]["profile"] == "3g.40gb"
+    (half,) = status["gpus"][1]["mig"]
+    assert (half["profile"], half["start"], half["size"], len(half["uuids"])) == ("3g.40gb", half["start"], 4, 1)
     client.order(state, {"reboot": True})
     simulation = simulate()
     assert simulation.boot_id != boot_id

@@ -28,12 +28,22 @@ from inventory.api.names import CLIQUE, LINK_GROUP
 from inventory.devices import Gpu, GpuUuid, NodeInventory
 from inventory.mig.plan import Slot
 
-DRIVER: Final = "gpu.nvidia.com"
-"""NVIDIA's name, which its DeviceClasses and selectors use."""
 MAX_STRING: Final = 64
 """Of an attribute's text, and of a version's."""
 _STANDARD: Final = "resource.kubernetes.io"
 _VERSION_PARTS: Final = 3
+_BRANDS: Final[Mapping[str, str]] = {
+    "quadro": "Quadro",
+    "tesla": "Tesla",
+    "geforce": "GeForce",
+    "titan": "Titan",
+    "quadro-rtx": "QuadroRTX",
+    "nvidia-rtx": "NvidiaRTX",
+    "nvidia": "Nvidia",
+    "geforce-rtx": "GeForceRTX",
+    "titan-rtx": "TitanRTX",
+}
+"""As NVIDIA's driver spells them, by the words of the inventory."""
 _NUMBER: Final = re.compile(r"\d{1,9}")
 
 
@@ -120,6 +130,12 @@ class Offer(Struct, frozen=True):
         whole = (structs.replace(each, consumes=None) for each in self.devices if each.slot is None)
         return Offer(tuple(whole))
 
+    def unshared(self) -> "Offer":
+        """Without the GPUs that are given out by shares, for an API server that does not keep what makes shares of one:
+        it would give the first claim all of it.
+        """
+        return structs.replace(self, devices=tuple(each for each in self.devices if each.shares is None))
+
 
 def values(amounts: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Capacities and counters as the API has them."""
@@ -202,8 +218,8 @@ def _common(node: NodeInventory, gpu: Gpu) -> dict[str, Attribute | None]:
     major, minor = node.cuda_version
     return {
         "productName": gpu.product,
-        "brand": gpu.brand,
-        "architecture": gpu.architecture,
+        "brand": _BRANDS.get(gpu.brand),
+        "architecture": gpu.architecture.replace("-", " ").title(),
         "cudaComputeCapability": _version(gpu.compute_capability) if gpu.compute_capability > (0, 0) else None,
         "driverVersion": driver_version(node.driver_version),
         "cudaDriverVersion": _version((major, minor)) if node.cuda_version > (0, 0) else None,

@@ -31,6 +31,8 @@ DEVICES: Final = "devices"
 COUNTERS: Final = "sharedCounters"
 CONSUMES: Final = "consumesCounters"
 CAPACITY: Final = "capacity"
+SHARED: Final = "allowMultipleAllocations"
+POLICY: Final = "requestPolicy"
 MAX_NAME: Final = 253
 
 

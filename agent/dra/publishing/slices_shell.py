@@ -18,7 +18,9 @@ from agent.dra.publishing.devices import Offer
 from agent.dra.publishing.slices import (
     CONSUMES,
     COUNTERS,
+    POLICY,
     RESOURCE_SLICES,
+    SHARED,
     FoundSlice,
     Pool,
     Sync,
@@ -48,6 +50,10 @@ NO_COUNTERS: Final = (
     "mode dra: the API server does not keep sharedCounters of slices (gate DRAPartitionableDevices), expected "
     "Kubernetes 1.36 or the gate on: GPUs are given out whole, no MIG instance by claim"
 )
+NO_SHARES: Final = (
+    "mode dra: the API server does not keep allowMultipleAllocations and requestPolicy of devices (gate "
+    "DRAConsumableCapacity), expected Kubernetes 1.36 or the gate on: GPUs with shares are not given out"
+)
 
 
 class SlicePublisher:
@@ -55,8 +61,8 @@ class SlicePublisher:
 
     ``_wanted`` is written by ``publish`` alone: None before anything is to be published, and after everything was
     withdrawn no slice is left. Once the server was seen to keep no counters ``_whole_only`` is true for good: parts of
-    GPUs that nothing keeps apart are never published. ``_dropped`` are the fields that it did not keep when they were
-    last written.
+    GPUs that nothing keeps apart are never published. So is ``_unshared`` once it kept no shares. ``_dropped`` are the
+    fields that it did not keep when they were last written.
     """
 
     def __init__(self, driver: str, say: Callable[[tuple[str, ...]], None], clock: Clock | None = None) -> None:
@@ -65,6 +71,7 @@ class SlicePublisher:
         self._clock = clock or SystemClock()
         self._wanted: Offer | None = None
         self._whole_only = False
+        self._unshared = False
         self._begun = asyncio.Event()
         self._writer: LatestWriter[Offer | None] | None = None
         self._slices: Reflector[FoundSlice] | None = None
@@ -145,10 +152,11 @@ class SlicePublisher:
     def _sync(self, pool: Pool, found: Sequence[FoundSlice], wanted: Offer | None) -> Sync:
         if wanted is None:
             return Sync(deletes=tuple(found))
-        return sync(pool, found, contents(wanted.undivided() if self._whole_only else wanted), self._dropped)
+        wanted = wanted.undivided() if self._whole_only else wanted
+        return sync(pool, found, contents(wanted.unshared() if self._unshared else wanted), self._dropped)
 
     async def _carry_out(self, client: Client, todo: Sync) -> bool:
-        """False where the server keeps no counters: nothing that needs them was written behind that."""
+        """False where the server keeps no counters, or no shares: nothing that needs them was written behind that."""
         for slice_ in todo.deletes:
             with contextlib.suppress(NotFoundError):
                 await client.delete(RESOURCE_SLICES, slice_.metadata.name, uid=slice_.metadata.uid)
@@ -158,6 +166,9 @@ class SlicePublisher:
             gone = await self._write(client, body)
             if not self._whole_only and {COUNTERS, CONSUMES} & set(gone):
                 self._whole_only = True
+                return False
+            if not self._unshared and {SHARED, POLICY} & set(gone):
+                self._unshared = True
                 return False
             lost = (lost - fields(body)) | set(gone)
         if todo:
@@ -184,10 +195,11 @@ class SlicePublisher:
         return dropped(body, kept)
 
     def _tell(self, lost: tuple[str, ...]) -> None:
-        if lost != self._dropped or self._whole_only:
+        if lost != self._dropped or self._whole_only or self._unshared:
             self._dropped = lost
             gone = (f"mode dra: the API server dropped {field} of devices: its feature gate is off" for field in lost)
-            self._say((*gone, *([NO_COUNTERS] if self._whole_only else [])))
+            limits = ((NO_COUNTERS, self._whole_only), (NO_SHARES, self._unshared))
+            self._say((*gone, *(line for line, limited in limits if limited)))
 
 
 async def _owner(client: Client, node_name: str) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agent.cluster.gpunode import GPU_NODES, GpuNode, HealthView, build
-from agent.cluster.publisher import FIELD_MANAGER, KubePublisher
+from agent.cluster.publisher import KubePublisher
+from agent.config.settings import FIELD_MANAGER
 from inventory.devices import Gpu, GpuUuid, NodeInventory, NodeName, unknown_links
 from inventory.layout.layout import Layout
 from kube.resources import EVENTS, NODES

@@ -194,16 +194,20 @@ NODE_SPEC = {
 
 def test_a_claims_spec_stands_on_its_own_and_its_ids_have_the_uid() -> None:
     twice = [GivenDevice(request, "node-1", "gpu-1", GpuUuid("GPU-1"), admin=True) for request in ("a", "b")]
-    spec = claim_spec(Prepared("u1", "team", "mine", tuple(twice)), NODE_SPEC, lambda device: device.gpu, Path("/mps"))
+    spec = claim_spec(
+        DRIVER, Prepared("u1", "team", "mine", tuple(twice)), NODE_SPEC, lambda device: device.gpu, Path("/mps")
+    )
     assert spec == {
         "cdiVersion": "0.5.0",
         "kind": "k8s.gpu.nvidia.com/claim",
         "devices": [{"name": "u1-gpu-1", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia1"}]}}],
         "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]},
     }
-    assert cdi_id("u1", twice[0]) == "k8s.gpu.nvidia.com/claim=u1-gpu-1"
-    assert file_name("u1") == "k8s.gpu.nvidia.com-claim_u1.json"
-    assert [claim_of(name) for name in (file_name("u1"), "k8s.device-plugin.nvidia.com-gpu.json")] == ["u1", None]
+    assert cdi_id(DRIVER, "u1", twice[0]) == "k8s.gpu.nvidia.com/claim=u1-gpu-1"
+    assert file_name(DRIVER, "u1") == "k8s.gpu.nvidia.com-claim_u1.json"
+    assert file_name("gpu.example.com", "u1") == "k8s.gpu.example.com-claim_u1.json"
+    names = (file_name(DRIVER, "u1"), "k8s.device-plugin.nvidia.com-gpu.json", file_name("gpu.example.com", "u1"))
+    assert [claim_of(DRIVER, name) for name in names] == ["u1", None, None]
 
 
 def mps(**wanted: Any) -> dict[str, Any]:

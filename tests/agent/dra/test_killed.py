@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from agent.config.load import load
 from agent.deviceaccess import DeviceAccess
@@ -57,7 +58,7 @@ class Life:
         self.dra = DraNode(
             self.node_state, self.settings, self.access, lambda: None, lambda: None, frozenset, self.bring, self
         )
-        self._marked(self.dra._files)
+        self._marked(self.dra._preparer._files)
 
     async def ready(self, devices: Collection[str], within_s: float) -> str:  # noqa: ARG002 - as the protocol
         """No claim here asks for MPS."""
@@ -109,14 +110,26 @@ class Life:
     async def start(self) -> None:
         """What the agent does first: the wishes are looked at, and the specs of claims written anew."""
         await self.bring(self._bench.uuid, lambda: True, 1.0)
-        await self.dra._renew_specs()
+        await self.dra._preparer.renew_specs()
 
     async def step(self, prepare: bool, uid: str, devices: Iterable[str]) -> None:
         if prepare and self.dra._ledger.answered(uid) is None:
             results = tuple(Result("gpu", "gpu.nvidia.com", NODE, device) for device in devices)
-            await self.dra._take(Taken(Ref("team", uid, uid), (f"pod-{uid}",), results, tuple(() for _ in results)))
+            await self.dra._preparer.take(
+                Taken(Ref("team", uid, uid), (f"pod-{uid}",), results, tuple(() for _ in results))
+            )
         elif not prepare:
-            await self.dra._give_back(uid)
+            await self.dra._preparer.give_back(uid)
+
+    async def again(self, uid: str) -> str:
+        """The kubelet's call for a claim that has its answer."""
+        answers = await self.dra.prepare([Ref("team", uid, uid)])
+        return answers[uid].error
+
+    def renumber(self, minor: int) -> None:
+        """The driver gave the GPU other device files, and nothing else has been done about it."""
+        gpu = structs.replace(self.node_state.node.gpus[0], minor=minor)
+        self.node_state.access = self.access.files.access(structs.replace(self.node_state.node, gpus=(gpu,)))
 
     @property
     def held(self) -> dict[str, list[str]]:
@@ -185,3 +198,60 @@ async def lives(folder: Path, b: Bench, steps: list[tuple[bool, str, list[str], 
             assert life.held == before
         elif not killed:
             assert (uid in life.held) == prepare
+
+
+def test_a_repeated_prepare_answers_with_a_spec_that_is_there_and_true_whenever_it_is_killed() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with bench(folder, H100, "") as b:
+            asyncio.run(repeated(folder, b))
+
+
+def test_what_was_being_written_when_the_agent_was_killed_is_removed() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with bench(folder, H100, "") as b:
+            asyncio.run(left_over(folder, b))
+
+
+async def left_over(folder: Path, b: Bench) -> None:
+    cdi = folder / "cdi"
+    cdi.mkdir()
+    half, others = cdi / ".k8s.gpu.nvidia.com-claim_a.json.x7mj3kd", cdi / ".another.json.x7mj3kd"
+    half.write_bytes(b"{")
+    others.write_bytes(b"{")
+    await Life(folder, b, 10_000).start()
+    assert (half.exists(), others.exists()) == (False, True)
+
+
+async def repeated(folder: Path, b: Bench) -> None:
+    (folder / "cdi").mkdir()
+    life = Life(folder, b, 10_000)
+    await life.start()
+    await life.step(prepare=True, uid="a", devices=["gpu-0"])
+    (spec,) = (folder / "cdi").glob("*claim_a.json")
+    before = spec.stat()
+    assert await life.again("a") == ""
+    assert spec.stat() == before, "nothing is written for an answer that stands"
+    finished = 0
+    for left in range(8):
+        for minor in (None, 7):
+            spec.unlink()
+            if minor is not None:
+                await life.again("a")
+                life.renumber(minor)
+            life._left = left
+            try:
+                assert await life.again("a") == ""
+            except Killed:
+                life = Life(folder, b, 10_000)
+                await life.start()
+            else:
+                finished += 1
+                assert f"/dev/nvidia{minor or 0}" in spec.read_text()
+            life._left = 10_000
+            life.discover()
+            assert await life.again("a") == ""
+            assert '"/dev/nvidia0"' in spec.read_text()
+            assert life.held == {"a": ["gpu-0"]}
+    assert 0 < finished < 16, "some were killed, and not all"

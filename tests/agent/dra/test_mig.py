@@ -12,6 +12,7 @@ from agent.dra import node as dra_node
 from agent.dra.cutting import Cuts
 from agent.dra.hands import MAX_RETURNED, Hands
 from agent.dra.ledger import Ledger
+from agent.dra.testing import DRIVER
 from agent.mig import reconciler
 from agent.nodestate import Choices, NodeState
 from inventory.devices import GpuUuid, NodeName
@@ -19,7 +20,7 @@ from kube.errors import InvalidError
 from kube.testing import FakeApiServer
 from kube.writing import latest
 from kubeletapi import podresources_v1_pb2 as pr
-from tests.support.agent.claims import A100, NODE, ClaimLab
+from tests.support.agent.claims import A100, NODE, ClaimLab, divided
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -182,7 +183,7 @@ async def test_no_layout_takes_a_gpu_while_a_part_of_it_is_being_cut(claims: Cla
 
 
 def test_what_was_given_back_is_remembered_for_a_while_only() -> None:
-    hands = Hands(Ledger(), Cuts(NodeState(NodeName(NODE), Choices()), Ledger(), nothing))
+    hands = Hands(DRIVER, Ledger(), Cuts(NodeState(NodeName(NODE), Choices()), Ledger(), nothing))
     for number in range(MAX_RETURNED + 1):
         hands.returned("team", f"claim-{number}")
     held = [_listing(f"claim-{number}") for number in (0, MAX_RETURNED)]
@@ -192,6 +193,28 @@ def test_what_was_given_back_is_remembered_for_a_while_only() -> None:
     hands.taken("team", f"claim-{MAX_RETURNED}")
     found = hands.holding(pr.ListPodResourcesResponse(pod_resources=held), {SMALL: "MIG-1"})
     assert [pod for _, pod in found] == ["team/pod-claim-0", f"team/pod-claim-{MAX_RETURNED}"]
+
+
+def test_a_claim_that_the_ledger_does_not_know_holds_what_the_kubelet_says() -> None:
+    hands = Hands(DRIVER, Ledger(), Cuts(NodeState(NodeName(NODE), Choices()), Ledger(), nothing))
+    gpus = [divided(0), divided(1)]
+    unit_of = hands.claimed(gpus, {"gpu-0-mig-1g5gb-19-2": "MIG-1"})
+    found = {
+        device: unit_of(DRIVER, "team", "lost", device)
+        for device in ("gpu-1", "gpu-1-shares", "gpu-0-mig-1g5gb-19-2", "gpu-0-mig-1g5gb-19-3", "gpu-11", "gpu", "")
+    }
+    assert found == {
+        "gpu-1": gpus[1].uuid,
+        "gpu-1-shares": gpus[1].uuid,
+        "gpu-0-mig-1g5gb-19-2": "MIG-1",
+        "gpu-0-mig-1g5gb-19-3": gpus[0].uuid,
+        "gpu-11": None,
+        "gpu": None,
+        "": None,
+    }
+    assert unit_of("gpu.example.com", "team", "lost", "gpu-1") is None
+    hands.returned("team", "lost")
+    assert unit_of(DRIVER, "team", "lost", "gpu-1") is None, "the kubelet may still list what it gave back"
 
 
 async def nothing(gpu: GpuUuid, ready: Callable[[], bool], within_s: float) -> str:

@@ -8,6 +8,7 @@ import pynvml
 import pytest
 
 from agent.dra import node as dra_node
+from agent.dra import preparing
 from agent.mps import core
 from agent.mps.control import MpsError
 from agent.mps.runner import MpsDaemons
@@ -84,7 +85,7 @@ async def test_a_daemon_that_does_not_start_fails_the_claim_with_its_reason(
     claims.claim("a", "gpu-0", config=asking())
     with monkeypatch.context() as broken:
         broken.setattr(MpsDaemons, "_start", fails)
-        broken.setattr(dra_node, "READY_WITHIN_S", 0.3)
+        broken.setattr(preparing, "READY_WITHIN_S", 0.3)
         error = (await claims.watcher.prepare("a"))["a"].error
     assert "nvidia-cuda-mps-control is not there" in error
     assert claims.held() == {}

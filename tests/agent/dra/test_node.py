@@ -3,13 +3,12 @@
 import asyncio
 import json
 import stat
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from agent.dra import forgotten
-from agent.dra import node as dra_node
 from agent.dra.claim import RESOURCE_CLAIMS
 from agent.dra.files_shell import ClaimFiles
 from agent.dra.ledger import Prepared
@@ -20,20 +19,11 @@ from agent.kubelet.driverfiles import NoDriverError
 from deviceplugin.cdi import Spec
 from deviceplugin.strategy import NodeAccess
 from inventory.devices import DeviceId
-from kube.testing import FakeApiServer
 from kubeletapi import drahealth_v1alpha1_pb2 as health
 from tests.support.agent.claims import NODE, ClaimLab
-from tests.support.agent.node import EAGER, GPU, Lab, fleet
+from tests.support.agent.node import EAGER, GPU, fleet
 
 TWO = EAGER + "layout:\n- {gpus: [0, 1], mode: dra}\n"
-
-
-@pytest.fixture
-async def claims(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ClaimLab]:
-    monkeypatch.setattr(dra_node, "POLL_S", 0.02)
-    async with FakeApiServer() as server:
-        yield ClaimLab(lab, server)
-        await lab.stop()
 
 
 async def test_gpus_of_the_layout_are_published_and_the_others_offered_to_the_device_plugin(claims: ClaimLab) -> None:
@@ -45,6 +35,21 @@ async def test_gpus_of_the_layout_are_published_and_the_others_offered_to_the_de
     assert (info.type, info.name) == ("DRAPlugin", "gpu.nvidia.com")
     assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
     assert stat.S_IMODE(claims.watcher.sockets[0].stat().st_mode) == 0o600
+
+
+async def test_a_claim_that_nvidias_driver_prepared_before_is_taken_over(claims: ClaimLab) -> None:
+    """Its spec is left until the kubelet asks, and is never beside the agent's own: no device may stand in two."""
+    folder = claims.lab.folder / "cdi"
+    folder.mkdir(exist_ok=True)
+    names = {uid: f"k8s.gpu.nvidia.com-claim_{uid}.yaml" for uid in ("held", "ended", "other")}
+    for name in names.values():
+        (folder / name).write_text("{}")
+    await claims.serve(fleet(2), TWO)
+    assert claims.specs == sorted(names.values())
+    claims.claim("held", "gpu-1")
+    assert not (await claims.watcher.prepare("held"))["held"].error
+    assert await claims.watcher.unprepare("ended") == {"ended": ""}
+    assert claims.specs == ["k8s.gpu.nvidia.com-claim_held.json", names["other"]]
 
 
 async def test_a_claim_is_prepared_once_and_a_repeated_call_gets_the_same_answer(claims: ClaimLab) -> None:
@@ -256,7 +261,7 @@ async def test_a_node_without_the_drivers_files_refuses_a_claim_and_goes_on(
         raise NoDriverError("no libcuda.so.1 below /driver-root")
 
     monkeypatch.setattr(CdiFiles, "gpu_spec", none)
-    claims.lab.agent.dra._files._made_for = None
+    claims.lab.agent.dra._preparer._files._made_for = None
     claims.claim("a", "gpu-0")
     claims.claim("b", "gpu-1")
     answers = await claims.watcher.prepare("a", "b")
@@ -309,5 +314,7 @@ async def test_admin_access_holds_no_gpu_whatever_the_kubelet_says_of_its_contai
     claims.claim("watcher", "gpu-0", adminAccess=True)
     claims.claim("a", "gpu-1")
     await claims.watcher.prepare("watcher", "a")
-    assert claims.lab.agent.dra.claimed == {("gpu.nvidia.com", TEAM, "a", "gpu-1"): DeviceId(claims.lab.uuid(1))}
+    held = claims.lab.agent.dra.claimed
+    assert held("gpu.nvidia.com", TEAM, "a", "gpu-1") == DeviceId(claims.lab.uuid(1))
+    assert held("gpu.nvidia.com", TEAM, "watcher", "gpu-0") is None
     assert claims.held() == {claims.lab.uuid(1): "pod-a"}

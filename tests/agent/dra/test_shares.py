@@ -1,26 +1,17 @@
 """An agent with a GPU that is given out by shares: claims are clients of its MPS daemon, each within its limits."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from agent.dra import node as dra_node
-from kube.testing import FakeApiServer
+from agent.dra.publishing.slices_shell import NO_SHARES
 from tests.support.agent.claims import ClaimLab
-from tests.support.agent.node import EAGER, Lab, fleet
+from tests.support.agent.node import EAGER, fleet
 
 SHARES = EAGER + "mps: {probeIntervalSeconds: 0.2}\nlayout:\n- {gpus: [0], mode: dra, shares: {granularity: 10}}\n"
 DEVICE = "gpu-0-shares"
-
-
-@pytest.fixture
-async def claims(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ClaimLab]:
-    monkeypatch.setattr(dra_node, "POLL_S", 0.02)
-    async with FakeApiServer() as server:
-        yield ClaimLab(lab, server)
-        await lab.stop()
 
 
 def published(claims: ClaimLab) -> dict[str, dict[str, Any]]:
@@ -64,3 +55,31 @@ async def test_claims_share_a_gpu_within_their_limits_across_a_kill(claims: Clai
     await claims.lab.until(lambda: not claims.lab.agent.node_state.withheld, "the daemon is ready again")
     assert (await claims.watcher.prepare("c"))["c"].error == ""
     assert claims.held().keys() == {f"{claims.lab.uuid(0)}::share-{uid}" for uid in "ac"}
+
+
+@pytest.mark.parametrize("field", ["allowMultipleAllocations", "requestPolicy"])
+async def test_an_api_server_that_keeps_no_shares_is_told_of_once_and_gets_the_whole_gpus(
+    claims: ClaimLab, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    def kept(write: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(key: tuple[str, str, str], body: dict[str, Any], *more: Any) -> Any:
+            for device in body.get("spec", {}).get("devices", ()):
+                for part in (device, *device["capacity"].values()):
+                    part.pop(field, None)
+            return write(key, body, *more)
+
+        return wrapped
+
+    def whole() -> bool:
+        return "gpu-1" in claims.devices
+
+    for name in ("create", "update"):
+        monkeypatch.setattr(claims.server.store, name, kept(getattr(claims.server.store, name)))
+    await claims.serve(fleet(2), SHARES + "- {gpus: [1], mode: dra}\n")
+    await claims.lab.until(lambda: whole() and DEVICE not in published(claims), "whole GPUs alone")
+    await claims.lab.until(lambda: claims.lab.report().problems == (NO_SHARES,), "told")
+    claims.lab.sim(gpu=1, xid=48)
+    await claims.lab.until(lambda: "taints" in published(claims)["gpu-1"], "tainted")
+    assert claims.lab.report().problems == (NO_SHARES,)
+    assert whole()
+    assert DEVICE not in published(claims)

@@ -31,6 +31,9 @@ def used() -> AgentMetrics:
     metrics.called(GPU, "Allocate", 0.0004, None)
     metrics.called(GPU, "Allocate", 0.2, "unknown device")
     metrics.devices([(GPU, {"inventory": 8, "advertised": 7, "allocatable": 7})])
+    metrics.claim_called("Prepare", 0.3, "ok")
+    metrics.claim_called("Prepare", 60.0, "api")
+    metrics.claim_devices({("gpu", "published"): 2, ("gpu", "held"): 1})
     metrics.states({"GPU-0": HealthState.UNHEALTHY})
     metrics.xid("GPU-0", 79)
     metrics.driver_up(up=True)
@@ -86,6 +89,15 @@ def test_an_mps_daemon_that_is_gone_takes_its_series_along() -> None:
     metrics.mps([])
     assert not series(metrics, "tessera_agent_mps_daemon_ready")
     assert not series(metrics, "tessera_agent_mps_daemon_restarts")
+
+
+def test_devices_of_claims_that_are_gone_take_their_series_along() -> None:
+    metrics = used()
+    assert value(metrics, "tessera_agent_claim_devices", type="gpu", view="published") == 2
+    assert value(metrics, "tessera_agent_claim_calls_total", method="Prepare", result="api") == 1
+    assert value(metrics, "tessera_agent_claim_duration_seconds_bucket", method="Prepare", le="0.5") == 1
+    metrics.claim_devices({("gpu", "held"): 0})
+    assert series(metrics, "tessera_agent_claim_devices") == {(("type", "gpu"), ("view", "held")): 0}
 
 
 def test_the_page_names_metrics_in_its_alerts_that_exist() -> None:

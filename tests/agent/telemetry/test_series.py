@@ -11,7 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.health.xids import UNKNOWN_XID_NAME, XIDS
-from agent.kubelet.containers import PodContainer
+from agent.kubelet.containers import ClaimUse, PodContainer
 from agent.kubelet.podresources import Holder
 from agent.telemetry import usage
 from agent.telemetry.allocation import Allocation, GpuPart, allocations, tenants
@@ -20,7 +20,7 @@ from agent.telemetry.exposition import Family, Writer, labels, number
 from agent.telemetry.fields import FIELDS, FieldKind
 from agent.telemetry.healthwatch import FAIL, FINE, WATCHES, Finding
 from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading
-from agent.telemetry.series import OWN, Recent, Scene, write
+from agent.telemetry.series import ALLOCATION, OWN, Recent, Scene, write
 from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigUuid, NodeInventory, NodeName, ResourceName
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
@@ -411,6 +411,36 @@ def test_one_who_also_holds_a_share_does_not_have_the_device_alone() -> None:
 def test_a_device_whose_layout_changed_under_its_holder_counts_in_full() -> None:
     (found,) = allocations(WHOLE, plan(WHOLE, SHARED), {DeviceId("GPU-0"): Holder("team", "old", "main", GPU)})
     assert found == Allocation(GpuPart(GpuUuid("GPU-0")), PodContainer("team", "old", "main"), GPU, "whole", 1.0)
+
+
+def test_a_device_by_claim_has_the_claims_labels_as_the_peer_calls_them() -> None:
+    who, place = PodContainer("team", "train", "main"), GpuPart(GpuUuid("GPU-0"))
+    use = ClaimUse("team", "mine", "gpu.nvidia.com", "node-1", "gpu-0")
+    held = allocations(
+        WHOLE, Layout(), {DeviceId("GPU-0"): Holder("team", "train", "main", GPU)}, {DeviceId("GPU-0"): use}
+    )
+    assert held == (Allocation(place, who, GPU, "whole", 1.0, use),)
+    reading = GpuReading(place.gpu, 1.0, VALUES)
+    usages = usage.usages(WHOLE, {place.gpu: reading}, tenants(held), {})
+    found = Scene(node=WHOLE, usages=usages, readings={place.gpu: reading}, allocations=held, host="node-1")
+    labels = ("pod", "dra_claim_name", "dra_claim_namespace", "dra_driver_name", "dra_pool_name", "dra_device_name")
+    values = ("train", "mine", "team", "gpu.nvidia.com", "node-1", "gpu-0")
+    assert list(series(found, UTIL, *labels)) == [values]
+    assert list(series(found, ALLOCATION, *labels)) == [values]
+    assert "dra_mig" not in write(found).text().decode()
+
+
+def test_claims_with_shares_of_one_gpu_have_their_part_of_it_and_none_has_it_alone() -> None:
+    units = {name: DeviceId(f"GPU-0::{name}") for name in ("a", "b", "c")}
+    holders = {unit: Holder("team", f"pod-{name}", "main", GPU) for name, unit in units.items()}
+    uses = {unit: ClaimUse("team", name, percent=30) for name, unit in units.items() if name != "c"}
+    uses[units["c"]] = ClaimUse("team", "a", percent=10)
+    holders[units["c"]] = holders[units["a"]]
+    held = allocations(WHOLE, Layout(), holders, uses)
+    found = [(each.holder.pod, each.mode, each.claim.name, round(each.share, 6)) for each in held]
+    assert found == [("pod-a", "mps", "a", 0.4), ("pod-b", "mps", "b", 0.3)], "two shares of one claim are one series"
+    (shared,) = tenants(held).values()
+    assert not shared.exclusive
 
 
 @settings(max_examples=30)

@@ -7,9 +7,8 @@ from msgspec import structs
 
 from agent.cluster.reporter import Follower
 from agent.dra.claim import RESOURCE_CLAIMS
-from agent.dra.publishing.devices import DRIVER
 from agent.dra.publishing.slices import RESOURCE_SLICES
-from agent.dra.testing import TEAM, PluginWatcher
+from agent.dra.testing import DRIVER, TEAM, PluginWatcher
 from hack.bench.node.migplan import profiles_of
 from inventory.devices import Gpu, GpuUuid
 from kube.client import Client
@@ -93,7 +92,8 @@ class ClaimLab:
 
     def claim(self, uid: str, *devices: str, config: dict[str, Any] | None = None, **more: Any) -> None:
         """An allocated claim called by its UID, reserved for a pod of the same name; ``config`` is of NVIDIA's."""
-        results = [{"request": "gpu", "driver": DRIVER, "pool": NODE, "device": each, **more} for each in devices]
+        given = {"request": "gpu", "driver": DRIVER, "pool": NODE} | more
+        results = [{**given, "device": each} for each in devices]
         version = {"apiVersion": "resource.nvidia.com/v1beta1"}
         opaque = [{"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": version | (config or {})}}]
         opaque = opaque if config is not None else []

@@ -2,8 +2,18 @@
 
 from msgspec import structs
 
-from agent.dra.publishing.devices import DraDevice, Offer, Taint, Version, driver_version, link_groups, offered
+from agent.dra.publishing.devices import (
+    Attribute,
+    DraDevice,
+    Offer,
+    Taint,
+    Version,
+    driver_version,
+    link_groups,
+    offered,
+)
 from agent.dra.publishing.partitions import memory
+from agent.hardware.gpus import ARCHITECTURES, BRANDS
 from inventory.devices import Clique, NodeInventory
 from inventory.links import Link
 from tests.support.inventory.builders import gpu, node, uuid
@@ -30,8 +40,8 @@ def test_only_gpus_given_out_by_claim_are_offered_by_the_name_of_their_minor() -
 def test_attributes_have_nvidias_names_and_the_types_of_the_api() -> None:
     here = structs.replace(
         gpu(0),
-        brand="Nvidia",
-        architecture="Ampere",
+        brand="nvidia",
+        architecture="ampere",
         compute_capability=(8, 0),
         numa_node=1,
         pcie_root="pci0000:17",
@@ -57,6 +67,20 @@ def test_attributes_have_nvidias_names_and_the_types_of_the_api() -> None:
         },
         "capacity": {"memory": {"value": "40Gi"}},
     }
+
+
+def test_brands_and_architectures_are_spelled_as_nvidias_driver_does() -> None:
+    def said(**fields: str) -> tuple[Attribute | None, ...]:
+        attributes = only(offered(node([structs.replace(gpu(0), **fields)]), [uuid(0)])).attributes
+        return attributes.get("brand"), attributes.get("architecture")
+
+    assert [said(brand=brand)[0] for brand in BRANDS.values()] == [
+        "Quadro", "Tesla", "GeForce", "Titan", "QuadroRTX", "NvidiaRTX", "Nvidia", "GeForceRTX", "TitanRTX",
+    ]  # fmt: skip
+    assert [said(architecture=word)[1] for word in ARCHITECTURES.values()] == [
+        "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell",
+    ]  # fmt: skip
+    assert said() == (None, None)
 
 
 def test_what_is_not_known_or_too_long_for_the_api_is_left_out() -> None:

@@ -81,7 +81,7 @@ def test_every_profile_is_offered_at_every_place_and_as_often_as_the_gpu_holds_i
 
 
 def test_a_part_says_what_nvidias_driver_says_of_it() -> None:
-    here = structs.replace(divided(3), minor=5, brand="Nvidia", pcie_root="pci0000:17")
+    here = structs.replace(divided(3), minor=5, brand="nvidia", pcie_root="pci0000:17")
     offer = offered(node([here]), [uuid(3)])
     whole, *parts = offer.devices
     assert (whole.name, len(parts)) == ("gpu-5", 25)

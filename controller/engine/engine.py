@@ -390,6 +390,19 @@ class Engine:
             self._packing.tell(entry, now_s)
         return Pending(info=pending.info, record=entry.record(now_s), gates=state.config.gates)
 
+    def as_pending(self, workload: Workload) -> PendingWorkload:
+        """How a workload would wait that is not here, or that asks for something else. Nothing is queued."""
+        return self._workloads.pending_of(WorkloadKey(workload.key), workload)[0]
+
+    def tried(self, pending: PendingWorkload, now_s: float) -> DecisionRecord | None:
+        """What a cycle would decide on such a workload, by itself and for the question alone. None where its queue is
+        not there, and in a mirrored one, whose workloads are decided with all others of their tree.
+        """
+        queue = self.state.queue_of(pending.local_queue)
+        if queue is None or self.mirror.is_leaf(queue.name):
+            return None
+        return self._asked(pending, queue, now_s).record(now_s)
+
     def _asked(self, pending: PendingWorkload, queue: QueueState, now_s: float) -> Entry:
         """Decided on by itself, without any effect."""
         state = self.state

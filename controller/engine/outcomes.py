@@ -114,17 +114,7 @@ class Outcomes:
     def _lost(self, holder: Holder, record: DecisionRecord) -> Evicted:
         """The holder is evicted: some of its pods have no node any more, and no other node takes them."""
         nodes = ", ".join(node.name for node in holder.info.workload.status.unhealthy_nodes)
-        message = f"Lost {nodes}; {record.detail}"
-        self._tell(holder)
-        return Evicted(
-            holder=holder,
-            reason=reasons.NODE_FAILURES,
-            preemption=None,
-            by=None,
-            message=message,
-            after=evicted(holder.info.workload, reasons.NODE_FAILURES, message, now_s=record.at_s),
-            record=record,
-        )
+        return self._gone(holder, reasons.NODE_FAILURES, f"Lost {nodes}; {record.detail}", record)
 
     # -- preemption --------------------------------------------------------------------------------------------------
 
@@ -151,18 +141,26 @@ class Outcomes:
 
     def _without(self, holder: Holder, minimum: WorkloadKey, now_s: float) -> Evicted:
         message = f"{minimum}, the minimum of its gang, holds no quota any more"
-        workload, queue = holder.info.workload, holder.cluster_queue
+        record = DecisionRecord(
+            at_s=now_s,
+            workload=holder.key,
+            cluster_queue=holder.cluster_queue,
+            rule=Rule.BELOW_MINIMUM,
+            detail=minimum,
+        )
+        return self._gone(holder, reasons.BELOW_MINIMUM, message, record)
+
+    def _gone(self, holder: Holder, reason: str, message: str, record: DecisionRecord) -> Evicted:
+        """The holder is evicted, and for no other workload."""
         self._tell(holder)
         return Evicted(
             holder=holder,
-            reason=reasons.BELOW_MINIMUM,
+            reason=reason,
             preemption=None,
             by=None,
             message=message,
-            after=evicted(workload, reasons.BELOW_MINIMUM, message, now_s=now_s),
-            record=DecisionRecord(
-                at_s=now_s, workload=holder.key, cluster_queue=queue, rule=Rule.BELOW_MINIMUM, detail=minimum
-            ),
+            after=evicted(holder.info.workload, reason, message, now_s=record.at_s),
+            record=record,
         )
 
     def _tell(self, holder: Holder) -> None:

@@ -320,4 +320,5 @@ class Cluster:
 def _placement(undo: UndoLog, config: EngineConfig, held: Callable[[], Iterable[HeldPlace]]) -> Placement:
     if not config.gates.on("TopologyAwareScheduling"):
         return Everywhere()
-    return Topologies(undo, config.gates, held=held, packs=config.extensions.keep_linked_gpus)
+    claims = config.claim_rules.placed
+    return Topologies(undo, config.gates, held=held, packs=config.extensions.keep_linked_gpus, claims=claims)

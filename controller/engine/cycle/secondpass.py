@@ -13,6 +13,7 @@ from controller.engine.cluster.gangplaces import where_it_was
 from controller.engine.conditions.records import Rule
 from controller.engine.conditions.status import topology_assignment
 from controller.engine.flavors.topologystep import single_pod
+from controller.engine.model.deviceclaims import claim_names
 from controller.engine.model.encoding import Domain
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import FlavorName
@@ -107,6 +108,7 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
                 lost=lost,
                 beside=_partners(held, holder, sets, lost) if lost is not None else (),
                 stays=pinned,
+                claims=claim_names(workload.metadata.namespace, sets[held.name].template.spec),
                 within=bounds.get(held.name, ()) if lost is None else (),
             )
         )

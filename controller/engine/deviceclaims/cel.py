@@ -32,6 +32,8 @@ _TOKEN: Final = re.compile(
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "`": "`", "?": "?"}
 _BINARY: Final = (("||",), ("&&",), ("==", "!=", "<", "<=", ">", ">=", "in"), ("+", "-"), ("*", "/", "%"))
 _DECISIVE: Final = {"exists": True, "all": False}
+_IN_DEVICE: Final = 3
+"""Tokens from ``in`` to the name after ``device.``."""
 
 
 class CelSyntaxError(ValueError):
@@ -39,15 +41,18 @@ class CelSyntaxError(ValueError):
 
 
 class Selector:
-    """One expression. ``unknown``: what of it is not known here, empty where all is."""
+    """One expression. ``unknown``: what of it is not known here, empty where all is. ``attributes``: the names, without
+    their domains, of all that it may look at; None where it may look at any.
+    """
 
-    __slots__ = ("_node", "unknown")
+    __slots__ = ("_node", "attributes", "unknown")
 
     def __init__(self, expression: str) -> None:
         """Raises CelSyntaxError."""
         parser = _Parser(expression)
         self._node = parser.whole()
         self.unknown = tuple(parser.unknown)
+        self.attributes = _attributes(_tokens(expression))
 
     def matches(self, device: Mapping[str, Any], steps: list[int] | None = None) -> bool:
         """``device``: driver, attributes and capacity by domain, allowMultipleAllocations. ``steps``: how many may be
@@ -59,6 +64,15 @@ class Selector:
             return True
         except CelError:
             return False
+
+    def decides(self, device: Mapping[str, Any]) -> bool:
+        """As the scheduler would. Raises CelError where the expression fails for the device, which fails its pod, and
+        where it takes too long.
+        """
+        try:
+            return self._node({"device": device, celnodes.STEPS: [STEPS]}) is True
+        except (UnknownCelError, RecursionError):
+            raise CelError("not known here") from None
 
 
 @lru_cache(maxsize=128)
@@ -93,6 +107,30 @@ def _tokens(expression: str) -> list[tuple[str, Any]]:
             kind = "name" if found["name"] is not None else "sign" if found["sign"] is not None else "end"
             tokens.append((kind, found[kind]))
     return tokens
+
+
+def _attributes(tokens: list[tuple[str, Any]]) -> frozenset[str] | None:
+    """Names that stand in the expression; None where a map as a whole, or a name that is put together, may be read."""
+    signs = [content if kind == "sign" else None for kind, content in tokens]
+    if "+" in signs:
+        return None
+    found = set[str]()
+    for at, (kind, content) in enumerate(tokens):
+        if kind == "name" and content == "device" and signs[at + 1] != ".":
+            return None
+        if kind == "name" and content in ("attributes", "capacity") and at and signs[at - 1] == ".":
+            closed = at + 3
+            is_domain = signs[at + 1] == "[" and tokens[at + 2][0] == "value" and signs[closed : closed + 1] == ["]"]
+            asked = at >= _IN_DEVICE and tokens[at - _IN_DEVICE] == ("name", "in")
+            if not is_domain or (not asked and signs[closed + 1] not in (".", "[")):
+                return None
+            called = signs[closed + 1] == "." and signs[closed + 3] == "("
+            computed = signs[closed + 1] == "[" and (tokens[closed + 2][0] != "value" or signs[closed + 3] != "]")
+            if called or computed:
+                return None
+        if kind == "name" or (kind == "value" and isinstance(content, str)):
+            found.add(content)
+    return frozenset(found)
 
 
 def _string(inside: str, *, raw: bool) -> str:

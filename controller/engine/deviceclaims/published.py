@@ -34,7 +34,7 @@ class PublishedDevices:
         if known is not None and known[0].spec == given.spec:
             return False
         driver = given.spec.driver
-        seen = tuple(PublishedDevice(driver, device, _seen(driver, device)) for device in given.spec.devices)
+        seen = tuple(PublishedDevice(driver, device, as_seen(driver, device)) for device in given.spec.devices)
         self._slices[given.metadata.name] = (given, seen)
         self._answers.clear()
         return True
@@ -74,7 +74,8 @@ class PublishedDevices:
                     yield from devices
 
 
-def _seen(driver: str, device: Device) -> Mapping[str, Any]:
+def as_seen(driver: str, device: Device) -> Mapping[str, Any]:
+    """The device as selectors see it."""
     values = {name: _value(attribute) for name, attribute in device.attributes.items()}
     return {
         "driver": driver,

@@ -66,20 +66,24 @@ class DeviceCache(DeviceSupply):
         self._last: dict[tuple[GrantOwner, str], tuple[Set, ...]] = {}
         """What was given back last: a pod set that takes the same place again keeps the devices."""
 
-    def set_host(self, name: str, label: str | None, labels: Mapping[str, str] = MappingProxyType({})) -> None:
-        """The hostname label of a node, None without one: by that its places are found. ``labels``: all of them."""
+    def set_host(self, name: str, label: str | None, labels: Mapping[str, str] = MappingProxyType({})) -> bool:
+        """The hostname label of a node, None without one: by that its places are found. ``labels``: all of them.
+        Whether it is found by another word than before.
+        """
         labelled = labelled_gpus(labels)
         if labelled is not None:
             self._labelled[name] = labelled
         else:
             self._labelled.pop(name, None)
-        if self.pods.set_host(name, label):
+        renamed = self.pods.set_host(name, label)
+        if renamed:
             for state in (
                 self.nodes.get(node_name) for node_name in dict.fromkeys((name, label)) if node_name is not None
             ):
                 if state is not None:
                     state.put(())
                     self._new[state.name] = None
+        return renamed
 
     # -- objects -----------------------------------------------------------------------------------------------------
 

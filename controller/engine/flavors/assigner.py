@@ -92,6 +92,10 @@ class FlavorAssigner:
                 break
         return run.finish(bookmark if allowed is not None else None)
 
+    def plan(self, incoming: Incoming) -> Plan:
+        """What is open to its pod sets, whatever is in use."""
+        return self._plans.of(incoming)
+
     def _contested(self, incoming: Incoming, plan: Plan, answer: Answer, cycle: int | None) -> Assignment:
         """What a run would answer where one flavor alone is open to each pod set, and there is not simply room."""
         assert plan.shortcut is not None

@@ -32,12 +32,13 @@ from controller.engine.model.resources import (
 from controller.engine.model.workload import PodSetRequests
 from controller.engine.quota.cells import Cell
 from controller.engine.quota.queuestate import QueueState, ResourceGroup
-from controller.engine.topology.ask import PodSetAsk, asks_for_parts, pod_set_ask
+from controller.engine.topology.ask import PodSetAsk, asks_for_parts
+from controller.engine.topology.gangdomains import bound_ask, bounds_of
 from controller.engine.topology.nodematch import match_problem
 from controller.objects.core import NodeSelector, Toleration
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet
-from inventory.api.names import ALL_NODES
+from inventory.api.names import ALL_NODES, GANG
 
 ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 """Workload annotation: the flavors it may use, separated by commas. Read behind the gate ConcurrentAdmission."""
@@ -269,6 +270,7 @@ class Plans:
             queue.name,
             queue.version,
             allowed,
+            workload.metadata.annotations.get(GANG, ""),
             tuple(map(constraints, specs)),
             tuple(tuple(request.requests) for request in requests),
         )
@@ -285,7 +287,9 @@ class Plans:
         names = frozenset(FlavorName(name.strip()) for name in allowed.split(",")) if allowed else None
         implied = self._topology and self._cluster.implies_topology(queue)
         specs = info.workload.spec.pod_sets
-        asks = tuple(map(pod_set_ask, specs))
+        # Where all flavors have a topology, what a gang is bound to is looked at with the places.
+        bounds = {} if implied or not self._topology else bounds_of(info.workload)
+        asks = tuple(bound_ask(pod_set, bounds.get(pod_set.name, ())) for pod_set in specs)
         sets = []
         for members in _together(specs):
             asked = {name: None for index in members for name in info.pod_sets[index].requests}

@@ -14,6 +14,7 @@ from controller.engine.cluster.gangplaces import beside_minimum
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, PodSetChoice
 from controller.engine.flavors.plan import OnNodes, Plan
+from controller.engine.model.deviceclaims import claim_names
 from controller.engine.model.podrequests import one_pod
 from controller.engine.model.resources import FlavorName, ResourceName
 from controller.engine.model.workload import TopologyUsage
@@ -64,6 +65,7 @@ def requests(
                         single_pod=single_pod(specs[index]),
                         implied=plan.implied and index not in plan.asking,
                         previous=previous,
+                        claims=claim_names(workload.metadata.namespace, specs[index].template.spec),
                         within=bounds.get(choice.name, ()),
                     )
                 )

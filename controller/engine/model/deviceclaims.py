@@ -5,11 +5,12 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from controller.engine.model.resources import Amount, ResourceName
+from controller.objects.core import PodSpec
 
 ClaimKey = str
 """``namespace/name`` of a ResourceClaim."""
@@ -52,9 +53,41 @@ class ClaimRules(msgspec.Struct, frozen=True, kw_only=True):
     reject: bool = True
 
     @property
+    def placed(self) -> bool:
+        """Whether claims count where pods are placed on nodes. No class is known without a mapping, and none is needed:
+        a workload whose classes are not mapped waits.
+        """
+        return self.on and bool(self.mappings)
+
+    @property
     def reads_slices(self) -> bool:
         """Whether an amount may depend on the devices that there are."""
         return self.on and any(mapping.sources or not self.every_kind for mapping in self.mappings)
+
+
+class ClaimNames(NamedTuple):
+    """What a pod's claims are called: by their names in the pod, the objects' names in ``namespace``."""
+
+    namespace: str
+    templates: tuple[tuple[str, str], ...]
+    claims: tuple[tuple[str, str], ...]
+
+
+def claim_names(namespace: str, spec: PodSpec) -> ClaimNames | None:
+    """None for a pod without claims."""
+    if not spec.resource_claims:
+        return None
+    return ClaimNames(
+        namespace=namespace,
+        templates=tuple(
+            (claim.name, claim.resource_claim_template_name)
+            for claim in spec.resource_claims
+            if claim.resource_claim_template_name and not claim.resource_claim_name
+        ),
+        claims=tuple(
+            (claim.name, claim.resource_claim_name) for claim in spec.resource_claims if claim.resource_claim_name
+        ),
+    )
 
 
 class PodSetClaims(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """What of a workload's pods has to run together, where that is less than all of them: minimums, and a tree of groups.
 
 The controller writes it into the annotation ``tessera.dev/gang`` of the Workload, from a PodGroup of Volcano's or
-KAI's; the engine reads it there. A workload without it starts and ends as a whole.
+KAI's, or from marks of theirs on a job; the engine reads it there. A workload without it starts and ends as a whole.
 """
 
 from collections.abc import Iterator
@@ -77,6 +77,15 @@ def gang_shape(annotations: dict[str, str]) -> GangShape | None:
     for problem in _problems(shape):
         raise GangShapeError(f"{_WHERE}: expected {problem}")
     return shape
+
+
+def patience_s(annotations: dict[str, str]) -> float:
+    """How long the gang may run below its minimum; below 0 for ever, as where the annotation says nothing."""
+    try:
+        shape = gang_shape(annotations)
+    except GangShapeError:
+        return -1.0
+    return -1.0 if shape is None or shape.staleness_s is None else shape.staleness_s
 
 
 def _problems(shape: GangShape) -> Iterator[str]:

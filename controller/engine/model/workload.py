@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from controller.engine.model.deviceclaims import NO_CLAIMS, WorkloadClaims
+from controller.engine.model.deviceclaims import NO_CLAIMS, ClaimNames, WorkloadClaims, claim_names
 from controller.engine.model.devicerequest import DeviceAsk, devices_of
 from controller.engine.model.encoding import Domain, decode
 from controller.engine.model.gates import FeatureGates
@@ -56,6 +56,8 @@ class TopologyUsage(msgspec.Struct, frozen=True, kw_only=True):
     single_pod: Mapping[ResourceName, Amount]
     devices: DeviceAsk | None = None
     """What the template asks of its GPUs."""
+    claims: ClaimNames | None = None
+    """What each pod's claims of devices are called."""
 
     def left(self) -> "TopologyUsage":
         """Where its pods ran: nothing is taken there any more, and pods that join its gang still go there."""
@@ -190,18 +192,23 @@ def _admitted(workload: Workload, admission: Admission, gates: FeatureGates) -> 
             count=full if assignment.count is None else assignment.count,
             requests=amounts(assignment.resource_usage),
             flavors={ResourceName(name): FlavorName(flavor) for name, flavor in assignment.flavors.items()},
-            topology=_topology(pod_set, assignment, gates),
+            topology=_topology(workload, pod_set, assignment, gates),
         )
         yield charged.scaled_to(min(charged.count, counts.get(assignment.name, 0)))
 
 
-def _topology(pod_set: PodSet | None, assignment: PodSetAssignment, gates: FeatureGates) -> TopologyUsage | None:
+def _topology(
+    workload: Workload, pod_set: PodSet | None, assignment: PodSetAssignment, gates: FeatureGates
+) -> TopologyUsage | None:
     given = assignment.topology_assignment
     if given is None or pod_set is None or not gates.on("TopologyAwareScheduling"):
         return None
     single_pod = one_pod(pod_set.template.spec)
     asked = devices_of(pod_set.template, single_pod)
-    return TopologyUsage(levels=given.levels, domains=tuple(decode(given)), single_pod=single_pod, devices=asked)
+    claims = claim_names(workload.metadata.namespace, pod_set.template.spec)
+    return TopologyUsage(
+        levels=given.levels, domains=tuple(decode(given)), single_pod=single_pod, devices=asked, claims=claims
+    )
 
 
 def adjusted(workload: Workload, *, overheads: Mapping[str, Resources], limits: LimitSummary) -> Workload:

@@ -8,11 +8,11 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.gangplaces import beside_minimum
 from controller.engine.cluster.incoming import Incoming, Target
 from controller.engine.flavors.assignment import Assignment
+from controller.engine.model.deviceclaims import claim_names
 from controller.engine.model.podrequests import pod_requests, whole_amount
 from controller.engine.model.resources import Amount, FlavorResource
 from controller.engine.quota.quotanode import QuotaNode
-from controller.engine.topology.ask import pod_set_ask
-from controller.engine.topology.gangdomains import bounds_of
+from controller.engine.topology.gangdomains import bound_ask, bounds_of
 from controller.engine.topology.port import PlacementRequest
 
 
@@ -58,7 +58,8 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
         pod_set = specified.get(choice.name)
         if pod_set is None or not choice.choices or choice.delayed_topology:
             continue
-        asked = pod_set_ask(pod_set)
+        bounded = bounds.get(choice.name, ())
+        asked = bound_ask(pod_set, () if implied else bounded)
         for name in dict.fromkeys(chosen.flavor for chosen in choice.choices.values()):
             flavor = cluster.flavors.get(name)
             if flavor is None or not cluster.placement.needs(asked, flavor, implied=implied):
@@ -71,7 +72,8 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
                 flavor=name,
                 single_pod={resource: whole_amount(resource, nanos) for resource, nanos in single.items()},
                 implied=implied and not asked.placed,
-                within=bounds.get(choice.name, ()),
+                claims=claim_names(workload.metadata.namespace, pod_set.template.spec),
+                within=bounded,
             )
             break
 

@@ -205,10 +205,14 @@ class ClusterEvents:
 
     def set_claim_object(self, given: KubernetesObject, now_s: float) -> None:
         """A DeviceClass, ResourceClaim, ResourceClaimTemplate or ResourceSlice."""
+        self._offer(self._state.cluster.placement.set_claim_object(given))
+        if isinstance(given, ResourceSlice) and not self._state.cluster.config.claim_rules.reads_slices:
+            return
         if self._state.device_claims.book.put(given):
             self._claims_changed(type(given), given.metadata.namespace, given.metadata.name, now_s)
 
     def remove_claim_object(self, kind: type[KubernetesObject], namespace: str, name: str, now_s: float) -> None:
+        self._offer(self._state.cluster.placement.remove_claim_object(kind, namespace, name))
         if self._state.device_claims.book.drop(kind, namespace, name):
             self._claims_changed(kind, namespace, name, now_s)
 

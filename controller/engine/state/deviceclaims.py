@@ -13,7 +13,7 @@ import msgspec
 from controller.engine.cluster.cluster import Cluster, DriftError
 from controller.engine.deviceclaims.amounts import ClaimProblemError
 from controller.engine.deviceclaims.book import ClaimBook, claims_of
-from controller.engine.model.deviceclaims import ClaimKey, WorkloadClaims
+from controller.engine.model.deviceclaims import ClaimKey, WorkloadClaims, claim_names
 from controller.engine.model.resources import (
     UNLIMITED,
     Amount,
@@ -24,6 +24,7 @@ from controller.engine.model.resources import (
 )
 from controller.engine.model.workload import active_counts
 from controller.engine.quota.queuestate import Holder
+from controller.engine.topology.ask import pod_set_ask
 from controller.objects.deviceclaims import ResourceClaim, ResourceClaimTemplate
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
@@ -40,6 +41,8 @@ class ToldClaim(NamedTuple):
     amounts: Mapping[ResourceName, Amount]
     problem: str
     charged_to: tuple[WorkloadKey, ...]
+    not_placed: str
+    """Why it does not count where its pods are placed; empty where it does."""
 
 
 class DeviceClaims:
@@ -92,13 +95,23 @@ class DeviceClaims:
 
     def told(self, workload: Workload) -> Iterator[ToldClaim]:
         """What its claims count as, each for itself; without the gate nothing."""
+        unplaced = self._unplaced(workload)
         for template, name in dict.fromkeys(claims_of(workload)) if self.book.rules.on else ():
             try:
                 amounts, problem = self.book.of_template(name) if template else self.book.of_claim(name), ""
             except ClaimProblemError as error:
                 amounts, problem = {}, str(error)
             payers = () if template else tuple(dict.fromkeys(self._payers.get(name, {}).values()))
-            yield ToldClaim(name, template, amounts, problem, payers)
+            yield ToldClaim(name, template, amounts, problem, payers, unplaced.get((template, name), ""))
+
+    def _unplaced(self, workload: Workload) -> Mapping[_Named, str]:
+        """Claims that do not count where pods are placed, of pod sets that say where they are to be."""
+        found: dict[_Named, str] = {}
+        for pod_set in workload.spec.pod_sets if self.book.rules.placed else ():
+            names = claim_names(workload.metadata.namespace, pod_set.template.spec)
+            if names is not None and pod_set_ask(pod_set).placed:
+                found |= self._cluster.placement.uncounted_claims(names)
+        return found
 
     def claim_changed(self, claim: ClaimKey) -> None:
         """The claim itself is new, another, or gone."""
@@ -170,7 +183,7 @@ class DeviceClaims:
         return eased, recount
 
     def _first_of(self, claim: ClaimKey) -> dict[ResourceName, WorkloadKey]:
-        """Who is charged each resource of the claim: the first that has a flavor for it."""
+        """By resource of the claim the workload that is charged: the first user that has a flavor for it."""
         users = [self._cluster.holders[key] for key in self._users.get(claim, ())]
         if not users:
             self._amounts.pop(claim, None)

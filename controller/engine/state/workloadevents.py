@@ -185,16 +185,7 @@ class WorkloadEvents:
     def _queue(self, key: WorkloadKey, workload: Workload, now_s: float) -> None:
         state = self._state
         self._release(key)
-        limits = state.cluster.limits.get(workload.metadata.namespace, _NO_LIMITS)
-        pending, compact = self._shapes.pending_of(
-            key,
-            workload,
-            state.config,
-            limits=limits,
-            overheads=state.defaults.overheads,
-            claims=state.device_claims.count(workload),
-        )
-        pending.takes_over = self._asks_for_nothing_new(pending)
+        pending, compact = self.pending_of(key, workload)
         state.workloads.tell(key, compact)
         known = state.queues.get(key)
         if known is not None and _same(known, pending):
@@ -205,6 +196,20 @@ class WorkloadEvents:
             state.dequeue(key)
         state.queues.put(pending, now_s)
         state.touch()
+
+    def pending_of(self, key: WorkloadKey, workload: Workload) -> tuple[PendingWorkload, Workload]:
+        """How it would wait, and the workload as it is kept. Nothing is queued."""
+        state = self._state
+        pending, compact = self._shapes.pending_of(
+            key,
+            workload,
+            state.config,
+            limits=state.cluster.limits.get(workload.metadata.namespace, _NO_LIMITS),
+            overheads=state.defaults.overheads,
+            claims=state.device_claims.count(workload),
+        )
+        pending.takes_over = self._asks_for_nothing_new(pending)
+        return pending, compact
 
     def _asks_for_nothing_new(self, pending: PendingWorkload) -> bool:
         """Whether all that it asks for is what the workload that it replaces holds in its ClusterQueue."""

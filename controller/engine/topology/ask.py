@@ -5,10 +5,11 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from controller.engine.claimrooms.asks import ClaimsAsk
 from controller.engine.model.devicerequest import DeviceAsk, device_ask
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import Amount, ResourceName
-from controller.engine.topology.nodematch import untolerated
+from controller.engine.model.taints import untolerated
 from controller.engine.topology.nodes import PODS, NodeFacts
 from controller.objects.core import NodeSelectorTerm, PodSpec, Toleration
 from controller.objects.meta import LabelSelectorRequirement
@@ -68,6 +69,9 @@ class RequestShape(NamedTuple):
     """What each pod asks of its GPUs."""
     led: DeviceAsk | None = None
     """The same of the leader."""
+    claims: ClaimsAsk | None = None
+    """What each pod asks by claim."""
+    led_claims: ClaimsAsk | None = None
 
 
 class Ask(NamedTuple):
@@ -108,6 +112,8 @@ class PodSetAsk(Struct, frozen=True, gc=False):
     """Not any of a node's GPUs will do: the pods must be placed by their devices."""
     parts: bool = False
     """It asks for percents, each request on one GPU: the sum that a node has of them does not say whether one fits."""
+    bound: str = ""
+    """The level of which one domain has all of its gang, where it says no place itself; empty for none."""
 
     @property
     def slices_alone(self) -> bool:

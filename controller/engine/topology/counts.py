@@ -158,6 +158,17 @@ class Counts:
         shut = (why for leaf, why in self._closed.items() if tree.nodes[leaf])
         return +tree.closed + Counter(shut)
 
+    def roomy(self) -> list[str]:
+        """Nodes that are open to these pods and have room for one, whatever their claims find there."""
+        tree, each = self.tree, self.shape.each
+        used = tree.assumed if self.shape.empty else tree.used
+        return [
+            name
+            for leaf in tree.at_level[-1]
+            if self._eligible[leaf] and _fitting(each, tree.free[leaf], used[leaf])
+            for name in tree.nodes[leaf]
+        ]
+
     def full(self) -> int:
         """Leaves that are open to these pods, and have no room for one of them."""
         return sum(1 for leaf in self.tree.at_level[-1] if self._eligible[leaf] and not self.pods[leaf])
@@ -286,6 +297,8 @@ class Counts:
             beside = _fitting(shape.each, free, used)
             if leader and (shape.led is not None or shape.devices is not None):
                 leader, beside = self._by_devices(leaf, beside)
+            if leader and (shape.led_claims is not None or shape.claims is not None):
+                leader, beside = self._by_claims(leaf, beside)
         self.leaders[leaf], self.pods_with[leaf] = leader, beside
         if whole:
             self.slices_with[leaf] = beside // shape.slice_size
@@ -301,6 +314,9 @@ class Counts:
         if pods and self.shape.devices is not None and tree.devices is not None:
             ask, empty, cache = self.shape.devices, self.shape.empty, tree.devices
             pods = min(pods, sum(cache.room(name, self._wanted, ask, empty=empty) for name in tree.nodes[leaf]))
+        if pods and self.shape.claims is not None and tree.claims is not None:
+            claims, empty, rooms = self.shape.claims, self.shape.empty, tree.claims
+            pods = min(pods, sum(rooms.room(name, claims, empty=empty) for name in tree.nodes[leaf]))
         return pods
 
     def _by_devices(self, leaf: int, beside: int) -> tuple[int, int]:
@@ -310,6 +326,16 @@ class Counts:
             return 1, beside
         leader, ask = (dict(shape.leader), shape.led or ANY), (self._wanted, shape.devices or ANY)
         rooms = [tree.devices.room_beside(name, leader, ask, empty=shape.empty) for name in tree.nodes[leaf]]
+        found = [room for room in rooms if room is not None]
+        return (1, min(beside, sum(found))) if found else (0, 0)
+
+    def _by_claims(self, leaf: int, beside: int) -> tuple[int, int]:
+        """The same of what is asked by claim."""
+        tree, shape = self.tree, self.shape
+        if tree.claims is None:
+            return 1, beside
+        leader, claims = shape.led_claims, shape.claims
+        rooms = [tree.claims.room_beside(name, leader, claims, empty=shape.empty) for name in tree.nodes[leaf]]
         found = [room for room in rooms if room is not None]
         return (1, min(beside, sum(found))) if found else (0, 0)
 

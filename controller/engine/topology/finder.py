@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, NewType
 
+from controller.engine.claimrooms.asks import ClaimsAsk
 from controller.engine.model.devicerequest import DeviceAsk, devices_of
 from controller.engine.model.encoding import Domain
 from controller.engine.model.gates import FeatureGates
@@ -44,6 +45,8 @@ class _Known(NamedTuple):
     workers: PlacementRequest
     leader: PlacementRequest | None
     ask: Ask
+    version: int
+    """Of what claims ask, where there are any."""
 
     def of(self, workers: PlacementRequest, leader: PlacementRequest | None) -> bool:
         return _alike(self.workers, workers) and (
@@ -142,21 +145,29 @@ class Finder:
             workers.count,
             empty,
         )
+        version = self._version(workers, leader)
         known = self._known.get(key)
-        if known is not None and known.of(workers, leader):
+        if known is not None and known.version == version and known.of(workers, leader):
             return known.ask
         ask = self._asked(workers, leader, empty=empty, within=within)
         if not isinstance(ask, str):
             if len(self._known) >= _ASKS_KEPT:
                 self._known.clear()
-            self._known[key] = _Known(workers, leader, ask)
+            self._known[key] = _Known(workers, leader, ask, version)
         return ask
+
+    def _version(self, workers: PlacementRequest, leader: PlacementRequest | None) -> int:
+        rooms = self.tree.claims
+        claims = workers.claims is not None or (leader is not None and leader.claims is not None)
+        return rooms.asks.version if claims and rooms is not None else 0
 
     def _asked(
         self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
     ) -> Ask | str:
         tree, asked = self.tree, workers.asked
-        label = asked.label(tree.levels)
+        claims = self._claims(workers)
+        together = claims is not None and claims.together and workers.count > 1 and tree.by_host
+        label = tree.levels[-1] if together else asked.label(tree.levels)
         anywhere = label is None
         if anywhere and (workers.implied or asked.devices):
             label = tree.levels[-1]
@@ -193,9 +204,12 @@ class Finder:
             within=within,
             devices=_devices(workers),
             led=_devices(leader) if leader is not None else None,
+            claims=claims,
+            led_claims=self._claims(leader) if leader is not None else None,
         )
         free = workers.implied or anywhere or asked.unconstrained or asked.slices_alone
-        return Ask(shape=shape, pods=pods, level=level, required=asked.required is not None, free=free)
+        required = together or asked.required is not None
+        return Ask(shape=shape, pods=pods, level=level, required=required, free=free and not together)
 
     def layers(self, asked: PodSetAsk) -> tuple[SliceConstraint, ...]:
         """Slice layers that count: without the gate TASMultiLayerTopology the outermost alone."""
@@ -253,8 +267,16 @@ class Finder:
         taken = sorted((tree.path[leaf], leaf, count) for leaf, count in pods if count)
         domains = tuple(Domain(tree.values(leaf), count) for _, leaf, count in taken)
         return TopologyUsage(
-            levels=tree.shown_levels, domains=domains, single_pod=request.single_pod, devices=_devices(request)
+            levels=tree.shown_levels,
+            domains=domains,
+            single_pod=request.single_pod,
+            devices=_devices(request),
+            claims=request.claims,
         )
+
+    def _claims(self, request: PlacementRequest) -> ClaimsAsk | None:
+        rooms = self.tree.claims
+        return rooms.ask(request.claims) if rooms is not None else None
 
 
 def _without(places: list[tuple[int, int]], spare: int) -> list[tuple[int, int]]:
@@ -279,6 +301,7 @@ def _alike(known: PlacementRequest, given: PlacementRequest) -> bool:
         and known.implied == given.implied
         and known.count == given.count
         and known.single_pod == given.single_pod
+        and known.claims == given.claims
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from controller.engine.model.gangshape import GangShape, GangShapeError, gang_shape
+from controller.engine.topology.ask import PodSetAsk, pod_set_ask
 from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.port import Bound, NoPlacement, Placed, PlacementRequest
 from controller.objects.workload import PodSet, Workload
@@ -38,6 +39,17 @@ def bounds_of(workload: Workload) -> Mapping[str, tuple[Bound, ...]]:
         return {}
     known, others = _bounds(said)
     return {**{pod_set.name: others for pod_set in workload.spec.pod_sets}, **known} if others else known
+
+
+def bound_ask(pod_set: PodSet, bounds: Sequence[Bound]) -> PodSetAsk:
+    """What a pod set asks for whose gang has to be in domains: places at the least, which flavors without a topology do
+    not give. A level that is only preferred asks for none.
+    """
+    asked = pod_set_ask(pod_set)
+    level = next((bound.level for bound in bounds if bound.required), "")
+    if asked.placed or not level:
+        return asked
+    return msgspec.structs.replace(asked, unconstrained=True, bound=level)
 
 
 def shape_of(workload: Workload) -> GangShape | None:

@@ -5,15 +5,13 @@ label key among the flavor's ``nodeLabels``: on any other key the scheduler deci
 API documentation and facts 9 of the conformance data.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from controller.objects.core import NodeSelector, PodSpec, Taint, Toleration
+from controller.engine.model.taints import untolerated
+from controller.objects.core import NodeSelector, PodSpec
 from controller.objects.meta import LabelSelectorRequirement
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet
-
-# PreferNoSchedule keeps no pod away for good.
-_REPELLING = ("NoSchedule", "NoExecute")
 
 
 def match_problem(pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
@@ -30,28 +28,6 @@ def match_problem(pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
     if not affinity_matches(spec, labels):
         return f"flavor {name} has labels that the pod set's required node affinity does not match"
     return None
-
-
-def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
-    """The first taint that keeps the pods away."""
-    for taint in taints:
-        if taint.effect in _REPELLING and not any(tolerates(toleration, taint) for toleration in tolerations):
-            return taint
-    return None
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """As kube-scheduler has it: an empty effect means every effect, an empty key (with Exists) every key."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator:
-        case "Exists":
-            return True
-        case "" | "Equal":
-            return bool(toleration.key) and toleration.value == taint.value
-    return False
 
 
 def affinity_matches(spec: PodSpec, labels: Mapping[str, str]) -> bool:

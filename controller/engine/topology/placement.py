@@ -5,9 +5,11 @@ from typing import Final
 
 import msgspec
 
+from controller.engine.claimrooms.rooms import ClaimRooms
 from controller.engine.devices.cache import DeviceCache, HeldPlace
 from controller.engine.devices.grants import NOBODY, Drift, GrantOwner
 from controller.engine.devices.supply import Makeable, could_be_made
+from controller.engine.model.deviceclaims import ClaimNames
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
@@ -25,6 +27,7 @@ from controller.engine.topology.tree import Tree
 from controller.engine.topology.usage import DomainTotals, UsageSums
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
+from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ResourceFlavor, Topology
 from inventory.api.names import ALL_NODES
 
@@ -46,8 +49,11 @@ class Topologies:
         *,
         held: Callable[[], Iterable[HeldPlace]] = tuple,
         packs: bool = False,
+        claims: bool = False,
     ) -> None:
-        """``held``: all places that are held now. ``packs``: nodes are chosen so that linked GPUs stay together."""
+        """``held``: all places that are held now. ``packs``: nodes are chosen so that linked GPUs stay together.
+        ``claims``: devices by claim are counted.
+        """
         shared = gates.on("TASHandleOverlappingFlavors")
         self._undo = undo
         self._gates = gates
@@ -64,6 +70,7 @@ class Topologies:
         self._shared = shared
         self._packs = packs
         self.devices = DeviceCache(undo, held, self._touch)
+        self.claims = ClaimRooms(undo, self.devices.pods, held, self._touch) if claims else None
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -93,11 +100,11 @@ class Topologies:
     def set_node(self, node: Node) -> frozenset[FlavorName]:
         facts = self._nodes.set_node(node)
         labels = node.metadata.labels
-        self.devices.set_host(node.metadata.name, labels.get(HOSTNAME_LABEL), labels)
+        self._set_host(node.metadata.name, labels.get(HOSTNAME_LABEL), labels)
         return self._told(node.metadata.name, facts) if facts is not None else frozenset()
 
     def remove_node(self, name: str) -> frozenset[FlavorName]:
-        self.devices.set_host(name, None)
+        self._set_host(name, None, {})
         return self._told(name, None) if self._nodes.remove_node(name) is not None else frozenset()
 
     def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
@@ -106,12 +113,12 @@ class Topologies:
             self._sent[pod.key] = pod
         else:
             self._sent.pop(pod.key, None)
-        held = self._touch(self.devices.set_pod(pod) if placed else self.devices.remove_pod(pod.key))
+        held = self._told_pod(pod.key, pod if placed else None)
         return held | self._refresh(self._nodes.set_pod(pod, placed=placed))
 
     def remove_pod(self, key: str) -> frozenset[FlavorName]:
         self._sent.pop(key, None)
-        return self._touch(self.devices.remove_pod(key)) | self._refresh(self._nodes.remove_pod(key))
+        return self._told_pod(key, None) | self._refresh(self._nodes.remove_pod(key))
 
     def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:
         name = gpu_node.metadata.name
@@ -124,6 +131,15 @@ class Topologies:
         known = self.devices.remove_gpu_node(name)
         self._nodes.set_ceilings(name, {})
         return self._refresh((name,)) | (self._touch((name,)) if known else frozenset())
+
+    def set_claim_object(self, given: KubernetesObject) -> frozenset[FlavorName]:
+        return self._touch(self.claims.put(given)) if self.claims is not None else frozenset()
+
+    def remove_claim_object(self, kind: type[KubernetesObject], namespace: str, name: str) -> frozenset[FlavorName]:
+        return self._touch(self.claims.drop(kind, namespace, name)) if self.claims is not None else frozenset()
+
+    def uncounted_claims(self, names: ClaimNames) -> Mapping[tuple[bool, str], str]:
+        return {} if self.claims is None else self.claims.asks.problems(names)
 
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         return self.devices.plan(GrantOwner(owner, pod_set), node)
@@ -180,6 +196,10 @@ class Topologies:
         if not asked.placed:
             return None
         if flavor.spec.topology_name is None:
+            if asked.bound:
+                return (
+                    f"flavor {flavor.metadata.name} names no topology and the gang asks for one domain of {asked.bound}"
+                )
             return no_topology(flavor, "a topology" if asked.level else _wish(asked))
         finder = self._finders.get(FlavorName(flavor.metadata.name))
         if finder is None:
@@ -225,11 +245,15 @@ class Topologies:
                         owner = GrantOwner(_ASSUMED, str(len(charged)))
                         sums.change(group[0].flavor, new, 1)
                         self.devices.add(new, owner, assumed=True, empty=on_empty)
+                        if self.claims is not None:
+                            self.claims.add(new, owner, assumed=True, empty=on_empty)
                         charged.append((group[0].flavor, new, owner))
         finally:
             for flavor, usage, owner in charged:
                 sums.change(flavor, usage, -1)
                 self.devices.remove(usage, owner, assumed=True)
+                if self.claims is not None:
+                    self.claims.remove(usage, owner, assumed=True)
         return Placed(placed, moved)
 
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
@@ -262,7 +286,9 @@ class Topologies:
                     sums[name] = sums.get(name, 0) + amount * pods
         if not all(self._free(*where, sums) for where, sums in wanted.items()):
             return False
-        return all(usage.devices is None for _, usage in places) or self._devices_fit(places)
+        if not all(usage.devices is None for _, usage in places) and not self._devices_fit(places):
+            return False
+        return all(usage.claims is None for _, usage in places) or self._claims_fit(places)
 
     def _devices_fit(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
         owners = [(usage, GrantOwner(_ASSUMED, str(at))) for at, (_, usage) in enumerate(places)]
@@ -274,11 +300,27 @@ class Topologies:
             for usage, owner in owners:
                 self.devices.remove(usage, owner, assumed=True)
 
+    def _claims_fit(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
+        claims = self.claims
+        if claims is None:
+            return True
+        owners = [(usage, GrantOwner(_ASSUMED, str(at))) for at, (_, usage) in enumerate(places)]
+        try:
+            for usage, owner in owners:
+                claims.add(usage, owner, assumed=True)
+            return all(claims.complete(usage, owner) for usage, owner in owners)
+        finally:
+            for usage, owner in reversed(owners):
+                claims.remove(usage, owner, assumed=True)
+
     def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
         self._used.change(flavor, usage, 1)
         self._undo.record(self._used.change, flavor, usage, -1)
         if self.devices.nodes:
             self.devices.add(usage, owner)
+            self._touch_beside(usage)
+        if usage.claims is not None and self.claims is not None:
+            self.claims.add(usage, owner)
             self._touch_beside(usage)
 
     def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
@@ -286,6 +328,9 @@ class Topologies:
         self._undo.record(self._used.change, flavor, usage, 1)
         if self.devices.nodes:
             self.devices.remove(usage, owner)
+            self._touch_beside(usage)
+        if usage.claims is not None and self.claims is not None:
+            self.claims.remove(usage, owner)
             self._touch_beside(usage)
 
     def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
@@ -298,6 +343,8 @@ class Topologies:
         if self._assumed.totals():
             raise AssertionError(f"usage was assumed and not taken back: {self._assumed.totals()}")
         self.devices.validate()
+        if self.claims is not None:
+            self.claims.validate()
         self.validate_trees()
 
     def validate_trees(self) -> None:
@@ -391,12 +438,26 @@ class Topologies:
     def _touch_beside(self, usage: TopologyUsage) -> None:
         """Devices are one for all flavors, also where each counts for itself."""
         if not self._shared:
-            nodes = [
-                state.name for domain in usage.domains if (state := self.devices.node(domain.values[-1])) is not None
-            ]
+            names = [self.devices.pods.name(domain.values[-1]) for domain in usage.domains]
+            nodes = [name for name in names if usage.claims is not None or name in self.devices.nodes]
             self._touch(nodes)
             if nodes:
                 self._undo.record(self._touch, nodes)
+
+    def _set_host(self, name: str, label: str | None, labels: Mapping[str, str]) -> None:
+        if self.devices.set_host(name, label, labels) and self.claims is not None:
+            self.claims.hosts_changed()
+
+    def _told_pod(self, key: str, pod: Pod | None) -> frozenset[FlavorName]:
+        """``pod``: one that was placed, as it is now; None for any other, and for one that is gone."""
+        pods, claims = self.devices.pods, self.claims
+        before, over = pods.get(key), pods.is_over(key)
+        nodes = self.devices.remove_pod(key) if pod is None else self.devices.set_pod(pod)
+        now = pods.get(key)
+        if claims is not None and (before, over) != (now, pods.is_over(key)):
+            there = [pods.name(facts.node) for facts in (before, now) if facts is not None]
+            nodes = (*nodes, *claims.pods_changed(dict.fromkeys((*there, *claims.nodes_of(key)))))
+        return self._touch(nodes)
 
     def _told(self, name: str, facts: NodeFacts | None) -> frozenset[FlavorName]:
         return frozenset([flavor for flavor, finder in self._finders.items() if finder.tree.set_node(name, facts)])
@@ -432,7 +493,7 @@ class Topologies:
             self._assumed,
             takes_all=topology.metadata.name == ALL_NODES,
         )
-        tree.devices, tree.packs = self.devices, self._packs
+        tree.devices, tree.claims, tree.packs = self.devices, self.claims, self._packs
         for node, facts in self._nodes.facts.items():
             tree.set_node(node, facts)
         self._finders[name] = Finder(tree, self._gates)

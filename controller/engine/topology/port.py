@@ -11,6 +11,7 @@ import msgspec
 
 from controller.engine.devices.grants import NOBODY, Drift, GrantOwner
 from controller.engine.devices.supply import Makeable
+from controller.engine.model.deviceclaims import ClaimNames
 from controller.engine.model.encoding import Domain
 from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
@@ -19,6 +20,7 @@ from controller.engine.topology.measures import Spread
 from controller.engine.topology.nodes import NodeFacts
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
+from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.objects.workload import PodSet
 
@@ -52,6 +54,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where the rest of its pod set group stays meanwhile."""
     stays: bool = False
     """Its pods cannot run elsewhere: whatever was lost, the places stay."""
+    claims: ClaimNames | None = None
+    """What each pod's claims of devices are called."""
     within: tuple[Bound, ...] = ()
     """What it shares with other pod sets of its gang, the outermost first."""
 
@@ -98,6 +102,14 @@ class Placement(Protocol):
         """What the node's agent says of its GPUs, and who holds them."""
 
     def remove_gpu_node(self, name: str) -> frozenset[FlavorName]: ...
+
+    def set_claim_object(self, given: KubernetesObject) -> frozenset[FlavorName]:
+        """What drivers publish, what pods ask by claim, and what claims were given."""
+
+    def remove_claim_object(self, kind: type[KubernetesObject], namespace: str, name: str) -> frozenset[FlavorName]: ...
+
+    def uncounted_claims(self, names: ClaimNames) -> Mapping[tuple[bool, str], str]:
+        """Why claims do not count where pods are placed: by whether it is a template, and ``namespace/name``."""
 
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         """UUIDs for each pod of the set that was given devices on the node."""
@@ -186,6 +198,20 @@ class Everywhere:
 
     def remove_gpu_node(self, name: str) -> frozenset[FlavorName]:  # noqa: ARG002
         return frozenset()
+
+    def set_claim_object(self, given: KubernetesObject) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def remove_claim_object(
+        self,
+        kind: type[KubernetesObject],  # noqa: ARG002
+        namespace: str,  # noqa: ARG002
+        name: str,  # noqa: ARG002
+    ) -> frozenset[FlavorName]:
+        return frozenset()
+
+    def uncounted_claims(self, names: ClaimNames) -> Mapping[tuple[bool, str], str]:  # noqa: ARG002
+        return {}
 
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:  # noqa: ARG002
         return ()

@@ -110,4 +110,4 @@ def merged(tree: Tree, kept: tuple[Domain, ...], moved: TopologyUsage) -> Topolo
         return values if leaf is None else tree.path[leaf]
 
     domains = tuple(Domain(values, pods[values]) for values in sorted(pods, key=place))
-    return TopologyUsage(levels=moved.levels, domains=domains, single_pod=moved.single_pod, devices=moved.devices)
+    return msgspec.structs.replace(moved, domains=domains)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from controller.engine.claimrooms.lacks import lack_sentence
 from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.topology.ask import Ask
 from controller.engine.topology.counts import Counts
@@ -26,7 +27,7 @@ def shortage_sentence(found: Shortage, ask: Ask, counts: Counts) -> str:
     largest = f"at most {found.slices} {'fit' if found.slices != 1 else 'fits'}"
     if found.leader:
         largest = "their leader fits nowhere beside them"
-    nodes = _nodes(counts) if tree.by_host else ""
+    nodes = _nodes(counts) + _claims(counts) if tree.by_host else ""
     needs = _needs(ask.shape.devices) if ask.shape.devices is not None else ""
     if any(str(name) == PERCENT_RESOURCE for name, _ in ask.shape.each):
         needs += f"; what a container asks for lies on {_parts(ask.shape.devices)}"
@@ -45,6 +46,14 @@ def _nodes(counts: Counts) -> str:
         found += f": {', '.join([*told, f'{rest} for other reasons'] if rest else told)}" if told else ""
     full = counts.full()
     return found + (f"; {full} of {open_} open nodes have no room for one of them" if full else "")
+
+
+def _claims(counts: Counts) -> str:
+    """What their claims lack on nodes that have room for them otherwise."""
+    rooms, asked = counts.tree.claims, counts.shape.claims
+    if rooms is None or asked is None:
+        return ""
+    return lack_sentence(rooms, asked, counts.roomy(), counts.eligible(), empty=counts.shape.empty)
 
 
 def _needs(asked: DeviceAsk) -> str:

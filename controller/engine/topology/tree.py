@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from controller.engine.claimrooms.rooms import ClaimRooms
 from controller.engine.devices.cache import DeviceCache
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.resources import Amount, FlavorName, ResourceName
@@ -95,6 +96,7 @@ class Tree:
         self.shape = 0
         """Moves on with each new domain."""
         self.devices: DeviceCache | None = None
+        self.claims: ClaimRooms | None = None
         """What is known of the nodes' GPUs."""
         self.closed = Counter[str]()
         """Nodes of the flavor that take no pods at all, or lack a level's label, by the reason; see ``_outside``."""

@@ -43,15 +43,28 @@ def _requests(requests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def template(name: str, *requests: Mapping[str, Any], namespace: str = "ns") -> KubernetesObject:
-    return _object("ResourceClaimTemplate", name, {"spec": _requests(requests)}, namespace)
+def template(
+    name: str, *requests: Mapping[str, Any], namespace: str = "ns", constraints: Sequence[Mapping[str, Any]] = ()
+) -> KubernetesObject:
+    spec = _requests(requests)
+    spec["devices"]["constraints"] = list(constraints)
+    return _object("ResourceClaimTemplate", name, {"spec": spec}, namespace)
 
 
 def claim(
-    name: str, *requests: Mapping[str, Any], given: Sequence[str] | None = None, **metadata: Any
+    name: str,
+    *requests: Mapping[str, Any],
+    given: Sequence[str] | None = None,
+    at: str = "node",
+    devices: Sequence[str] = (),
+    **metadata: Any,
 ) -> KubernetesObject:
-    """``given``: the requests of its devices, once it is allocated."""
-    results = [{"request": request, "driver": DRIVER, "pool": "node", "device": "d"} for request in given or ()]
+    """``given``: the requests of its devices, once it is allocated. ``at``: their pool; ``devices``: their names."""
+    called = devices or ["d"] * len(given or ())
+    results = [
+        {"request": request, "driver": DRIVER, "pool": at, "device": device}
+        for request, device in zip(given or (), called, strict=True)
+    ]
     status = {} if given is None else {"allocation": {"devices": {"results": results}}}
     return _object("ResourceClaim", name, _requests(requests), "ns", status=status, **metadata)
 
@@ -64,11 +77,19 @@ def device_class(
 
 
 def device(
-    name: str, *, capacity: Mapping[str, Any] | None = None, counters: Mapping[str, Any] | None = None, **more: Any
+    name: str,
+    *,
+    capacity: Mapping[str, Any] | None = None,
+    counters: Mapping[str, Any] | None = None,
+    taint: str = "",
+    shared: bool = False,
+    **more: Any,
 ) -> dict[str, Any]:
-    """``more``: attributes, as strings."""
+    """``more``: attributes, as strings. ``taint``: the key of one with the effect NoSchedule."""
     return {
         "name": name,
+        "allowMultipleAllocations": shared,
+        "taints": [{"key": taint, "effect": "NoSchedule"}] if taint else [],
         "attributes": {key: {"string": value} for key, value in more.items()},
         "capacity": {
             key: value if isinstance(value, dict) else {"value": value} for key, value in (capacity or {}).items()
@@ -88,9 +109,19 @@ def slice_of(
     pool: str = "node",
     generation: int = 1,
     count: int = 1,
+    node: str = "",
+    counters: Mapping[str, int] | None = None,
 ) -> KubernetesObject:
+    """``counters``: those of the set that devices consume."""
     said = {"name": pool, "generation": generation, "resourceSliceCount": count}
-    return _object("ResourceSlice", name, {"driver": driver, "pool": said, "devices": list(devices)}, "")
+    shared = [{"name": "set", "counters": {key: {"value": str(value)} for key, value in (counters or {}).items()}}]
+    spec = {"driver": driver, "pool": said, "nodeName": node, "devices": list(devices)}
+    return _object("ResourceSlice", name, spec | ({"sharedCounters": shared} if counters else {}), "")
+
+
+def node_slice(node: str, *devices: Mapping[str, Any], **more: Any) -> KubernetesObject:
+    """All that a node has, in a pool of its own."""
+    return slice_of(f"slice-{node}", *devices, pool=node, node=node, **more)
 
 
 def _object(kind: str, name: str, spec: Mapping[str, Any], namespace: str, **more: Any) -> KubernetesObject:

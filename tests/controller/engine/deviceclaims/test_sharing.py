@@ -200,14 +200,22 @@ def test_what_claims_count_as_is_told_of_each() -> None:
     lab.settle()
     told = explained(lab.engine, lab.workloads[WorkloadKey("ns/a")], lab.now_s)["claims"]
     assert told == [
-        {"claim": "ns/one", "template": True, "counts": {"gpu": "1"}, "problem": "", "chargedTo": []},
-        {"claim": "ns/shared", "template": False, "counts": {"gpu": "3"}, "problem": "", "chargedTo": ["ns/c"]},
+        {"claim": "ns/one", "template": True, "counts": {"gpu": "1"}, "problem": "", "chargedTo": [], "notPlaced": ""},
+        {
+            "claim": "ns/shared",
+            "template": False,
+            "counts": {"gpu": "3"},
+            "problem": "",
+            "chargedTo": ["ns/c"],
+            "notPlaced": "",
+        },
         {
             "claim": "ns/lost",
             "template": False,
             "counts": {},
             "problem": "there is no ResourceClaim ns/lost",
             "chargedTo": [],
+            "notPlaced": "",
         },
     ]
     off = World(counting(on=False))

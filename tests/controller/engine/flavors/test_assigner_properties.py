@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assignment import Mode, NoFitReason, Possibility
 from controller.engine.model.resources import UNLIMITED
-from controller.engine.topology.nodematch import untolerated
+from controller.engine.model.taints import untolerated
 from controller.objects.core import Toleration
 from tests.support.engine.flavorlab import Lab, fr, pod_set
 

@@ -10,6 +10,7 @@ from controller.engine.conditions.decisions import Evicted
 from controller.engine.conditions.records import Rule
 from controller.engine.model.config import EngineConfig, FairSharing
 from controller.engine.model.encoding import decode as decode_places
+from controller.engine.model.gangshape import GangShape, Subgroup, written
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.engine.topology.placement import Topologies
@@ -26,6 +27,7 @@ from controller.objects.workload import (
     UnhealthyNode,
     Workload,
 )
+from inventory.api.names import GANG
 from tests.support.engine.topologylab import BLOCK, HOST, RACK, node, pod
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
@@ -453,3 +455,60 @@ def test_victims_free_a_domain_that_holds_the_gang_and_none_of_them_is_spared(
         world.stop_evicted()
         world.settle()
         assert "high" in world.running()
+
+
+def bound(name: str, shape: GangShape) -> Workload:
+    return workload(name, "q", count=2, annotations={GANG: written(shape)})
+
+
+def message(world: World, name: str) -> str:
+    conditions = world.workloads[WorkloadKey(f"ns/{name}")].status.conditions
+    return next(one.message for one in conditions if one.type == "QuotaReserved")
+
+
+def test_a_gang_that_is_bound_to_a_level_takes_no_flavor_without_a_topology() -> None:
+    """Its pods would run anywhere. A level that is only preferred waits for none."""
+    world = World()
+    world.put(flavor("loose"), cluster_queue("q", flavors=("loose",)), local_queue("q"))
+    leaf = Subgroup(name="a", minimum=2, required_level=RACK)
+    world.put(
+        bound("whole", GangShape(required_level=RACK)),
+        bound("part", GangShape(groups=(leaf,), members={"main": "a"})),
+        bound("outside", GangShape(groups=(leaf,))),
+        bound("wishes", GangShape(preferred_level=RACK)),
+    )
+    world.settle()
+    assert world.running() == {"outside", "wishes"}
+    for name in ("whole", "part"):
+        says = f"flavor loose names no topology and the gang asks for one domain of {RACK}"
+        assert says in message(world, name)
+
+
+def test_beside_flavors_without_one_a_bound_gang_takes_the_flavor_with_a_topology() -> None:
+    world = world_of({"b1/r1/h1": 1, "b1/r2/h2": 1, "b1/r3/h3": 2})
+    world.put(flavor("loose"), cluster_queue("q", flavors=("loose", "default")))
+    world.put(bound("whole", GangShape(required_level=RACK)), bound("wishes", GangShape(preferred_level=RACK)))
+    world.settle()
+    assert world.running() == {"whole", "wishes"}
+    admission = world.workloads[WorkloadKey("ns/whole")].status.admission
+    assert admission is not None
+    (given,) = admission.pod_set_assignments
+    assert given.topology_assignment is not None
+    places = [place.values[-1] for place in decode_places(given.topology_assignment)]
+    assert (dict(given.flavors), places) == ({"gpu": "default"}, ["h3"])
+    wishes = world.workloads[WorkloadKey("ns/wishes")].status.admission
+    assert wishes is not None
+    assert dict(wishes.pod_set_assignments[0].flavors) == {"gpu": "loose"}
+
+
+def test_a_bound_gang_preempts_where_its_rack_is_taken_and_the_other_flavor_is_free() -> None:
+    world = world_of({"b1/r1/h1": 2})
+    world.put(flavor("loose"), cluster_queue("q", flavors=("loose", "default"), preemption=LOWER))
+    world.put(gang("low", 2, level=RACK))
+    world.settle()
+    high = bound("high", GangShape(required_level=RACK))
+    world.put(msgspec.structs.replace(high, spec=msgspec.structs.replace(high.spec, priority=9)))
+    world.settle()
+    world.stop_evicted()
+    world.settle()
+    assert world.running() == {"high"}

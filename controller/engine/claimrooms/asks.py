@@ -1,0 +1,151 @@
+"""What the claims of a pod ask of a node, with what their DeviceClasses say in it. Hashable: alike asks are one.
+
+A claim whose selectors are not known here is not counted: ``NotCountedError`` says why. Source: KEP 4381.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from controller.engine.deviceclaims.cel import CelSyntaxError, compiled
+from controller.engine.model.deviceclaims import ClaimKey
+from controller.objects.core import Toleration
+from controller.objects.deviceclaims import AskedDevices, DeviceClass, DeviceRequest, ResourceClaimSpec, expressions
+
+MOST_DEVICES: Final = 32
+"""No claim has more."""
+_ALL: Final = "All"
+_NOTHING: Final = ("false",)
+"""The selectors of a class that is not there: the scheduler allocates nothing of it."""
+
+
+class NotCountedError(ValueError):
+    """Why a claim is not counted in placement: the end of a sentence."""
+
+
+class Wanted(NamedTuple):
+    """One request, or one alternative of it. ``label`` is ``main`` or ``main/alternative``; ``number`` 0 is all."""
+
+    label: str
+    device_class: str
+    selectors: tuple[str, ...]
+    tolerations: tuple[Toleration, ...]
+    number: int
+    admin: bool
+    capacity: tuple[tuple[str, int], ...]
+    """Nano-units by name."""
+
+
+class Constraint(NamedTuple):
+    """``requests``: main names, or those of alternatives; empty for every request."""
+
+    attribute: str
+    distinct: bool
+    requests: tuple[str, ...]
+
+    def concerns(self, label: str) -> bool:
+        return not self.requests or label in self.requests or label.partition("/")[0] in self.requests
+
+
+class AskedClaim(NamedTuple):
+    """For each request the alternatives, the best first."""
+
+    requests: tuple[tuple[Wanted, ...], ...]
+    constraints: tuple[Constraint, ...]
+
+
+class SharedClaim(NamedTuple):
+    """A claim by name, which all pods have together. ``node``: where its devices are; empty while it has none."""
+
+    key: ClaimKey
+    asked: "ClaimsAsk"
+    node: str
+
+
+class ClaimsAsk:
+    """``each``: the claims that are made for every pod. ``shared``: those by name.
+
+    Made once for each content by ``Asks``, and compared by identity.
+    """
+
+    __slots__ = ("constrained", "each", "identifiers", "shared")
+
+    def __init__(self, each: tuple[AskedClaim, ...], shared: tuple[SharedClaim, ...] = ()) -> None:
+        self.each = each
+        self.shared = shared
+        selectors = {text for wanted in self.wanted() for text in wanted.selectors}
+        self.identifiers = _identifiers(selectors)
+        """The attributes that selectors may look at, without their domains; None for any."""
+        self.constrained = frozenset(constraint.attribute for claim in each for constraint in claim.constraints)
+
+    def wanted(self) -> Iterator[Wanted]:
+        for claim in self.each:
+            for request in claim.requests:
+                yield from request
+
+    @property
+    def together(self) -> bool:
+        """Whether all pods must be on one node, whichever it is."""
+        return any(not shared.node for shared in self.shared)
+
+
+def asked_claim(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass]) -> AskedClaim:
+    """Raises NotCountedError."""
+    return AskedClaim(
+        requests=tuple(_alternatives(request, classes) for request in spec.devices.requests),
+        constraints=tuple(
+            Constraint(
+                attribute=constraint.match_attribute or constraint.distinct_attribute,
+                distinct=not constraint.match_attribute,
+                requests=constraint.requests,
+            )
+            for constraint in spec.devices.constraints
+        ),
+    )
+
+
+def _alternatives(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> tuple[Wanted, ...]:
+    """None of them where nothing can be had: no claim has more devices than MOST_DEVICES."""
+    asked = [(f"{request.name}/{each.name}", each) for each in request.first_available]
+    if request.exactly is not None:
+        asked = [(request.name, request.exactly)]
+    found = (_wanted(label, each, classes) for label, each in asked)
+    return tuple(wanted for wanted in found if wanted.number <= MOST_DEVICES)
+
+
+def _wanted(label: str, asked: AskedDevices, classes: Mapping[str, DeviceClass]) -> Wanted:
+    known = classes.get(asked.device_class_name)
+    selectors = _NOTHING if known is None else (*expressions(known.spec.selectors), *asked.expressions)
+    for text in selectors:
+        _check(label, text)
+    if asked.allocation_mode not in ("", "ExactCount", _ALL):
+        raise NotCountedError(f"request {label}: allocationMode {asked.allocation_mode[:40]} is not known here")
+    return Wanted(
+        label=label,
+        device_class=asked.device_class_name,
+        selectors=selectors,
+        tolerations=asked.tolerations,
+        number=0 if asked.allocation_mode == _ALL else max(asked.count, 1),
+        admin=asked.admin_access,
+        capacity=tuple(sorted((name, amount.nanos) for name, amount in asked.capacity.requests.items()))
+        if asked.capacity is not None
+        else (),
+    )
+
+
+def _check(label: str, text: str) -> None:
+    try:
+        unknown = compiled(text).unknown
+    except CelSyntaxError as error:
+        raise NotCountedError(f"request {label}: a selector is no CEL: {error}") from None
+    if unknown:
+        raise NotCountedError(f"request {label}: {unknown[0]} in a selector: not known here")
+
+
+def _identifiers(selectors: set[str]) -> frozenset[str] | None:
+    found: set[str] = set()
+    for text in selectors:
+        named = compiled(text).attributes
+        if named is None:
+            return None
+        found |= named
+    return frozenset(found)

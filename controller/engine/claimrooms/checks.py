@@ -1,0 +1,52 @@
+"""What must hold for the plan of one node. Claims that have devices are the truth, and are not judged."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from controller.engine.claimrooms.nodeclaims import NodeClaims
+from controller.engine.claimrooms.offers import Offer
+from controller.engine.claimrooms.views import Given, Part, State
+
+
+def check(node: NodeClaims, offer: Offer, state: State) -> None:
+    """``state``: all that is given away. AssertionError for a device planned twice, and for more than there is."""
+    users: Counter[int] = Counter()
+    parts: set[Part] = set()
+    for given in _planned(node):
+        users[given.device] += 1
+        parts |= {part for part, _ in given.parts}
+    _check_devices(node, offer, users)
+    given_away = dict(state.parts)
+    for at, name in parts:
+        if given_away[at, name] > offer.devices[at].capacity[name].value.nanos:
+            raise AssertionError(f"{node.name}: {name} of {offer.devices[at].name} is overdrawn")
+    _check_counters(node, offer, state, users)
+    for grant in node.grants:
+        if grant.assumed:
+            raise AssertionError(f"{node.name}: devices were assumed for {grant.owner} and not taken back")
+        if len(grant.sets) > grant.pods:
+            raise AssertionError(f"{node.name}: {grant.owner} has {len(grant.sets)} sets for {grant.pods} pods")
+
+
+def _planned(node: NodeClaims) -> Iterator[Given]:
+    for grant in node.grants:
+        for devices in (*grant.sets, *(found for _, found in grant.shared)):
+            yield from (given for given in devices if not given.admin)
+
+
+def _check_devices(node: NodeClaims, offer: Offer, users: Counter[int]) -> None:
+    for at, times in users.items():
+        if times > 1 and not offer.devices[at].allow_multiple_allocations:
+            raise AssertionError(f"{node.name}: {offer.devices[at].name} is planned {times} times")
+
+
+def _check_counters(node: NodeClaims, offer: Offer, state: State, users: Counter[int]) -> None:
+    used: Counter[int] = Counter()
+    touched: set[int] = set()
+    for at, consumes in enumerate(offer.layout.consumes):
+        for counter, nanos in consumes if state.devices >> at & 1 else ():
+            used[counter] += nanos
+            touched |= {counter} if users[at] else set()
+    for counter in touched:
+        if used[counter] > offer.layout.limits[counter]:
+            raise AssertionError(f"{node.name}: counter {counter} is overdrawn: {used[counter]} are given away")

@@ -1,0 +1,92 @@
+"""Why the claims of a pod find no devices on nodes with room for it otherwise: of which class how many are missing."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from controller.engine.claimrooms.asks import ClaimsAsk
+from controller.engine.claimrooms.rooms import ClaimRooms
+from controller.engine.claimrooms.views import State, View
+
+
+class Lack(NamedTuple):
+    """``wanted`` devices of a class are asked for a pod. ``wanted`` 0: its selectors fail there. An empty class: there
+    are enough of each, and they do not fit together.
+    """
+
+    device_class: str
+    wanted: int
+
+
+TOGETHER = Lack("", 0)
+
+
+def lack_sentence(rooms: ClaimRooms, ask: ClaimsAsk, nodes: Iterable[str], open_: int, *, empty: bool) -> str:
+    """The part of a sentence for the nodes where claims alone find nothing; empty where there are none.
+
+    ``nodes`` have room for a pod otherwise; ``open_``: how many nodes are open to the pods.
+    """
+    found: Counter[Lack] = Counter()
+    most: dict[Lack, int] = {}
+    elsewhere: Counter[str] = Counter()
+    for node in nodes:
+        if rooms.room(node, ask, empty=empty):
+            continue
+        away = next((shared for shared in ask.shared if shared.node not in ("", node)), None)
+        if away is not None:
+            elsewhere[f"{away.key} has its devices on {away.node}"] += 1
+            continue
+        lack, free = _lack(rooms, ask, node, empty=empty)
+        found[lack] += 1
+        most[lack] = max(most.get(lack, 0), free or 0)
+    number = sum(found.values()) + sum(elsewhere.values())
+    if not number:
+        return ""
+    told = [_told(lack, most[lack], nodes_) for lack, nodes_ in found.most_common()]
+    told += [f"ResourceClaim {why}" for why in elsewhere]
+    return f"; their claims find no devices on {number} of {open_} open nodes: {', '.join(told)}"
+
+
+def _lack(rooms: ClaimRooms, ask: ClaimsAsk, node: str, *, empty: bool) -> tuple[Lack, int | None]:
+    """What is lacking, and how many of its class are free."""
+    state = rooms.state(node, empty=empty)
+    for asked in (ask, *(shared.asked for shared in ask.shared if not shared.node)):
+        view = rooms.view(asked, node)
+        if view.failing:
+            return Lack(view.failing, 0), None
+        for device_class, wanted in _wanted(view).items():
+            free = _free(view, device_class, state)
+            if free < wanted:
+                return Lack(device_class, wanted), free
+    return TOGETHER, None
+
+
+def _wanted(view: View) -> Counter[str]:
+    """By class, of the first alternatives; All is one at least."""
+    found: Counter[str] = Counter()
+    for posed in view.each:
+        for request in posed.requests:
+            if request and not request[0].admin:
+                found[request[0].device_class] += max(request[0].number, 1)
+    return found
+
+
+def _free(view: View, device_class: str, state: State) -> int:
+    devices = {
+        device
+        for posed in view.each
+        for request in posed.requests
+        for choice in request
+        if choice.device_class == device_class
+        for device in choice.devices
+        if device in choice.parts or not state.devices >> device & 1
+    }
+    return len(devices)
+
+
+def _told(lack: Lack, free: int, nodes: int) -> str:
+    if lack == TOGETHER:
+        return f"on {nodes} those that are free do not go together as they ask"
+    if not lack.wanted:
+        return f"on {nodes} the selectors of class {lack.device_class} fail for a device"
+    return f"{nodes} with at most {free} of the {lack.wanted} of class {lack.device_class} that a pod needs"

@@ -1,0 +1,69 @@
+"""What one node's devices are given to: claims that have them, and what is planned for pods that have none yet."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from controller.engine.claimrooms.views import Set, State
+from controller.engine.devices.grants import GrantOwner
+from controller.engine.model.deviceclaims import ClaimKey, ClaimNames
+
+NOTHING: Final = State()
+
+
+class ClaimGrant(NamedTuple):
+    """``pods`` pods of the owner run on the node; ``sets`` are planned for as many of them as have no devices yet, as
+    far as there are any. ``shared``: of claims by name that have none yet, and that no grant before this one has.
+    """
+
+    owner: GrantOwner
+    pods: int
+    names: ClaimNames
+    sets: tuple[Set, ...] = ()
+    shared: tuple[tuple[ClaimKey, Set], ...] = ()
+    assumed: bool = False
+    """For the while of a question only."""
+
+
+class Holdings(NamedTuple):
+    """What claims have there: those of pods that were not placed here, and by pod set. ``claims``: how many each of
+    its pods has.
+    """
+
+    foreign: State = NOTHING
+    by_owner: Mapping[GrantOwner, State] = {}
+    claims: Mapping[GrantOwner, tuple[int, ...]] = {}
+
+
+class NodeClaims:
+    """One node. ``put`` alone changes ``grants``."""
+
+    __slots__ = ("grants", "holdings", "name", "seen", "states")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.grants: tuple[ClaimGrant, ...] = ()
+        self.seen: set[GrantOwner] = set()
+        """Pod sets that have or had a grant here: their pods without one are stopping."""
+        self.holdings: Holdings | None = None
+        """Remade when missing."""
+        self.states: dict[bool, State] = {}
+        """By whether the cluster is thought empty, what is given away; remade when missing."""
+
+    def put(self, grants: tuple[ClaimGrant, ...]) -> None:
+        self.grants = grants
+        self.states.clear()
+
+    def forget(self) -> None:
+        """Claims, pods or slices have changed."""
+        self.holdings = None
+        self.states.clear()
+
+
+def merged(one: State, other: State) -> State:
+    """What is given away by either. Parts of shared devices add up."""
+    if other == NOTHING:
+        return one
+    parts = dict(one.parts)
+    for part, nanos in other.parts:
+        parts[part] = parts.get(part, 0) + nanos
+    return State(one.devices | other.devices, tuple(sorted(parts.items())))

@@ -1,0 +1,162 @@
+"""From the names of a pod's claims to what they ask: templates, claims and classes as they were told last.
+
+What cannot be counted is left out, and told: a claim whose template is missing, whose selectors are not known here, or
+that may get devices that are of no single node.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Final
+
+from controller.engine.claimrooms.asks import AskedClaim, ClaimsAsk, NotCountedError, SharedClaim, asked_claim
+from controller.engine.claimrooms.bounded import Bounded
+from controller.engine.claimrooms.offers import Slices
+from controller.engine.claimrooms.views import selected
+from controller.engine.deviceclaims.book import is_of_one_pod
+from controller.engine.deviceclaims.celvalues import CelError
+from controller.engine.model.deviceclaims import ClaimKey, ClaimNames
+from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
+from controller.objects.meta import KubernetesObject
+
+_MOST_KEPT: Final = 1024
+_MOST_SPECS: Final = 16_384
+ELSEWHERE: Final = "\0"
+"""No node's name: where a claim by name is that has devices of no single node. It asks nothing of any."""
+
+
+class Asks:
+    """``put`` and ``drop`` take classes, templates and claims by name. ``version`` moves on where an ask may be another
+    than before.
+
+    ``where``: the node on which a claim by name has its devices, or is to have them; empty while that is open.
+    """
+
+    def __init__(self, slices: Slices, where: Callable[[ClaimKey], str]) -> None:
+        self._slices = slices
+        self._where = where
+        self._classes: dict[str, DeviceClass] = {}
+        self._templates: dict[str, ResourceClaimSpec] = {}
+        self._named: dict[ClaimKey, ResourceClaimSpec] = {}
+        self._contents: Bounded[tuple[tuple[AskedClaim, ...], tuple[SharedClaim, ...]], ClaimsAsk] = Bounded(_MOST_KEPT)
+        self._known: Bounded[ClaimNames, tuple[int, ClaimsAsk | None]] = Bounded(_MOST_KEPT)
+        self._specs: Bounded[tuple[bool, str], AskedClaim | NotCountedError] = Bounded(_MOST_SPECS)
+        self._versions = count()
+        self.version = next(self._versions)
+
+    # -- objects -----------------------------------------------------------------------------------------------------
+
+    def put(self, given: KubernetesObject) -> bool:
+        """Whether asks that were known before may be others now."""
+        match given:
+            case DeviceClass():
+                known = self._classes.get(given.metadata.name)
+                self._classes[given.metadata.name] = given
+                return self._changed(known is None or known.spec.selectors != given.spec.selectors, every=True)
+            case ResourceClaimTemplate():
+                before = self._templates.get(given.key)
+                self._templates[given.key] = given.spec.spec
+                return self._changed(before != given.spec.spec, (True, given.key))
+            case ResourceClaim() if not is_of_one_pod(given):
+                before = self._named.get(given.key)
+                self._named[given.key] = given.spec
+                return self._changed(before != given.spec, (False, given.key))
+        return False
+
+    def drop(self, kind: type[KubernetesObject], key: str) -> bool:
+        """``key``: ``namespace/name``; of a class after an empty namespace."""
+        if kind is DeviceClass:
+            return self._changed(self._classes.pop(key.removeprefix("/"), None) is not None, every=True)
+        if kind is ResourceClaimTemplate:
+            return self._changed(self._templates.pop(key, None) is not None, (True, key))
+        if kind is ResourceClaim:
+            return self._changed(self._named.pop(key, None) is not None, (False, key))
+        return False
+
+    @property
+    def by_name(self) -> bool:
+        """Whether there are claims by name."""
+        return bool(self._named)
+
+    def stale(self) -> None:
+        """What asks depend on beside these objects is another now."""
+        self.version = next(self._versions)
+
+    def forget(self) -> None:
+        """Devices of no single node have changed."""
+        self._changed(True, every=True)
+
+    def _changed(self, changed: bool, key: tuple[bool, str] | None = None, *, every: bool = False) -> bool:
+        if changed:
+            self.stale()
+            if every:
+                self._specs.clear()
+            elif key is not None:
+                self._specs.pop(key, None)
+        return changed
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def of(self, names: ClaimNames) -> ClaimsAsk | None:
+        """None where nothing of it is counted."""
+        known = self._known.get(names)
+        if known is not None and known[0] == self.version:
+            return known[1]
+        each = tuple(asked for _, asked in self._of_templates(names) if isinstance(asked, AskedClaim))
+        shared = tuple(self._shared(names))
+        found = self._made(each, shared) if each or shared else None
+        self._known.remember(names, (self.version, found))
+        return found
+
+    def problems(self, names: ClaimNames) -> dict[tuple[bool, str], str]:
+        """Why claims of the pod are not counted: by whether it is a template, and ``namespace/name``."""
+        keys = [(True, f"{names.namespace}/{name}") for _, name in names.templates]
+        keys += [(False, f"{names.namespace}/{name}") for _, name in names.claims]
+        asked = {key: self._spec(self._templates if key[0] else self._named, key) for key in keys}
+        return {key: str(found) for key, found in asked.items() if isinstance(found, NotCountedError)}
+
+    def claims_of(self, names: ClaimNames) -> tuple[str, ...]:
+        """The names in the pod of ``ClaimsAsk.each``, in their order."""
+        return tuple(claim for claim, asked in self._of_templates(names) if isinstance(asked, AskedClaim))
+
+    def _of_templates(self, names: ClaimNames) -> Iterator[tuple[str, AskedClaim | NotCountedError]]:
+        for claim, name in names.templates:
+            yield claim, self._spec(self._templates, (True, f"{names.namespace}/{name}"))
+
+    def _shared(self, names: ClaimNames) -> Iterator[SharedClaim]:
+        for name in dict.fromkeys(name for _, name in names.claims):
+            key = f"{names.namespace}/{name}"
+            asked, where = self._spec(self._named, (False, key)), self._where(key)
+            if isinstance(asked, AskedClaim) and where != ELSEWHERE:
+                yield SharedClaim(key, self._made((asked,), ()), where)
+
+    def _made(self, each: tuple[AskedClaim, ...], shared: tuple[SharedClaim, ...]) -> ClaimsAsk:
+        known = self._contents.get((each, shared))
+        return self._contents.remember((each, shared), ClaimsAsk(each, shared)) if known is None else known
+
+    def _spec(self, specs: Mapping[str, ResourceClaimSpec], key: tuple[bool, str]) -> AskedClaim | NotCountedError:
+        known = self._specs.get(key)
+        if known is not None:
+            return known
+        try:
+            return self._specs.remember(key, self._resolved(specs, key))
+        except NotCountedError as error:
+            return self._specs.remember(key, error)
+
+    def _resolved(self, specs: Mapping[str, ResourceClaimSpec], key: tuple[bool, str]) -> AskedClaim:
+        """Raises NotCountedError."""
+        spec = specs.get(key[1])
+        if spec is None:
+            raise NotCountedError(f"there is no {'ResourceClaimTemplate' if key[0] else 'ResourceClaim'} {key[1]}")
+        asked = asked_claim(spec, self._classes)
+        spread = self._slices.offer("")
+        for wanted in (wanted for request in asked.requests for wanted in request):
+            for driver, device in zip(spread.drivers, spread.devices, strict=True):
+                try:
+                    may_be = selected(wanted, driver, device)
+                except CelError:
+                    may_be = True
+                if may_be:
+                    raise NotCountedError(
+                        f"request {wanted.label}: {driver} has such devices that are of no single node"
+                    )
+        return asked

@@ -1,0 +1,137 @@
+"""Clusters whose devices are asked for by claim: nodes that publish them, gangs that are placed by what is free."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from controller.engine.claimrooms.allocator import sets_of
+from controller.engine.claimrooms.asks import ClaimsAsk, asked_claim
+from controller.engine.claimrooms.offers import Offer, Slices
+from controller.engine.claimrooms.rooms import ClaimRooms
+from controller.engine.claimrooms.views import Set, State, View
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.deviceclaims import ClaimNames
+from controller.engine.topology.placement import Topologies
+from controller.objects.core import Pod
+from controller.objects.decode import decode
+from controller.objects.deviceclaims import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from controller.objects.meta import KubernetesObject
+from controller.objects.workload import PodSetTopologyRequest, Workload
+from tests.controller.engine.topology.test_topology_in_cycles import topology
+from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, claiming, device, device_class, node_slice, rules
+from tests.support.engine.topologylab import HOST, node
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue
+
+TYPE = f"device.attributes['{DRIVER}'].type == 'gpu'"
+
+
+def gpus(node_name: str, number: int, **more: Any) -> list[dict[str, Any]]:
+    """Whole GPUs: two by two they share the attribute ``pair``."""
+    return [
+        device(f"gpu-{at}", type="gpu", uuid=f"{node_name}-{at}", pair=f"{node_name}-{at // 2}", **more)
+        for at in range(number)
+    ]
+
+
+def cluster(
+    hosts: Mapping[str, Sequence[Mapping[str, Any]]], *objects: KubernetesObject, quota: int = 100, **queue: Any
+) -> World:
+    """``hosts``: by block/rack/host the devices that its driver publishes."""
+    world = World(EngineConfig(claim_rules=rules()))
+    world.put(
+        topology(),
+        flavor("default", topologyName="dc"),
+        cluster_queue("q", quota, **queue),
+        local_queue("q"),
+        device_class(GPU_CLASS, TYPE),
+        *(node(path, 0) for path in hosts),
+        *(node_slice(path.rpartition("/")[2], *devices) for path, devices in hosts.items()),
+        *objects,
+    )
+    return world
+
+
+def gang(name: str, count: int, *, level: str = "", **claims: Any) -> Workload:
+    """``claims``: ``templates`` or ``claims`` of each of its pods, which without a level go wherever there is room."""
+    made = claiming(name, count=count, **claims)
+    asked = PodSetTopologyRequest(required=level) if level else PodSetTopologyRequest(unconstrained=True)
+    sets = tuple(msgspec.structs.replace(pod_set, topology_request=asked) for pod_set in made.spec.pod_sets)
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=sets))
+
+
+def pod_of(name: str, workload: str, host: str, phase: str = "Running", **metadata: Any) -> Pod:
+    data = {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "annotations": {
+                "kueue.x-k8s.io/workload": workload,
+                "kueue.x-k8s.io/podset-unconstrained-topology": "true",
+            },
+            "labels": {"kueue.x-k8s.io/podset": "main"},
+            **metadata,
+        },
+        "spec": {"nodeSelector": {HOST: host}, "containers": [{"name": "c"}]},
+        "status": {"phase": phase},
+    }
+    return decode(data, Pod)
+
+
+def made_for(pod: str) -> dict[str, Any]:
+    """Metadata of a claim that was made for a pod."""
+    return {
+        "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
+        "ownerReferences": [{"kind": "Pod", "name": pod, "controller": True}],
+    }
+
+
+def rooms_of(world: World) -> ClaimRooms:
+    placement = world.engine.state.cluster.placement
+    assert isinstance(placement, Topologies)
+    assert placement.claims is not None
+    return placement.claims
+
+
+def room(world: World, host: str, *templates: str, claims: Sequence[str] = ()) -> int:
+    """How many pods with these claims find devices on the node now."""
+    rooms = rooms_of(world)
+    names = ClaimNames(
+        "ns", tuple((f"t{at}", name) for at, name in enumerate(templates)), tuple(("c", name) for name in claims)
+    )
+    ask = rooms.ask(names)
+    assert ask is not None
+    return rooms.room(host, ask, empty=False)
+
+
+# -- one node, without a cluster ---------------------------------------------------------------------------------------
+
+CLASS = device_class(GPU_CLASS, f"device.driver == '{DRIVER}'")
+
+
+def offered(*slices: object) -> Offer:
+    """What they offer on node ``n``."""
+    found = Slices()
+    for each in slices:
+        assert isinstance(each, ResourceSlice)
+        found.put(each)
+    found.validate()
+    return found.offer("n")
+
+
+def asked(*templates: object) -> ClaimsAsk:
+    assert isinstance(CLASS, DeviceClass)
+    claims = []
+    for each in templates:
+        assert isinstance(each, ResourceClaimTemplate)
+        claims.append(asked_claim(each.spec.spec, {GPU_CLASS: CLASS}))
+    return ClaimsAsk(tuple(claims))
+
+
+def names(offer: Offer, one: Set) -> list[str]:
+    return [offer.devices[given_.device].name for given_ in one]
+
+
+def rooms(ask: ClaimsAsk, offer: Offer, state: State | None = None) -> list[list[str]]:
+    """By pod the devices that it gets."""
+    return [names(offer, one) for one in sets_of(View(ask, offer), state or State())]

@@ -1,0 +1,214 @@
+"""The smallest changes that would admit a pending workload now, each tried with the engine: fewer pods, fewer devices,
+a smaller share of a GPU, a looser topology, another flavor; and whose end would do.
+
+A try has no effect. The tries of one workload are bounded, whatever its pod sets are.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from controller.engine.conditions.records import DecisionRecord, Rule
+from controller.engine.engine import Engine, Held
+from controller.engine.flavors.assignment import Shortfall
+from controller.engine.model.resources import Amount, FlavorResource, WorkloadKey
+from controller.engine.quota.queueusage import quantity_of
+from controller.objects.core import Container, ResourceRequirements
+from controller.objects.meta import Resources
+from controller.objects.quantity import NANO, Quantity
+from controller.objects.workload import PodSet, Workload
+from inventory.api.names import GPU_PERCENT
+
+_SETS: Final = 4
+"""Pod sets that are looked at, the first of a workload."""
+_HOLDERS: Final = 200
+_ENDS: Final = 4
+"""Workloads named whose ends together would do; of more nobody can wait for each."""
+
+EndsAt = Callable[[WorkloadKey], float]
+"""When a workload that holds quota is likely to end, in seconds since 1970; ``inf`` for never."""
+_Make = Callable[[int], Workload]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``kind``: fewerPods, fewerDevices, smallerShare, topology, flavor, ends. ``sentence`` begins with a capital."""
+
+    kind: str
+    sentence: str
+    workloads: tuple[str, ...] = ()
+    at_s: float | None = None
+    """Of ends: when the last of them is likely."""
+
+
+def admits(record: DecisionRecord | None) -> bool:
+    """Whether it would start now, without any eviction."""
+    return record is not None and record.rule is Rule.FITS
+
+
+def changes(engine: Engine, workload: Workload, now_s: float, ends_at: EndsAt) -> list[Change]:
+    """For a workload that does not start as it is; empty where no such change would do."""
+
+    def tried(given: Workload) -> DecisionRecord | None:
+        return engine.tried(engine.as_pending(given), now_s)
+
+    record = tried(workload)
+    if record is None or admits(record):
+        return []
+    found: list[Change] = []
+    for number, pod_set in enumerate(workload.spec.pod_sets[:_SETS]):
+        found += _fewer_pods(workload, number, pod_set, tried)
+        found += _fewer_devices(workload, number, pod_set, tried)
+        found += _looser(workload, number, pod_set, tried)
+        found += _anywhere(workload, number, pod_set, tried)
+    return [*found, *_ends(engine, record, ends_at)]
+
+
+# -- fewer -------------------------------------------------------------------------------------------------------------
+
+
+def _fewer_pods(
+    workload: Workload, number: int, pod_set: PodSet, tried: Callable[[Workload], DecisionRecord | None]
+) -> Iterator[Change]:
+    def with_pods(count: int) -> Workload:
+        return _with(workload, number, msgspec.structs.replace(pod_set, count=count, min_count=None))
+
+    most = _most(pod_set.count - 1, with_pods, tried)
+    if most:
+        yield Change(kind="fewerPods", sentence=f"With {most} of the {pod_set.count} pods of {pod_set.name}")
+
+
+def _fewer_devices(
+    workload: Workload, number: int, pod_set: PodSet, tried: Callable[[Workload], DecisionRecord | None]
+) -> Iterator[Change]:
+    """Of a device of which each pod has several, or percents of one."""
+    asked: dict[str, int] = {}
+    for container in pod_set.template.spec.containers:
+        for name, amount in {**container.resources.limits, **container.resources.requests}.items():
+            if "/" in name and amount.nanos % NANO == 0:
+                asked[name] = max(asked.get(name, 0), amount.nanos // NANO)
+    for name, several in sorted(asked.items()):
+
+        def with_devices(count: int, name: str = name, most: int = several) -> Workload:
+            return _with(workload, number, _with_devices(pod_set, name, most, count))
+
+        most = _most(several - 1, with_devices, tried)
+        if most:
+            said = f"With {most} instead of {several} {name} in each pod of {pod_set.name}"
+            yield Change(kind="smallerShare" if name == GPU_PERCENT else "fewerDevices", sentence=said)
+
+
+def _most(high: int, make: _Make, tried: Callable[[Workload], DecisionRecord | None]) -> int:
+    """The largest number from 1 to ``high`` with which it would start now; 0 for none. Fewer fit where more do."""
+    low = 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        if admits(tried(make(middle))):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _with(workload: Workload, number: int, pod_set: PodSet) -> Workload:
+    replace = msgspec.structs.replace
+    sets = workload.spec.pod_sets
+    return replace(workload, spec=replace(workload.spec, pod_sets=(*sets[:number], pod_set, *sets[number + 1 :])))
+
+
+def _with_devices(pod_set: PodSet, name: str, most: int, count: int) -> PodSet:
+    """Each container has at most so many; those that ask for ``most`` are cut."""
+    replace, template = msgspec.structs.replace, pod_set.template
+
+    def cut(given: Resources) -> Resources:
+        known = given.get(name)
+        return {**given, name: Quantity(count * NANO)} if known is not None and known.nanos == most * NANO else given
+
+    def fewer(container: Container) -> Container:
+        resources: ResourceRequirements = container.resources
+        cuts = replace(resources, requests=cut(resources.requests), limits=cut(resources.limits))
+        return replace(container, resources=cuts)
+
+    spec = replace(template.spec, containers=tuple(map(fewer, template.spec.containers)))
+    return replace(pod_set, template=replace(template, spec=spec))
+
+
+# -- elsewhere ---------------------------------------------------------------------------------------------------------
+
+
+def _looser(
+    workload: Workload, number: int, pod_set: PodSet, tried: Callable[[Workload], DecisionRecord | None]
+) -> Iterator[Change]:
+    asked = pod_set.topology_request
+    if asked is None or not asked.required:
+        return
+    loose = msgspec.structs.replace(asked, required=None, preferred=asked.required)
+    if admits(tried(_with(workload, number, msgspec.structs.replace(pod_set, topology_request=loose)))):
+        yield Change(kind="topology", sentence=f"With {asked.required} preferred, not required, for {pod_set.name}")
+
+
+def _anywhere(
+    workload: Workload, number: int, pod_set: PodSet, tried: Callable[[Workload], DecisionRecord | None]
+) -> Iterator[Change]:
+    """On a flavor that the pods' node selector or affinity excludes."""
+    replace, template = msgspec.structs.replace, pod_set.template
+    if not template.spec.node_selector and template.spec.affinity is None:
+        return
+    free = replace(template, spec=replace(template.spec, node_selector={}, affinity=None))
+    record = tried(_with(workload, number, replace(pod_set, template=free)))
+    if record is None or not admits(record) or record.assignment is None:
+        return
+    chosen = next((each for each in record.assignment.pod_sets if each.name == pod_set.name), None)
+    flavors = sorted({choice.flavor for choice in chosen.choices.values()}) if chosen is not None else []
+    if flavors:
+        said = f"On flavor {', '.join(flavors)}, without the node selector and affinity of {pod_set.name}"
+        yield Change(kind="flavor", sentence=said)
+
+
+# -- ends --------------------------------------------------------------------------------------------------------------
+
+
+def _ends(engine: Engine, record: DecisionRecord, ends_at: EndsAt) -> Iterator[Change]:
+    """The one workload, or the few, whose ends free what the flavor lacks that lacks least."""
+    missing = record.missing()
+    if missing is None:
+        return
+    for shortfall in missing.shortfalls:
+        lacking = shortfall.needed - shortfall.available
+        if lacking > 0 and shortfall.needed <= shortfall.potential:
+            fr = FlavorResource(missing.flavor, shortfall.resource)
+            holders = engine.held_by(record.cluster_queue, fr, _HOLDERS)
+            yield from _ends_of(
+                holders, lacking, shortfall, {held.workload: ends_at(held.workload) for held in holders}
+            )
+
+
+def _ends_of(
+    holders: list[Held], lacking: Amount, shortfall: Shortfall, ends: Mapping[WorkloadKey, float]
+) -> Iterator[Change]:
+    chosen: list[Held] = []
+    freed = 0
+    for held in sorted(holders, key=lambda held: (ends[held.workload], -held.amount, held.workload)):
+        chosen.append(held)
+        freed += held.amount
+        if freed >= lacking:
+            break
+    if freed < lacking:
+        return
+    # Those that the last ones make superfluous are not waited for.
+    for held in sorted(chosen, key=lambda held: held.amount):
+        if freed - held.amount >= lacking:
+            chosen.remove(held)
+            freed -= held.amount
+    if len(chosen) > _ENDS:
+        return
+    latest_s = max(ends[held.workload] for held in chosen)
+    amounts = ", ".join(
+        f"{held.workload} ({quantity_of(shortfall.resource, held.amount)} {shortfall.resource})" for held in chosen
+    )
+    yield Change(
+        kind="ends",
+        sentence=f"When {amounts} {'ends' if len(chosen) == 1 else 'end'}",
+        workloads=tuple(held.workload for held in chosen),
+        at_s=latest_s if latest_s < float("inf") else None,
+    )

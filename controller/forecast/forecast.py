@@ -1,0 +1,199 @@
+"""When each pending workload starts, as a range: the model is let forward many times, each with other run times.
+
+Every run draws the run times of all workloads from what is known of them, evenly over their range. The truth is as
+likely before the first of 19 starts as between any two of them: between the second and the last but one it lies
+in 80 % of all cases, where run times are what the history says and nothing else comes between. What comes between is
+added by ``calibration``.
+"""
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from controller.engine.conditions import reasons
+from controller.engine.engine import Engine
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
+from controller.engine.queues.pending import PendingWorkload
+from controller.forecast.calibration import Calibration, Range
+from controller.forecast.forward import Forward
+from controller.forecast.model import MOST, Line, Model, Tree, model_of
+from controller.forecast.runtimes import Experience, RuntimeHistory
+from controller.objects.meta import epoch_s, find_condition
+from controller.objects.workload import Workload
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """So many ``runs``; ``outside`` of their starts lie beyond the range on either side. ``grain``: see Forward."""
+
+    runs: int
+    outside: int
+    grain: float
+
+
+_FINE: Final = Effort(19, 1, 0.01)
+_COARSE: Final = Effort(9, 0, 0.03)
+"""Of many: the truth lies between the first and the last of nine as often, and the ends of the range are less sure."""
+_MANY: Final = 250
+
+_BEHIND: Final = "It is too far behind in its queue to be looked at"
+_CLOSED: Final = "Its queue takes nothing in now"
+_NEVER: Final = "What it waits for has no known end"
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Seconds from ``at_s`` (since 1970) to its start: between ``from_s`` and ``to_s`` in about four of five cases.
+
+    ``from_s`` None: nothing is known; ``to_s`` None: it may as well never start. ``ahead``: workloads of its queue that
+    are tried before it. ``assumes``: sentences, the most telling first.
+    """
+
+    at_s: float
+    from_s: float | None = None
+    likely_s: float | None = None
+    to_s: float | None = None
+    ahead: int = 0
+    assumes: tuple[str, ...] = ()
+
+
+Forecasts = dict[WorkloadKey, Forecast]
+
+
+class Forecaster:
+    """``history`` and ``calibration`` are what it has learnt of workloads; both are bounded."""
+
+    def __init__(self) -> None:
+        self.history = RuntimeHistory()
+        self.calibration = Calibration()
+
+    def observe(self, workload: Workload, *, gone: bool = False) -> None:
+        """A Workload came or changed; or it is ``gone``."""
+        key, conditions = WorkloadKey(workload.key), workload.status.conditions
+        self.history.observe(workload)
+        reserved = find_condition(conditions, reasons.QUOTA_RESERVED)
+        if reserved is not None and reserved.status == "True":
+            self.calibration.started(key, epoch_s(reserved.last_transition_time))
+        elif gone:
+            self.calibration.gone(key)
+
+    def all(self, engine: Engine, now_s: float, most: int = MOST) -> Forecasts:
+        """Every pending workload's; ``slices`` does the same in parts."""
+        found: Forecasts = {}
+        for part in self.slices(engine, now_s, most):
+            found |= part
+        return found
+
+    def slices(self, engine: Engine, now_s: float, most: int = MOST) -> Iterator[Forecasts]:
+        """The same work in parts, to pause between: the engine is read in the first alone. Most parts find nothing."""
+        model = model_of(engine, now_s, most)
+        unknown = Forecast(at_s=now_s, assumes=(_BEHIND,))
+        closed = Forecast(at_s=now_s, assumes=(_CLOSED,))
+        yield dict.fromkeys(model.left_out, unknown) | dict.fromkeys(model.closed, closed)
+        waiting = sum(len(line.waiting) for tree in model.trees for line in tree.lines)
+        effort = _COARSE if waiting > _MANY else _FINE
+        for tree in model.trees:
+            yield from self._of_tree(model, tree, effort)
+
+    def of(self, engine: Engine, asked: PendingWorkload, now_s: float) -> Forecast | None:
+        """Of a workload that is not there, if it came now. None where its queue is not there or takes nothing in."""
+        model = model_of(engine, now_s, MOST, asked)
+        tree = next((tree for tree in model.trees if any(_has(line, asked.key) for line in tree.lines)), None)
+        if tree is None:
+            return None
+        found: Forecasts = {}
+        for part in self._of_tree(model, tree, _FINE if len(tree.held) < _MANY else _COARSE, learns=False):
+            found |= part
+        return found.get(asked.key)
+
+    def _of_tree(self, model: Model, tree: Tree, effort: Effort, *, learns: bool = True) -> Iterator[Forecasts]:
+        known = {name: self.history.of(name) for name in _names(tree)}
+        runs: list[Mapping[WorkloadKey, float]] = []
+        for totals in _draws(tree, known, model.now_s, effort.runs):
+            forward = Forward(tree, model.now_s, totals, backfill=model.backfill, fair=model.fair, grain=effort.grain)
+            for _ in forward.run():
+                yield {}
+            runs.append(forward.starts)
+        found: Forecasts = {}
+        for line in tree.lines:
+            assumes = _assumes(tree, line, known[line.name], self.calibration.seen(line.name))
+            for ahead, waiting in enumerate(line.waiting):
+                ordered = sorted(run.get(waiting.key, math.inf) for run in runs)
+                found[waiting.key] = self._told(model.now_s, line, waiting.key, ordered, effort, ahead, assumes, learns)
+        yield found
+
+    def _told(
+        self,
+        now_s: float,
+        line: Line,
+        key: WorkloadKey,
+        ordered: Sequence[float],
+        effort: Effort,
+        ahead: int,
+        assumes: tuple[str, ...],
+        learns: bool,
+    ) -> Forecast:
+        low_s, likely_s, high_s = ordered[effort.outside], ordered[len(ordered) // 2], ordered[-1 - effort.outside]
+        if math.isinf(low_s):
+            return Forecast(at_s=now_s, ahead=ahead, assumes=(_NEVER, *assumes))
+        by_runs = Range(low_s, high_s if math.isfinite(high_s) else None)
+        if learns:
+            self.calibration.expect(key, line.name, now_s, by_runs)
+        told = self.calibration.widened(line.name, by_runs)
+        return Forecast(
+            at_s=now_s,
+            from_s=round(told.from_s, 1),
+            likely_s=round(likely_s, 1) if math.isfinite(likely_s) else None,
+            to_s=None if told.to_s is None else round(told.to_s, 1),
+            ahead=ahead,
+            assumes=assumes,
+        )
+
+
+def _has(line: Line, key: WorkloadKey) -> bool:
+    return any(waiting.key == key for waiting in line.waiting)
+
+
+def _names(tree: Tree) -> set[ClusterQueueName]:
+    return {held.queue for held in tree.held} | {line.name for line in tree.lines}
+
+
+def _draws(
+    tree: Tree, known: Mapping[ClusterQueueName, Experience], now_s: float, runs: int
+) -> Iterator[dict[WorkloadKey, float | None]]:
+    """For each run the run time of each workload: every workload has each of as many even parts of its range once."""
+    asked = [(held.key, held.queue, held.told_s, max(0.0, now_s - held.since_s)) for held in tree.held]
+    asked += [(waiting.key, line.name, waiting.told_s, 0.0) for line in tree.lines for waiting in line.waiting]
+    totals: list[dict[WorkloadKey, float | None]] = [{} for _ in range(runs)]
+    # Seeded, for the same state has the same forecast.
+    shuffling = random.Random(len(asked))  # noqa: S311  nothing secret
+    parts = [(number + 0.5) / runs for number in range(runs)]
+    for key, queue, told_s, age_s in asked:
+        shuffling.shuffle(parts)
+        experience = known[queue]
+        for run, part in zip(totals, parts, strict=True):
+            run[key] = experience.total_s(told_s, age_s, part)
+    yield from totals
+
+
+def _assumes(tree: Tree, line: Line, experience: Experience, seen: int) -> tuple[str, ...]:
+    told = sum(held.told_s is not None for held in tree.held)
+    found = [f"Of {len(tree.held)} workloads that hold quota {told} say how long they run"]
+    if experience.own and experience.ratios:
+        low, high = (experience.ratio(part) for part in (0.1, 0.9))
+        found.append(
+            f"The last {experience.own} of ClusterQueue {line.name} that finished ran {low:.1f} to {high:.1f} times as "
+            "long as they said"
+        )
+    elif experience.own:
+        found.append(f"Those that do not say run as long as the last {experience.own} of ClusterQueue {line.name}")
+    elif not experience.lasted:
+        found.append("Nothing has finished yet: what is said is taken to be wrong by a factor of up to 5")
+    checked = f", and {seen} earlier forecasts of the queue" if seen else ""
+    found.append(f"The range allows for workloads that come later as past traces had them{checked}")
+    if any(waiting.lacks_places for waiting in line.waiting):
+        found.append(
+            "Places on nodes are not followed: one that lacks them waits until as much is freed as it asks for"
+        )
+    return tuple(found)

@@ -1,0 +1,150 @@
+"""How long workloads run: what they were told to, and what the finished ones of the same queue really took.
+
+The history is read off finished Workloads: from the condition Admitted to the condition Finished. Those that still
+exist when a controller begins are read again, so a restart loses only what was deleted before.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from controller.engine.claims.runtimes import runtime_s
+from controller.engine.conditions import reasons
+from controller.objects.meta import epoch_s, find_condition
+from controller.objects.workload import Workload
+
+_KEPT: Final = 128
+"""Finished workloads remembered of each ClusterQueue, the newest."""
+_QUEUES: Final = 2_000
+_FEW: Final = 3
+_LONGEST_S: Final = 10 * 365 * 86_400.0
+
+PRIOR_RATIOS: Final = (0.2, 0.35, 0.5, 0.7, 0.9, 1.0, 1.3, 1.9, 3.0)
+"""Actual to told where nothing has finished yet: told times are upper bounds as often as wishes. Each counts as one."""
+_FADES: Final = 24
+"""With so many finished the prior counts no longer."""
+_TAIL: Final = 1.5
+"""Exponent of the Pareto tail of those that outlived all that is known: the half goes on for 0.6 times their age."""
+
+
+class FinishedRun(msgspec.Struct, frozen=True):
+    """``told_s`` None: nothing said how long it would run."""
+
+    lasted_s: float
+    told_s: float | None
+
+
+class RuntimeHistory:
+    """Bounded. ``observe`` takes every state of every Workload, each as often as it comes."""
+
+    def __init__(self) -> None:
+        self._queues: OrderedDict[str, OrderedDict[str, FinishedRun]] = OrderedDict()
+        """By ClusterQueue and UID, the least recently finished first."""
+
+    def observe(self, workload: Workload) -> None:
+        found = finished_run(workload)
+        admission = workload.status.admission
+        if found is not None and admission is not None:
+            self.note(admission.cluster_queue, workload.metadata.uid or workload.key, found)
+
+    def note(self, queue: str, uid: str, run: FinishedRun) -> None:
+        """A workload of the ClusterQueue has finished."""
+        runs = self._queues.setdefault(queue, OrderedDict())
+        self._queues.move_to_end(queue)
+        runs[uid] = run
+        if len(runs) > _KEPT:
+            runs.popitem(last=False)
+        if len(self._queues) > _QUEUES:
+            self._queues.popitem(last=False)
+
+    def of(self, queue: str) -> "Experience":
+        """What the queue's own finished workloads say; of all queues where it has none of a kind."""
+        own = self._queues.get(queue, OrderedDict()).values()
+        ratios, lasted = _ratios(own), _lasted(own)
+        every = [run for runs in self._queues.values() for run in runs.values()] if not (ratios and lasted) else []
+        return Experience(
+            ratios=ratios or _thinned(_ratios(every)),
+            lasted=lasted or _thinned(_lasted(every)),
+            own=len(own),
+        )
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+
+def finished_run(workload: Workload) -> FinishedRun | None:
+    """None for one that has not finished, never ran, or ended by giving its place to another slice."""
+    conditions = workload.status.conditions
+    ended, began = find_condition(conditions, reasons.FINISHED), find_condition(conditions, reasons.ADMITTED)
+    if ended is None or ended.status != "True" or ended.reason == reasons.WORKLOAD_SLICE_REPLACED:
+        return None
+    if began is None or began.status != "True" or ended.last_transition_time is None:
+        return None
+    lasted_s = epoch_s(ended.last_transition_time) - epoch_s(began.last_transition_time)
+    if not 0.0 < lasted_s < _LONGEST_S or began.last_transition_time is None:
+        return None
+    told_s = runtime_s(workload)
+    return FinishedRun(lasted_s, told_s if told_s is not None and 0.0 < told_s < _LONGEST_S else None)
+
+
+def _ratios(runs: Iterable[FinishedRun]) -> tuple[float, ...]:
+    return tuple(sorted(run.lasted_s / run.told_s for run in runs if run.told_s))
+
+
+def _lasted(runs: Iterable[FinishedRun]) -> tuple[float, ...]:
+    return tuple(sorted(run.lasted_s for run in runs))
+
+
+def _thinned(values: Sequence[float]) -> tuple[float, ...]:
+    """At most ``_KEPT`` of the sorted values, evenly."""
+    if len(values) <= _KEPT:
+        return tuple(values)
+    return tuple(values[index * len(values) // _KEPT] for index in range(_KEPT))
+
+
+class Experience:
+    """What is known of the run times in one queue. ``ratios`` (actual to told) and ``lasted`` (seconds) are sorted.
+
+    ``own``: of how many finished workloads of the queue itself.
+    """
+
+    __slots__ = ("_spread", "lasted", "own", "ratios")
+
+    def __init__(self, ratios: Sequence[float] = (), lasted: Sequence[float] = (), own: int = 0) -> None:
+        self.ratios = tuple(ratios)
+        self.lasted = tuple(lasted)
+        self.own = own
+        prior = PRIOR_RATIOS if len(self.ratios) < _FADES else ()
+        self._spread = tuple(sorted((*self.ratios, *prior)))
+
+    def ratio(self, part: float) -> float:
+        """The quantile of actual to told."""
+        return _between(self.ratios, part)
+
+    def total_s(self, told_s: float | None, age_s: float, part: float) -> float | None:
+        """How long a workload runs altogether that has run for ``age_s``: the ``part`` (0 to 1) quantile of what the
+        queue's experience says of those that got so far. None where nothing is known.
+        """
+        known = [ratio * told_s for ratio in self._spread] if told_s else list(self.lasted)
+        if not known:
+            return None
+        longer = [value for value in known if value > age_s] if age_s > 0.0 else known
+        if len(longer) >= _FEW:
+            return max(_between(longer, part), age_s)
+        if longer and len(known) < _FEW:
+            return max(_between(longer, part), age_s)
+        return min(age_s * math.pow(1.0 - min(part, 0.999), -1.0 / _TAIL), _LONGEST_S)
+
+
+def _between(values: Sequence[float], part: float) -> float:
+    """The quantile of sorted values, between its two neighbours by their logarithms."""
+    at = min(max(part, 0.0), 1.0) * len(values) - 0.5
+    low = min(max(math.floor(at), 0), len(values) - 1)
+    high = min(low + 1, len(values) - 1)
+    rest = min(max(at - low, 0.0), 1.0)
+    if values[low] <= 0.0:
+        return values[high] * rest
+    return float(values[low] * (values[high] / values[low]) ** rest)

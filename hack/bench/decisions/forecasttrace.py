@@ -1,0 +1,113 @@
+"""Seeded traces for forecasts: jobs with heavy-tailed run times, which they tell wrongly by a factor of 0.3 to 5."""
+
+import math
+import random
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from controller.engine.model.resources import WorkloadKey
+from controller.forecast.forecast import Forecast, Forecaster
+from controller.forecast.runtimes import FinishedRun
+from controller.objects.core import Namespace
+from controller.objects.decode import decode
+from controller.objects.queues import ResourceFlavor
+from controller.simulation.manifests import Scenario
+from controller.simulation.run import Run
+from controller.simulation.submissions import Submission
+from controller.simulation.timeline import TimelineEvent
+from hack.bench.decisions.engineload import NOW_S, POLICIES, local_queue, queue, read_workload, workload
+from inventory.api.names import RUNTIME
+
+QUEUES, GPUS, JOBS = 4, 64, 250
+SIZES: Final = (1, 1, 1, 2, 2, 4, 8, 16)
+HIGH: Final = 0.05
+"""This part of the jobs has a higher priority."""
+WRONG: Final = (0.3, 5.0)
+"""Told by actual: log-uniform between these. So far each queue's users lean one way by themselves."""
+_LOOKS: Final = 12
+
+
+class Answer(NamedTuple):
+    """One forecast and what became of it, in seconds from when it was made."""
+
+    forecast: Forecast
+    started_s: float
+
+
+class Trace(NamedTuple):
+    submissions: tuple[Submission, ...]
+    told: dict[str, float | None]
+
+
+def trace(seed: int, *, tells: bool = True, jobs: int = JOBS, load: float = 1.15) -> Trace:
+    """``tells``: whether jobs say how long they run. ``load``: GPU seconds asked for by those there are."""
+    draw = random.Random(seed)
+    lean = [draw.uniform(-0.5, 0.5) for _ in range(QUEUES)]
+    made: list[Submission] = []
+    told: dict[str, float | None] = {}
+    at_s, work = 0.0, 0.0
+    lasting = [min(draw.lognormvariate(7.5, 1.4), 5 * 86_400.0) for _ in range(jobs)]
+    sizes = [draw.choice(SIZES) for _ in range(jobs)]
+    work = sum(size * seconds for size, seconds in zip(sizes, lasting, strict=True))
+    between_s = work / (GPUS * load) / jobs
+    low, high = map(math.log, WRONG)
+    for number, (size, lasts_s) in enumerate(zip(sizes, lasting, strict=True)):
+        at_s += draw.expovariate(1.0 / between_s)
+        line = draw.randrange(QUEUES)
+        wrong = math.exp(min(max(draw.uniform(low, high) + lean[line], low), high))
+        name = f"job-{number}"
+        priority = 100 if draw.random() < HIGH else 0
+        given = read_workload(workload(name, f"cq-{line}", size, priority, at=number))
+        told[given.key] = lasts_s * wrong if tells else None
+        if tells:
+            metadata = msgspec.structs.replace(
+                given.metadata, annotations={RUNTIME: f"{max(1, round(lasts_s * wrong))}s"}
+            )
+            given = msgspec.structs.replace(given, metadata=metadata)
+        made.append(Submission(order=number, arrival_s=at_s, runtime_s=lasts_s, workload=given))
+    return Trace(tuple(made), told)
+
+
+def scenario(submissions: tuple[Submission, ...]) -> Scenario:
+    objects = [
+        decode({"metadata": {"name": "team"}}, Namespace),
+        decode({"metadata": {"name": "default"}}, ResourceFlavor),
+    ]
+    for number in range(QUEUES):
+        objects += [queue(f"cq-{number}", "all", nominal=GPUS // QUEUES, borrowing=None), local_queue(f"cq-{number}")]
+    return Scenario(base_s=NOW_S, objects=tuple(objects), submissions=submissions, warnings=())
+
+
+def answers(seed: int, *, tells: bool = True, jobs: int = JOBS, load: float = 1.15) -> Iterator[Answer]:
+    """The trace replayed by the engine; at some moments everything that waits is forecast."""
+    given = trace(seed, tells=tells, jobs=jobs, load=load)
+    run = Run(scenario(given.submissions), POLICIES["tessera"], until_s=None, check=False)
+    last_s = given.submissions[-1].arrival_s
+    looks = [last_s * (number + 1) / (_LOOKS + 1) for number in range(_LOOKS)]
+    forecaster, made = Forecaster(), list[tuple[float, dict[WorkloadKey, Forecast]]]()
+    seen, began = 0, dict[str, float]()
+
+    def progress(t: float, _done: int, _all: int) -> None:
+        nonlocal seen
+        for entry in run.entries[seen:]:
+            if entry.event is TimelineEvent.ADMITTED:
+                began[entry.workload] = entry.t
+                forecaster.calibration.started(WorkloadKey(entry.workload), NOW_S + entry.t)
+            elif entry.event is TimelineEvent.FINISHED and entry.t > began[entry.workload]:
+                lasted = FinishedRun(entry.t - began[entry.workload], given.told[entry.workload])
+                forecaster.history.note(entry.cluster_queue, entry.workload, lasted)
+        seen = len(run.entries)
+        if looks and t >= looks[0]:
+            del looks[0]
+            made.append((t, forecaster.all(run.engine, run.now_s)))
+
+    run.result(progress)
+    starts: dict[str, list[float]] = {}
+    for entry in run.entries:
+        if entry.event is TimelineEvent.ADMITTED:
+            starts.setdefault(entry.workload, []).append(entry.t)
+    for t, found in made:
+        for key, forecast in found.items():
+            yield Answer(forecast, next(start for start in starts[key] if start >= t) - t)

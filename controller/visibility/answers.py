@@ -1,0 +1,152 @@
+"""Answers from the engine: first whole, with every object by its key, then as one user may see them. Pure."""
+
+from collections.abc import Callable, Collection
+from datetime import UTC
+from itertools import islice
+from typing import Any, Final
+
+from controller.engine.engine import Engine
+from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+from controller.engine.queues.pending import PendingWorkload
+from controller.explain import explained, in_turn, queue_shown, waiting_row
+from controller.objects.meta import to_json
+from controller.objects.workload import Workload
+from controller.visibility.redaction import redacted, told
+from controller.visibility.routes import KUEUE_GROUP, Asked, Page, What
+from inventory.api.names import VIEW_GROUP, VIEW_VERSION
+
+Json = dict[str, Any]
+WorkloadOf = Callable[[WorkloadKey], Workload | None]
+Turn = tuple[int, int, PendingWorkload]
+
+_VIEW: Final = f"{VIEW_GROUP}/{VIEW_VERSION}"
+_SUMMARIES: Final = (What.CLUSTER_QUEUE_SUMMARY, What.LOCAL_QUEUE_SUMMARY)
+
+
+KEPT_S: Final = 1.0
+"""So long Answers may be used: a user who asks in a loop has the queues sorted once a second, not each time."""
+
+
+class Answers:
+    """Of one engine at one moment. ``workload_of``: a Workload by its key, None where it is not known.
+
+    What has been gathered once is given again, and is never changed.
+    """
+
+    def __init__(self, engine: Engine, workload_of: WorkloadOf, now_s: float) -> None:
+        self._engine = engine
+        self._workload_of = workload_of
+        self._now_s = now_s
+        self._turns: dict[ClusterQueueName, list[Turn]] = {}
+        self._explained: dict[str, Json] = {}
+
+    def gathered(self, asked: Asked) -> Json | None:
+        """Everything there is to say, for no user's eyes. None for what does not exist."""
+        queues = self._engine.state.cluster.queues
+        name = ClusterQueueName(asked.name)
+        match asked.what:
+            case What.QUEUES:
+                return {"queues": [queue_shown(self._engine, queues[each]) for each in sorted(queues)]}
+            case What.QUEUE if name in queues:
+                return queue_shown(self._engine, queues[name])
+            case What.PENDING if name in queues:
+                page = islice(self._in_turn(name), asked.page.offset, asked.page.offset + asked.page.limit)
+                return {"items": [waiting_row(self._engine, turn) for turn in page]}
+            case What.CLUSTER_QUEUE_SUMMARY if name in queues:
+                return {"items": self._summary(name, None, asked.page)}
+            case What.LOCAL_QUEUE_SUMMARY:
+                return self._local_summary(asked)
+            case What.WORKLOAD:
+                return self._explanation(WorkloadKey(f"{asked.namespace}/{asked.name}"))
+        return None
+
+    def _explanation(self, key: WorkloadKey) -> Json | None:
+        if key not in self._explained:
+            workload = self._workload_of(key)
+            if workload is None:
+                return None
+            self._explained[key] = explained(self._engine, workload, self._now_s)
+        return self._explained[key]
+
+    def _in_turn(self, queue: ClusterQueueName) -> list[Turn]:
+        if queue not in self._turns:
+            self._turns[queue] = list(in_turn(self._engine, queue))
+        return self._turns[queue]
+
+    def _local_summary(self, asked: Asked) -> Json | None:
+        key = LocalQueueKey(f"{asked.namespace}/{asked.name}")
+        local = self._engine.state.cluster.local_queues.get(key)
+        if local is None:
+            return None
+        return {"items": self._summary(ClusterQueueName(local.spec.cluster_queue), key, asked.page)}
+
+    def _summary(self, queue: ClusterQueueName, local: LocalQueueKey | None, page: Page) -> list[Json]:
+        if queue not in self._engine.state.cluster.queues:
+            return []
+        turns = (turn for turn in self._in_turn(queue) if local is None or turn[2].local_queue == local)
+        return [
+            {
+                "workload": pending.key,
+                "localQueue": pending.local_queue,
+                "priority": pending.priority,
+                "position": position,
+                "positionInLocalQueue": place,
+            }
+            for position, place, pending in islice(turns, page.offset, page.offset + page.limit)
+        ]
+
+    def shown(self, asked: Asked, gathered: Json, hidden: Collection[str]) -> Json:
+        """The object that the user gets: nothing of ``hidden`` namespaces is named in it."""
+        if asked.what in _SUMMARIES:
+            items = [self._summarized(row, hidden) for row in gathered["items"]]
+            version = f"{KUEUE_GROUP}/{asked.version}"
+            return {"kind": "PendingWorkloadsSummary", "apiVersion": version, "metadata": {}, "items": items}
+        body = redacted(gathered, hidden, self.queue_of)
+        if asked.what is What.QUEUES:
+            items = [_view("QueueView", row["name"], "", row) for row in body["queues"]]
+            return {"kind": "QueueViewList", "apiVersion": _VIEW, "metadata": {}, "items": items}
+        if asked.what is What.PENDING:
+            for row, whole in zip(body["items"], gathered["items"], strict=True):
+                if _namespace(whole["workload"]) in hidden:
+                    row["localQueue"] = None
+        kind = {What.QUEUE: "QueueView", What.PENDING: "PendingView", What.WORKLOAD: "WorkloadView"}[asked.what]
+        return _view(kind, asked.name, asked.namespace, body)
+
+    def queue_of(self, key: str) -> str | None:
+        """The ClusterQueue of a workload by its key."""
+        state = self._engine.state
+        if (holder := state.cluster.holders.get(WorkloadKey(key))) is not None:
+            return holder.cluster_queue
+        pending = state.queues.get(WorkloadKey(key))
+        found = state.queue_of(pending.local_queue) if pending is not None else None
+        return found.name if found is not None else None
+
+    def _summarized(self, row: Json, hidden: Collection[str]) -> Json:
+        """As Kueue's PendingWorkload. One that is hidden has no metadata but what stands for its name."""
+        namespace, _, name = row["workload"].partition("/")
+        places = {
+            "priority": row["priority"],
+            "positionInClusterQueue": row["position"],
+            "positionInLocalQueue": row["positionInLocalQueue"],
+        }
+        if namespace in hidden:
+            metadata: Json = {"name": told(row["workload"], self.queue_of)}
+            return {"metadata": metadata, "localQueueName": "", **places}
+        metadata = {"name": name, "namespace": namespace}
+        workload = self._workload_of(WorkloadKey(row["workload"]))
+        if workload is not None:
+            metadata |= {"uid": workload.metadata.uid}
+            if (created := workload.metadata.creation_timestamp) is not None:
+                metadata["creationTimestamp"] = created.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            if workload.metadata.owner_references:
+                metadata["ownerReferences"] = to_json(workload.metadata.owner_references)
+        return {"metadata": metadata, "localQueueName": row["localQueue"].partition("/")[2], **places}
+
+
+def _view(kind: str, name: str, namespace: str, body: Json) -> Json:
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    return {"kind": kind, "apiVersion": _VIEW, "metadata": metadata, "status": body}
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]

@@ -1,0 +1,81 @@
+"""What is left out of an answer: every name of a namespace that the user may not list workloads of. Pure.
+
+Answers are JSON in which objects of namespaces are written as ``NAMESPACE/NAME``, alone or inside a sentence. What is
+hidden becomes "a workload of queue X"; amounts stay.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final
+
+Json = Any
+
+UNKNOWN: Final = "an object of another namespace"
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_KEY: Final = re.compile(rf"(?<![\w.-])({_LABEL})(?=/([a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?))")
+"""A namespace before a slash and a name. A name's first part has no dot: ``nvidia.com/gpu`` is none. The name is only
+looked at, so that of ``a/b/c`` both ``a/b`` and ``b/c`` are found."""
+
+_KEYS: Final = ("workload", "localQueue")
+"""Fields whose text is one object's key, in rows of what waits, holds quota or is preempted."""
+
+
+def namespaces(answer: Json, known: Collection[str]) -> list[str]:
+    """The namespaces of which something is named, each once. In sentences the ``known`` ones are found, in the order of
+    the answer, and where a key stands for itself every other one too: it may be newer than what is known.
+    """
+    found = (match[1] for text in _texts(answer) for match in _KEY.finditer(text))
+    return list(dict.fromkeys([*(name for name in found if name in known), *_of_keys(answer)]))
+
+
+def _of_keys(answer: Json) -> Iterator[str]:
+    if isinstance(answer, dict):
+        for field, each in answer.items():
+            if field in _KEYS and isinstance(each, str) and "/" in each:
+                yield each.partition("/")[0]
+            else:
+                yield from _of_keys(each)
+    elif isinstance(answer, list | tuple):
+        for each in answer:
+            yield from _of_keys(each)
+
+
+def redacted(answer: Json, hidden: Collection[str], queue_of: Callable[[str], str | None]) -> Json:
+    """``answer`` without what is in a ``hidden`` namespace. ``queue_of``: a workload's ClusterQueue by its key."""
+    if not hidden:
+        return answer
+    if isinstance(answer, str):
+        return _redacted_text(answer, hidden, queue_of)
+    if isinstance(answer, dict):
+        return {redacted(key, hidden, queue_of): redacted(each, hidden, queue_of) for key, each in answer.items()}
+    if isinstance(answer, list | tuple):
+        return [redacted(each, hidden, queue_of) for each in answer]
+    return answer
+
+
+def told(key: str, queue_of: Callable[[str], str | None]) -> str:
+    """What is said in place of a hidden object's key."""
+    queue = queue_of(key)
+    return f"a workload of queue {queue}" if queue else UNKNOWN
+
+
+def _redacted_text(text: str, hidden: Collection[str], queue_of: Callable[[str], str | None]) -> str:
+    parts, end = [], 0
+    for match in _KEY.finditer(text):
+        if match.start() < end or match[1] not in hidden:
+            continue
+        parts += [text[end : match.start()], told(f"{match[1]}/{match[2]}", queue_of)]
+        end = match.end(2)
+    return "".join(parts) + text[end:] if parts else text
+
+
+def _texts(answer: Json) -> Iterator[str]:
+    if isinstance(answer, str):
+        yield answer
+    elif isinstance(answer, dict):
+        for key, each in answer.items():
+            yield from _texts(key)
+            yield from _texts(each)
+    elif isinstance(answer, list | tuple):
+        for each in answer:
+            yield from _texts(each)

@@ -1,0 +1,158 @@
+"""What a request asks for, and the question of rights that it raises. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+from urllib.parse import unquote
+
+from inventory.api.names import VIEW_GROUP, VIEW_VERSION
+
+KUEUE_GROUP: Final = "visibility.kueue.x-k8s.io"
+KUEUE_VERSIONS: Final = ("v1beta2", "v1beta1")
+"""The preferred one first."""
+MAX_LIMIT: Final = 100_000
+MAX_ITEMS: Final = 10_000
+"""Of one answer, whatever ``limit`` asks for: the rest is had by ``offset``."""
+PAGE: Final = 1_000
+_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
+_DIGITS: Final = 9
+
+
+class What(Enum):
+    """What is answered."""
+
+    DOCUMENT = auto()
+    """Discovery and OpenAPI: the same for everybody, by every replica."""
+    QUEUES = auto()
+    QUEUE = auto()
+    PENDING = auto()
+    """Of a ClusterQueue, with reasons."""
+    WORKLOAD = auto()
+    CLUSTER_QUEUE_SUMMARY = auto()
+    LOCAL_QUEUE_SUMMARY = auto()
+
+
+class BadRequestError(ValueError):
+    """The query cannot be answered: one sentence."""
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """Of a SubjectAccessReview: of a resource, or of a ``path`` that is none."""
+
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"{self.verb} path {self.path}"
+        resource = "/".join(filter(None, (self.resource, self.subresource)))
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {resource}.{self.group}{where}"
+
+
+@dataclass(frozen=True)
+class Page:
+    offset: int = 0
+    limit: int = PAGE
+
+
+@dataclass(frozen=True)
+class Asked:
+    """``path``: of a document. ``version``: of the group that is asked."""
+
+    what: What
+    right: Attributes
+    path: str = ""
+    page: Page = field(default_factory=Page)
+
+    @property
+    def namespace(self) -> str:
+        return self.right.namespace
+
+    @property
+    def name(self) -> str:
+        return self.right.name
+
+    @property
+    def version(self) -> str:
+        return self.right.version
+
+
+def workloads_of(namespace: str) -> Attributes:
+    """The right to know the workloads of a namespace by name; of all namespaces where it is empty."""
+    return Attributes("list", "kueue.x-k8s.io", "v1beta2", "workloads", namespace=namespace)
+
+
+_CLUSTER: Final[Mapping[tuple[str, str], What]] = {
+    (VIEW_GROUP, "queueviews/pending"): What.PENDING,
+    (KUEUE_GROUP, "clusterqueues/pendingworkloads"): What.CLUSTER_QUEUE_SUMMARY,
+}
+_NAMESPACED: Final[Mapping[tuple[str, str], What]] = {
+    (VIEW_GROUP, "workloadviews"): What.WORKLOAD,
+    (KUEUE_GROUP, "localqueues/pendingworkloads"): What.LOCAL_QUEUE_SUMMARY,
+}
+
+
+def parsed(raw_path: str, query: Mapping[str, str], documents: frozenset[str]) -> Asked | None:
+    """None for a path that is not served. Raises BadRequestError."""
+    if raw_path in documents:
+        return Asked(What.DOCUMENT, Attributes("get", path=raw_path), path=raw_path)
+    parts = [unquote(part) for part in raw_path.strip("/").split("/")]
+    if len(parts) < 4 or parts[0] != "apis" or (parts[1], parts[2]) not in _served():  # noqa: PLR2004 - apis/g/v/plural
+        return None
+    _, group, version, *rest = parts
+    namespace = ""
+    if rest[0] == "namespaces":
+        if len(rest) < 4 or not _is_name(rest[1]):  # noqa: PLR2004 - namespaces/NS/plural/NAME
+            return None
+        namespace, rest = rest[1], rest[2:]
+    resource, name, *below = [*rest, ""] if len(rest) == 1 else rest
+    if len(below) > 1 or (name and not _is_name(name)) or (namespace and not name):
+        return None
+    subresource = below[0] if below else ""
+    what = _what(group, namespace, resource, name, subresource)
+    if what is None:
+        return None
+    verb = "list" if what is What.QUEUES else "get"
+    right = Attributes(verb, group, version, resource, subresource, namespace, name)
+    return Asked(what, right, page=_page(query))
+
+
+def _served() -> frozenset[tuple[str, str]]:
+    return frozenset({(VIEW_GROUP, VIEW_VERSION), *((KUEUE_GROUP, version) for version in KUEUE_VERSIONS)})
+
+
+def _what(group: str, namespace: str, resource: str, name: str, subresource: str) -> What | None:
+    kind = "/".join(filter(None, (resource, subresource)))
+    if namespace:
+        return _NAMESPACED.get((group, kind))
+    if (group, kind) == (VIEW_GROUP, "queueviews"):
+        return What.QUEUE if name else What.QUEUES
+    return _CLUSTER.get((group, kind)) if name else None
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
+def _page(query: Mapping[str, str]) -> Page:
+    offset, limit = (_number(query, key, default) for key, default in (("offset", 0), ("limit", PAGE)))
+    if limit > MAX_LIMIT:
+        raise BadRequestError(f"limit: found {limit}, expected at most {MAX_LIMIT}")
+    return Page(offset, min(limit, MAX_ITEMS))
+
+
+def _number(query: Mapping[str, str], key: str, default: int) -> int:
+    text = query.get(key, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        raise BadRequestError(f"{key}: found {text[:40]!r}, expected a whole number from 0")
+    return int(text)

@@ -1,0 +1,281 @@
+"""The listener: who asks, may he ask, what is the answer, and what of it does he see.
+
+Bounded for each user and as a whole: how often, how many connections, how long one may take to send or to read.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from controller.config.settings import Address
+from controller.visibility.answers import Answers
+from controller.visibility.documents import documents, status
+from controller.visibility.identity import (
+    AMONG_REPLICAS,
+    MAX_GROUPS,
+    FrontProxy,
+    User,
+    bearer,
+    from_headers,
+    is_replica,
+    speaks_for_users,
+)
+from controller.visibility.limits import Buckets
+from controller.visibility.redaction import namespaces
+from controller.visibility.reviews_shell import Reviews
+from controller.visibility.routes import Asked, BadRequestError, What, parsed
+from controller.visibility.tls import Door, peer_of, trusted_by
+from kube.clock import Clock
+from kube.errors import KubeError
+
+log = logging.getLogger(__name__)
+
+PER_S: Final = 10.0
+BURST: Final = 50
+"""Of one user, and of tokens that come from one address."""
+_USERS: Final = 4_096
+_CONNECTIONS: Final = 512
+_FIRST_S: Final = 20.0
+"""So long a connection may take to its first request; later ones are cut by ``_IDLE_S``."""
+_IDLE_S: Final = 75.0
+_BODY_BYTES: Final = 4 * 1024
+"""Nothing that is asked for needs a body."""
+_HANDSHAKE_S: Final = 10.0
+_OTHER_HEADERS: Final = 100
+"""Beside one for each of a user's groups."""
+ANONYMOUS: Final = "system:anonymous"
+AUTHENTICATED: Final = "system:authenticated"
+READ_S: Final = 20.0
+"""A client that takes longer to read an answer is cut off."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Of this moment. ``own``: the replicas' authorities, PEM. ``bundle``: by which peers are verified."""
+
+    own: bytes = b""
+    proxy: FrontProxy | None = None
+
+    @property
+    def bundle(self) -> bytes:
+        return self.own + (self.proxy.trusted if self.proxy is not None else b"")
+
+
+@dataclass(frozen=True)
+class Leader:
+    """``answers``: of this replica while it leads. ``known``: namespaces that may be named in them.
+
+    ``ask``: the replica that leads, for a user: status and body.
+    """
+
+    answers: Callable[[], Answers | None]
+    known: Callable[[], frozenset[str]]
+    ask: Callable[[str, User], Awaitable[tuple[int, bytes]]]
+
+
+class RefusedError(Exception):
+    """The request is not answered: an HTTP status and one sentence."""
+
+    def __init__(self, code: int, message: str, *, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.code = code
+        self.after_s = after_s
+
+
+class ViewServer:
+    """Serves from ``start`` to ``stop``. ``door.use`` comes first."""
+
+    def __init__(self, address: Address, reviews: Reviews, leader: Leader, clock: Clock) -> None:
+        self._address = address
+        self._reviews = reviews
+        self._leader = leader
+        self._clock = clock
+        self._users: Buckets[str] = Buckets(per_s=PER_S, burst=BURST, most=_USERS)
+        self._addresses: Buckets[str] = Buckets(per_s=PER_S, burst=BURST, most=_USERS)
+        self._documents = {path: msgspec.json.encode(body) for path, body in documents().items()}
+        self._paths = frozenset(self._documents)
+        self._runner: web.AppRunner | None = None
+        self.door = Door()
+        self.trust = Trust()
+        self.port = 0
+
+    @property
+    def serving(self) -> bool:
+        return self._runner is not None
+
+    async def start(self) -> None:
+        """Listen. Raises OSError for a port that is taken."""
+        app = web.Application(client_max_size=_BODY_BYTES)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=2.0,
+            keepalive_timeout=_IDLE_S,
+            max_headers=MAX_GROUPS + _OTHER_HEADERS,
+        )
+        await runner.setup()
+        assert runner.server is not None
+        self._accepting = _Accepting(runner.server)
+        loop = asyncio.get_running_loop()
+        try:
+            listening = await loop.create_server(
+                self._accepting,
+                self._address.host,
+                self._address.port,
+                ssl=self.door.context,
+                ssl_handshake_timeout=_HANDSHAKE_S,
+                ssl_shutdown_timeout=_HANDSHAKE_S,
+            )
+        except OSError:
+            await runner.cleanup()
+            raise
+        self.port = int(listening.sockets[0].getsockname()[1])
+        self._listening, self._runner = listening, runner
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            self._listening.close()
+            await runner.cleanup()
+
+    # -- one request -------------------------------------------------------------------------------------------------
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self._accepting.heard(request)
+        try:
+            code, body = await self._answered(request)
+            after_s = 0.0
+        except RefusedError as refused:
+            code, body, after_s = refused.code, msgspec.json.encode(status(refused.code, str(refused))), refused.after_s
+        except KubeError as failed:
+            log.warning("a question about rights got no answer: %s", failed)
+            code, after_s = 503, 1.0
+            body = msgspec.json.encode(status(code, "the API server does not say who may see this: try again"))
+        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        if after_s:
+            headers["Retry-After"] = str(max(1, round(after_s)))
+        if code == web.HTTPUnauthorized.status_code:
+            headers["WWW-Authenticate"] = "Bearer"
+        response = web.Response(body=body, status=code, headers=headers, content_type="application/json")
+        connection = _connection(request)
+        if connection is not None and trusted_by(connection) != self.trust.bundle:
+            # Its peer was verified by other authorities and counts for nobody: a new connection may.
+            response.force_close()
+        return await self._sent(request, response)
+
+    async def _sent(self, request: web.Request, response: web.Response) -> web.Response:
+        try:
+            async with asyncio.timeout(READ_S):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+    async def _answered(self, request: web.Request) -> tuple[int, bytes]:
+        user, forwarded = await self._user(request)
+        wait_s = self._users.take(user.name, self._clock.monotonic())
+        if wait_s:
+            raise RefusedError(429, f"too many requests: at most {PER_S:.0f} a second for each user", after_s=wait_s)
+        if request.method != "GET":
+            raise RefusedError(405, f"method: found {request.method[:20]!r}, expected GET")
+        if request.body_exists:
+            raise RefusedError(413, "body: found one, expected none")
+        try:
+            asked = parsed(request.rel_url.raw_path, request.query, self._paths)
+        except BadRequestError as wrong:
+            raise RefusedError(400, str(wrong)) from None
+        if asked is None:
+            raise RefusedError(404, "the server could not find the requested resource")
+        if not await self._reviews.may(user, asked.right):
+            raise RefusedError(403, f'User "{user.name}" may not {asked.right}')
+        if asked.what is What.DOCUMENT:
+            return 200, self._documents[asked.path]
+        answers = self._leader.answers()
+        if answers is not None:
+            return 200, await self._shown(answers, asked, user)
+        if forwarded:
+            raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
+        return await self._leader.ask(request.rel_url.raw_path_qs, user)
+
+    async def _shown(self, answers: Answers, asked: Asked, user: User) -> bytes:
+        gathered = answers.gathered(asked)
+        if gathered is None:
+            raise RefusedError(404, f'{asked.right.resource}.{asked.right.group} "{asked.name}" not found')
+        found = await asyncio.to_thread(namespaces, gathered, self._leader.known())
+        hidden = await self._reviews.hidden(user, found, granted=asked.namespace)
+        shown = answers.shown(asked, gathered, hidden)
+        return await asyncio.to_thread(msgspec.json.encode, shown)
+
+    # -- who asks ----------------------------------------------------------------------------------------------------
+
+    async def _user(self, request: web.Request) -> tuple[User, bool]:
+        """And whether another replica handed the request on. Raises RefusedError."""
+        headers = list(request.headers.items())
+        peer, trust = peer_of(_connection(request), self.trust.bundle), self.trust
+        if is_replica(peer, trust.own):
+            user = from_headers(headers, AMONG_REPLICAS)
+            return self._known(user), True
+        if trust.proxy is not None and speaks_for_users(peer, trust.proxy, trust.own):
+            user = from_headers(headers, trust.proxy)
+            if user is not None:
+                return self._known(user), False
+        token = bearer(headers)
+        if token is None:
+            raise RefusedError(401, "Unauthorized: expected a bearer token")
+        wait_s = self._addresses.take(request.remote or "", self._clock.monotonic())
+        if wait_s:
+            raise RefusedError(429, "too many requests from this address", after_s=wait_s)
+        return self._known(await self._reviews.user(token)), False
+
+    def _known(self, user: User | None) -> User:
+        """Raises RefusedError for nobody; the API server hands anonymous requests on as a user of that name."""
+        if user is None or user.name == ANONYMOUS:
+            raise RefusedError(401, "Unauthorized: the credentials are not known, or have expired")
+        # As every API server does: the API server's own parts come without a group, to discover what is served.
+        return user if AUTHENTICATED in user.groups else replace(user, groups=(*user.groups, AUTHENTICATED))
+
+
+def _connection(request: web.Request) -> ssl.SSLObject | None:
+    return request.transport.get_extra_info("ssl_object") if request.transport is not None else None
+
+
+class _Accepting:
+    """Makes the protocol of each connection: at most ``_CONNECTIONS``, and each has to say something soon."""
+
+    def __init__(self, server: web.Server) -> None:
+        self._server = server
+        self._silent: dict[Any, asyncio.TimerHandle] = {}
+
+    def __call__(self) -> asyncio.Protocol:
+        # Those that still shake hands do not count: a stranger who comes and goes must not keep others out.
+        if len(self._server.connections) >= _CONNECTIONS:
+            return _Refusing()
+        protocol = self._server()
+        self._silent[protocol] = asyncio.get_running_loop().call_later(_FIRST_S, self._cut, protocol)
+        return protocol
+
+    def heard(self, request: web.Request) -> None:
+        timer = self._silent.pop(request.protocol, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _cut(self, protocol: Any) -> None:
+        self._silent.pop(protocol, None)
+        if protocol.transport is not None:
+            protocol.transport.abort()
+
+
+class _Refusing(asyncio.Protocol):
+    """There are too many connections."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()

@@ -1,0 +1,157 @@
+"""The port of one replica: its certificate, the front proxy that it believes, what the API server knows of it.
+
+All of it is looked at every minute. A follower hands questions on to the replica that leads.
+"""
+
+import logging
+import ssl
+from base64 import b64encode
+from typing import Any, Final
+
+import aiohttp
+
+from controller.visibility.identity import REPLICA, FrontProxy, FrontProxyError, User, as_headers, front_proxy
+from controller.visibility.routes import KUEUE_GROUP, KUEUE_VERSIONS
+from controller.visibility.server_shell import RefusedError, Trust, ViewServer
+from controller.visibility.tls import calling
+from controller.webhooks.certificates import new_client
+from controller.webhooks.keeper import OwnCertificates, Served
+from controller.webhooks.rounds import Rounds
+from inventory.api.names import VIEW_GROUP, VIEW_VERSION
+from kube.client import Client, describe
+from kube.clock import Backoff, Clock
+from kube.errors import ForbiddenError, NotFoundError
+from kube.resources import PODS, Resource
+
+log = logging.getLogger(__name__)
+
+PERIOD_S: Final = 60.0
+API_SERVICES: Final = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService")
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
+AUTHENTICATION: Final = ("kube-system", "extension-apiserver-authentication")
+NAMES: Final = (f"{VIEW_VERSION}.{VIEW_GROUP}", *(f"{version}.{KUEUE_GROUP}" for version in KUEUE_VERSIONS))
+"""Of the APIServices that may lead here."""
+PORT_NAME: Final = "web"
+_ANSWER_S: Final = 15.0
+
+
+class ViewService:
+    """``run`` until cancelled. Only a port that is taken (OSError) ends it. ``service``: the Service before the port,
+    as the APIServices name it; one that leads elsewhere is left alone.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        server: ViewServer,
+        certificates: OwnCertificates,
+        service: tuple[str, str],
+        *,
+        clock: Clock,
+        backoff: Backoff,
+    ) -> None:
+        self._client = client
+        self.server = server
+        self._certificates = certificates
+        self._service = service
+        self._clock = clock
+        self._rounds = Rounds("the view's port", log, clock=clock, backoff=backoff)
+        self._served: Served | None = None
+        self._calls: ssl.SSLContext | None = None
+        self._proxy: FrontProxy | None = None
+        self._said = ""
+
+    async def run(self) -> None:
+        try:
+            await self._rounds.run(self.round)
+        finally:
+            await self.server.stop()
+
+    async def round(self) -> float:
+        """Bring everything up to date once: seconds until the next time. Raises KubeError and CertificateError."""
+        served = await self._certificates.current()
+        trust = Trust(served.trusted, await self._front_proxy())
+        if served != self._served or trust != self.server.trust:
+            self.server.door.use(served, trust.bundle)
+            self.server.trust = trust
+            pair = new_client(self._certificates.authority, REPLICA, self._clock.wall())
+            self._calls = calling(pair, served.trusted)
+            self._served = served
+        if not self.server.serving:
+            await self.server.start()
+        for name in NAMES:
+            await self._inject(name, served.trusted)
+        return PERIOD_S
+
+    async def _front_proxy(self) -> FrontProxy | None:
+        """None where the cluster says of none, or it may not be read: no header of a proxy's counts then."""
+        namespace, name = AUTHENTICATION
+        try:
+            found = await self._client.get(CONFIG_MAPS, name, dict, namespace=namespace)
+            return front_proxy(found.get("data") or {})
+        except NotFoundError:
+            return None
+        except (ForbiddenError, FrontProxyError) as error:
+            if str(error) != self._said:
+                log.warning("no front proxy is believed: ConfigMap %s/%s: %s", namespace, name, error)
+                self._said = str(error)
+            return None
+
+    async def _inject(self, name: str, trusted: bytes) -> None:
+        try:
+            found = await self._client.get(API_SERVICES, name, dict)
+        except NotFoundError:
+            return
+        patch = bundle_patch(found, self._service, trusted)
+        if patch is not None:
+            await self._client.merge_patch(API_SERVICES, name, patch, dict)
+            log.info("wrote the caBundle of APIService %s", name)
+
+    # -- the replica that leads --------------------------------------------------------------------------------------
+
+    async def ask_leader(self, path: str, user: User, leader: str | None, own_port: int) -> tuple[int, bytes]:
+        """Its answer for the user. ``leader``: what is known of it, in words. Raises RefusedError."""
+        if leader is None or self._calls is None:
+            raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
+        host, port = await self._where(holder(leader), own_port)
+        connector, timeout = aiohttp.TCPConnector(ssl=self._calls), aiohttp.ClientTimeout(total=_ANSWER_S)
+        url = f"https://[{host}]:{port}{path}" if ":" in host else f"https://{host}:{port}{path}"
+        name = f"{self._service[1]}.{self._service[0]}.svc"
+        try:
+            jar = aiohttp.DummyCookieJar()
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=jar) as session,
+                session.get(url, headers=as_headers(user), server_hostname=name, allow_redirects=False) as answer,
+            ):
+                return answer.status, await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as failed:
+            log.warning("the replica that leads cannot be asked: %s", describe(failed))
+            raise RefusedError(503, "the replica that leads cannot be asked: try again", after_s=2.0) from None
+
+    async def _where(self, pod: str, own_port: int) -> tuple[str, int]:
+        try:
+            found = await self._client.get(PODS, pod, dict, namespace=self._service[0])
+        except NotFoundError:
+            raise RefusedError(503, "the replica that leads is not there: try again", after_s=2.0) from None
+        ports = [port for each in found["spec"].get("containers", ()) for port in each.get("ports", ())]
+        port = next((each["containerPort"] for each in ports if each.get("name") == PORT_NAME), own_port)
+        host = found.get("status", {}).get("podIP")
+        if not host:
+            raise RefusedError(503, "the replica that leads has no address yet: try again", after_s=2.0)
+        return str(host), int(port)
+
+
+def bundle_patch(found: dict[str, Any], service: tuple[str, str], trusted: bytes) -> dict[str, Any] | None:
+    """The merge patch for an APIService of ours; None where nothing is to be written, or it leads elsewhere."""
+    spec = found.get("spec") or {}
+    there, bundle = spec.get("service") or {}, b64encode(trusted).decode()
+    if (there.get("namespace"), there.get("name")) != service or spec.get("caBundle") == bundle:
+        return None
+    version = found["metadata"]["resourceVersion"]
+    return {"metadata": {"resourceVersion": version}, "spec": {"caBundle": bundle}}
+
+
+def holder(said: str) -> str:
+    """The Pod in ``held by <pod>_<random>``."""
+    identity = said.rpartition("held by ")[2].split(" ", 1)[0]
+    return identity.rsplit("_", 1)[0]

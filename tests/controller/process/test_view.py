@@ -1,0 +1,25 @@
+"""What the view's port takes for a namespace."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from controller.process.view import _Leading
+from controller.watching.kinds import NAMESPACES
+from kube.reading.reflector import ObjectKey
+from kube.testing import VirtualClock
+from tests.controller.visibility.test_redaction import preempting
+
+
+def test_a_namespace_is_known_at_once_and_once_known_stays_so() -> None:
+    world, clock = preempting(), VirtualClock()
+    loaded = SimpleNamespace(is_set=lambda: True)
+    core: Any = SimpleNamespace(engine=world.engine, ledger=dict.fromkeys(["led/job"]), loaded=loaded)
+    feeds = {NAMESPACES: [ObjectKey("", "early")]}
+    leading = _Leading(lambda: core, cast("Any", feeds), clock)
+    answers = leading.answers()
+    assert {"early", "led", "zulu-ns"} <= leading.known()
+    feeds[NAMESPACES].append(ObjectKey("", "late"))
+    assert leading.answers() is answers, "within the second"
+    assert "late" in leading.known()
+    feeds[NAMESPACES].clear()
+    assert {"early", "late"} <= leading.known()

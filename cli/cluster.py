@@ -1,44 +1,39 @@
 """The cluster as the command line reaches it: the API server by kubeconfig, and the controller through it.
 
---server URL                                  asked as it is, without credentials
-else the API server's proxy to the Service, and from a replica that does not lead on to the Pod that does
+The API server's aggregation layer leads to the controller, so that RBAC decides; ``--server URL`` asks an address
+directly, with the kubeconfig's token.
 """
 
 import asyncio
 import functools
 import os
 import re
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
-from urllib.parse import quote, urlencode
 
-import aiohttp
 import click
 import msgspec
 
 from cli.console import Json, patience
-from kube.client import Client, describe
-from kube.config import ClusterConfig, TokenSource
+from inventory.api.names import VIEW_GROUP, VIEW_VERSION
+from kube.client import Client
+from kube.config import ClusterConfig
 from kube.errors import ConfigError, KubeError, NotFoundError, UnavailableError
 from kube.kubeconfig import from_kubeconfig
-from kube.resources import PODS
+from kube.resources import Resource
 
 P = ParamSpec("P")
 
 SERVICE = "tessera-system/tessera-controller"
-PORT_NAME = "web"
-PORT = 8082
+QUEUE_VIEWS = Resource(VIEW_GROUP, VIEW_VERSION, "queueviews", "QueueView")
+WORKLOAD_VIEWS = Resource(VIEW_GROUP, VIEW_VERSION, "workloadviews", "WorkloadView", namespaced=True)
 TIMEOUT_S = 10.0
-_UNAVAILABLE = 503
-_OK = 200
-_MISSING = 404
 _UNAUTHORIZED = 401
 
 
 class UnreachableError(Exception):
-    """No controller answered, nor the API server for it. One line."""
+    """No controller answered, or not to this account. One line."""
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,8 +71,8 @@ def _service(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not re.match(r"https?://[^/]", value):
-        raise click.BadParameter(f"found {value!r}, expected http://HOST:PORT or https://HOST")
+    if value is not None and not re.match(r"https://[^/]", value):
+        raise click.BadParameter(f"found {value!r}, expected https://HOST or https://HOST:PORT")
     return value
 
 
@@ -87,12 +82,15 @@ def _default_kubeconfig() -> str:
     return named[0] if named else str(Path.home() / ".kube" / "config")
 
 
-_KUBECONFIG = click.option(
+KUBECONFIG_OPTION = click.option(
     "--kubeconfig", type=click.Path(path_type=Path), default=_default_kubeconfig, help="The API server."
 )
-_CONTEXT = click.option("--context", help="A context of the kubeconfig file; without it the current one.")
+CONTEXT_OPTION = click.option("--context", help="A context of the kubeconfig file; without it the current one.")
 _SERVER = click.option(
-    "--server", envvar="TESSERA_SERVER", callback=_url, help="URL of the controller's web address; else its Service."
+    "--server",
+    envvar="TESSERA_SERVER",
+    callback=_url,
+    help="https URL of its web address; else by the API server.",
 )
 _CONTROLLER = click.option(
     "--controller",
@@ -113,8 +111,8 @@ _OFFLINE = click.option(
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """``where``: a ``Where`` of the options that say how the cluster is reached."""
 
-    @_KUBECONFIG
-    @_CONTEXT
+    @KUBECONFIG_OPTION
+    @CONTEXT_OPTION
     @_SERVER
     @_CONTROLLER
     @_CONFIG
@@ -146,8 +144,8 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 def api_options(command: Callable[..., None]) -> Callable[..., None]:
     """As ``cluster_options``, for a command that asks no controller."""
 
-    @_KUBECONFIG
-    @_CONTEXT
+    @KUBECONFIG_OPTION
+    @CONTEXT_OPTION
     @_CONTROLLER
     @click.option("--config", type=click.Path(path_type=Path), help="The configuration; else the cluster's.")
     @functools.wraps(command)
@@ -162,20 +160,21 @@ def api_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """The command's work, its failures as one line."""
+def run(work: Coroutine[Any, Any, None], *, patiently: bool = True) -> None:
+    """The command's work, its failures as one line; ``patiently``: after a while it is told what is waited for."""
 
-    async def patiently() -> None:
+    async def waited() -> None:
         async with patience(lambda: "waiting for the API server"):
             await work
 
     try:
-        asyncio.run(patiently())
+        asyncio.run(waited() if patiently else work)
     except KubeError as failed:
-        raise click.ClickException(_told(failed)) from None
+        raise click.ClickException(told(failed)) from None
 
 
-def _told(failed: KubeError) -> str:
+def told(failed: KubeError) -> str:
+    """What a person is told of the failure, in one sentence."""
     if isinstance(failed, UnavailableError) and failed.status is None:
         return f"the API server cannot be reached: {failed}"
     if is_kind_missing(failed):
@@ -192,92 +191,58 @@ def is_kind_missing(failed: KubeError) -> bool:
 
 
 class Controller:
-    """The controller's read-only answers (see ``controller.explain``).
+    """What the controller answers (``controller.visibility``), by the rights and with the credentials of the caller."""
 
-    ``_base`` is None until a replica has named the leader; then it is the proxy of the leader's Pod, and every later
-    call of this command goes there.
-    """
-
-    def __init__(self, where: Where, cluster: ClusterConfig | None, client: Client | None) -> None:
+    def __init__(self, where: Where, cluster: ClusterConfig, client: Client) -> None:
         self._where = where
         self._cluster = cluster
         self._client = client
-        self._base: str | None = None
 
     async def ask(self, resource: str, **query: str | int) -> Json | None:
-        """The answer to ``/api/v1/<resource>``; None for what it does not know. Raises UnreachableError."""
-        path = f"/api/v1/{resource}" + (f"?{urlencode(query)}" if query else "")
-        status, body = await self._get(self._base or self._first(), path)
-        leader = body.get("leader")
-        if status == _UNAVAILABLE and self._base is None and isinstance(leader, str) and self._cluster is not None:
-            self._base = await self._pod(_holder(leader))
-            status, body = await self._get(self._base, path)
-        if status == _MISSING and "error" in body:
+        """``queues``, ``pending`` of a ``clusterQueue``, ``explain`` of a ``workload`` by its key, or ``version``.
+
+        None for what it does not know. Raises UnreachableError.
+        """
+        try:
+            if self._where.server is None:
+                return await _asked(self._client, resource, query)
+            async with Client(self._direct(self._where.server), timeout_s=TIMEOUT_S) as client:
+                return await _asked(client, resource, query)
+        except NotFoundError as failed:
+            if is_kind_missing(failed):
+                raise UnreachableError(
+                    f"{VIEW_GROUP} is not served here: is the chart's controller.visibility on?"
+                ) from None
             return None
-        if status != _OK:
-            raise UnreachableError(f"it answered {status}: {str(body.get('error') or body.get('message'))[:240]}")
-        return body
-
-    def _first(self) -> str:
-        if self._where.server is not None:
-            return self._where.server.rstrip("/")
-        namespace, _, name = self._where.controller.partition("/")
-        return self._proxy(namespace, "services", f"{name}:{PORT_NAME}")
-
-    def _proxy(self, namespace: str, kind: str, name: str) -> str:
-        if self._cluster is None:
-            raise UnreachableError("there is no API server to reach it through")
-        return f"{self._cluster.server.rstrip('/')}/api/v1/namespaces/{quote(namespace)}/{kind}/{quote(name)}/proxy"
-
-    async def _pod(self, name: str) -> str:
-        """The proxy of the replica that leads: its identity begins with its Pod's name."""
-        namespace = self._where.controller.partition("/")[0]
-        if self._client is None or self._where.server is not None:
-            raise UnreachableError(f"{name} leads, not the replica that was asked")
-        try:
-            pod = await self._client.get(PODS, name, Json, namespace=namespace)
         except KubeError as failed:
-            raise UnreachableError(f"{name} leads: {failed}") from None
-        containers = pod.get("spec", {}).get("containers", [])
-        ports = [port for container in containers for port in container.get("ports", [])]
-        port = next((each["containerPort"] for each in ports if each.get("name") == PORT_NAME), PORT)
-        return self._proxy(namespace, "pods", f"{name}:{port}")
+            raise UnreachableError(str(failed)) from None
 
-    async def _get(self, base: str, path: str) -> tuple[int, Json]:
-        cluster = self._cluster if self._cluster is not None and base.startswith(self._cluster.server) else None
-        token = TokenSource(cluster, monotonic=time.monotonic).token() if cluster is not None else None
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        tls = cluster.ssl_context() if cluster is not None else None
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        try:
-            connector = aiohttp.TCPConnector(ssl=tls or True)
-            async with (
-                aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-                session.get(base + path, headers=headers) as answer,
-            ):
-                return answer.status, _object(await answer.read())
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as failed:
-            raise UnreachableError(f"{base}: {describe(failed)}") from None
+    def _direct(self, url: str) -> ClusterConfig:
+        """The token goes along; a certificate is for the API server, and so is what its own is checked by."""
+        return ClusterConfig(server=url.rstrip("/"), token=self._cluster.token, token_file=self._cluster.token_file)
 
 
-def _holder(said: str) -> str:
-    """The Pod in ``held by <pod>_<random>``."""
-    identity = said.rpartition("held by ")[2].split(" ", 1)[0]
-    return identity.rsplit("_", 1)[0]
-
-
-def _object(raw: bytes) -> Json:
-    """A JSON object; any other body becomes its message."""
-    try:
-        return msgspec.json.decode(raw, type=Json)
-    except (msgspec.DecodeError, UnicodeError):
-        return {"message": raw[:120].decode(errors="replace")}
+async def _asked(client: Client, resource: str, query: Mapping[str, str | int]) -> Json:
+    if resource == "version":
+        # Of its API's description, which every account may read.
+        described = await client.document(f"/openapi/v3/apis/{VIEW_GROUP}/{VIEW_VERSION}", Json)
+        return {"version": described["info"]["version"]}
+    if resource == "queues":
+        listed = await client.list_all(QUEUE_VIEWS, Json)
+        return {"clusterQueues": [each["status"] for each in listed.items]}
+    if resource == "pending":
+        params = {key: str(value) for key, value in query.items() if key != "clusterQueue"}
+        name = str(query["clusterQueue"])
+        found = await client.get(QUEUE_VIEWS, name, Json, subresource="pending", params=params)
+    else:
+        namespace, _, name = str(query["workload"]).partition("/")
+        found = await client.get(WORKLOAD_VIEWS, name, Json, namespace=namespace)
+    status: Json = found["status"]
+    return status
 
 
 async def named_config(client: Client, where: Where) -> str | None:
     """The text of the controller's configuration as the cluster has it; None where it cannot be read."""
-    from kube.resources import Resource
-
     namespace, _, name = where.controller.partition("/")
     maps = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
     try:

@@ -1,14 +1,16 @@
 """Tables and sentences for people: coloured and folded on a terminal, plain and whole in a pipe."""
 
 import asyncio
+import re
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -17,13 +19,43 @@ Json = dict[str, Any]
 _NO_TERMINAL = 10_000
 """Columns where there is no terminal to fit into: no line is folded, so each row stays one line."""
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
 QUIET_S = 2.0
 """So long a person waits without wondering."""
 
 
+class _Verbatim(Console):
+    """Prints text as it is: messages of objects are anybody's, so that neither brackets in them are markup nor escape
+    sequences reach the terminal.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **{**options, "markup": False, "emoji": False, "highlight": False})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
 def console() -> Console:
-    found = Console()
-    return found if found.is_terminal else Console(width=_NO_TERMINAL, no_color=True)
+    found = _Verbatim()
+    return found if found.is_terminal else _Verbatim(width=_NO_TERMINAL, no_color=True)
+
+
+def visible(text: str) -> str:
+    """With every control character but line ends and tabs as its escape: ``\\x1b`` for ESC."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def one_line(text: str) -> str:
+    """Visible, with line ends and tabs as their escapes too: what an object says stays in the line it stands in."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def aside(text: object) -> None:
+    """A line on standard error beside the answer."""
+    click.echo(f"note: {one_line(str(text))}", err=True)
 
 
 def titled(title: str, *columns: str) -> Table:
@@ -45,6 +77,18 @@ def show(*parts: RenderableType | None) -> None:
             shown.print(part)
         for line in text.get().splitlines():
             click.echo(line.rstrip())
+
+
+def ago(seconds: float) -> str:
+    """An age in its two largest units: ``45s``, ``3m20s``, ``2h05m``, ``3d04h``."""
+    s = max(0, int(seconds))
+    if s < 60:  # noqa: PLR2004 - units of time
+        return f"{s}s"
+    if s < 3600:  # noqa: PLR2004
+        return f"{s // 60}m{s % 60:02d}s"
+    if s < 86400:  # noqa: PLR2004
+        return f"{s // 3600}h{s % 3600 // 60:02d}m"
+    return f"{s // 86400}d{s % 86400 // 3600:02d}h"
 
 
 @asynccontextmanager

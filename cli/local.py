@@ -29,10 +29,6 @@ state_dir_option = click.option(
     show_default=True,
     help="The agent's state folder.",
 )
-FORMATS = ("text", "json")
-output_option = click.option(
-    "-o", "--output", type=click.Choice(FORMATS), default="text", help="For people, or for programs."
-)
 
 
 def reason(failed: Exception) -> str:

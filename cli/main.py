@@ -2,28 +2,57 @@
 
 import importlib
 import sys
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from inventory import __version__
 
 COMMANDS: Final = {
     "advise": ("cli.advise.command:advise", "Which containers could ask for less GPU; which moves would let jobs run."),
+    "completion": ("cli.completion:completion", "Let a shell complete commands and options."),
+    "create": ("cli.kueuectl.create:create", "Create a ClusterQueue, a LocalQueue or a ResourceFlavor."),
+    "delete": ("cli.kueuectl.verbs:delete", "Delete workloads with their jobs; queues and flavors."),
+    "describe": ("cli.kueuectl.passthrough:describe", "Describe objects, as kubectl does."),
     "doctor": ("cli.doctor.command:doctor", "What keeps GPUs from being served on this node."),
+    "edit": ("cli.kueuectl.passthrough:edit", "Edit objects, as kubectl does."),
     "explain": ("cli.explain.command:explain", "Why a workload waits, in numbers."),
+    "get": ("cli.kueuectl.passthrough:get", "Show objects, as kubectl does."),
     "layout": ("cli.layout.command:layout", "How GPUs are cut and shared: plan a layout, apply it."),
+    "list": ("cli.kueuectl.lists:list_", "List queues, workloads, flavors and the pods of a job."),
     "node": ("cli.node.command:node", "What this node's agent knows: GPUs, holders, health."),
+    "patch": ("cli.kueuectl.passthrough:patch", "Patch objects, as kubectl does."),
     "queue": ("cli.queue.command:queue", "What queues have and who waits; stop and resume them."),
     "release-nvml": ("cli.node.command:release_nvml", "Let the agent close its NVML session for a while."),
+    "resume": ("cli.kueuectl.verbs:resume", "Resume a ClusterQueue, a LocalQueue or a workload."),
     "sim": ("cli.sim:sim", "Let simulated GPUs fail, recover, come and go."),
     "simulate": ("cli.simulate.command:simulate_command", "Which workload would run when, from files alone."),
+    "stop": ("cli.kueuectl.verbs:stop", "Stop a ClusterQueue, a LocalQueue or a workload."),
+    "support-bundle": ("cli.supportbundle.command:support_bundle", "Collect what a bug report needs into a file."),
+    "top": ("cli.top.command:top", "What all GPUs do, who holds them, and what waits; live."),
+    "version": ("cli.version:version", "Versions: the command's, the controller's, the agents'."),
+    "workload": ("cli.workload.command:workload", "Look at workloads; stop, resume, move and raise them."),
 }
 """Where each command is, and the line of the help that begins its own."""
 
 
+COMPLETE_VAR: Final = "_TESSERA_COMPLETE"
+"""By this variable a shell asks for completions (``tessera completion``)."""
+
+
 class Commands(click.Group):
     """Imports a command when it is asked for: a node's shell does not wait for the controller's modules."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as failed:
+            from cli.console import visible
+
+            vars(failed)["message"] = visible(failed.message)  # it may cite what an object says
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -34,6 +63,12 @@ class Commands(click.Group):
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         found = getattr(importlib.import_module(module), name)
         return found if isinstance(found, click.Command) else None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands, with their lines. Click would import every command whose name begins so."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The list in the help. Click would import every command for its line."""
@@ -55,11 +90,32 @@ def tessera() -> None:
       tessera layout plan -f f.yaml      what a layout would change, and whom it would disturb
       tessera queue pending              who waits in the cluster's queues, and why
       tessera explain -n team-a bert     what one workload waits for, in numbers
+      tessera top                        what all GPUs do, who holds them, and what waits; live
+      tessera workload story bert        its time line; list, show, stop, resume, move, raise
       tessera simulate --fleet f.yaml .  who would run when, from files alone
       tessera advise --prometheus URL    which pods could ask for less GPU
+      tessera create cq research         as kubectl kueue does: create, list, stop, resume, delete
+      tessera list workload -A           ClusterQueues, LocalQueues, ResourceFlavors, workloads, pods
+      tessera stop cq research           what runs is evicted; tessera resume, tessera delete
+      tessera resume cq research
+      tessera delete workload bert       with its job
+      tessera get cq -o yaml             by kubectl: get, describe, edit, patch
+      tessera describe workload bert
+      tessera edit cq research
+      tessera patch cq research -p '{"spec": {"stopPolicy": "Hold"}}' --type merge
+      tessera support-bundle             what a bug report needs, without secrets and others' names
+      tessera version                    of this command, the controller and the agents
+      tessera completion bash            let the shell complete commands and options
+
+    It is a plugin of kubectl as well: kubectl tessera queue list.
     """
 
 
+def program(called: str) -> str:
+    """What a person types for the program: ``kubectl tessera`` where kubectl found it as its plugin."""
+    return "kubectl tessera" if Path(called).name.startswith("kubectl-") else "tessera"
+
+
 def main() -> None:
-    """The console script."""
-    sys.exit(tessera())
+    """The console script, under either of its names."""
+    sys.exit(tessera(prog_name=program(sys.argv[0]), complete_var=COMPLETE_VAR))

@@ -6,6 +6,7 @@ Numbers and sentences are those that the controller would give from the same obj
 
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from cli.manifests import WrongInputError
 from controller.config.load import default, load, parse
 from controller.config.settings import ControllerConfig, ForeignSystem
 from controller.engine.engine import Engine
-from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
-from controller.explain import explained, queue_shown, waiting
-from controller.lifecycle.pendingcause import blocked, why
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
+from controller.explain import explained, in_turn, queue_shown, waiting_row
+from controller.lifecycle.pendingcause import why
 from controller.objects.core import Node
 from controller.objects.decode import DecodeError
 from controller.objects.workload import Workload
@@ -117,7 +118,7 @@ class Offline:
         queue = ClusterQueueName(name)
         if queue not in self.engine.state.cluster.queues:
             return None
-        found = waiting(self.engine, queue)[:limit]
+        found = [waiting_row(self.engine, turn) for turn in islice(in_turn(self.engine, queue), limit)]
         for entry in found:
             told = why(self.engine, self.engine.state.workloads.objects[WorkloadKey(entry["workload"])], self.now_s)
             entry["reason"], entry["sentence"] = str(told.reason), told.message
@@ -126,38 +127,10 @@ class Offline:
     def explain(self, workload: Workload) -> Json:
         return explained(self.engine, workload, self.now_s)
 
-    def blocked(self, workload: Workload) -> tuple[str, str] | None:
-        """The reason why the workload is not even tried: its queue is stopped, its LocalQueue names no ClusterQueue,
-        ...
-        """
-        found = blocked(self.engine, workload)
-        return None if found is None else (str(found.reason), found.message)
-
     def why(self, workload: Workload) -> tuple[str, str]:
         """Reason code and sentence of a pending workload."""
         found = why(self.engine, workload, self.now_s)
         return str(found.reason), found.message
-
-    def held_by(self, queue: str, flavor: str, resource: str) -> list[Json]:
-        """The holders of this flavor and resource in the queue's cohort tree, the largest first."""
-        cluster, fr = self.engine.state.cluster, FlavorResource(FlavorName(flavor), ResourceName(resource))
-        state = cluster.queues.get(ClusterQueueName(queue))
-        if state is None:
-            return []
-        root = state.node.root()
-        found = [
-            {
-                "workload": holder.key,
-                "clusterQueue": holder.cluster_queue,
-                "amount": holder.usage[fr],
-                "priority": holder.priority,
-                "sinceSeconds": max(0, round(self.now_s - holder.reserved_at_s)),
-                "evicted": holder.evicted,
-            }
-            for holder in cluster.holders.values()
-            if fr in holder.usage and cluster.queues[holder.cluster_queue].node.root() is root
-        ]
-        return sorted(found, key=lambda entry: (-int(str(entry["amount"])), str(entry["workload"])))
 
 
 def _given(file: Path) -> ControllerConfig:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
-from cli.local import FORMATS, Number, Whole, output_option, state_dir_option
+from cli.local import Number, Whole, state_dir_option
+from cli.output import FORMATS, output_option, printed
 
 Order = Callable[..., None]
 
@@ -78,8 +78,8 @@ def _send(ctx: click.Context, order: dict[str, Any]) -> None:
         answer = client.order(state_dir, order)
     except (OSError, ValueError) as failed:
         raise click.ClickException(str(failed)) from None
-    if output == "json" or "status" in order:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+    if output != "text" or "status" in order:
+        printed(answer, output)
     else:
         click.echo("done")
 

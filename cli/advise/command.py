@@ -2,12 +2,11 @@
 
 import asyncio
 import re
-import ssl
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
-import msgspec
 from rich.table import Table
 from rich.text import Text
 
@@ -15,9 +14,12 @@ from cli.advise.advice import Advice, AdviceKind, AdviceOptions, AdviceReport, P
 from cli.advise.queries import TIMEOUT_S, ask, check, known_products, queries, requests
 from cli.cluster import Where, api_options, run
 from cli.console import Json, patience, show
-from cli.local import Number, Whole, output_option, reason
-from kube.prometheus import Prometheus
+from cli.local import Number, Whole
+from cli.output import output_option, printed
+from kube.prometheus import FileError, Prometheus, authorities_in, token_in
 from yamlfile.parsers import HTTP_URL, Unfit
+
+T = TypeVar("T")
 
 _UNITS_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:\d+[wdhms])+")
@@ -114,10 +116,12 @@ def advise(
     if url is None:
         raise click.UsageError("Missing option '--prometheus' (or --pack).")
     wish = AdviceOptions(given["headroom"], given["min_age"], Prefer(given["prefer"]), given["granularity"])
-    prometheus = Prometheus(url, _token(given["token_file"]), _authorities(given["ca_file"]), timeout_s=TIMEOUT_S)
+    token = _read("--token-file", token_in, given["token_file"])
+    authorities = _read("--ca-file", authorities_in, given["ca_file"])
+    prometheus = Prometheus(url, token, authorities, timeout_s=TIMEOUT_S)
     found = asyncio.run(_look(prometheus, given["window"], namespace, wish))
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    if output != "text":
+        printed(found, output)
     else:
         _show(found)
 
@@ -127,8 +131,8 @@ def _pack(where: Where, files: tuple[Path, ...], namespace: str | None, output: 
     from cli.advise import packing
 
     def told(body: Json) -> None:
-        if output == "json":
-            click.echo(msgspec.json.format(msgspec.json.encode(body), indent=2).decode())
+        if output != "text":
+            printed(body, output)
         else:
             packing.show_plans(body)
 
@@ -148,24 +152,11 @@ async def _look(prometheus: Prometheus, window_s: float, namespace: str | None, 
     return report(requests(found), known_products(found), wish, window_s)
 
 
-def _token(path: Path | None) -> str | None:
-    if path is None:
-        return None
+def _read(option: str, read: Callable[[Path], T], path: Path | None) -> T | None:
     try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as failed:
-        raise click.ClickException(f"--token-file: {path}: {reason(failed)}, expected a readable file") from None
-
-
-def _authorities(path: Path | None) -> ssl.SSLContext | None:
-    if path is None:
-        return None
-    try:
-        return ssl.create_default_context(cafile=path)
-    except ssl.SSLError:
-        raise click.ClickException(f"--ca-file: {path}: found no certificate, expected some in PEM form") from None
-    except OSError as failed:
-        raise click.ClickException(f"--ca-file: {path}: {reason(failed)}, expected a readable file") from None
+        return None if path is None else read(path)
+    except FileError as failed:
+        raise click.ClickException(f"{option}: {failed}") from None
 
 
 def _show(found: AdviceReport) -> None:

@@ -4,12 +4,11 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import click
 import msgspec
 from rich.text import Text
 
 from cli.cluster import Where
-from cli.console import Json, show, titled
+from cli.console import Json, aside, show, titled
 from cli.manifests import WrongInputError, read_documents
 from cli.offline import Offline
 from controller.config.load import default, load
@@ -35,7 +34,7 @@ async def of_cluster(where: Where, namespace: str | None) -> Json:
     async with Client(where.cluster(), timeout_s=30.0, user_agent="tessera-cli") as client:
         loaded = await Offline.load(client, where, _unlimited)
     for note in loaded.notes:
-        click.echo(f"note: {note}", err=True)
+        aside(note)
     return _body("API server", loaded.engine, loaded.now_s, namespace)
 
 
@@ -48,7 +47,7 @@ def of_files(files: Iterable[Path], config: Path | None, namespace: str | None) 
     except (ConfigError, InputError) as wrong:
         raise WrongInputError(str(wrong)) from None
     for note in strangers:
-        click.echo(f"note: {note}", err=True)
+        aside(note)
     engine, now_s = Engine(settings.engine), time.time()
     for given in sorted(objects, key=lambda given: isinstance(given, Workload)):
         engine.put(given, now_s)

@@ -12,7 +12,8 @@ from agent.config.settings import Settings
 from agent.mps.runner import programs
 from agent.report import NodeReport
 from cli.doctor.checks import ERROR, Finding, Patient, examine
-from cli.local import fetch, output_option, state_dir_option
+from cli.local import fetch, state_dir_option
+from cli.output import output_option, printed
 from yamlfile import ConfigError
 
 MARKS = {"ok": "ok     ", "warning": "WARNING", "error": "ERROR  "}
@@ -44,8 +45,8 @@ def doctor(config: Path | None, kubelet_dir: Path | None, simulate: Path | None,
     report, silence = _report(state_dir)
     control = programs(settings.mps, simulated=settings.simulate is not None).control
     findings += examine(Patient(settings, report, silence, control))
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode({"findings": findings})).decode())
+    if output != "text":
+        printed({"findings": findings}, output)
     else:
         for finding in findings:
             advice = f" ({finding.advice})" if finding.advice else ""

@@ -114,6 +114,8 @@ def _claim(claim: Json) -> str:
         return f"{named} cannot be counted: {claim['problem']}"
     counts = ", ".join(f"{amount} {name}" for name, amount in claim["counts"].items()) or "nothing"
     charged = f", charged to {', '.join(claim['chargedTo'])}" if claim["chargedTo"] else ""
+    if claim.get("notPlaced"):
+        charged += f"; nodes are chosen without it: {claim['notPlaced']}"
     return f"{named} counts as {counts}{charged}"
 
 

@@ -16,8 +16,8 @@ from agent.config.load import parse
 from cli.cluster import Where, cluster_options, run
 from cli.fleetnodes import hardware
 from cli.layout.plan import NodePlan, Seen, planned, seen
-from cli.local import output_option
 from cli.manifests import WrongInputError
+from cli.output import output_option, printed
 from inventory.layout.entries import GpuLayoutSpec, WhenBusy
 from kube.client import Client
 from kube.errors import NotFoundError
@@ -219,9 +219,8 @@ def _show(plans: list[NodePlan], output: str) -> None:
 
 
 def _print(plans: list[NodePlan], output: str) -> None:
-    if output == "json":
-        shown = [msgspec.to_builtins(plan) | {"refused": plan.refused} for plan in plans]
-        click.echo(msgspec.json.format(msgspec.json.encode({"nodes": shown})).decode())
+    if output != "text":
+        printed({"nodes": [msgspec.to_builtins(plan) | {"refused": plan.refused} for plan in plans]}, output)
         return
     if not plans:
         click.echo("no node with GPUs is selected")

@@ -10,8 +10,9 @@ from rich.console import RenderableType
 
 from agent.report import NodeReport
 from cli.console import show
-from cli.local import Number, Whole, fetch, output_option, state_dir_option
+from cli.local import Number, Whole, fetch, state_dir_option
 from cli.node import tables
+from cli.output import output_option, printed, printed_json
 
 SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
     "gpus": tables.gpus,
@@ -65,7 +66,10 @@ def release(gpu: int, seconds: float, force: bool, state_dir: Path, output: str)
 
 
 def _say(done: dict[str, Any], output: str) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(done)).decode() if output == "json" else done["message"])
+    if output == "text":
+        click.echo(done["message"])
+    else:
+        printed(done, output)
 
 
 class _Node(click.Command):
@@ -100,8 +104,8 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
       tessera node -o json             for programs (the whole report)
     """
     body = fetch(state_dir / "agent.sock", "/v1/node")
-    if output == "json":
-        click.echo(msgspec.json.format(body).decode())
+    if output != "text":
+        printed_json(body, output)
         return
     try:
         report = msgspec.json.decode(body, type=NodeReport)

@@ -8,7 +8,7 @@ from rich.text import Text
 from agent.kubelet.podresources import Holder
 from agent.mig.outcomes import MigState
 from agent.report import NodeReport
-from cli.console import titled
+from cli.console import ago, titled
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import Layout, physical_id
 from inventory.layout.offers import device_modes, weakest
@@ -78,7 +78,7 @@ def mig_layouts(report: NodeReport) -> Table | None:
     for gpu in report.mig:
         style = "" if gpu.state is MigState.APPLIED else "yellow"
         state = Text(gpu.state.value, style=style)
-        table.add_row(str(gpu.index), gpu.wish, state, _ago(report.now_s - gpu.since_s), gpu.sentence)
+        table.add_row(str(gpu.index), gpu.wish, state, ago(report.now_s - gpu.since_s), gpu.sentence)
     return table
 
 
@@ -121,7 +121,7 @@ def mps(report: NodeReport) -> Table | None:
         return None
     table = titled("MPS daemons", "device", "UUID", "phase", "since", "restarts", "why")
     for daemon in report.mps:
-        age = _ago(report.now_s - daemon.since_s)
+        age = ago(report.now_s - daemon.since_s)
         table.add_row(daemon.name, daemon.device, daemon.phase.value, age, str(daemon.restarts), daemon.reason)
     return table
 
@@ -134,7 +134,7 @@ def health(report: NodeReport) -> Table | None:
     table = titled("Open faults", "GPU", "since", "times", "cause", "what to do", "source")
     for gpu, fault in rows:
         table.add_row(
-            str(gpu), _ago(report.now_s - fault.since_s), str(fault.count), fault.cause, fault.action, fault.source
+            str(gpu), ago(report.now_s - fault.since_s), str(fault.count), fault.cause, fault.action, fault.source
         )
     return table
 
@@ -149,18 +149,6 @@ def history(report: NodeReport) -> Table | None:
         name = str(index.get(change.gpu, "?")) + (f" {change.mig}" if change.mig else "")
         table.add_row(_clock(change.at_s), name, _state(change.old.value), _state(change.new.value), change.cause)
     return table
-
-
-def _ago(seconds: float) -> str:
-    """An age in its two largest units: ``45s``, ``3m20s``, ``2h05m``, ``3d04h``."""
-    s = max(0, int(seconds))
-    if s < 60:  # noqa: PLR2004 - units of time
-        return f"{s}s"
-    if s < 3600:  # noqa: PLR2004
-        return f"{s // 60}m{s % 60:02d}s"
-    if s < 86400:  # noqa: PLR2004
-        return f"{s // 3600}h{s % 3600 // 60:02d}m"
-    return f"{s // 86400}d{s % 86400 // 3600:02d}h"
 
 
 def _clock(seconds: float) -> str:

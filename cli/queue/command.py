@@ -2,21 +2,22 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import click
-import msgspec
 
 from cli.cluster import Controller, UnreachableError, Where, cluster_options, is_kind_missing, run
-from cli.console import Json
-from cli.local import Whole, output_option
+from cli.console import Json, aside
+from cli.kubeapi import MANAGER
+from cli.local import Whole
 from cli.offline import Offline
+from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
 from cli.queue import tables
-from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES
-from kube.client import Client, Selection
+from cli.queue.policy import set_policy
+from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from kube.client import Client
 from kube.errors import KubeError, NotFoundError
 
-MANAGER = "tessera-cli"
+COMPUTED = "computed here"
 _MOST = 500
 
 
@@ -31,7 +32,7 @@ class AnswerSource:
 
     @property
     def name(self) -> str:
-        return "controller" if self._offline is None else "computed here"
+        return "controller" if self._offline is None else COMPUTED
 
     @property
     def is_live(self) -> bool:
@@ -56,28 +57,35 @@ class AnswerSource:
 
 
 @asynccontextmanager
-async def source(where: Where) -> AsyncIterator[AnswerSource]:
-    """The controller where it answers, else the same engine in this process, with a note on standard error."""
+async def source(where: Where, *, look: bool = True) -> AsyncIterator[AnswerSource]:
+    """The controller where it answers, else the same engine in this process, with a note on standard error.
+
+    Without a ``look`` it is not asked about queues first: an account may have the right to less.
+    """
     cluster = where.cluster()
     async with Client(cluster, timeout_s=30.0, user_agent=MANAGER) as client:
         controller = Controller(where, cluster, client)
         offline = None
         if where.offline:
-            offline = await Offline.load(client, where)
-        else:
+            offline = _noted(await Offline.load(client, where))
+        elif look:
             try:
                 await controller.ask("queues")
             except UnreachableError as failed:
-                offline = await _instead(client, where, failed)
-        for note in offline.notes if offline is not None else ():
-            click.echo(f"note: {note}", err=True)
+                offline = await instead(client, where, failed)
         try:
             yield AnswerSource(client, where, controller, offline)
         except UnreachableError as failed:
             raise click.ClickException(f"the controller no longer answers: {failed}") from None
 
 
-async def _instead(client: Client, where: Where, failed: UnreachableError) -> Offline:
+def _noted(made: Offline) -> Offline:
+    for note in made.notes:
+        aside(note)
+    return made
+
+
+async def instead(client: Client, where: Where, failed: UnreachableError) -> Offline:
     """The engine here. Where the API server does not answer either, that alone is worth telling."""
     note = f"note: the controller cannot be reached ({failed})"
     try:
@@ -87,11 +95,7 @@ async def _instead(client: Client, where: Where, failed: UnreachableError) -> Of
             click.echo(note, err=True)
         raise
     click.echo(f"{note}: computed here", err=True)
-    return made
-
-
-def printed(body: Any) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(body), indent=2).decode())
+    return _noted(made)
 
 
 @click.group(short_help="What queues have and who waits; stop and resume them.")
@@ -113,7 +117,7 @@ def queue() -> None:
 
 @queue.command("list", short_help="Queues with their quota, use and waiting workloads.")
 @cluster_options
-@output_option
+@list_option
 def list_(where: Where, output: str) -> None:
     """ClusterQueues with their quota, use and waiting workloads, and the LocalQueues that lead to them.
 
@@ -133,10 +137,13 @@ def list_(where: Where, output: str) -> None:
                 "clusterQueues": tables.with_quotas(queues, objects.items),
                 "localQueues": tables.local_queues(locals_.items),
             }
-            if output == "json":
-                printed(body)
+            if output == "name":
+                print_names(CLUSTER_QUEUES, (each["name"] for each in queues))
+                print_names(LOCAL_QUEUES, (each["name"] for each in tables.local_queues(locals_.items)))
+            elif output in FOR_PEOPLE:
+                tables.show_queues(body, wide=output == "wide")
             else:
-                tables.show_queues(body)
+                printed(body, output)
 
     run(work())
 
@@ -146,7 +153,7 @@ def list_(where: Where, output: str) -> None:
 @click.option("--local", help="NAMESPACE/NAME of a LocalQueue.")
 @click.option("--limit", type=Whole(1, 100_000), default=_MOST, show_default=True, help="Of each queue.")
 @cluster_options
-@output_option
+@list_option
 def pending(where: Where, name: str | None, local: str | None, limit: int, output: str) -> None:
     """Pending workloads in queue order, and why they wait.
 
@@ -172,10 +179,12 @@ def pending(where: Where, name: str | None, local: str | None, limit: int, outpu
                 found = [item for item in items if local is None or item["localQueue"] == local]
                 queues.append({"clusterQueue": each, "problems": problems.get(each, []), "pending": found})
             body = {"source": asked.name, "clusterQueues": queues}
-            if output == "json":
-                printed(body)
+            if output == "name":
+                print_names(WORKLOADS, (item["workload"] for each in queues for item in each["pending"]))
+            elif output in FOR_PEOPLE:
+                tables.show_pending(body, wide=output == "wide")
             else:
-                tables.show_pending(body)
+                printed(body, output)
 
     run(work())
 
@@ -226,7 +235,7 @@ def stop(where: Where, name: str, drain: bool, output: str) -> None:
       tessera queue stop research                 a ClusterQueue
       tessera queue stop team-a/jobs --drain      a LocalQueue; what runs is evicted
     """
-    run(_set_policy(where, name, "HoldAndDrain" if drain else "Hold", output))
+    run(_set(where, name, "HoldAndDrain" if drain else "Hold", output))
 
 
 @queue.command()
@@ -240,27 +249,10 @@ def resume(where: Where, name: str, output: str) -> None:
     Example:
       tessera queue resume research
     """
-    run(_set_policy(where, name, "None", output))
+    run(_set(where, name, "None", output))
 
 
-async def _set_policy(where: Where, name: str, policy: str, output: str) -> None:
+async def _set(where: Where, name: str, policy: str, output: str) -> None:
     namespace, slash, bare = name.rpartition("/")
     resource = LOCAL_QUEUES if slash else CLUSTER_QUEUES
-    body = {"spec": {"stopPolicy": policy}}
-    async with Client(where.cluster(), user_agent=MANAGER) as client:
-        try:
-            before = await client.get(resource, bare, Json, namespace=namespace or None)
-            await client.merge_patch(resource, bare, body, Json, namespace=namespace or None, field_manager=MANAGER)
-        except NotFoundError as failed:
-            if is_kind_missing(failed):
-                raise
-            raise click.ClickException(f"NAME: found {name!r}, expected a {resource.kind} that exists") from None
-    was = before.get("spec", {}).get("stopPolicy") or "None"
-    if output == "json":
-        printed({"kind": resource.kind, "name": name, "stopPolicy": policy, "before": was})
-    else:
-        click.echo(f"{resource.kind} {name}: stopPolicy {policy}" + (f" (was {was})" if was != policy else " already"))
-
-
-async def namespaced(client: Client, resource: Any, namespace: str) -> tuple[Json, ...]:
-    return (await client.list_all(resource, Json, Selection(namespace=namespace))).items
+    await set_policy(where, resource, (namespace or None, bare), policy, dry_run="none", output=output)

@@ -43,17 +43,27 @@ def local_queues(objects: Iterable[Json]) -> list[Json]:
     return sorted(found, key=lambda each: str(each["name"]))
 
 
-def show_queues(body: Json) -> None:
-    made = titled("ClusterQueues", "queue", "cohort", "state", "waiting", "running", *_AMOUNTS)
+def show_queues(body: Json, *, wide: bool = False) -> None:
+    """``wide`` adds how many hold quota, admitted or not, and the weighted share by which fair sharing orders."""
+    more = ("reserving", "share") if wide else ()
+    made = titled("ClusterQueues", "queue", "cohort", "state", "waiting", "running", *more, *_AMOUNTS)
     for queue in body["clusterQueues"]:
-        first = (queue["name"], queue["cohort"] or "-", _state(queue), _waiting(queue), str(queue["admitted"]))
+        first: tuple[str, ...] = (
+            queue["name"],
+            queue["cohort"] or "-",
+            _state(queue),
+            _waiting(queue),
+            str(queue["admitted"]),
+        )
+        first += (str(queue["reserving"]), str(queue["weightedShare"])) if wide else ()
         rows = _rows(queue)
         for number, row in enumerate(rows or [("-",) * 6]):
             made.add_row(*(first if number == 0 else ("",) * len(first)), *row)
-    locals_ = titled("LocalQueues", "queue", "ClusterQueue", "state", "waiting", "running")
+    locals_ = titled("LocalQueues", "queue", "ClusterQueue", "state", "waiting", "running", *more[:1])
     for local in body["localQueues"]:
         state = "stopped" if local["stopPolicy"] != "None" else "open"
-        locals_.add_row(local["name"], local["clusterQueue"], state, str(local["pending"]), str(local["admitted"]))
+        counts = [str(local["pending"]), str(local["admitted"]), *([str(local["reserving"])] if wide else [])]
+        locals_.add_row(local["name"], local["clusterQueue"], state, *counts)
     problems = [
         Text(f"{queue['name']}: {problem['message']}", style="yellow")
         for queue in body["clusterQueues"]
@@ -92,13 +102,16 @@ def _waiting(one: Json) -> str:
     return str(one["pending"]["active"] + one["pending"]["parked"])
 
 
-def show_pending(body: Json) -> None:
+def show_pending(body: Json, *, wide: bool = False) -> None:
+    """``wide`` adds whether the workload is parked: not tried again before something changes for it."""
     shown = False
     for queue in body["clusterQueues"]:
         if not queue["pending"]:
             continue
         shown = True
         made = titled(f"ClusterQueue {queue['clusterQueue']}", "#", "workload", "LocalQueue", "priority", "reason", "")
+        if wide:
+            made.add_column("parked")
         for workload in queue["pending"]:
             made.add_row(
                 str(workload["position"] + 1),
@@ -107,6 +120,7 @@ def show_pending(body: Json) -> None:
                 str(workload["priority"]),
                 workload["reason"] or "-",
                 workload["sentence"] or "Not tried since it came",
+                *(["yes" if workload["parked"] else "no"] if wide else []),
             )
         show(made, *(Text(problem["message"], style="yellow") for problem in queue["problems"]))
     if not shown:

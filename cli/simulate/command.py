@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from cli.local import output_option
+from cli.console import aside
 from cli.manifests import WrongInputError, read_documents
+from cli.output import output_option, printed
 from cli.simulate.tables import show
 from controller.config.load import default, load
 from controller.objects.meta import KubernetesObject
@@ -85,12 +86,12 @@ def simulate_command(
         if events:
             notes.append(f"{fleet}: events: what happens to hardware is no part of this simulation")
         for note in notes:
-            click.echo(f"note: {note}", err=True)
+            aside(note)
         result = simulate(given, settings.engine, until_s=until, progress=patience(time.monotonic))
     except (ConfigError, InputError) as wrong:
         raise WrongInputError(str(wrong)) from None
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+    if output != "text":
+        printed(result, output)
     else:
         show(result)
     if fail_pending and result.final.pending:

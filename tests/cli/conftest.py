@@ -4,7 +4,7 @@ import json
 import socketserver
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,9 @@ import click.testing
 import pytest
 
 from cli.main import tessera
+from tests.support.cli.frontdoor import front_door, kubeconfig
+from tests.support.cli.shell import Shell
+from tests.support.controller.stage import stage
 
 Run = Callable[..., click.testing.Result]
 
@@ -102,3 +105,9 @@ def _served(server: Any) -> Iterator[Any]:
     yield server
     server.shutdown()
     thread.join()
+
+
+@pytest.fixture
+async def shell(tmp_path: Path) -> AsyncIterator[Shell]:
+    async with stage() as scene, front_door(scene.server) as door:
+        yield Shell(scene, door, kubeconfig(tmp_path, door.url))

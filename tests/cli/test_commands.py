@@ -4,19 +4,29 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import click.testing
 import pytest
 
 from cli import main
-from cli.main import tessera
+from cli.main import program, tessera
+from cli.output import FORMATS, LIST_FORMATS
 from cli.sim import sim
 from tests.support.cli.lines import understood
 
+ROOT = Path(__file__).parents[2]
 BARE = {"sim status": "its answer is JSON with and without -o"}
 """Commands for which -o changes nothing, and why."""
+SILENT = {"completion", "describe", "edit", "get", "patch"}
+SILENT |= {f"delete {kind}" for kind in ("clusterqueue", "localqueue", "resourceflavor")}
+"""Commands whose answer is for a shell, or is kubectl's."""
+LISTS = {"queue list", "queue pending", "workload list"}
+LISTS |= {f"list {kind}" for kind in ("clusterqueue", "localqueue", "pods", "resourceflavor", "workload")}
+"""Commands that list objects."""
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -60,15 +70,16 @@ def test_every_option_says_what_it_is(name: str) -> None:
         assert not isinstance(option, click.Option) or option.help, f"tessera {name} {option.name}"
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, "node release"])
-def test_every_command_speaks_json(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({*COMMANDS, "node release"} - SILENT))
+def test_every_command_speaks_json_and_yaml_and_every_list_names_and_more_columns(name: str) -> None:
+    formats = LIST_FORMATS if name in LISTS else FORMATS
     help_text = call(*name.split(), "--help").output
-    assert "-o, --output [text|json]" in help_text
+    assert f"-o, --output [{'|'.join(formats)}]" in help_text
     if name in BARE:
         return
-    wrong = call(*name.split(), "-o", "yaml")
+    wrong = call(*name.split(), "-o", "toml")
     assert wrong.exit_code == 2
-    assert "'yaml' is not one of 'text', 'json'" in wrong.stderr
+    assert "'toml' is not one of 'text', " in wrong.stderr
 
 
 def test_an_unknown_word_is_a_line_and_exit_2() -> None:
@@ -129,3 +140,18 @@ def test_what_asks_no_api_server_does_not_load_its_client(words: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("called", "said"),
+    [("/usr/bin/kubectl-tessera", "kubectl tessera"), ("/usr/bin/tessera", "tessera"), ("main.py", "tessera")],
+)
+def test_help_names_the_program_as_it_was_called(called: str, said: str) -> None:
+    shown = click.testing.CliRunner().invoke(tessera, ["queue", "--help"], prog_name=program(called))
+    assert shown.output.startswith(f"Usage: {said} queue [OPTIONS]")
+
+
+def test_both_names_are_installed() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["kubectl-tessera"] == scripts["tessera"] == "cli.main:main"
+    assert scripts["kubectl_complete-tessera"] == "cli.completion:of_kubectl"

@@ -2,9 +2,14 @@
 
 import asyncio
 
+import click
+import click.testing
 import pytest
+from rich.table import Table
+from rich.text import Text
 
-from cli.console import console, patience
+from cli.console import aside, console, patience, show
+from cli.main import tessera
 
 
 async def test_who_waits_is_told_what_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,3 +31,26 @@ async def test_what_is_done_in_a_moment_says_nothing(capsys: pytest.CaptureFixtu
 def test_without_a_terminal_nothing_is_folded_or_coloured() -> None:
     assert console().width > 1000
     assert console().no_color
+
+
+HOSTILE = "a\x1b]0;t\x07b"
+
+
+def test_no_control_character_of_an_object_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("a heading that is wide enough")
+    table.add_row(Text(HOSTILE))
+    show(Text(HOSTILE), table, HOSTILE)
+    aside(f"{HOSTILE}\n\tError: forged")
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out
+    assert out.count("a\\x1b]0;t") == 3
+    assert err == "note: a\\x1b]0;t\\x07b\\n\\tError: forged\n"
+
+
+def test_what_a_refusal_cites_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise click.ClickException(f"found {HOSTILE}")
+
+    monkeypatch.setattr(tessera, "get_command", lambda _context, name: click.Command(name, callback=refuse))
+    told = click.testing.CliRunner().invoke(tessera, ["version"])
+    assert (told.exit_code, told.stderr) == (1, "Error: found a\\x1b]0;t\\x07b\n")

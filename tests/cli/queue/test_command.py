@@ -1,30 +1,30 @@
 """``tessera queue`` and ``tessera explain`` against a whole controller and an API server in this process."""
 
-import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 import click.testing
 import pytest
+import yaml
 
 from cli.cluster import run
 from cli.explain.command import _row
-from cli.main import tessera
 from controller.config.settings import ControllerConfig
 from controller.jobframework import names
 from controller.jobkinds.jobset import JobSet
 from controller.jobshell.watched import resource_of
-from controller.watching.kinds import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, VOLCANO_QUEUES, WORKLOADS
+from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES, JOBS, LOCAL_QUEUES, VOLCANO_QUEUES, WORKLOADS
+from inventory import __version__
 from kube.errors import from_response
 from kube.resources import PODS
 from kube.testing import eventually
-from tests.support.cli.frontdoor import FrontDoor, front_door, kubeconfig
-from tests.support.controller.stage import CONFIG, HERE, Stage, config, stage
+from tests.support.cli.shell import Shell
+from tests.support.controller.stage import CONFIG, config
+from tests.support.controller.viewworld import trusted, until_served
 
 
 def served() -> ControllerConfig:
@@ -34,30 +34,6 @@ def served() -> ControllerConfig:
         return config(f"{CONFIG}webhook: {{host: 127.0.0.1, port: {free.getsockname()[1]}}}\n")
 
 
-class Shell:
-    """A person's shell beside a cluster; ``door`` is the API server's address."""
-
-    def __init__(self, scene: Stage, door: FrontDoor, file: Path) -> None:
-        self.scene = scene
-        self.door = door
-        self._file = file
-
-    async def run(self, *words: str, code: int = 0) -> click.testing.Result:
-        env = {"KUBECONFIG": str(self._file)}
-        result = await asyncio.to_thread(lambda: click.testing.CliRunner().invoke(tessera, words, env=env))
-        assert result.exit_code == code, result.output
-        return result
-
-    async def json(self, *words: str) -> Any:
-        return json.loads((await self.run(*words, "-o", "json")).stdout)
-
-
-@pytest.fixture
-async def shell(tmp_path: Path) -> AsyncIterator[Shell]:
-    async with stage() as scene, front_door(scene.server) as door:
-        yield Shell(scene, door, kubeconfig(tmp_path, door.url))
-
-
 @asynccontextmanager
 async def busy(shell: Shell) -> AsyncIterator[None]:
     """a holds both cpus of ``cq``; b (3 cpus, never) and c (2) wait. The controller is behind its Service."""
@@ -65,7 +41,7 @@ async def busy(shell: Shell) -> AsyncIterator[None]:
     scene.queue(cpus=2)
     scene.queue("elsewhere", cpus=9)
     async with scene.controller(served(), core_only=False) as process:
-        shell.door.ports["services/tessera-controller"] = process.listeners[HERE].port
+        shell.door.behind = process
         scene.workload("a", 2)
         scene.workload("o", 9, queue="lq-elsewhere")
         await scene.until_admitted("a", "o")
@@ -188,34 +164,42 @@ async def test_without_a_controller_the_answer_is_computed_and_says_so(shell: Sh
     shell.scene.queue(cpus=1)
     shell.scene.workload("big", 2)
     result = await shell.run("explain", "big", "-o", "json")
-    assert "note: the controller cannot be reached (it answered 503: no endpoints available" in result.stderr
+    assert (
+        "note: the controller cannot be reached (view.tessera.dev is not served here: is the chart's" in result.stderr
+    )
     assert "default configuration counts" in result.stderr
     found = json.loads(result.stdout)
     assert (found["source"], found["reason"]) == ("computed here", "ExceedsMaxQuota")
 
 
-async def test_a_replica_that_follows_is_left_for_the_one_that_leads(shell: Shell) -> None:
+async def test_a_replica_that_follows_asks_the_one_that_leads(shell: Shell) -> None:
     scene = shell.scene
     scene.queue()
     async with scene.controller(served(), elect=True, core_only=False, name="pod-1_a1b2") as first:
         await eventually(lambda: first.core is not None)
         async with scene.controller(served(), elect=True, core_only=False, name="pod-2_c3d4") as second:
             await eventually(lambda: second.leader is not None and "pod-1" in second.leader)
-            shell.door.ports = {
-                "services/tessera-controller": second.listeners[HERE].port,
-                "pods/pod-1": first.listeners[HERE].port,
-            }
-            ports = [{"name": "web", "containerPort": 9000}]
-            scene.server.create(PODS, "pod-1", {"spec": {"containers": [{"ports": ports}]}}, namespace="tessera-system")
+            shell.door.behind = second
+            assert (await shell.json("queue", "list"))["source"] == "computed here"
+            ports = [{"name": "web", "containerPort": await until_served(first)}]
+            pod = {"spec": {"containers": [{"ports": ports}]}, "status": {"podIP": "127.0.0.1"}}
+            scene.server.create(PODS, "pod-1", pod, namespace="tessera-system")
             assert (await shell.json("queue", "list"))["source"] == "controller"
-            assert "pods/pod-1:9000/api/v1/queues" in shell.door.asked
 
 
-async def test_a_url_is_asked_as_it_is(shell: Shell) -> None:
+async def test_a_url_is_asked_with_the_callers_token(shell: Shell, tmp_path: Path) -> None:
     shell.scene.queue()
+    shell.scene.server.users["secret"] = {"username": "person"}
     async with shell.scene.controller(served(), core_only=False) as process:
-        url = f"http://127.0.0.1:{process.listeners[HERE].port}/"
-        assert (await shell.json("queue", "list", "--server", url))["source"] == "controller"
+        url = f"https://127.0.0.1:{await until_served(process)}/"
+        authorities = tmp_path / "ca.crt"
+        authorities.write_bytes(trusted(process))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SSL_CERT_FILE", str(authorities))
+            assert (await shell.json("queue", "list", "--server", url))["source"] == "computed here"
+            shell.log_in("secret")
+            assert (await shell.json("queue", "list", "--server", url))["source"] == "controller"
+            assert (await shell.json("version", "--server", url))["controller"] == {"version": __version__}
     assert shell.door.asked == []
 
 
@@ -260,19 +244,27 @@ EVERYBODYS = r"/kueue\.x-k8s\.io/v1beta2/\w+$|/api/v1/nodes$"
 """Lists over all namespaces, and of what belongs to none."""
 
 
-async def test_an_account_of_one_namespace_is_answered_without_who_holds_it(shell: Shell) -> None:
+async def test_an_account_of_one_namespace_gets_its_own_names_and_the_amounts_of_others(shell: Shell) -> None:
     async with busy(shell):
+        shell.scene.queue("theirs", cpus=2, namespace="other", cohort="both")
+        shell.scene.server.merge(CLUSTER_QUEUES, "cq", {"spec": {"cohortName": "both"}})
+        shell.scene.workload("hers", 2, queue="lq-theirs", namespace="other")
+        await eventually(lambda: bool(shell.scene.status("hers", namespace="other").get("admission")))
         shell.door.forbidden = EVERYBODYS
+        shell.scene.server.allows = lambda spec: spec["resourceAttributes"].get("namespace") == "team"
         told = await shell.run("explain", "c")
         assert told.stdout.splitlines()[0] == "team/c: Pending, WaitingForQuota"
         assert "What would admit it" in told.stdout
-        assert "Holders of" not in told.stdout
-        assert "note: who holds it is not shown: GET /api" in told.stderr
+        assert "a workload of queue theirs" in told.stdout
+        assert "team/a" in told.stdout
+        assert "other/hers" not in told.stdout
+        assert told.stderr == ""
 
 
 async def test_an_account_that_may_not_ask_the_controller_either_is_told_what_the_workload_says(shell: Shell) -> None:
     async with busy(shell):
-        shell.door.forbidden = f"{EVERYBODYS}|/proxy/"
+        shell.door.forbidden = EVERYBODYS
+        shell.scene.server.allows = lambda _: False
         shown = await shell.run("explain", "c")
         assert shown.stderr.splitlines()[-1].startswith("note: you may not read the queues")
         assert "computed here" not in shown.stderr
@@ -297,7 +289,8 @@ async def test_an_account_that_may_not_ask_the_controller_either_is_told_what_th
         (("queue", "resume", "a/b/c"), 2, "found 'a/b/c', expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue"),
         (("explain", "a/b/c"), 2, "found 'a/b/c', expected NAME or NAMESPACE/NAME"),
         (("queue", "list", "--controller", "tessera"), 2, "found 'tessera', expected NAMESPACE/SERVICE"),
-        (("queue", "list", "--server", "tessera"), 2, "found 'tessera', expected http://HOST:PORT or https://HOST"),
+        (("queue", "list", "--server", "tessera"), 2, "found 'tessera', expected https://HOST or https://HOST:PORT"),
+        (("queue", "list", "--server", "http://tessera"), 2, "expected https://HOST or https://HOST:PORT"),
         (("queue", "list", "--kubeconfig", "/nowhere"), 1, "/nowhere: found no such file, expected a kubeconfig file"),
         (("queue", "list", "--offline", "--config", "/nowhere"), 2, "/nowhere: found no such file or directory"),
     ],
@@ -334,20 +327,47 @@ def test_what_the_api_server_refuses_is_said_with_what_to_do(status: int, body: 
 
 def test_what_is_lacking_is_written_like_what_is_needed() -> None:
     given = {"resource": "memory", "needed": "512Gi", "nominal": "256Gi", "used": "64Gi", "available": "192Gi"}
-    row = _row(_Nobody(), "cq", {"flavor": "f"}, given)  # type: ignore[arg-type]
+    row = _row(given)
     assert (row["lacking"], row["quotaLeft"], row["borrowable"]) == ("320Gi", "192Gi", "0")
-    row = _row(_Nobody(), "cq", {"flavor": "f"}, {**given, "needed": "1500m", "available": "1", "used": "255Gi"})  # type: ignore[arg-type]
+    row = _row({**given, "needed": "1500m", "available": "1", "used": "255Gi"})
     assert row["lacking"] == "500m"
-
-
-class _Nobody:
-    """An engine in which nobody holds anything."""
-
-    def held_by(self, *_: str) -> list[Any]:
-        return []
 
 
 async def test_moves_are_advised_on_from_the_api_servers_objects(shell: Shell) -> None:
     async with busy(shell):
         found = await shell.json("advise", "--pack")
         assert (found["source"], found["plans"]) == ("API server", [])
+
+
+async def test_lists_are_given_wide_as_names_and_as_yaml(shell: Shell) -> None:
+    async with busy(shell):
+        assert (await shell.run("queue", "list", "-o", "name")).stdout.splitlines() == [
+            "clusterqueue.kueue.x-k8s.io/cq",
+            "clusterqueue.kueue.x-k8s.io/elsewhere",
+            "localqueue.kueue.x-k8s.io/lq-cq",
+            "localqueue.kueue.x-k8s.io/lq-elsewhere",
+        ]
+        wide = (await shell.run("queue", "list", "-o", "wide")).stdout.splitlines()
+        assert wide[1].split()[4:7] == ["running", "reserving", "share"]
+        assert wide[2].split()[:7] == ["cq", "-", "open", "2", "1", "1", "0"]
+        assert wide[-3].split()[-2:] == ["running", "reserving"]
+        assert wide[-2].split()[:3] == ["team/lq-cq", "cq", "open"]
+        names = (await shell.run("queue", "pending", "-o", "name")).stdout.splitlines()
+        assert names == ["workload.kueue.x-k8s.io/b", "workload.kueue.x-k8s.io/c"]
+        parked = (await shell.run("queue", "pending", "-o", "wide")).stdout.splitlines()
+        assert {line.split()[-1] for line in parked[2:4]} <= {"yes", "no"}
+        told = yaml.safe_load((await shell.run("queue", "pending", "--queue", "cq", "-o", "yaml")).stdout)
+        assert [one["workload"] for one in told["clusterQueues"][0]["pending"]] == ["team/b", "team/c"]
+
+
+async def test_versions_of_the_controller_and_of_the_agents_are_told(shell: Shell) -> None:
+    async with busy(shell):
+        shell.scene.server.create(GPU_NODES, "n-1", {"status": {"agentVersion": "9.9.9"}})
+        found = await shell.json("version")
+        assert found["controller"] == {"version": found["client"]}
+        assert found["agents"] == [{"version": "9.9.9", "nodes": 1}]
+        shell.door.forbidden = "openapi|gpunodes"
+        told = (await shell.run("version")).stdout.splitlines()
+        assert len(told) == 3
+        assert "is forbidden" in told[1]
+        assert "is forbidden" in told[2]

@@ -1,4 +1,4 @@
-"""An API server's front door: proxies to a Service's or a Pod's port as the real one does, all else to the server."""
+"""An API server's front door: aggregated groups go to the controller by a front proxy, all else to the server."""
 
 import json
 import re
@@ -9,19 +9,28 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
+from controller.process.process import Process
+from controller.visibility.routes import KUEUE_GROUP
+from inventory.api.names import VIEW_GROUP
 from kube.testing import FakeApiServer
+from tests.support.controller.viewworld import PERSON, FrontProxyWorld, asked, trusted, until_served
 
-_PROXIED = re.compile(r"/api/v1/namespaces/([^/]+)/(services|pods)/([^/:]+):(\w+)/proxy(/.*)")
+_AGGREGATED = re.compile(rf"(/openapi/v3)?/apis/({re.escape(VIEW_GROUP)}|{re.escape(KUEUE_GROUP)})/.*")
+_POD = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/:]+):(\w+)/proxy(/.*)")
 
 
 class FrontDoor:
-    """``ports``: what ``services/<name>`` and ``pods/<name>`` lead to; ``asked``: every proxied path;
-    ``forbidden``: paths, as a pattern, that RBAC refuses."""
+    """``behind``: the controller that aggregated groups lead to, once there is one; ``asked``: what it was asked;
+    ``forbidden``: paths, as a pattern, that RBAC refuses. ``user``: whom all requests are of. ``pods``: ports on this
+    machine that Pods' proxies lead to, by the Pods' names."""
 
     def __init__(self, server: FakeApiServer) -> None:
         self._server = server
-        self.ports: dict[str, int] = {}
+        self.proxy = FrontProxyWorld()
+        self.behind: Process | None = None
+        self.user = PERSON
         self.asked: list[str] = []
+        self.pods: dict[str, int] = {}
         self.forbidden = ""
         self.url = ""
 
@@ -29,15 +38,16 @@ class FrontDoor:
         if self.forbidden and re.search(self.forbidden, request.path):
             said = {"kind": "Status", "reason": "Forbidden", "message": f"{request.path} is forbidden"}
             return web.json_response(said, status=403)
-        found = _PROXIED.fullmatch(request.path)
+        found = _AGGREGATED.fullmatch(request.path)
+        # Kueue's own server, where no controller is behind this one: what it answers is made as an object.
+        if found is not None and (self.behind is not None or found[2] == VIEW_GROUP):
+            return await self._aggregated(request)
         base, path, headers = self._server.config.server, request.path, dict(request.headers)
-        if found is not None:
-            namespace, kind, name, port, path = found.groups()
-            self.asked.append(f"{kind}/{name}:{port}{path}")
-            where = self.ports.get(f"{kind}/{name}") if namespace == "tessera-system" else None
-            if where is None:
-                return web.json_response({"message": f'no endpoints available for service "{name}"'}, status=503)
-            base, headers = f"http://127.0.0.1:{where}", {}
+        if (pod := _POD.fullmatch(path)) is not None:
+            self.asked.append(f"{pod[1]}:{pod[2]}{pod[3]}")
+            if pod[1] not in self.pods:
+                return web.json_response({"kind": "Status", "message": f"pod {pod[1]} is not reached"}, status=503)
+            base, path, headers = f"http://127.0.0.1:{self.pods[pod[1]]}", pod[3], {}
         url = f"{base}{path}" + (f"?{request.query_string}" if request.query_string else "")
         try:
             async with (
@@ -50,10 +60,20 @@ class FrontDoor:
                 request.transport.abort()
             return web.Response(status=502)
 
+    async def _aggregated(self, request: web.Request) -> web.Response:
+        """As the real one: 404 without a body of its own where no APIService leads anywhere."""
+        if self.behind is None:
+            return web.Response(text="404 page not found\n", status=404)
+        self.asked.append(request.path_qs)
+        port, tls = await until_served(self.behind), self.proxy.shows(trusted(self.behind))
+        code, body = await asked(port, request.path_qs, tls, user=self.user)
+        return web.Response(body=body, status=code, content_type="application/json")
+
 
 @asynccontextmanager
 async def front_door(server: FakeApiServer) -> AsyncIterator[FrontDoor]:
     door = FrontDoor(server)
+    door.proxy.install(server)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", door.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)

@@ -1,0 +1,63 @@
+"""What commands share that work on the API server's objects with the caller's own rights: options, names, lists."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from cli.cluster import CONTEXT_OPTION, KUBECONFIG_OPTION, SERVICE, Where
+from cli.console import Json
+from kube.client import Client, Selection
+from kube.resources import Resource
+
+MANAGER: Final = "tessera-cli"
+DRY_RUNS: Final = ("none", "client", "server")
+
+
+def kube_options(command: Callable[..., None]) -> Callable[..., None]:
+    """``where``: a ``Where`` of the options that say which API server; nothing of the controller is asked."""
+
+    @KUBECONFIG_OPTION
+    @CONTEXT_OPTION
+    @functools.wraps(command)
+    def wrapped(*args: Any, kubeconfig: Path, context: str | None, **others: Any) -> None:
+        where = Where(
+            kubeconfig=kubeconfig, context=context, server=None, controller=SERVICE, config=None, offline=True
+        )
+        command(*args, where=where, **others)
+
+    return wrapped
+
+
+space_option = click.option("-n", "--namespace", help="Without it the context's.")
+all_spaces_option = click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+dry_run_option = click.option(
+    "--dry-run",
+    type=click.Choice(DRY_RUNS),
+    default="none",
+    help="client: print what would be sent; server: let the API server check it and keep nothing.",
+)
+
+
+def named_workload(_: click.Context, __: click.Parameter, value: str) -> str:
+    """A callback of an argument that is NAME or NAMESPACE/NAME."""
+    if not value or value.count("/") > 1 or value.startswith("/") or value.endswith("/"):
+        raise click.BadParameter(f"found {value!r}, expected NAME or NAMESPACE/NAME")
+    return value
+
+
+def place(where: Where, name: str, namespace: str | None) -> tuple[str, str]:
+    """Namespace and bare name: ``-n`` goes before what stands before a slash, and that before the context's."""
+    space, _, bare = name.rpartition("/")
+    return namespace or space or where.cluster().namespace, bare
+
+
+def opened(where: Where) -> Client:
+    return Client(where.cluster(), timeout_s=30.0, user_agent=MANAGER)
+
+
+async def namespaced(client: Client, resource: Resource, namespace: str | None) -> tuple[Json, ...]:
+    """All objects of the kind in the namespace; None: in all."""
+    return (await client.list_all(resource, Json, Selection(namespace=namespace))).items

@@ -1,0 +1,127 @@
+"""The objects that ``tessera create`` sends, from the words of its options. Pure; ValueError is one sentence."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from cli.console import Json
+from controller.objects.quantity import parse_quantity
+from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
+from kube.resources import Resource
+
+QUOTA_FIELDS: Final = {"nominal": "nominalQuota", "borrowing": "borrowingLimit", "lending": "lendingLimit"}
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NAMED: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_FOR_QUOTA: Final = "FLAVOR:RESOURCE=AMOUNT;RESOURCE=AMOUNT"
+
+Quotas = dict[str, dict[str, str]]
+"""By flavor, by resource: an amount."""
+
+
+def quotas(given: Iterable[str]) -> Quotas:
+    """``alpha:cpu=9;memory=36Gi``, several of them in one word behind commas."""
+    found: Quotas = {}
+    for word in (word for words in given for word in words.split(",")):
+        flavor, colon, rest = word.partition(":")
+        if not colon or _NAMED.fullmatch(flavor) is None or not rest:
+            raise ValueError(f"found {word!r}, expected {_FOR_QUOTA}")
+        for part in rest.split(";"):
+            resource, equals, amount = part.partition("=")
+            if not (resource and equals and amount):
+                raise ValueError(f"found {part!r} for flavor {flavor}, expected RESOURCE=AMOUNT")
+            if resource in found.setdefault(flavor, {}):
+                raise ValueError(f"found {resource} of flavor {flavor} twice, expected it once")
+            try:
+                nanos = parse_quantity(amount).nanos
+            except ValueError:
+                nanos = -1
+            if nanos < 0:
+                raise ValueError(f"found {amount!r} for {resource} of flavor {flavor}, expected a quantity from 0 on")
+            found[flavor][resource] = amount
+    return found
+
+
+def groups(nominal: Quotas, borrowing: Quotas, lending: Quotas) -> list[Json]:
+    """Resource groups: flavors that cover the same resources stand in one, in the order in which they came."""
+    for limits, option in ((borrowing, "--borrowing-limit"), (lending, "--lending-limit")):
+        for flavor, amounts in limits.items():
+            for resource in amounts:
+                if resource not in nominal.get(flavor, {}):
+                    what = f"{option}: found {resource} of flavor {flavor}"
+                    raise ValueError(f"{what}, expected --nominal-quota for it as well")
+    made: dict[frozenset[str], Json] = {}
+    for flavor, amounts in nominal.items():
+        covered = frozenset(amounts)
+        wrong = next((other for other in made if other != covered and other & covered), None)
+        if wrong is not None:
+            shared = ", ".join(sorted(wrong & covered))
+            what = f"--nominal-quota: found {shared} of flavor {flavor} beside other resources than another flavor has"
+            raise ValueError(f"{what}, expected the same resources for every flavor of {shared}")
+        group = made.setdefault(covered, {"coveredResources": list(amounts), "flavors": []})
+        resources = []
+        for resource in group["coveredResources"]:
+            entry = {"name": resource}
+            for key, limits in (("nominal", nominal), ("borrowing", borrowing), ("lending", lending)):
+                if resource in limits.get(flavor, {}):
+                    entry[QUOTA_FIELDS[key]] = limits[flavor][resource]
+            resources.append(entry)
+        group["flavors"].append({"name": flavor, "resources": resources})
+    return list(made.values())
+
+
+def cluster_queue(name: str, spec: Json, selector: dict[str, str] | None) -> Json:
+    """``selector`` None: workloads of all namespaces may be in it."""
+    chosen: Json = {"matchLabels": selector} if selector else {}
+    return _object(CLUSTER_QUEUES, name, {"namespaceSelector": chosen, **spec})
+
+
+def local_queue(name: str, namespace: str, queue: str) -> Json:
+    made = _object(LOCAL_QUEUES, name, {"clusterQueue": queue})
+    made["metadata"]["namespace"] = namespace
+    return made
+
+
+def flavor(name: str, labels: dict[str, str], taints: list[Json], tolerations: list[Json]) -> Json:
+    spec: Json = {"nodeLabels": labels, "nodeTaints": taints, "tolerations": tolerations}
+    return _object(FLAVORS, name, {key: value for key, value in spec.items() if value})
+
+
+def _object(resource: Resource, name: str, spec: Json) -> Json:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+
+
+def pairs(given: Iterable[str]) -> dict[str, str]:
+    """``KEY=VALUE``, several behind commas."""
+    found: dict[str, str] = {}
+    for word in (word for words in given for word in words.split(",")):
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise ValueError(f"found {word!r}, expected KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def taints(given: Iterable[str]) -> list[Json]:
+    """``KEY=VALUE:EFFECT`` or ``KEY:EFFECT``, several behind commas."""
+    found = []
+    for word in (word for words in given for word in words.split(",")):
+        pair, colon, effect = word.rpartition(":")
+        key, equals, value = pair.partition("=")
+        if not (colon and key) or effect not in _EFFECTS:
+            raise ValueError(f"found {word!r}, expected KEY=VALUE:EFFECT with one of {', '.join(_EFFECTS)}")
+        found.append({"key": key, **({"value": value} if equals else {}), "effect": effect})
+    return found
+
+
+def tolerations(given: Iterable[str]) -> list[Json]:
+    """As ``taints``; the effect may be missing, which tolerates all of them."""
+    found = []
+    for word in (word for words in given for word in words.split(",")):
+        pair, colon, effect = word.rpartition(":")
+        pair = pair if colon else word
+        key, equals, value = pair.partition("=")
+        if not key or (colon and effect not in _EFFECTS):
+            raise ValueError(f"found {word!r}, expected KEY=VALUE:EFFECT with one of {', '.join(_EFFECTS)}")
+        made: dict[str, Any] = {"key": key, "operator": "Equal" if equals else "Exists"}
+        found.append(made | ({"value": value} if equals else {}) | ({"effect": effect} if colon else {}))
+    return found

@@ -1,0 +1,37 @@
+"""Groups of commands, one for each kind of object, that are found by any of the kind's names."""
+
+from typing import Final
+
+import click
+
+from cli.kueuectl.passthrough import ALIASES, PLURALS, hand_over
+
+_PASSED_ON: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+class Kinds(click.Group):
+    """``clusterqueue`` is found as clusterqueues and as cq."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
+
+
+def handed_over(group: click.Group, verb: str, kinds: tuple[str, ...]) -> None:
+    """Commands of ``group`` that kubectl does."""
+    for kind in kinds:
+        group.add_command(_passing(verb, kind))
+
+
+def _passing(verb: str, kind: str) -> click.Command:
+    @click.command(
+        kind, short_help=f"{verb.capitalize()} {PLURALS[kind]}, as kubectl does.", context_settings=_PASSED_ON
+    )
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[KUBECTL'S WORDS]...")
+    def command(rest: tuple[str, ...]) -> None:
+        hand_over(verb, kind, rest)
+
+    command.help = (
+        f"{verb.capitalize()} {PLURALS[kind]}, as kubectl does: all that follows is its own.\n\n"
+        f"\b\nExample:\n  tessera {verb} {kind} research\n"
+    )
+    return command

@@ -1,0 +1,78 @@
+"""get, describe, edit, patch and delete: kubectl does these, and is handed their words."""
+
+import shutil
+import subprocess
+from typing import Final
+
+import click
+
+# Named here and not in controller.watching.kinds: kubectl does the work, and nothing of the controller is loaded.
+_GROUP: Final = "kueue.x-k8s.io"
+PLURALS: Final = {
+    "clusterqueue": "clusterqueues",
+    "localqueue": "localqueues",
+    "resourceflavor": "resourceflavors",
+    "workload": "workloads",
+}
+ALIASES: Final = {
+    **{plural: kind for kind, plural in PLURALS.items()},
+    "cq": "clusterqueue",
+    "lq": "localqueue",
+    "rf": "resourceflavor",
+    "wl": "workload",
+    "pod": "pods",
+}
+VERBS: Final = {
+    "get": "Show objects, as kubectl does.",
+    "describe": "Describe objects, as kubectl does.",
+    "edit": "Edit objects, as kubectl does.",
+    "patch": "Patch objects, as kubectl does.",
+}
+
+
+def words(verb: str, kind: str, rest: tuple[str, ...]) -> list[str]:
+    """Of kubectl: the kind with its group, so that no other system's kind of that name is meant."""
+    return [verb, f"{PLURALS[kind]}.{_GROUP}", *rest]
+
+
+def hand_over(verb: str, kind: str, rest: tuple[str, ...]) -> None:
+    """Run kubectl and end as it ends."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        what = "kubectl: found no such program in $PATH, expected one"
+        raise click.ClickException(f"{what}: tessera {verb} hands its words over to it")
+    raise SystemExit(subprocess.call([kubectl, *words(verb, kind, rest)]))
+
+
+class KindName(click.ParamType[str]):
+    """A kind of Kueue's by its name, its plural or its short name."""
+
+    name = "kind"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        found = ALIASES.get(str(value), str(value))
+        if found not in PLURALS:
+            known = ", ".join(f"{kind} ({short})" for short, kind in sorted(ALIASES.items()) if len(short) == 2)  # noqa: PLR2004
+            self.fail(f"found {value!r}, expected one of {known}", param, ctx)
+        return found
+
+
+def _passing(verb: str) -> click.Command:
+    settings = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+    @click.command(verb, short_help=VERBS[verb], context_settings=settings)
+    @click.argument("kind", type=KindName())
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[KUBECTL'S WORDS]...")
+    def command(kind: str, rest: tuple[str, ...]) -> None:
+        hand_over(verb, kind, rest)
+
+    more = {"patch": " -p '{\"spec\": {}}' --type merge"}.get(verb, "")
+    command.help = (
+        f"{VERBS[verb]} KIND is clusterqueue (cq), localqueue (lq), resourceflavor (rf) or workload (wl); all\n"
+        "that follows is kubectl's own.\n\n"
+        f"\b\nExamples:\n  tessera {verb} cq research{more}\n  tessera {verb} workload job-bert-4f1c2 -n team-a{more}\n"
+    )
+    return command
+
+
+get, describe, edit, patch = (_passing(verb) for verb in VERBS)

@@ -1,0 +1,186 @@
+"""``tessera stop``, ``resume`` and ``delete`` of queues and Workloads, as ``kubectl kueue`` has them."""
+
+from contextlib import suppress
+
+import click
+
+from cli.cluster import Where, run
+from cli.console import one_line
+from cli.kubeapi import dry_run_option, kube_options, named_workload, namespaced, opened, place, space_option
+from cli.kueuectl.kinds import Kinds, handed_over
+from cli.output import output_option, printed
+from cli.queue.policy import set_policy
+from cli.workload.command import change, switched
+from cli.workload.find import find_workload, group_pods, owner_of
+from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from kube.client import Client
+from kube.errors import NotFoundError
+from kube.resources import PODS, Resource
+
+
+@click.group(cls=Kinds, short_help="Stop a ClusterQueue, a LocalQueue or a workload.")
+def stop() -> None:
+    """Stop a ClusterQueue (cq), a LocalQueue (lq) or a workload (wl), and evict what runs.
+
+    \b
+    Examples:
+      tessera stop workload bert -n team-a
+      tessera stop cq research                          what runs is evicted
+      tessera stop lq jobs -n team-a --keep-already-running
+    """
+
+
+@click.group(cls=Kinds, short_help="Resume a ClusterQueue, a LocalQueue or a workload.")
+def resume() -> None:
+    """Resume a ClusterQueue (cq), a LocalQueue (lq) or a workload (wl) that was stopped.
+
+    \b
+    Examples:
+      tessera resume workload bert -n team-a
+      tessera resume cq research
+      tessera resume lq jobs -n team-a
+    """
+
+
+def _policy(group: click.Group, kind: str, resource: Resource) -> None:
+    """``stop KIND`` or ``resume KIND`` of queues."""
+    stops = group is stop
+
+    @click.argument("name")
+    @dry_run_option
+    @kube_options
+    @output_option
+    def command(
+        where: Where,
+        name: str,
+        dry_run: str,
+        output: str,
+        namespace: str | None = None,
+        keep_already_running: bool = False,
+    ) -> None:
+        policy = ("Hold" if keep_already_running else "HoldAndDrain") if stops else "None"
+        run(set_policy(where, resource, (namespace, name), policy, dry_run=dry_run, output=output))
+
+    if stops:
+        keep = click.option(
+            "--keep-already-running", is_flag=True, help="What runs goes on; without it, it is evicted."
+        )
+        command = keep(command)
+    if resource.namespaced:
+        command = space_option(command)
+    verb, space = ("stop" if stops else "resume"), (" -n team-a" if resource.namespaced else "")
+    what = "admits nothing more" if stops else "admits again"
+    line = f"{verb.capitalize()} a {resource.kind}: it {what}."
+    command.__doc__ = f"{line}\n\n\b\nExample:\n  tessera {verb} {kind} research{space}\n"
+    group.command(kind, short_help=line)(command)
+
+
+def _of_workload(group: click.Group) -> None:
+    verb = "stop" if group is stop else "resume"
+
+    @click.argument("name", metavar="WORKLOAD", callback=named_workload)
+    @space_option
+    @dry_run_option
+    @kube_options
+    @output_option
+    def command(where: Where, name: str, namespace: str | None, dry_run: str, output: str) -> None:
+        run(change(where, name, namespace, dry_run, output, switched(active=group is resume)))
+
+    line = "Evict a workload, and try it no more." if group is stop else "Let a stopped workload wait again."
+    command.__doc__ = f"{line}\n\n\b\nExample:\n  tessera {verb} workload team-a/bert\n"
+    group.command("workload", short_help=line)(command)
+
+
+for _group in (stop, resume):
+    _policy(_group, "clusterqueue", CLUSTER_QUEUES)
+    _policy(_group, "localqueue", LOCAL_QUEUES)
+    _of_workload(_group)
+
+
+@click.group(cls=Kinds, short_help="Delete workloads with their jobs; queues and flavors.")
+def delete() -> None:
+    """Delete workloads (wl) with the jobs that they stand for; other kinds as kubectl deletes them.
+
+    \b
+    Examples:
+      tessera delete workload bert -n team-a            with its job; it asks before
+      tessera delete wl --all -n team-a --dry-run client
+      tessera delete cq research
+    """
+
+
+handed_over(delete, "delete", ("clusterqueue", "localqueue", "resourceflavor"))
+
+
+@delete.command("workload", short_help="Delete workloads with the jobs that they stand for.")
+@click.argument("names", nargs=-1, metavar="[WORKLOAD]...")
+@click.option("--all", "every", is_flag=True, help="All of the namespace.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@space_option
+@dry_run_option
+@kube_options
+@output_option
+def delete_workload(
+    where: Where, names: tuple[str, ...], every: bool, yes: bool, namespace: str | None, dry_run: str, output: str
+) -> None:
+    """Delete WORKLOADs with the jobs that they stand for: a job that stays would make its Workload anew.
+
+    \b
+    Examples:
+      tessera delete workload team-a/bert --yes
+      tessera delete workload --all -n team-a --dry-run client
+    """
+    if every is bool(names):
+        found = "both" if names else "neither"
+        raise click.UsageError(f"WORKLOAD, --all: found {found}, expected one of them")
+    for name in names:
+        named_workload(click.get_current_context(), delete_workload.params[0], name)
+
+    async def work() -> None:
+        async with opened(where) as client:
+            gone = await _marked(client, where, names, namespace)
+            if dry_run == "none" and not yes and gone:
+                for each in gone:
+                    click.echo(f"  {_shown(each)}", err=True)
+                click.confirm("Delete these?", abort=True, err=True)
+            for resource, space, name in gone if dry_run != "client" else ():
+                dry = dry_run == "server"
+                with suppress(NotFoundError):  # gone meanwhile, or before its Workload
+                    await client.delete(resource, name, namespace=space, background=True, dry_run=dry)
+        if output != "text":
+            items = [{"kind": resource.kind, "namespace": space, "name": name} for resource, space, name in gone]
+            printed({"deleted": items, "dryRun": dry_run}, output)
+            return
+        dry_word = "" if dry_run == "none" else f" ({dry_run} dry run)"
+        for each in gone:
+            click.echo(f"{_shown(each)} deleted{dry_word}")
+        if not gone:
+            click.echo("No workload is found.")
+
+    run(work())
+
+
+Marked = tuple[Resource, str, str]
+"""Kind, namespace and name of what is deleted."""
+
+
+async def _marked(client: Client, where: Where, names: tuple[str, ...], namespace: str | None) -> list[Marked]:
+    """Each job, each pod of a group, and each Workload that stands for none."""
+    if names:
+        found = [await find_workload(client, *place(where, name, namespace)) for name in names]
+    else:
+        found = list(await namespaced(client, WORKLOADS, namespace or where.cluster().namespace))
+    marked: dict[Marked, None] = {}
+    for workload in found:
+        space = str(workload["metadata"]["namespace"])
+        if members := group_pods(workload):
+            marked |= dict.fromkeys((PODS, space, member) for member in members)
+            continue
+        owner = await owner_of(client, workload)
+        marked[(owner[0], space, owner[1]) if owner else (WORKLOADS, space, str(workload["metadata"]["name"]))] = None
+    return list(marked)
+
+
+def _shown(marked: Marked) -> str:
+    resource, space, name = marked
+    return one_line(f"{'.'.join(filter(None, (resource.kind.lower(), resource.group)))}/{name} in {space}")

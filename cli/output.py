@@ -1,0 +1,51 @@
+"""What commands print: text for people, JSON, YAML or names for programs. The formats of all commands stand here.
+
+    output_option   -o text|json|yaml              every command
+    list_option     -o text|wide|name|json|yaml    commands that list objects
+
+``wide`` is text with more columns, ``name`` is KIND.GROUP/NAME, one a line, as kubectl takes it.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+import msgspec
+
+from kube.resources import Resource
+
+FORMATS: Final = ("text", "json", "yaml")
+LIST_FORMATS: Final = ("text", "wide", "name", "json", "yaml")
+FOR_PEOPLE: Final = ("text", "wide")
+
+output_option = click.option(
+    "-o", "--output", type=click.Choice(FORMATS), default="text", help="For people, or for programs."
+)
+list_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(LIST_FORMATS),
+    default="text",
+    help="For people (wide: more columns), or for programs.",
+)
+
+
+def printed(body: Any, output: str = "json") -> None:
+    """``body``, any value that msgspec encodes, as JSON or YAML."""
+    printed_json(msgspec.json.encode(body), output)
+
+
+def printed_json(body: bytes, output: str = "json") -> None:
+    """JSON text as it is, or as YAML with the same keys in the same order."""
+    if output == "yaml":
+        # By way of JSON: times and numbers are then written as the JSON has them.
+        click.echo(msgspec.yaml.encode(msgspec.json.decode(body)).decode().removesuffix("\n"))
+    else:
+        click.echo(msgspec.json.format(body, indent=2).decode())
+
+
+def print_names(resource: Resource, names: Iterable[str]) -> None:
+    """``workload.kueue.x-k8s.io/NAME``, one a line; a namespace before the name is left out, as kubectl does."""
+    prefix = ".".join(filter(None, (resource.kind.lower(), resource.group)))
+    for name in names:
+        click.echo(f"{prefix}/{name.rpartition('/')[2]}")

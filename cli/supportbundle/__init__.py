@@ -1,0 +1,1 @@
+"""``tessera support-bundle``: what a bug report needs, in one file."""

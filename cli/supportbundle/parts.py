@@ -1,0 +1,168 @@
+"""What of the cluster's objects goes into a support bundle. Pure: an object in, what is kept of it out.
+
+Pod templates are left out whole: containers' commands and environments are their owners'. Managed fields are left out,
+which name people.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from cli.console import Json
+from inventory.api.names import PREFIX
+
+_CHART: Final = re.compile(r"tessera-\d")
+"""The chart with its version, which stays where ``nameOverride`` gives the parts another name."""
+_META: Final = ("name", "namespace", "uid", "generation", "creationTimestamp", "deletionTimestamp", "finalizers")
+_NODE_LABELS: Final = (
+    "nvidia.com/",
+    PREFIX,
+    "kubernetes.io/",
+    "node.kubernetes.io/",
+    "topology.kubernetes.io/",
+)
+_KEPT_SPEC: Final = (
+    "queueName",
+    "priority",
+    "priorityClassRef",
+    "active",
+    "maximumExecutionTimeSeconds",
+    "preemptionGates",
+)
+_OF_OPERATORS: Final = ("Node", "GpuNode", "ClusterQueue")
+_NOBODYS: Final = frozenset(
+    ("default", "gpu", "gpus", "cpu", "memory", "main", "queue", "job", "jobs", "pod", "node", "worker", "workers")
+)
+"""Names that are words of every cluster: hidden, they would make sentences unreadable and tell nothing when shown."""
+_OF_PEOPLE: Final = {"Workload": "workload", "Pod": "pod", "LocalQueue": "queue"}
+
+
+def of_tessera(given: Json) -> bool:
+    """Whether it is of the chart: others may have pods and ConfigMaps in the namespace of the controller."""
+    labels = (given.get("metadata") or {}).get("labels") or {}
+    return (
+        labels.get("app.kubernetes.io/name") == "tessera" or _CHART.match(str(labels.get("helm.sh/chart"))) is not None
+    )
+
+
+def meta(given: Json, *also: str) -> Json:
+    found = given.get("metadata")
+    return {key: found[key] for key in (*_META, *also) if key in found} if isinstance(found, dict) else {}
+
+
+def whole(given: Json) -> Json:
+    """Objects of operators: queues, flavors, GpuNodes. Labels are kept; annotations of ours are."""
+    annotations = (given.get("metadata") or {}).get("annotations") or {}
+    ours = {key: value for key, value in annotations.items() if PREFIX in key or "kueue.x-k8s.io/" in key}
+    kept = {"metadata": {**meta(given, "labels"), **({"annotations": ours} if ours else {})}}
+    return kept | {key: given[key] for key in ("kind", "spec", "status", "value", "data") if key in given}
+
+
+def gpu_node(given: Json) -> Json:
+    """Holders without their container: its name tells nothing about a device."""
+    kept = whole(given)
+    status = kept.get("status") or {}
+    holders = [
+        {key: value for key, value in each.items() if key != "container"} for each in status.get("holders") or []
+    ]
+    return {**kept, "status": {**status, "holders": holders}}
+
+
+def workload(given: Json) -> Json:
+    spec = given.get("spec") or {}
+    sets = [
+        {
+            **{key: each[key] for key in ("name", "count", "minCount", "topologyRequest") if key in each},
+            "requests": [
+                (container.get("resources") or {})
+                for container in ((each.get("template") or {}).get("spec") or {}).get("containers") or []
+            ],
+        }
+        for each in spec.get("podSets") or []
+    ]
+    owners = [{key: each.get(key) for key in ("apiVersion", "kind", "name")} for each in _owners(given)]
+    kept = {key: spec[key] for key in _KEPT_SPEC if key in spec}
+    metadata = meta(given) | ({"ownerReferences": owners} if owners else {})
+    return {"metadata": metadata, "spec": {**kept, "podSets": sets}, "status": given.get("status") or {}}
+
+
+def _owners(given: Json) -> list[Json]:
+    return [each for each in (given.get("metadata") or {}).get("ownerReferences") or [] if isinstance(each, dict)]
+
+
+def node(given: Json) -> Json:
+    """Labels of the places it is at and of the devices it has; conditions, taints, amounts, versions."""
+    labels = (given.get("metadata") or {}).get("labels") or {}
+    spec, status = given.get("spec") or {}, given.get("status") or {}
+    return {
+        "metadata": {**meta(given), "labels": {k: v for k, v in labels.items() if k.startswith(_NODE_LABELS)}},
+        "spec": {key: spec[key] for key in ("taints", "unschedulable") if key in spec},
+        "status": {key: status[key] for key in ("capacity", "allocatable", "conditions", "nodeInfo") if key in status},
+    }
+
+
+def own_pod(given: Json) -> Json:
+    """A pod of the controller or of an agent: its state, images, arguments; no environment."""
+    spec, status = given.get("spec") or {}, given.get("status") or {}
+    containers = [
+        {key: each[key] for key in ("name", "image", "args", "command", "resources") if key in each}
+        for each in spec.get("containers") or []
+    ]
+    return {
+        "metadata": meta(given, "labels"),
+        "spec": {"nodeName": spec.get("nodeName"), "containers": containers},
+        "status": {
+            key: status[key]
+            for key in ("phase", "conditions", "containerStatuses", "reason", "message")
+            if key in status
+        },
+    }
+
+
+def event(given: Json) -> Json:
+    kept = ("reason", "note", "type", "regarding", "eventTime", "series", "reportingController", "action")
+    old = ("deprecatedCount", "deprecatedFirstTimestamp", "deprecatedLastTimestamp")
+    return {key: given[key] for key in (*kept, *old) if given.get(key) is not None}
+
+
+def concerns(given: Json, namespace: str) -> bool:
+    """Events of queued work, of nodes, and of the controller's own namespace."""
+    about = given.get("regarding") or {}
+    return about.get("kind") in ("Workload", "Node", "GpuNode", "ClusterQueue", "LocalQueue") or (
+        about.get("namespace") == namespace
+    )
+
+
+def names(kinds: Iterable[tuple[str, Iterable[Json]]], stays: Callable[[str], bool]) -> dict[str, str]:
+    """Names that are people's, with a word for what has them: of namespaces, of what is in them, of what owns that.
+
+    ``stays``: whether the names of a namespace are left as they are.
+    """
+    found: dict[str, str] = {}
+    for kind, objects in kinds:
+        for given in objects:
+            metadata = given.get("metadata") or {}
+            if stays(str(metadata.get("namespace") or "")):
+                continue
+            _name(found, metadata.get("namespace"), "namespace")
+            if kind == "Namespace":
+                _name(found, metadata.get("name"), "namespace")
+            elif kind in _OF_PEOPLE:
+                _name(found, metadata.get("name"), _OF_PEOPLE[kind])
+            for owner in _owners(given) if kind in _OF_PEOPLE else ():
+                _name(found, owner.get("name"), "job")
+            if kind == "GpuNode":
+                for holder in (given.get("status") or {}).get("holders") or []:
+                    if not stays(str(holder.get("namespace"))):
+                        _name(found, holder.get("namespace"), "namespace")
+                        _name(found, holder.get("pod"), "pod")
+            about = given.get("regarding") or {}
+            if kind == "Event" and about.get("kind") not in _OF_OPERATORS and not stays(str(about.get("namespace"))):
+                _name(found, about.get("namespace"), "namespace")
+                _name(found, about.get("name"), "name")
+    return found
+
+
+def _name(found: dict[str, str], name: Any, kind: str) -> None:
+    if isinstance(name, str) and name and name not in _NOBODYS:
+        found.setdefault(name, kind)

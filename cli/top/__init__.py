@@ -1,0 +1,1 @@
+"""``tessera top``: the fleet, live."""

@@ -1,0 +1,218 @@
+"""The fleet at one moment: nodes and GPUs from GpuNodes and agents' figures, queues from ClusterQueues. Pure."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from cli.console import Json
+from controller.objects.decode import GpuNode
+from controller.objects.quantity import NANO, QuantityError, parse_quantity
+from inventory.api.gpunode import Device
+
+BUSY: Final = "tessera_gpu_busy_ratio"
+USED: Final = "DCGM_FI_DEV_FB_USED"
+POWER: Final = "DCGM_FI_DEV_POWER_USAGE"
+TEMPERATURE: Final = "DCGM_FI_DEV_GPU_TEMP"
+_NAMES: Final = (BUSY, USED, POWER, TEMPERATURE)
+_LINE: Final = re.compile(r"([A-Za-z_:][\w:]*)\{([^\n]*)\} (\S+)(?: \S+)?", re.ASCII)
+_UUID: Final = re.compile(r'(?:^|,)UUID="([^"]*)"')
+_INSTANCE: Final = re.compile(r'(?:^|,)GPU_I_ID="([^"]*)"')
+_COMMON: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+"""Resources that are no devices."""
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent measured on one GPU; None for what it does not tell. ``busy`` is from 0 to 1."""
+
+    busy: float | None = None
+    used_mib: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+
+
+NONE: Final = Figures()
+
+
+class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One GPU. ``holders`` are pods, NAMESPACE/NAME."""
+
+    node: str
+    index: int
+    product: str
+    mode: str
+    health: str
+    reasons: tuple[str, ...]
+    memory_mib: int
+    used_mib: float | None
+    busy: float | None
+    power_w: float | None
+    temperature_c: float | None
+    holders: tuple[str, ...]
+
+    @property
+    def is_well(self) -> bool:
+        return self.health in ("Healthy", "Suspect")
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One ClusterQueue. ``devices``: by resource, what is used and the nominal quota of all flavors."""
+
+    name: str
+    cohort: str
+    state: str
+    pending: int
+    admitted: int
+    devices: dict[str, tuple[str, str]]
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """``notes``: what could not be read, one line each."""
+
+    at: str
+    gpus: tuple[GpuRow, ...]
+    queues: tuple[QueueRow, ...]
+    notes: tuple[str, ...]
+
+
+def figures(exposition: str) -> dict[str, Figures]:
+    """By UUID of the GPU, from an agent's metrics. Parts of one GPU are added up; busy MIG instances are averaged."""
+    found: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    for line in exposition.split("\n"):
+        if not line.startswith(_NAMES):
+            continue
+        matched = _LINE.fullmatch(line)
+        uuid = _UUID.search(matched[2]) if matched is not None else None
+        if matched is None or uuid is None or matched[1] not in _NAMES:
+            continue
+        value = _number(matched[3])
+        if value is not None:
+            instance = _INSTANCE.search(matched[2])
+            parts = found.setdefault((uuid[1], matched[1]), {})
+            # Of a shared GPU there is a series for each pod: together they are the device's value.
+            key = (instance[1] if instance is not None else "", "" if matched[1] == USED else matched[2])
+            parts[key] = parts.get(key, 0.0) + value
+    made = {}
+    for uuid_ in {uuid for uuid, _ in found}:
+        busy = found.get((uuid_, BUSY))
+        used = found.get((uuid_, USED))
+        made[uuid_] = Figures(
+            busy=min(1.0, max(0.0, sum(busy.values()) / len(busy))) if busy else None,
+            used_mib=sum(used.values()) if used else None,
+            power_w=_first(found.get((uuid_, POWER))),
+            temperature_c=_first(found.get((uuid_, TEMPERATURE))),
+        )
+    return made
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _first(parts: Mapping[tuple[str, str], float] | None) -> float | None:
+    return next(iter(parts.values())) if parts else None
+
+
+def gpus(nodes: Iterable[GpuNode], measured: Mapping[str, Figures]) -> tuple[GpuRow, ...]:
+    """Node by node, in the order of their names; ``measured`` by UUID."""
+    rows: list[GpuRow] = []
+    for node in sorted(nodes, key=lambda each: each.metadata.name):
+        held: dict[str, set[str]] = {}
+        for holder in node.status.holders:
+            held.setdefault(holder.physical, set()).add(holder.pod_key)
+        devices = sorted(node.status.devices, key=lambda each: each.index)
+        rows += [_row(node.metadata.name, each, held, measured.get(each.uuid, NONE)) for each in devices]
+    return tuple(rows)
+
+
+def _row(node: str, device: Device, held: Mapping[str, set[str]], figures_: Figures) -> GpuRow:
+    parts = {device.uuid, *(each.uuid for each in device.mig.instances)} if device.mig is not None else {device.uuid}
+    return GpuRow(
+        node=node,
+        index=device.index,
+        product=device.product,
+        mode=device.mode,
+        health=device.health.state if device.health is not None else "Healthy",
+        reasons=device.health.reasons if device.health is not None else (),
+        memory_mib=device.memory_mib,
+        used_mib=figures_.used_mib,
+        busy=figures_.busy,
+        power_w=figures_.power_w,
+        temperature_c=figures_.temperature_c,
+        holders=tuple(sorted(set().union(*(held.get(part, set()) for part in parts)))),
+    )
+
+
+def queues(objects: Iterable[Json]) -> tuple[QueueRow, ...]:
+    return tuple(sorted(map(_queue, objects), key=lambda each: each.name))
+
+
+def _queue(queue: Json) -> QueueRow:
+    spec, status = queue.get("spec") or {}, queue.get("status") or {}
+    quota: dict[str, int] = {}
+    for group in spec.get("resourceGroups") or []:
+        for flavor in group.get("flavors") or []:
+            for resource in flavor.get("resources") or []:
+                _add(quota, resource.get("name"), resource.get("nominalQuota"))
+    used: dict[str, int] = {}
+    for flavor in status.get("flavorsReservation") or []:
+        for resource in flavor.get("resources") or []:
+            _add(used, resource.get("name"), resource.get("total"))
+    names = sorted({*quota, *used} - _COMMON)
+    conditions = status.get("conditions") or []
+    active = next((each.get("status") for each in conditions if each.get("type") == "Active"), "Unknown")
+    policy = spec.get("stopPolicy") or "None"
+    stopped = {"Hold": "stopped", "HoldAndDrain": "draining"}.get(policy)
+    return QueueRow(
+        name=str(queue["metadata"]["name"]),
+        cohort=str(spec.get("cohortName") or ""),
+        state=stopped or {"True": "open", "False": "inactive"}.get(str(active), "not seen yet"),
+        pending=int(status.get("pendingWorkloads") or 0),
+        admitted=int(status.get("admittedWorkloads") or 0),
+        devices={name: (_whole(used.get(name, 0)), _whole(quota.get(name, 0))) for name in names},
+    )
+
+
+def _add(totals: dict[str, int], name: object, amount: object) -> None:
+    try:
+        nanos = parse_quantity(amount).nanos if amount is not None else 0
+    except QuantityError:
+        nanos = 0
+    totals[str(name)] = totals.get(str(name), 0) + nanos
+
+
+def _whole(nanos: int) -> str:
+    return f"{nanos / NANO:g}"
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``busy``: mean over the GPUs that are measured, None where none is. ``idle``: held, and under 1 % busy."""
+
+    nodes: int
+    gpus: int
+    unfit: int
+    held: int
+    idle: int
+    busy: float | None
+
+
+_IDLE: Final = 0.01
+
+
+def totals(rows: Iterable[GpuRow]) -> Totals:
+    every = tuple(rows)
+    busy = [row.busy for row in every if row.busy is not None]
+    return Totals(
+        nodes=len({row.node for row in every}),
+        gpus=len(every),
+        unfit=sum(not row.is_well for row in every),
+        held=sum(bool(row.holders) for row in every),
+        idle=sum(bool(row.holders) and row.busy is not None and row.busy < _IDLE for row in every),
+        busy=sum(busy) / len(busy) if busy else None,
+    )

@@ -1,0 +1,91 @@
+"""The fleet read once: GpuNodes and ClusterQueues from the API server, figures from the agents through its proxy."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Final
+
+from cli.cluster import told
+from cli.console import Json
+from cli.top.fleet import Figures, Fleet, figures, gpus, queues
+from controller.objects.decode import DecodeError, GpuNode, read_gpu_node
+from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES
+from kube.client import Client, Selection
+from kube.errors import KubeError
+from kube.resources import PODS
+
+AGENTS: Final = "app.kubernetes.io/component=agent"
+PORT_NAME: Final = "metrics"
+PORT: Final = 9400
+_AT_ONCE: Final = 16
+
+
+async def read(client: Client, *, agents: str, only: frozenset[str], at_most: int) -> Fleet:
+    """``agents``: their namespace; ``only``: nodes, none for all; figures of ``at_most`` nodes are asked for.
+
+    Raises KubeError where GpuNodes may not be listed. All else that cannot be read is a note.
+    """
+    notes: list[str] = []
+
+    def decode(raw: bytes) -> GpuNode | None:
+        try:
+            return read_gpu_node(raw)
+        except DecodeError as wrong:
+            notes.append(f"passed over: {wrong}")
+            return None
+
+    listed = (await client.list_decoded(GPU_NODES, decode)).items
+    nodes = [node for node in listed if node is not None and (not only or node.metadata.name in only)]
+    names = sorted(node.metadata.name for node in nodes)[:at_most]
+    measured = await _measured(client, agents, frozenset(names), notes)
+    try:
+        found = queues((await client.list_all(CLUSTER_QUEUES, Json)).items)
+    except KubeError as failed:
+        notes.append(f"queues are not shown: {told(failed)}")
+        found = ()
+    if len(nodes) > len(names):
+        notes.append(f"figures of {len(names)} of {len(nodes)} nodes are asked for (--at-most)")
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    return Fleet(at=at, gpus=gpus(nodes, measured), queues=found, notes=tuple(notes))
+
+
+async def _measured(client: Client, namespace: str, nodes: frozenset[str], notes: list[str]) -> dict[str, Figures]:
+    try:
+        pods = (await client.list_all(PODS, Json, Selection(namespace, label_selector=AGENTS))).items
+    except KubeError as failed:
+        notes.append(f"figures are not shown: {told(failed)}")
+        return {}
+    paths = {}
+    for pod in pods:
+        node = (pod.get("spec") or {}).get("nodeName")
+        if node in nodes and (pod.get("status") or {}).get("phase") == "Running":
+            name = f"{pod['metadata']['name']}:{_port(pod)}"
+            paths[node] = PODS.path(name, namespace=namespace, subresource="proxy") + "/metrics"
+    asking = asyncio.Semaphore(_AT_ONCE)
+
+    async def of(path: str) -> dict[str, Figures]:
+        async with asking:
+            return figures((await client.text(path)).decode(errors="replace"))
+
+    answers = await asyncio.gather(*(of(path) for path in paths.values()), return_exceptions=True)
+    found: dict[str, Figures] = {}
+    failures = []
+    for node, answer in zip(paths, answers, strict=True):
+        if isinstance(answer, KubeError):
+            failures.append(f"{node}: {told(answer)}")
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found |= answer
+    if failures:
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        notes.append(f"figures are not shown: {failures[0]}{more}")
+    missing = sorted(nodes - paths.keys())
+    if missing:
+        notes.append(f"no agent runs on {len(missing)} nodes: {', '.join(missing[:3])}{', ...' * (len(missing) > 3)}")  # noqa: PLR2004
+    return found
+
+
+def _port(pod: Json) -> int:
+    containers = (pod.get("spec") or {}).get("containers") or []
+    ports = [port for container in containers for port in container.get("ports") or []]
+    return next((int(each["containerPort"]) for each in ports if each.get("name") == PORT_NAME), PORT)

@@ -1,0 +1,119 @@
+"""The screen of ``tessera top``: totals, GPUs or nodes with bars, and the queues, cut to the screen's height."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli.console import titled, visible
+from cli.top.fleet import Fleet, GpuRow, QueueRow, Totals, totals
+
+BY: Final = ("auto", "gpu", "node")
+_HEALTH: Final = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}
+_BAR: Final = 10
+_HOLDERS: Final = 3
+_WARM, _HOT = 0.5, 0.85
+_LEAST: Final = 4
+"""Rows of GPUs that are shown at the least, however low the screen."""
+
+
+def screen(fleet: Fleet, *, height: int | None, by: str) -> RenderableType:
+    """``height``: lines of the screen; None: all rows are shown."""
+    found = totals(fleet.gpus)
+    shown_queues = _queues(fleet.queues) if fleet.queues else None
+    others = 4 + len(fleet.notes) + (len(fleet.queues) + 3 if fleet.queues else 0)
+    room = None if height is None else max(_LEAST, height - others)
+    by_node = by == "node" or (by == "auto" and room is not None and len(fleet.gpus) > room)
+    rows = _nodes(fleet.gpus, room) if by_node else _gpus(fleet.gpus, room)
+    notes = [Text(f"note: {visible(note)}", style="yellow", no_wrap=True, overflow="ellipsis") for note in fleet.notes]
+    parts = [_headline(fleet, found), rows if fleet.gpus else Text("No GpuNode has GPUs."), shown_queues, *notes]
+    return Group(*(part for part in parts if part is not None))
+
+
+def _headline(fleet: Fleet, found: Totals) -> Text:
+    busy = "" if found.busy is None else f", {found.busy:.0%} busy"
+    text = Text(f"{fleet.at}  {found.nodes} nodes, {found.gpus} GPUs: {found.held} held{busy}", style="bold")
+    if found.idle:
+        text.append(f", {found.idle} held and idle", style="yellow")
+    if found.unfit:
+        text.append(f", {found.unfit} unfit", style="red")
+    return text
+
+
+def bar(share: float | None, *, width: int = _BAR) -> Text:
+    """``#####-----  50%``; a dash for what is not known."""
+    if share is None:
+        return Text("-")
+    share = min(1.0, max(0.0, share))
+    full = round(share * width)
+    style = "green" if share < _WARM else "yellow" if share < _HOT else "red"
+    return Text.assemble(("#" * full, style), ("-" * (width - full), "dim"), f" {share:4.0%}")
+
+
+def _share(row: GpuRow) -> float | None:
+    return None if row.used_mib is None or not row.memory_mib else row.used_mib / row.memory_mib
+
+
+def _gpus(rows: Sequence[GpuRow], room: int | None) -> Table:
+    table = titled("GPUs", "node", "GPU", "product", "mode", "health", "busy", "memory", "W", "C", "holders")
+    shown = rows if room is None else rows[:room]
+    before = ""
+    for row in shown:
+        health = Text(row.health, style=_HEALTH.get(row.health, ""))
+        if row.reasons and not row.is_well:
+            health.append(f": {visible(row.reasons[0])}")
+        figures = ("-" if value is None else f"{value:.0f}" for value in (row.power_w, row.temperature_c))
+        name = row.node if row.node != before else ""
+        table.add_row(
+            name,
+            str(row.index),
+            row.product,
+            row.mode or "-",
+            health,
+            bar(row.busy),
+            bar(_share(row)),
+            *figures,
+            _held(row.holders),
+        )
+        before = row.node
+    _cut(table, len(rows) - len(shown), "GPUs")
+    return table
+
+
+def _held(holders: Sequence[str]) -> str:
+    more = f" and {len(holders) - _HOLDERS} more" if len(holders) > _HOLDERS else ""
+    return ", ".join(holders[:_HOLDERS]) + more if holders else "-"
+
+
+def _nodes(rows: Iterable[GpuRow], room: int | None) -> Table:
+    table = titled("Nodes", "node", "GPUs", "unfit", "held", "idle", "busy", "memory", "pods")
+    nodes = [(name, tuple(of)) for name, of in groupby(rows, key=lambda row: row.node)]
+    shown = nodes if room is None else nodes[:room]
+    for name, of in shown:
+        found = totals(of)
+        shares = [share for share in map(_share, of) if share is not None]
+        memory = sum(shares) / len(shares) if shares else None
+        pods = {pod for row in of for pod in row.holders}
+        unfit = Text(str(found.unfit), style="red" if found.unfit else "")
+        idle = Text(str(found.idle), style="yellow" if found.idle else "")
+        cells = (name, str(found.gpus), unfit, str(found.held), idle, bar(found.busy), bar(memory), str(len(pods)))
+        table.add_row(*cells)
+    _cut(table, len(nodes) - len(shown), "nodes")
+    return table
+
+
+def _cut(table: Table, left: int, what: str) -> None:
+    if left > 0:
+        table.add_row(Text(f"... {left} more {what}", style="dim"))
+
+
+def _queues(rows: Sequence[QueueRow]) -> Table:
+    table = titled("ClusterQueues", "queue", "cohort", "state", "waiting", "running", "devices: used of quota")
+    for row in rows:
+        devices = ", ".join(f"{name} {used} of {quota}" for name, (used, quota) in row.devices.items())
+        state = Text(row.state, style="" if row.state == "open" else "yellow")
+        table.add_row(row.name, row.cohort or "-", state, str(row.pending), str(row.admitted), devices or "-")
+    return table

@@ -1,0 +1,1 @@
+"""``tessera workload``: one workload or many, with the rights of the caller."""

@@ -1,0 +1,292 @@
+"""``tessera workload``: look at workloads, stop and resume them, move them, raise them."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import click
+
+from cli.cluster import Where, run
+from cli.console import Json
+from cli.kubeapi import (
+    MANAGER,
+    all_spaces_option,
+    dry_run_option,
+    kube_options,
+    named_workload,
+    opened,
+    place,
+    space_option,
+)
+from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
+from cli.workload import read, tables
+from cli.workload.changes import Change, RefusedError, activated, moved, raised
+from cli.workload.find import find_workload, owner_of
+from cli.workload.rows import STATES, chosen, requests, state_of
+from controller.objects.decode import decode
+from controller.objects.queues import WorkloadPriorityClass
+from controller.objects.workload import Workload
+from controller.watching.kinds import LOCAL_QUEUES, WORKLOAD_CLASSES, WORKLOADS
+from kube.client import Client, Selection
+from kube.errors import ForbiddenError, NotFoundError
+
+_STATES: Final = ("all", *(state.lower() for state in STATES))
+
+Command = Callable[..., None]
+Choose = Callable[[Client, Workload, Json], Awaitable[Change]]
+"""What is changed about a Workload, in its typed form and as the API server has it. Raises RefusedError."""
+
+
+@click.group(short_help="Look at workloads; stop, resume, move and raise them.")
+def workload() -> None:
+    """Look at workloads, stop and resume them, move them to another queue, raise them by a priority class.
+
+    WORKLOAD is a Workload or a job, NAME or NAMESPACE/NAME. All is done with the caller's own rights.
+
+    \b
+    Examples:
+      tessera workload list -A                            who waits and who runs, in all namespaces
+      tessera workload show team-a/bert                   one workload: what it asks for, has, and where its pods are
+      tessera workload story bert                         its time line
+      tessera workload stop bert                          evict it, and try it no more
+      tessera workload resume bert
+      tessera workload move bert --to big-jobs            to another LocalQueue, while it waits
+      tessera workload raise bert --class training-high   by a WorkloadPriorityClass
+    """
+
+
+def _argument(command: Command) -> Command:
+    argument = click.argument("name", metavar="WORKLOAD", callback=named_workload)
+    return argument(space_option(command))
+
+
+@workload.command("list", short_help="Workloads with their job, queue, state and age.")
+@space_option
+@all_spaces_option
+@click.option("-c", "--clusterqueue", help="Those of one ClusterQueue.")
+@click.option("-q", "--localqueue", help="Those of one LocalQueue.")
+@click.option(
+    "--status", "states", multiple=True, type=click.Choice(_STATES, case_sensitive=False), help="May be repeated."
+)
+@click.option("-l", "--selector", help="By labels, as kubectl takes them.")
+@click.option("--field-selector", help="By fields, as kubectl takes them.")
+@click.option(
+    "--for", "job", metavar="TYPE/NAME", help="The one of this job: job/bert, or pytorchjob.kubeflow.org/bert."
+)
+@kube_options
+@list_option
+def list_(where: Where, output: str, **given: Any) -> None:
+    """Workloads with their job, queue, state, place in the queue, run time and age.
+
+    The place is told where the visibility API is served. -o json gives the objects.
+
+    \b
+    Examples:
+      tessera workload list
+      tessera workload list -A --status pending -o wide
+      tessera workload list -n team-a -c research --for job/bert
+      tessera workload list -A -o json | jq '.items[].metadata.name'
+    """
+    run(_list(where, output, given))
+
+
+async def _list(where: Where, output: str, given: dict[str, Any]) -> None:
+    space = None if given["everywhere"] else given["namespace"] or where.cluster().namespace
+    selection = Selection(space, given["selector"], given["field_selector"])
+    states = () if "all" in given["states"] else given["states"]
+    async with opened(where) as client:
+        found = await read.listed(client, selection)
+    rows = chosen(
+        found.rows, cluster_queue=given["clusterqueue"], local_queue=given["localqueue"], states=tuple(states)
+    )
+    if given["job"] is not None:
+        kind, name = _typed(given["job"])
+        rows = [each for each in rows if (each.job_kind.lower(), each.job_name) == (kind, name)]
+    if output in FOR_PEOPLE:
+        tables.show_list(rows, everywhere=space is None, wide=output == "wide")
+    elif output == "name":
+        print_names(WORKLOADS, (each.key for each in rows))
+    else:
+        items = [found.objects[each.key] for each in rows]
+        printed({"apiVersion": WORKLOADS.api_version, "kind": "WorkloadList", "items": items}, output)
+
+
+def _typed(job: str) -> tuple[str, str]:
+    """The kind in small letters, singular, and the name. Raises click.UsageError."""
+    type_, slash, name = job.partition("/")
+    kind = type_.partition(".")[0].lower()
+    if not (kind and slash and name) or "/" in name:
+        raise click.UsageError(f"--for: found {job!r}, expected TYPE/NAME such as job/bert")
+    return kind.removesuffix("s"), name
+
+
+@workload.command(short_help="One workload: what it asks for, has, and where its pods are.")
+@_argument
+@kube_options
+@output_option
+def show(where: Where, name: str, namespace: str | None, output: str) -> None:
+    """One workload: its job, what it asks for, its state and conditions, what it was given, and its pods.
+
+    Why it waits, in numbers, is told by tessera explain.
+
+    \b
+    Examples:
+      tessera workload show team-a/bert
+      tessera workload show bert -o json | jq .pods
+    """
+
+    async def work() -> None:
+        async with opened(where) as client:
+            given = await find_workload(client, *place(where, name, namespace))
+            typed = decode(given, Workload)
+            pods = await read.pods_of(client, given)
+        body = {"state": state_of(typed), "requests": requests(typed), "workload": given, "pods": pods}
+        if output != "text":
+            printed(body, output)
+        else:
+            tables.show_one(typed, pods)
+
+    run(work())
+
+
+@workload.command(short_help="The time line of one workload.")
+@_argument
+@kube_options
+@output_option
+def story(where: Where, name: str, namespace: str | None, output: str) -> None:
+    """The time line of WORKLOAD: what its conditions, checks, job, pods and Events say, the oldest first.
+
+    Events are kept by the API server for an hour, unless it is told otherwise; conditions say when they last changed.
+
+    \b
+    Examples:
+      tessera workload story team-a/bert
+      tessera workload story bert -o json | jq -r '.story[].what'
+    """
+
+    async def work() -> None:
+        async with opened(where) as client:
+            given = await find_workload(client, *place(where, name, namespace))
+            moments = await read.told(client, given)
+        key = f"{given['metadata'].get('namespace')}/{given['metadata']['name']}"
+        if output != "text":
+            printed({"workload": key, "story": moments}, output)
+        else:
+            tables.show_story(key, moments)
+
+    run(work())
+
+
+@workload.command(short_help="Evict a workload, and try it no more until it is resumed.")
+@_argument
+@dry_run_option
+@kube_options
+@output_option
+def stop(where: Where, name: str, namespace: str | None, dry_run: str, output: str) -> None:
+    """Stop WORKLOAD: spec.active becomes false. One that runs is evicted; none is tried before it is resumed.
+
+    \b
+    Examples:
+      tessera workload stop team-a/bert
+      tessera workload stop bert --dry-run server
+    """
+    run(change(where, name, namespace, dry_run, output, switched(active=False)))
+
+
+@workload.command(short_help="Let a stopped workload wait in its queue again.")
+@_argument
+@dry_run_option
+@kube_options
+@output_option
+def resume(where: Where, name: str, namespace: str | None, dry_run: str, output: str) -> None:
+    """Resume WORKLOAD: spec.active becomes true, and it waits in its queue again.
+
+    \b
+    Example:
+      tessera workload resume team-a/bert
+    """
+    run(change(where, name, namespace, dry_run, output, switched(active=True)))
+
+
+@workload.command(short_help="Put a workload that waits into another LocalQueue.")
+@_argument
+@click.option("--to", "queue", required=True, metavar="LOCALQUEUE", help="A LocalQueue of the same namespace.")
+@dry_run_option
+@kube_options
+@output_option
+def move(where: Where, name: str, namespace: str | None, queue: str, dry_run: str, output: str) -> None:
+    """Put WORKLOAD into another LocalQueue of its namespace, by the label of its job; it is at the queue's end there.
+
+    Only while it waits: one that holds quota is stopped first, moved, and resumed.
+
+    \b
+    Example:
+      tessera workload move team-a/bert --to big-jobs
+    """
+
+    async def there(client: Client, typed: Workload, given: Json) -> Change:
+        try:
+            await client.get(LOCAL_QUEUES, queue, Json, namespace=typed.metadata.namespace)
+        except ForbiddenError:
+            pass  # the right to see queues is not that to use them
+        except NotFoundError:
+            what = f"--to: found {queue!r}, expected a LocalQueue that exists in {typed.metadata.namespace}"
+            raise click.ClickException(what) from None
+        return moved(typed, await owner_of(client, given), queue)
+
+    run(change(where, name, namespace, dry_run, output, there))
+
+
+@workload.command("raise", short_help="Give a workload another priority by a class.")
+@_argument
+@click.option("--class", "class_", required=True, metavar="NAME", help="A WorkloadPriorityClass.")
+@dry_run_option
+@kube_options
+@output_option
+def raise_(where: Where, name: str, namespace: str | None, class_: str, dry_run: str, output: str) -> None:
+    """Give WORKLOAD the priority of a WorkloadPriorityClass, higher or lower, by the label of its job.
+
+    \b
+    Examples:
+      tessera workload raise team-a/bert --class training-high
+      kubectl get workloadpriorityclasses; tessera workload raise bert --class development
+    """
+
+    async def under(client: Client, typed: Workload, given: Json) -> Change:
+        try:
+            found = decode(await client.get(WORKLOAD_CLASSES, class_, Json), WorkloadPriorityClass)
+        except NotFoundError:
+            what = f"--class: found {class_!r}, expected a WorkloadPriorityClass that exists"
+            raise click.ClickException(what) from None
+        return raised(typed, await owner_of(client, given), found)
+
+    run(change(where, name, namespace, dry_run, output, under))
+
+
+def switched(*, active: bool) -> Choose:
+    async def chosen_change(_client: Client, typed: Workload, _given: Json) -> Change:
+        return activated(typed, active=active)
+
+    return chosen_change
+
+
+async def change(where: Where, name: str, namespace: str | None, dry_run: str, output: str, choose: Choose) -> None:
+    """Find the Workload, make the change that ``choose`` chooses, and tell it."""
+    async with opened(where) as client:
+        given = await find_workload(client, *place(where, name, namespace))
+        typed = decode(given, Workload)
+        try:
+            wanted = await choose(client, typed, given)
+        except RefusedError as refused:
+            raise click.ClickException(str(refused)) from None
+        space = typed.metadata.namespace
+        if dry_run != "client":
+            dry = dry_run == "server"
+            await client.merge_patch(
+                wanted.resource, wanted.name, wanted.patch, Json, namespace=space, field_manager=MANAGER, dry_run=dry
+            )
+    said = wanted.said + ("" if dry_run == "none" else f" (dry run: {dry_run})")
+    if output != "text":
+        what = {"kind": wanted.resource.kind, "name": f"{space}/{wanted.name}", "patch": wanted.patch}
+        printed({"workload": typed.key, **what, "dryRun": dry_run, "message": said}, output)
+    else:
+        click.echo(said)

@@ -1,0 +1,138 @@
+"""A Workload by its own name or by that of the job that it stands for."""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import click
+
+from cli.console import Json
+from cli.kubeapi import namespaced
+from controller.jobframework import names
+from controller.jobframework.kind import JobKind, api_version
+from controller.jobkinds.declared.accepting import verdicts
+from controller.jobkinds.table import JOB_KINDS
+from controller.jobshell.watched import KNOWN_KINDS, resource_of
+from controller.servingkinds.table import STAMPED_KINDS
+from controller.watching.kinds import DECLARATIONS, WORKLOADS
+from kube.client import Client
+from kube.errors import ForbiddenError, NotFoundError
+from kube.resources import PODS, Resource
+
+
+async def find_workload(client: Client, namespace: str, name: str) -> Json:
+    """The Workload of that name, else that of the job of that name. Raises click.ClickException."""
+    try:
+        return await client.get(WORKLOADS, name, Json, namespace=namespace)
+    except NotFoundError:
+        pass
+    there = await namespaced(client, WORKLOADS, namespace)
+    owned = [workload for workload in there if owner_name(workload) == name]
+    if groups := [workload for workload in there if name in _group_names(workload)]:
+        return min(groups, key=_least_said)
+    if not owned and (replicas := [workload for workload in there if _is_replica(workload, name)]):
+        return min(replicas, key=_least_said)
+    if owned:
+        return max(owned, key=lambda workload: str(workload["metadata"].get("creationTimestamp", "")))
+    where = f"WORKLOAD: found {namespace}/{name}"
+    found = [job async for job in _jobs(client, namespace, name)]
+    if not found:
+        raise click.ClickException(f"{where}, expected a Workload or a job that exists")
+    # Of several kinds under one name, the one that is in a queue is meant.
+    kind, job = next((each for each in found if names.QUEUE_NAME in _labels(each[1])), found[0])
+    if names.QUEUE_NAME not in _labels(job):
+        raise click.ClickException(f"{where}, a {kind} without the label {names.QUEUE_NAME}: it is in no queue")
+    raise click.ClickException(f"{where}, a {kind} that has no Workload yet: see its events")
+
+
+async def _jobs(client: Client, namespace: str, name: str) -> AsyncIterator[tuple[str, Json]]:
+    """Jobs of that name, each with its kind, of all kinds whose CRD is there and that may be read."""
+    served = await client.group_versions()
+    for kind in (*JOB_KINDS, *await _declared(client)):
+        if api_version(kind) not in served:
+            continue
+        with suppress(NotFoundError, ForbiddenError):
+            yield kind.kind, await client.get(resource_of(kind), name, Json, namespace=namespace)
+
+
+async def _declared(client: Client) -> list[JobKind]:
+    """Kinds that JobKinds declare, as far as they may be read and are right."""
+    try:
+        given = (await client.list_all(DECLARATIONS, Json)).items
+    except (NotFoundError, ForbiddenError):
+        return []
+    return [each.kind for each in verdicts(given, KNOWN_KINDS, ()).values() if each.kind is not None]
+
+
+def _labels(job: Json) -> Json:
+    return job["metadata"].get("labels") or {}
+
+
+def owner_name(workload: Json) -> str | None:
+    owners = workload["metadata"].get("ownerReferences") or []
+    return next((str(owner["name"]) for owner in owners if owner.get("controller")), None)
+
+
+def _group_names(workload: Json) -> tuple[str, ...]:
+    """Of the Workload of a group of pods the names of its object and of the group; nothing of another."""
+    notes = workload["metadata"].get("annotations") or {}
+    if owner_name(workload) is not None or names.JOB_OWNER_NAME not in notes:
+        return ()
+    name, index = notes[names.JOB_OWNER_NAME], notes.get(names.COMPONENT_INDEX)
+    return (name,) if index is None else (name, f"{name}-{index}")
+
+
+def _is_replica(workload: Json, deployment: str) -> bool:
+    """Whether it is that of a pod of the Deployment: it is named after it, a template's hash, and five letters."""
+    owner, _, _ = (owner_name(workload) or "").rpartition("-")
+    name, _, template = owner.rpartition("-")
+    return name == deployment and template.isalnum() and workload["spec"].get("podSets", [{}])[0].get("count") == 1
+
+
+def _least_said(workload: Json) -> tuple[bool, bool, str]:
+    """Of several replicas or groups one that waits, the oldest of them; else one that runs; one that is over last."""
+    conditions = workload.get("status", {}).get("conditions") or []
+    true = {each["type"] for each in conditions if each["status"] == "True"}
+    return "Finished" in true, "QuotaReserved" in true, str(workload["metadata"].get("creationTimestamp", ""))
+
+
+def group_pods(workload: Json) -> list[str]:
+    """Of the Workload of a plain group of pods, which nothing else owns, the names of its pods; empty of another."""
+    references = _references(workload)
+    pods = [each for each in references if (each.get("apiVersion"), each.get("kind")) == ("v1", "Pod")]
+    if len(pods) < len(references) or any(each.get("controller") for each in pods):
+        return []
+    return [str(each.get("name")) for each in pods]
+
+
+def _references(workload: Json) -> list[Json]:
+    return [each for each in workload["metadata"].get("ownerReferences") or [] if isinstance(each, dict)]
+
+
+async def owner_of(client: Client, workload: Json) -> tuple[Resource, str] | None:
+    """The kind and the name of the object that the Workload stands for; None where it stands for none of one's own.
+
+    Of a group of pods that is the object that made it, else its first pod. Raises click.ClickException for a kind that
+    is not known.
+    """
+    if members := group_pods(workload):
+        return PODS, members[0]
+    references = _references(workload)
+    made_of = (workload["metadata"].get("annotations") or {}).get(names.JOB_OWNER_NAME)
+    owner = next((each for each in references if each.get("controller")), None)
+    owner = owner or next((each for each in references if made_of and each.get("name") == made_of), None)
+    if owner is None:
+        return None
+    group, _, version = str(owner.get("apiVersion")).rpartition("/")
+    kind, name = str(owner.get("kind")), str(owner.get("name"))
+    if (group, kind) == (PODS.group, PODS.kind):
+        return PODS, name
+    known = [Resource(each.group, each.version, each.plural, each.kind, namespaced=True) for each in STAMPED_KINDS]
+    known += map(resource_of, JOB_KINDS)
+    found = next((each for each in known if (each.group, each.kind) == (group, kind)), None)
+    if found is None:  # what a cluster declares besides is asked for only where it is needed
+        declared = map(resource_of, await _declared(client))
+        found = next((each for each in declared if (each.group, each.kind) == (group, kind)), None)
+    if found is None:
+        what = f"{kind} {name}: found a kind of {group}/{version} that is not known"
+        raise click.ClickException(f"{what}, expected a kind of job (docs/job-kinds.md)")
+    return found, name

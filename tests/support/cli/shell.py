@@ -1,0 +1,38 @@
+"""A person's shell beside an API server in this process: the command runs as it would there."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import click.testing
+
+from cli.cluster import _logged_in
+from cli.main import tessera
+from tests.support.cli.frontdoor import FrontDoor
+from tests.support.controller.stage import Stage
+
+
+class Shell:
+    """A person's shell beside a cluster; ``door`` is the API server's address."""
+
+    def __init__(self, scene: Stage, door: FrontDoor, file: Path) -> None:
+        self.scene = scene
+        self.door = door
+        self._file = file
+
+    async def run(self, *words: str, code: int = 0) -> click.testing.Result:
+        env = {"KUBECONFIG": str(self._file)}
+        result = await asyncio.to_thread(lambda: click.testing.CliRunner().invoke(tessera, words, env=env))
+        assert result.exit_code == code, result.output
+        return result
+
+    def log_in(self, token: str) -> None:
+        """With a token from now on."""
+        found = json.loads(self._file.read_text())
+        found["users"][0]["user"] = {"token": token}
+        self._file.write_text(json.dumps(found))
+        _logged_in.cache_clear()  # each command is a process of its own
+
+    async def json(self, *words: str) -> Any:
+        return json.loads((await self.run(*words, "-o", "json")).stdout)

@@ -1,92 +1,32 @@
 """Explanations as JSON: why a workload is pending, which workloads come before it, what each queue has.
 
-    /api/v1/explain?workload=NAMESPACE/NAME      /api/v1/queues      /api/v1/pending?clusterQueue=NAME
-
-They are read from the engine, with the numbers of the moment: a pending workload is tried for the question. Followers
-answer 503 and name the leader.
+They are read from the engine, with the numbers of the moment: a pending workload is tried for the question. Workloads
+and LocalQueues are named ``NAMESPACE/NAME``: by that ``controller.visibility`` finds what a user may not see.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
-from aiohttp import web
-from aiohttp.typedefs import Handler
-
-from controller.core import Core
 from controller.engine.conditions.decisions import Pending
 from controller.engine.conditions.records import DecisionRecord
 from controller.engine.conditions.sentences import details, sentence
 from controller.engine.engine import Engine
 from controller.engine.model.encoding import hosts
 from controller.engine.model.podrequests import one_pod
-from controller.engine.model.resources import UNLIMITED, Amount, ClusterQueueName, WorkloadKey
+from controller.engine.model.resources import UNLIMITED, Amount, ClusterQueueName, FlavorResource, WorkloadKey
 from controller.engine.model.workload import effective_priority
+from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.queueusage import quantity_of, shown, sums
 from controller.engine.quota.shares import share
+from controller.lifecycle.pendingcause import blocked
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
 
 Json = dict[str, Any]
-_LIMIT: Final = 100_000
-_PAGE: Final = 1_000
 _PLACES_SHOWN: Final = 8
-
-
-class Explanations:
-    """``core`` is None while this replica does not lead; ``leader`` names the one that does."""
-
-    def __init__(
-        self, core: Callable[[], Core | None], leader: Callable[[], str | None], now: Callable[[], float]
-    ) -> None:
-        self._core = core
-        self._leader = leader
-        self._now = now
-
-    def routes(self) -> dict[str, Handler]:
-        return {
-            "/api/v1/explain": self._explain,
-            "/api/v1/queues": self._queues,
-            "/api/v1/pending": self._pending,
-        }
-
-    async def _explain(self, request: web.Request) -> web.Response:
-        core = self._core()
-        if core is None:
-            return self._elsewhere()
-        key = WorkloadKey(request.query.get("workload", ""))
-        kept = core.ledger.get(key)
-        if kept is None:
-            return _answer({"error": f"workload: found {str(key)[:120]!r}, expected NAMESPACE/NAME of a Workload"}, 404)
-        return _answer(explained(core.engine, kept.workload, self._now()))
-
-    async def _queues(self, _: web.Request) -> web.Response:
-        core = self._core()
-        if core is None:
-            return self._elsewhere()
-        states = core.engine.state.cluster.queues.values()
-        found = [queue_shown(core.engine, state) for state in sorted(states, key=lambda state: state.name)]
-        return _answer({"clusterQueues": found})
-
-    async def _pending(self, request: web.Request) -> web.Response:
-        core = self._core()
-        if core is None:
-            return self._elsewhere()
-        name = ClusterQueueName(request.query.get("clusterQueue", ""))
-        if name not in core.engine.state.cluster.queues:
-            return _answer({"error": f"clusterQueue: found {str(name)[:120]!r}, expected a ClusterQueue's name"}, 404)
-        try:
-            offset, limit = int(request.query.get("offset", "0")), int(request.query.get("limit", str(_PAGE)))
-        except ValueError:
-            offset = limit = -1
-        if offset < 0 or not 0 <= limit <= _LIMIT:
-            return _answer({"error": f"offset, limit: expected numbers from 0, limit up to {_LIMIT}"}, 400)
-        return _answer({"clusterQueue": name, "items": waiting(core.engine, name)[offset : offset + limit]})
-
-    def _elsewhere(self) -> web.Response:
-        return _answer({"error": "this replica does not lead", "leader": self._leader()}, 503)
+_HOLDERS_SHOWN: Final = 100
 
 
 def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
@@ -101,6 +41,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "conditions": to_json(workload.status.conditions),
         "admission": to_json(workload.status.admission) if workload.status.admission is not None else None,
         "decision": None,
+        "blocked": None,
         "position": None,
         "story": [_record(record) for record in engine.stories.of(key)],
         "devices": _devices(engine, workload),
@@ -112,12 +53,43 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         ],
     }
     pending = engine.explain(key, now_s)
+    if found["state"] in ("Pending", "HeldBack") and (cause := blocked(engine, workload)) is not None:
+        found["blocked"] = {"reason": str(cause.reason), "sentence": cause.message}
     if pending is not None:
+        queue = ClusterQueueName(found["clusterQueue"])
         found["decision"] = decision_shown(pending)
+        if (would := found["decision"]["wouldAdmit"]) is not None:
+            for row in would["resources"]:
+                fr = FlavorResource(would["flavor"], row["resource"])
+                row["heldBy"] = holders(engine, queue, fr, now_s)[:_HOLDERS_SHOWN]
         found["couldBeMade"] = _could_be_made(engine, workload)
-        listed = waiting(engine, ClusterQueueName(found["clusterQueue"]))
-        found["position"] = next((row["position"] for row in listed if row["workload"] == key), None)
+        found["position"] = next((place for place, _, each in in_turn(engine, queue) if each.key == key), None)
     return found
+
+
+def holders(engine: Engine, queue: ClusterQueueName, fr: FlavorResource, now_s: float) -> list[Json]:
+    """The holders of this flavor and resource in the queue's cohort tree, the largest first."""
+    cluster = engine.state.cluster
+    state = cluster.queues.get(queue)
+    if state is None:
+        return []
+    root = state.node.root()
+    found = [
+        holder
+        for holder in cluster.holders.values()
+        if holder.usage.get(fr) and cluster.queues[holder.cluster_queue].node.root() is root
+    ]
+    return [
+        {
+            "workload": holder.key,
+            "clusterQueue": holder.cluster_queue,
+            "amount": str(quantity_of(fr.resource, holder.usage[fr])),
+            "priority": holder.priority,
+            "sinceSeconds": max(0, round(now_s - holder.reserved_at_s)),
+            "evicted": holder.evicted,
+        }
+        for holder in sorted(found, key=lambda holder: (-holder.usage[fr], holder.key))
+    ]
 
 
 def _devices(engine: Engine, workload: Workload) -> list[Json]:
@@ -143,6 +115,7 @@ def _claims(engine: Engine, workload: Workload) -> list[Json]:
             "counts": {name: str(quantity_of(name, amount)) for name, amount in sorted(found.amounts.items())},
             "problem": found.problem,
             "chargedTo": list(found.charged_to),
+            "notPlaced": found.not_placed,
         }
         for found in engine.state.device_claims.told(workload)
     ]
@@ -222,27 +195,30 @@ def queue_shown(engine: Engine, state: QueueState) -> Json:
     }
 
 
-def waiting(engine: Engine, name: ClusterQueueName) -> list[Json]:
+def in_turn(engine: Engine, name: ClusterQueueName) -> Iterator[tuple[int, int, PendingWorkload]]:
     """In the order in which they are tried; positions count from 0, in the ClusterQueue and in the LocalQueue."""
     queues = engine.state.queues
-    found, places = [], dict[str, int]()
-    for position, one in enumerate(queues.in_order([*queues.active(name), *queues.parked(name)])):
-        local = places.get(one.local_queue, 0)
-        places[one.local_queue] = local + 1
-        record = engine.stories.last(one.key)
-        found.append(
-            {
-                "workload": one.key,
-                "localQueue": one.local_queue,
-                "priority": one.priority,
-                "position": position,
-                "positionInLocalQueue": local,
-                "parked": one.at is not None and one.at.is_parked(one),
-                "reason": record.reason.value if record is not None else None,
-                "sentence": sentence(record) if record is not None and _waits(record) else None,
-            }
-        )
-    return found
+    places = dict[str, int]()
+    for position, pending in enumerate(queues.in_order([*queues.active(name), *queues.parked(name)])):
+        local = places.get(pending.local_queue, 0)
+        places[pending.local_queue] = local + 1
+        yield position, local, pending
+
+
+def waiting_row(engine: Engine, turn: tuple[int, int, PendingWorkload]) -> Json:
+    """One that waits in its turn, and why."""
+    position, local, pending = turn
+    record = engine.stories.last(pending.key)
+    return {
+        "workload": pending.key,
+        "localQueue": pending.local_queue,
+        "priority": pending.priority,
+        "position": position,
+        "positionInLocalQueue": local,
+        "parked": pending.at is not None and pending.at.is_parked(pending),
+        "reason": record.reason.value if record is not None else None,
+        "sentence": sentence(record) if record is not None and _waits(record) else None,
+    }
 
 
 def _state(engine: Engine, workload: Workload) -> str:
@@ -272,7 +248,3 @@ def _queue_name(engine: Engine, workload: Workload) -> str:
 def _shown(resource: Any, amount: Amount) -> str | None:
     """A quantity; None for no limit."""
     return None if amount >= UNLIMITED else str(quantity_of(resource, amount))
-
-
-def _answer(body: Json, status: int = 200) -> web.Response:
-    return web.Response(text=json.dumps(body), status=status, content_type="application/json")

@@ -37,7 +37,7 @@ IDLE: Final[Mapping[str, str]] = {
     "TASValidateWorkloadSliceSize": "a slice larger than its pod set is always refused",
     "TLSOptions": "the section tls always counts",
     "VectorizedResourceRequests": _SAME,
-    "VisibilityOnDemand": "the visibility API is not served: see `tessera queue` and `tessera explain`",
+    "VisibilityOnDemand": "the visibility API is always served: the chart's `controller.visibility` says where",
     "WorkloadRequestUseMergePatch": "what is written does not depend on how",
     "WorkloadValidateResourcesAreNonNegative": "a negative request is always refused",
     "WorkloadValidationForPodSetMetadata": "what labels and annotations a template may have the schema says",

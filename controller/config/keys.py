@@ -289,7 +289,7 @@ _PROCESS: Final = (
 )
 
 _NO_MULTIKUEUE: Final = "there is no MultiKueue yet"
-_NO_VISIBILITY: Final = "the visibility API is not served: see `tessera queue` and `tessera explain`"
+_NO_VISIBILITY: Final = "the visibility API is served at `--web-address`, with what is known at that moment"
 _ELSEWHERE: Final = (
     _unused("multiKueue.gcInterval", duration(), _NO_MULTIKUEUE),
     _unused("multiKueue.origin", LABEL_VALUE, _NO_MULTIKUEUE),
@@ -506,6 +506,18 @@ OWN: Final = (
         "tessera.kai.usage.connectionString", HTTP_URL, "none", "the URL of Prometheus; it may hold user and password"
     ),
     _key(
+        "tessera.kai.usage.bearerTokenFile",
+        PATH,
+        "none",
+        "file with a bearer token for Prometheus, read for each question",
+    ),
+    _key(
+        "tessera.kai.usage.caFile",
+        PATH,
+        "the system's",
+        "file with the authorities of its certificate in PEM form, read for each question",
+    ),
+    _key(
         "tessera.kai.usage.stalenessPeriod",
         duration(least_s=1),
         "5m",
@@ -543,6 +555,19 @@ OWN: Final = (
         NOT_EMPTY,
         "none",
         "the tier's name, for `networkTopology.highestTierName`",
+    ),
+    _key(
+        "tessera.fractions.granularity",
+        integer(1, 100),
+        "1",
+        "what KAI's and HAMi's parts of GPUs are rounded up to, where the API server asks the controller's webhook to"
+        " translate them; the chart writes it",
+    ),
+    _key(
+        "tessera.fractions.gpuMemoryMib.*",
+        integer(1, _INT32),
+        "none",
+        "MiB of one GPU by its `nvidia.com/gpu.product`, for the same",
     ),
     _key(
         "tessera.batchEvents",

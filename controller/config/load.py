@@ -35,6 +35,7 @@ from controller.config.settings import (
 )
 from controller.engine.mirror.specs import System
 from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.foreignrules.fractions import Fleet
 from controller.foreignrules.schedulers import SCHEDULERS
 from controller.jobframework.kind import JobKind
 from controller.jobframework.tiers import Tier, Tiers
@@ -129,6 +130,10 @@ def process_settings(found: Found) -> dict[str, Any]:
             cert_dir=str(found.get("webhook.certDir", Webhook().cert_dir)),
         ),
         tls=Tls(min_version=found.get("tls.minVersion", ""), ciphers=found.values("tls.cipherSuites")),
+    )
+    settings["fractions"] = Fleet(
+        granularity=found.get("tessera.fractions.granularity", Fleet().granularity),
+        memory_mib=found.entries("tessera.fractions.gpuMemoryMib"),
     )
     if "tessera.batchEvents" in found:
         settings["batch_events_s"] = found.get("tessera.batchEvents")

@@ -1,6 +1,7 @@
 """``tessera.kai.usage``: whether past use of KAI's Queues counts, of which window, and who is asked for it."""
 
 from typing import Final
+from urllib.parse import urlsplit
 
 from controller.config.reader import Found
 from controller.config.settings import UsageMetrics, UsageSource
@@ -15,6 +16,8 @@ _NEEDED: Final = {"tumbling": "tumblingWindowStartTime", "cron": "cronString"}
 _METRICS: Final = {GPU: "gpu", CPU: "cpu", MEMORY: "memory"}
 _OF_SOURCE: Final = (
     "connectionString",
+    "bearerTokenFile",
+    "caFile",
     "stalenessPeriod",
     "usageQueryTimeout",
     "queryResolution",
@@ -57,9 +60,14 @@ def usage_source(found: Found) -> UsageSource | None:
     if url is None:
         raise found.places[asked].error("connectionString beside it, the URL to ask")
     _check_staleness(found)
+    token_file = found.get(f"{_SECTION}.bearerTokenFile")
+    if token_file is not None and urlsplit(url).username is not None:
+        raise found.places[f"{_SECTION}.bearerTokenFile"].error("none beside a user in connectionString")
     usual = UsageSource(url=url)
     return UsageSource(
         url=url,
+        token_file=token_file,
+        ca_file=found.get(f"{_SECTION}.caFile"),
         timeout_s=found.get(f"{_SECTION}.usageQueryTimeout", usual.timeout_s),
         resolution_s=found.get(f"{_SECTION}.queryResolution", usual.resolution_s),
         metrics={resource: _metrics(found, resource, name) for resource, name in _METRICS.items()},

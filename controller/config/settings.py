@@ -5,6 +5,7 @@ The defaults are Kueue's (``config.kueue.x-k8s.io/v1beta2``) unless a field says
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from msgspec import Struct
 from controller.engine.mirror.specs import Adoption, System
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import ResourceName
+from controller.foreignrules.fractions import Fleet
 from controller.foreignrules.schedulers import bound_by
 from controller.jobframework.tiers import Tiers
 from controller.jobkinds.kubeflow import INIT_PYTORCH
@@ -264,9 +266,14 @@ class UsageMetrics(Struct, frozen=True, kw_only=True):
 
 
 class UsageSource(Struct, frozen=True, kw_only=True):
-    """The Prometheus that is asked for what KAI's Queues had before. ``metrics``: by resource."""
+    """The Prometheus that is asked for what KAI's Queues had before. ``metrics``: by resource.
+
+    The files are read for each question: what is in them may change.
+    """
 
     url: str
+    token_file: Path | None = None
+    ca_file: Path | None = None
     timeout_s: float = 10.0
     resolution_s: float = 60.0
     metrics: Mapping[ResourceName, UsageMetrics] = {}
@@ -298,6 +305,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     """Asked for the past use of KAI's Queues; without it the controller's own books count."""
     injected: Mapping[str, Mapping[str, str]] = {}
     """Requests that are charged of init containers which operators put into pods, by their name."""
+    fractions: Fleet = Fleet()
+    """By which KAI's and HAMi's parts of GPUs become percents, where the controller's webhook translates them."""
     batch_events_s: float = 0.02
     """How long events are gathered before the engine decides."""
     hold_evictions_s: float = 0.5
@@ -308,6 +317,11 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     def counts_replicas(self) -> bool:
         """Whether replicas of a Deployment are known as such: its minimum is kept, and rollouts keep their quota."""
         return self.policy is Policy.TESSERA and Deployment.framework in self.integrations.frameworks
+
+    @property
+    def jobs_grow(self) -> bool:
+        """Whether pods above a job's minimum are let go of and queued: else it would run with its minimum for ever."""
+        return self.engine.gates.on("TopologyAwareScheduling") and self.integrations.queue_pods
 
     def switch(self, system: System) -> ForeignSystem:
         return self.foreign.get(system) or ForeignSystem(system=system)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import WorkloadKey
-from controller.engine.topology.nodematch import untolerated
+from controller.engine.model.taints import untolerated
 from controller.objects.core import Taint, Toleration
 
 FIXED_TIME_S: Final = 30.0

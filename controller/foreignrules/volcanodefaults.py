@@ -21,9 +21,9 @@ _HOST_DNS: Final = "ClusterFirstWithHostNet"
 
 
 def defaulted(job: Json) -> Json:
-    """A job as it is created, or one that came past the policies; itself where nothing is missing."""
+    """A job as it is created, or one that came past the policies; itself where nothing is missing. Raises JobError."""
     made = copy.deepcopy(job)
-    spec = made.setdefault("spec", {})
+    spec = made["spec"] = mapping(made, "spec")
     spec["queue"] = spec.get("queue") or DEFAULT_QUEUE
     spec["maxRetry"] = spec.get("maxRetry") or RETRIES
     for index, task in enumerate(first_items(made, "spec", "tasks")):

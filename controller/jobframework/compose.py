@@ -6,6 +6,7 @@ Workload names and fields: ``kueue.x-k8s.io/v1beta2``. Bodies are JSON ready for
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from controller.engine.model.gangshape import GangShape, written
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import foreignmarks, marks, names
 from controller.jobframework.kind import JobKind, api_version
@@ -15,6 +16,7 @@ from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
 from controller.objects.workload import PodSet, Workload
+from inventory.api.names import GANG
 
 _WORKLOAD_CLASS: Final = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass"}
 _POD_CLASS: Final = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}
@@ -265,6 +267,7 @@ def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, s
     found = {
         **marks.passed_on(job, settings.gates),
         **foreignmarks.preemption_marks(job),
+        **_patience(job),
         **kind.workload_annotations(job),
     }
     if settings.gates.on("WorkloadIdentifierAnnotations"):
@@ -272,6 +275,12 @@ def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, s
         found[names.JOB_OWNER_GVK] = f"{group}, Kind={kind.kind}"
         found[names.JOB_OWNER_NAME] = text(job, "metadata", "name")
     return found
+
+
+def _patience(job: Json) -> dict[str, str]:
+    """The gang of a job that says how long it may run below its minimum: all of its pods."""
+    found = foreignmarks.staleness_s(job)
+    return {} if found is None else {GANG: written(GangShape(staleness_s=found))}
 
 
 def _fields(pod_set: JobPodSet) -> dict[str, Any]:

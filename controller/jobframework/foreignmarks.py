@@ -13,7 +13,7 @@ from controller.engine.mirror.specs import System
 from controller.jobframework.marks import queue_name
 from controller.jobframework.names import QUEUE_NAME
 from controller.jobframework.podview import KAI_QUEUE, SCHEDULERS, GroupName, foreign_group
-from controller.jobframework.raw import Json, annotations, at, labels, mapping, text
+from controller.jobframework.raw import Json, annotations, at, labels, mapping, parsed_duration, text
 from inventory.api.names import SCHEDULER_NAME
 
 KAI_PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
@@ -27,13 +27,15 @@ KAI_PRIORITIES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "in
 SPARK_SCHEDULER: Final = ("spec", "batchScheduler")
 SPARK_QUEUE: Final = ("spec", "batchSchedulerOptions", "queue")
 KUBEFLOW_QUEUE: Final = ("spec", "runPolicy", "schedulingPolicy", "queue")
+KAI_STALENESS: Final = "kai.scheduler/staleness-grace-period"
 KAI_BATCH_MINIMUM: Final = "kai.scheduler/batch-min-member"
 
-_KUBEFLOW_MINIMUMS: Final = (
+KUBEFLOW_MINIMUMS: Final = (
     ("spec", "elasticPolicy", "minReplicas"),
     ("spec", "runPolicy", "schedulingPolicy", "minAvailable"),
 )
 _NUMBER: Final = re.compile("[0-9]{1,9}", re.ASCII)
+_MARKS: Final = {"annotations": annotations, "labels": labels}
 
 _VOLCANO_GROUP: Final = "batch.volcano.sh"
 _BY_KIND: Final = {"Deployment": "inference", "Notebook": "build"}
@@ -140,20 +142,42 @@ def _is_of_kai(job: Json) -> bool:
     return any(KAI_QUEUE in labels(each) or SCHEDULERS.get(_scheduler(each)) is System.KAI for each in marked)
 
 
+def is_in_kai_queue(job: Json) -> bool:
+    """Whether the queue that the job is in is the one that it, or its pods, name as KAI's."""
+    queue = queue_name(job)
+    bare = {key: {k: v for k, v in said(job).items() if k != QUEUE_NAME} for key, said in _MARKS.items()}
+    found = foreign_queue({**job, "metadata": {**mapping(job, "metadata"), **bare}})
+    return found is not None and found.system is System.KAI and found.name == queue
+
+
+def minimum_in(said: object) -> int | None:
+    """A number of pods above 0 as a mark or a field says it; None for anything else."""
+    if isinstance(said, str):
+        said = int(said) if _NUMBER.fullmatch(said) else None
+    return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None
+
+
 def smaller_gang(job: Json, pods: int) -> str:
     """Where a job of KAI's asks for a gang of fewer than its ``pods``, in a sentence; empty where it does not."""
     if not _is_of_kai(job):
         return ""
-    marks = {f"metadata.annotations[{KAI_BATCH_MINIMUM}]": annotations(job).get(KAI_BATCH_MINIMUM)}
-    marks[f"metadata.labels[{KAI_BATCH_MINIMUM}]"] = labels(job).get(KAI_BATCH_MINIMUM)
-    fields = {".".join(path): at(job, *path) for path in _KUBEFLOW_MINIMUMS}
-    numbers = {where: int(said) for where, said in marks.items() if said and _NUMBER.fullmatch(said)}
-    numbers |= {where: said for where, said in fields.items() if isinstance(said, int) and not isinstance(said, bool)}
-    found = next((where for where, least in numbers.items() if 0 < least < pods), None)
-    if found is None:
-        return ""
-    whole = f"the job starts with all of its {pods} pods, which its controller makes at once"
-    return f"{found}: found {numbers[found]}; {whole}"
+    asked: dict[str, object] = {
+        f"metadata.{key}[{KAI_BATCH_MINIMUM}]": said(job).get(KAI_BATCH_MINIMUM) for key, said in _MARKS.items()
+    }
+    asked |= {".".join(path): value for path in KUBEFLOW_MINIMUMS if isinstance(value := at(job, *path), int)}
+    for where, number in asked.items():
+        least = minimum_in(number)
+        if least is not None and least < pods:
+            return f"{where}: found {least}; the job starts with all of its {pods} pods"
+    return ""
+
+
+def staleness_s(job: Json) -> float | None:
+    """How long a job of KAI's may run below its minimum, where it says so; below 0 for ever. Raises JobError."""
+    said = annotations(job).get(KAI_STALENESS, "")
+    if not said or not _is_of_kai(job):
+        return None
+    return parsed_duration(said, f"metadata.annotations[{KAI_STALENESS}]")
 
 
 def kai_class_name(job: Json) -> str:

@@ -5,10 +5,11 @@ JobError means that the job is not what its kind allows, in one sentence for its
 runs already (stop above all) does not raise it for annotations that went bad since.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, Self
 
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework.podsets import JobPodSet, PodSetInfo, SeenWorkload
@@ -186,7 +187,17 @@ class JobKind(Protocol):
         ...
 
     def counts(self, job: Json) -> dict[str, int]:
-        """Pods by pod set that it would run as it is now: fewer than it asks for under partial admission."""
+        """Pods by pod set that it would run as it is now: fewer than it asks for under partial admission, or where it
+        grows.
+        """
+        ...
+
+    def counts_above(self, job: Json) -> dict[str, int]:
+        """Pods by pod set beyond those that it begins with, queued one by one; empty where it does not grow."""
+        ...
+
+    def whole(self) -> "JobKind":
+        """The kind where no job grows: each starts with all its pods."""
         ...
 
     def slice_mark(self, job: Json) -> str:
@@ -266,6 +277,7 @@ class KindDefaults:
     managed_by_path: tuple[str, ...] = ()
     own_controller: str = ""
     ends_before_its_pods: bool = False
+    may_grow: bool = True
 
     @property
     def template_paths(self) -> tuple[str, ...]:
@@ -303,6 +315,14 @@ class KindDefaults:
 
     def injected(self, _job: Json) -> dict[str, str]:
         return {}
+
+    def counts_above(self, _job: Json) -> dict[str, int]:
+        return {}
+
+    def whole(self) -> Self:
+        found = copy.copy(self)
+        found.may_grow = False
+        return found
 
     def slice_mark(self, job: Json) -> str:
         return str(integer(job, "metadata", "generation", default=0))

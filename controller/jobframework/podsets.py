@@ -18,6 +18,7 @@ from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import Condition, Struct, epoch_s, find_condition, is_true, to_json
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSetAssignment, Workload
+from inventory.api.names import ABOVE_MINIMUM_OF
 
 OWN_LABELS: Final = (names.POD_SET, names.CLUSTER_QUEUE_NAME, names.LOCAL_QUEUE_NAME)
 OWN_ANNOTATIONS: Final = (names.WORKLOAD, names.SLICE_NAME)
@@ -202,9 +203,9 @@ def check_requests(template: Json, path: str) -> None:
 
 
 def infos(
-    workload: Workload, flavor: Callable[[str], ResourceFlavor | None], *, elastic: bool
+    workload: Workload, flavor: Callable[[str], ResourceFlavor | None], *, elastic: bool, grows: bool = False
 ) -> tuple[PodSetInfo, ...]:
-    """The changes to each pod set of an admitted workload at its start.
+    """The changes to each pod set of an admitted workload at its start. ``grows``: it is the minimum of its job.
 
     Raises FlavorMissingError, and StartConflictError where flavors or admission checks contradict each other.
     """
@@ -213,7 +214,7 @@ def infos(
         return ()
     counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
     return tuple(
-        _info(workload, assignment, counts.get(assignment.name, 0), flavor, elastic=elastic)
+        _info(workload, assignment, counts.get(assignment.name, 0), flavor, elastic=elastic, grows=grows)
         for assignment in admission.pod_set_assignments
     )
 
@@ -225,6 +226,7 @@ def _info(
     flavor: Callable[[str], ResourceFlavor | None],
     *,
     elastic: bool,
+    grows: bool,
 ) -> PodSetInfo:
     selector: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -244,7 +246,8 @@ def _info(
                 _merge(annotations, update.annotations, f"annotations of admission check {check.name}")
                 tolerations += [to_json(toleration) for toleration in update.tolerations]
     count = full if assignment.count is None else assignment.count
-    gates = [names.TOPOLOGY_GATE] if assignment.topology_assignment or assignment.delayed_topology_request else []
+    placed = grows or assignment.topology_assignment or assignment.delayed_topology_request
+    gates = [names.TOPOLOGY_GATE] if placed else []
     return PodSetInfo(
         name=assignment.name,
         count=min(count, full) if elastic else count,  # a slice may have been lowered since it got its quota
@@ -257,6 +260,7 @@ def _info(
         own_annotations={
             **({UNCONSTRAINED: "true"} if _is_placed_unasked(workload, assignment) else {}),
             names.WORKLOAD: workload.metadata.name,
+            **({ABOVE_MINIMUM_OF: ""} if grows else {}),
             **({names.SLICE_NAME: slice_name(workload)} if elastic else {}),
         },
     )

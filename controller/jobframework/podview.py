@@ -149,8 +149,13 @@ class SeenPod:
 
     @cached_property
     def is_gated(self) -> bool:
-        """Whether it has the admission gate."""
-        return ADMISSION_GATE in self.gates
+        """Whether it has the admission gate; of a job's pod above its minimum, that of the job's pods."""
+        return ADMISSION_GATE in self.gates or self.waits_with_its_job
+
+    @cached_property
+    def waits_with_its_job(self) -> bool:
+        """Whether it is above the minimum of a job that makes its pods behind a gate of theirs, and has that."""
+        return bool(self.above_minimum_of) and names.TOPOLOGY_GATE in self.gates
 
     @cached_property
     def is_terminating(self) -> bool:

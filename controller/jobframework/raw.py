@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
+from yamlfile.parsers import Unfit, go_duration
+
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -135,6 +137,15 @@ def parsed_flag(value: str, where: str) -> bool:
     if value in {"0", "f", "F", "false", "FALSE", "False"}:
         return False
     raise JobError(f"{where}: expected true or false, found {shown(value)}")
+
+
+def parsed_duration(value: str, where: str) -> float:
+    """Seconds of a duration as Go writes it, which may be below 0."""
+    sign = -1.0 if value.startswith("-") else 1.0
+    try:
+        return sign * go_duration(value.removeprefix("-"))
+    except Unfit:
+        raise JobError(f"{where}: expected a duration such as 60s, found {shown(value)}") from None
 
 
 def map_patch(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from controller.jobframework import names
+from controller.jobframework.growing import batch_minimum, begins_with
 from controller.jobframework.kind import Ending, KindDefaults, Outcome, Patch, Review, refused
 from controller.jobframework.marks import is_elastic
 from controller.jobframework.podsets import (
@@ -75,7 +76,8 @@ class BatchJob(KindDefaults):
         return POD_SETS
 
     def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
-        count, template = _full_count(job), _bare_template(job)
+        template = _bare_template(job)
+        count = self._first_count(job, _full_count(job))
         check_requests(template, _TEMPLATE)
         minimum = _min_parallelism(job)
         elastic = is_elastic(job)
@@ -93,7 +95,17 @@ class BatchJob(KindDefaults):
         return {MAIN: _bare_template(job)}
 
     def counts(self, job: Json) -> dict[str, int]:
-        return {MAIN: parallel_pods(job, "spec")}
+        return {MAIN: self._first_count(job, parallel_pods(job, "spec"))}
+
+    def counts_above(self, job: Json) -> dict[str, int]:
+        full = parallel_pods(job, "spec")
+        above = full - self._first_count(job, full)
+        return {MAIN: above} if above else {}
+
+    def _first_count(self, job: Json, full: int) -> int:
+        """Of the pods that run at a time, those that start together."""
+        least, template = batch_minimum(job), _bare_template(job)
+        return begins_with(job, {MAIN: full}, least, [template], may_grow=self.may_grow)[MAIN]
 
     def pod_selector(self, job: Json) -> str:
         return f"{_NAME_LABELS[0]}={text(job, 'metadata', 'name')}"
@@ -121,7 +133,7 @@ class BatchJob(KindDefaults):
     def pods_ready(self, job: Json) -> bool:
         uncounted = sequence(job, "status", "uncountedTerminatedPods", "succeeded")
         done = integer(job, "status", "succeeded", default=0) + len(uncounted)
-        return done + integer(job, "status", "ready", default=0) >= parallel_pods(job, "spec")
+        return done + integer(job, "status", "ready", default=0) >= self.counts(job)[MAIN]
 
     def reclaimable(self, job: Json, workload: SeenWorkload) -> dict[str, int]:
         parallelism = integer(job, "spec", "parallelism", default=1)
@@ -150,7 +162,7 @@ class BatchJob(KindDefaults):
         if original is None or info is None:
             raise JobError(f"workload {workload.name}: expected an assignment of pod set {MAIN}")
         template = template_patch(_bare_template(job), started_template(original, info))
-        spec: Json = {"suspend": False, **_reduced(job, info.count)}
+        spec: Json = {"suspend": False, **({} if self.counts_above(job) else _reduced(job, info.count))}
         if template:
             if not self.is_stopped(job):
                 return ()

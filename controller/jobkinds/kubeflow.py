@@ -3,8 +3,10 @@
 Facts (kubeflow/training-operator, release 1.9, pkg/controller.v1/common):
 - A suspended job's pods are deleted and its condition Suspended is True; nothing in its spec is immutable but
   ``schedulingPolicy.queue``.
-- ``schedulingPolicy.minAvailable`` and ``elasticPolicy.minReplicas`` would make a gang of fewer pods: all of them are
-  asked for, and a running job whose replicas change is stopped and queued again.
+- ``schedulingPolicy.minAvailable`` and ``elasticPolicy.minReplicas`` make a gang of fewer pods for KAI: a job in a
+  queue of KAI's begins with them. Of any other all pods are asked for, and one whose replicas change while it runs is
+  stopped and queued again. (An MPIJob's launcher waits for all workers of its hostfile: an MPIJob never grows.)
+- A pod that is not there is made anew, whatever became of it. One that is being deleted counts as failed.
 - A replica's ``restartPolicy`` wins over its template's. Restarts within the job keep its quota.
 - A job has ended when its chief, master or launcher has. Its other pods run on under ``cleanPodPolicy: None``, the
   default, and are deleted afterwards under the other policies. The status of a job that has succeeded counts all of
@@ -14,6 +16,9 @@ Facts (kubeflow/training-operator, release 1.9, pkg/controller.v1/common):
 from functools import cached_property
 from typing import Final
 
+import msgspec
+
+from controller.jobframework.growing import begins_with, kubeflow_minimum
 from controller.jobframework.kind import Outcome, Patch
 from controller.jobframework.raw import Json, has_condition, integer, mapping, text
 from controller.jobframework.templated import Slot, TemplatedKind, ended, nested, selector
@@ -109,6 +114,22 @@ class KubeflowJob(ReplicaKind):
         self.kind, self.plural, self.framework = kind, f"{name}s", f"kubeflow.org/{name}"
         self.operator = f"{name}-controller"
         self.replicas, self.types = replicas, types
+
+    def slots(self, job: Json) -> tuple[Slot, ...]:
+        """With the pods that start together, replica types in their order: a master comes before its workers."""
+        every = super().slots(job)
+        first = self._first(job, every)
+        return tuple(msgspec.structs.replace(slot, count=first[slot.name]) for slot in every)
+
+    def counts_above(self, job: Json) -> dict[str, int]:
+        every = super().slots(job)
+        first = self._first(job, every)
+        return {slot.name: above for slot in every if (above := slot.count - first[slot.name])}
+
+    def _first(self, job: Json, every: tuple[Slot, ...]) -> dict[str, int]:
+        counts = {slot.name: slot.count for slot in every}
+        templates = [slot.written(job) for slot in every]
+        return begins_with(job, counts, kubeflow_minimum(job), templates, may_grow=self.may_grow)
 
 
 class PyTorchJob(KubeflowJob):

@@ -7,7 +7,7 @@ from typing import Any
 from controller.jobframework import names
 from controller.jobframework.actions import Action, AwaitPods, EmitEvent, Refuse, StartJob, StopJob, UngatePods
 from controller.jobframework.kind import JobKind, Patch, api_version
-from controller.jobframework.raw import Json, labels, sequence, text
+from controller.jobframework.raw import Json, annotations, labels, sequence, text
 from controller.jobframework.steps import not_startable
 from controller.jobs.dropped import dropped
 from controller.jobshell.watched import resource_of
@@ -16,6 +16,7 @@ from controller.watching.kinds import PODS
 from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError, NotYetError
 from controller.writing.workloadwrites import Stamped
+from inventory.api.names import ABOVE_MINIMUM_OF
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
 from kube.reading.reflector import ObjectKey
@@ -79,7 +80,7 @@ class JobActions:
             case AwaitPods(count=count, patches=patches):
                 for patch in patches:
                     await self._patch_job(kind, job, patch)
-                raise NotYetError(f"it has ended, and {count} of its pods have not")
+                raise NotYetError(f"{count} of its pods have not ended")
             case UngatePods(gate=gate, counts=counts):
                 await self._ungate(kind, job, gate, counts)
             case _:
@@ -122,8 +123,12 @@ class JobActions:
         return sum(gate in _gates(pod) for pod in await self._pods(kind, job))
 
     async def left_pods(self, kind: JobKind, job: Json) -> dict[str, int]:
-        """Those that have not ended, by the pod set that a start has labelled them with."""
-        return dict(Counter(labels(pod).get(names.POD_SET, "") for pod in _going(await self._pods(kind, job))))
+        """Those that have not ended, by the pod set that a start has labelled them with.
+
+        Without those above its minimum, which have quota of their own.
+        """
+        pods = [pod for pod in _going(await self._pods(kind, job)) if not annotations(pod).get(ABOVE_MINIMUM_OF)]
+        return dict(Counter(labels(pod).get(names.POD_SET, "") for pod in pods))
 
     async def _pods(self, kind: JobKind, job: Json) -> Sequence[Json]:
         chosen = Selection(namespace=job["metadata"]["namespace"], label_selector=kind.pod_selector(job))

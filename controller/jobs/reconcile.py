@@ -374,7 +374,8 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
     if not context.kind.is_suspended(context.job):
         return elastic.ungated(context, workload) if context.elastic else []
     try:
-        given = infos(workload.typed, context.cluster.flavor, elastic=context.elastic)
+        grows = bool(context.kind.counts_above(context.job))
+        given = infos(workload.typed, context.cluster.flavor, elastic=context.elastic, grows=grows)
         patches = context.kind.start(context.job, workload, given)
     except StartConflictError as conflict:
         return [*not_startable(workload.name, workload.uid, f"The job cannot start: {conflict}")]

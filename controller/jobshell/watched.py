@@ -39,9 +39,10 @@ def resource_of(kind: JobKind) -> Resource:
     return Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=True)
 
 
-def job_kinds(frameworks: Collection[str]) -> JobKinds:
-    """Those of the table that the configuration names."""
-    return {resource_of(kind): kind for kind in JOB_KINDS if kind.framework in frameworks}
+def job_kinds(frameworks: Collection[str], *, grow: bool = True) -> JobKinds:
+    """Those of the table that the configuration names. ``grow``: see ``ControllerConfig.jobs_grow``."""
+    named = (kind for kind in JOB_KINDS if kind.framework in frameworks)
+    return {resource_of(kind): kind if grow else kind.whole() for kind in named}
 
 
 ServingKinds = Mapping[Resource, ServingKind]

@@ -20,7 +20,7 @@ from controller.engine.conditions.sentences import uncounted
 from controller.engine.conditions.status import checks_for
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig, WaitForPodsReady
-from controller.engine.model.gangshape import GangShapeError, gang_shape
+from controller.engine.model.gangshape import patience_s
 from controller.engine.model.resources import ClusterQueueName, FlavorName, WorkloadKey
 from controller.engine.state.intake import local_queue_of
 from controller.lifecycle.pendingcause import PendingCause, unreservable
@@ -297,9 +297,9 @@ def _stale(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s: float)
     """A gang of KAI's that has run below its minimum for too long is evicted as a whole, and queues anew."""
     if not any(deadline <= now_s for deadline in _stale_deadlines(workload)):
         return None
-    waits = find_condition(workload.status.conditions, reasons.WAITING_FOR_PODS)
-    why = f": {waits.message}" if waits is not None and waits.message else ""
-    message = f"It has run below its minimum for {_patience_s(workload):g} s{why}"
+    lost = _pods_lost(workload.status.conditions)
+    why = f": {lost.message}" if lost is not None and lost.message else ""
+    message = f"It has run below its minimum for {patience_s(workload.metadata.annotations):g} s{why}"
     return _evict(workload, reasons.STALE_GANG, message, now_s)
 
 
@@ -374,23 +374,20 @@ def _stale_deadlines(workload: Workload) -> Iterator[float]:
     """A gang of which a pod has succeeded is not stale, as with KAI: it is about to end."""
     conditions = workload.status.conditions
     admitted = find_condition(conditions, reasons.ADMITTED)
+    lost = _pods_lost(conditions)
+    if lost is None or admitted is None or admitted.status != "True" or is_true(conditions, reasons.EVICTED):
+        return
+    limit_s = patience_s(workload.metadata.annotations)
+    if limit_s >= 0 and not workload.status.reclaimable_pods:
+        yield max(epoch_s(lost.last_transition_time), epoch_s(admitted.last_transition_time)) + limit_s
+
+
+def _pods_lost(conditions: tuple[Condition, ...]) -> Condition | None:
+    """What says that pods are missing which were there: of a pod group, or of a job."""
     waits = find_condition(conditions, reasons.WAITING_FOR_PODS)
-    if waits is None or (waits.status, waits.reason) != ("True", reasons.PODS_FAILED):
-        return
-    if admitted is None or admitted.status != "True" or is_true(conditions, reasons.EVICTED):
-        return
-    patience_s = _patience_s(workload)
-    if patience_s >= 0 and not workload.status.reclaimable_pods:
-        yield max(epoch_s(waits.last_transition_time), epoch_s(admitted.last_transition_time)) + patience_s
-
-
-def _patience_s(workload: Workload) -> float:
-    """How long its gang may run below its minimum; below 0 for ever."""
-    try:
-        shape = gang_shape(workload.metadata.annotations)
-    except GangShapeError:
-        return -1.0
-    return -1.0 if shape is None or shape.staleness_s is None else shape.staleness_s
+    if waits is not None and (waits.status, waits.reason) == ("True", reasons.PODS_FAILED):
+        return waits
+    return find_condition(conditions, reasons.PODS_READY) if _started(conditions) else None
 
 
 def _execution_deadlines(workload: Workload) -> Iterator[float]:

@@ -5,6 +5,7 @@ WaitForStart until they are for the first time, then Started; WaitForRecovery wh
 
 from collections.abc import Callable
 
+from controller.engine.model.gangshape import patience_s
 from controller.jobframework.actions import PodsReadyReason, SetPodsReady
 from controller.jobframework.context import Context
 from controller.jobframework.podsets import SeenWorkload
@@ -20,18 +21,28 @@ _MESSAGES: dict[PodsReadyReason, str] = {
 
 
 def pods_ready_action(context: Context, workload: SeenWorkload) -> SetPodsReady | None:
-    """Of a job, as its kind says. None where the condition is as it should be, or is not kept."""
+    """Of a job, as its kind says. None where the condition is as it should be, or is not kept.
+
+    It is kept too where it tells that a gang of KAI's runs below its minimum.
+    """
 
     def ready() -> bool:
         return not context.kind.is_suspended(context.job) and context.kind.pods_ready(context.job)
 
-    return pods_ready(workload, context.settings, ready)
+    is_kept = _is_kept(context.settings) or patience_s(workload.typed.metadata.annotations) >= 0
+    return _next(workload, ready) if is_kept else None
 
 
 def pods_ready(workload: SeenWorkload, settings: JobSettings, ready: Callable[[], bool]) -> SetPodsReady | None:
     """``ready``: whether all pods are, right now; asked only while the workload runs."""
-    if not settings.wait_for_pods_ready or settings.gates.on("DisableWaitForPodsReady"):
-        return None
+    return _next(workload, ready) if _is_kept(settings) else None
+
+
+def _is_kept(settings: JobSettings) -> bool:
+    return settings.wait_for_pods_ready and not settings.gates.on("DisableWaitForPodsReady")
+
+
+def _next(workload: SeenWorkload, ready: Callable[[], bool]) -> SetPodsReady | None:
     conditions = workload.typed.status.conditions
     now = find_condition(conditions, "PodsReady")
     if not is_true(conditions, "Admitted") or is_true(conditions, "Evicted"):

@@ -1,13 +1,14 @@
-"""Dynamic Resource Allocation's objects (``resource.k8s.io/v1``), as much of them as quota counts.
+"""Dynamic Resource Allocation's objects (``resource.k8s.io/v1``), as much of them as quota and placement count.
 
-Configurations, constraints and tolerations change no amount and are not read. Source: KEP 4381; KEP 4815 (counters),
-KEP 5075 (consumable capacity), KEP 4816 (``firstAvailable``), KEP 5004 (``extendedResourceName``).
+Configurations change no amount and are not read. Source: KEP 4381; KEP 4815 (counters), KEP 5075 (consumable
+capacity), KEP 4816 (``firstAvailable``), KEP 5004 (``extendedResourceName``), KEP 5055 (taints).
 """
 
 from typing import Final
 
 import msgspec
 
+from controller.objects.core import Taint, Toleration
 from controller.objects.meta import Int64, KubernetesObject, Struct
 from controller.objects.quantity import Quantity
 
@@ -38,6 +39,7 @@ class AskedDevices(Struct, frozen=True, kw_only=True):
     """0 is not said: 1 under ExactCount."""
     admin_access: bool = False
     capacity: CapacityRequirements | None = None
+    tolerations: tuple[Toleration, ...] = ()
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -52,8 +54,17 @@ class DeviceRequest(Struct, frozen=True, kw_only=True):
     first_available: tuple[AskedDevices, ...] = ()
 
 
+class DeviceConstraint(Struct, frozen=True, kw_only=True):
+    """What the devices of these requests (of all where none is named) have in common, or each for itself."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str = ""
+    distinct_attribute: str = ""
+
+
 class DeviceClaim(Struct, frozen=True, kw_only=True):
     requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
 
 
 class ResourceClaimSpec(Struct, frozen=True, kw_only=True):
@@ -67,6 +78,9 @@ class AllocatedDevice(Struct, frozen=True, kw_only=True):
     driver: str = ""
     pool: str = ""
     device: str = ""
+    admin_access: bool = False
+    consumed_capacity: Quantities = msgspec.field(default_factory=dict)
+    """By capacity, of a device that several claims share."""
 
 
 class AllocatedDevices(Struct, frozen=True, kw_only=True):
@@ -143,6 +157,13 @@ class Counter(Struct, frozen=True, kw_only=True):
     value: Quantity = Quantity(0)
 
 
+class CounterSet(Struct, frozen=True, kw_only=True):
+    """What the devices of a pool have together."""
+
+    name: str = ""
+    counters: dict[str, Counter] = msgspec.field(default_factory=dict)
+
+
 class CounterConsumption(Struct, frozen=True, kw_only=True):
     counter_set: str = ""
     counters: dict[str, Counter] = msgspec.field(default_factory=dict)
@@ -154,12 +175,17 @@ class Device(Struct, frozen=True, kw_only=True):
     capacity: dict[str, DeviceCapacity] = msgspec.field(default_factory=dict)
     consumes_counters: tuple[CounterConsumption, ...] = ()
     allow_multiple_allocations: bool = False
+    taints: tuple[Taint, ...] = ()
 
 
 class ResourceSliceSpec(Struct, frozen=True, kw_only=True):
+    """``node_name`` is empty where the devices are not those of one node."""
+
     driver: str = ""
     pool: ResourcePool = ResourcePool()
+    node_name: str = ""
     devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
 
 
 class ResourceSlice(KubernetesObject, frozen=True, kw_only=True):

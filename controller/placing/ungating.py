@@ -45,7 +45,8 @@ class PlacedPod(Struct, frozen=True, kw_only=True):
     """A pod of a pod set that may run, or that still has its place; other pods are left out.
 
     ``waits``: it has the gate. A pod without is where its node selector says. ``ended``: it keeps its place because no
-    other pod follows it, and does not count as a running pod of a gang. ``age`` orders pods from the oldest on.
+    other pod follows it, and does not count as a running pod of a gang. ``leaves``: it is being deleted. ``age`` orders
+    pods from the oldest on.
     """
 
     uid: str
@@ -53,6 +54,7 @@ class PlacedPod(Struct, frozen=True, kw_only=True):
     age: tuple[float, str]
     waits: bool
     ended: bool = False
+    leaves: bool = False
     labels: Mapping[str, str] = {}
     node_selector: Mapping[str, str] = {}
 
@@ -111,12 +113,12 @@ def ungated(
 
 def rank(ranks: Ranks, labels: Mapping[str, str], count: int) -> int | None:
     """The pod's number within its set of ``count``; None where its labels name none, or none that exists."""
-    index = _number(labels.get(ranks.index_label))
+    index = number(labels.get(ranks.index_label))
     if index is None:
         return None
     index -= ranks.offset
     if ranks.sub_group_label and ranks.sub_group_count > 0:
-        group = _number(labels.get(ranks.sub_group_label))
+        group = number(labels.get(ranks.sub_group_label))
         size, rest = divmod(count, ranks.sub_group_count)
         if group is None or rest or not 0 <= index < size or group >= ranks.sub_group_count:
             return None
@@ -126,10 +128,11 @@ def rank(ranks: Ranks, labels: Mapping[str, str], count: int) -> int | None:
 
 def _offset(pod_set: PodSet) -> int:
     """The number of the set's first pod; 0 where the template has none, or none in digits."""
-    return _number(pod_set.template.metadata.annotations.get(INDEX_OFFSET)) or 0
+    return number(pod_set.template.metadata.annotations.get(INDEX_OFFSET)) or 0
 
 
-def _number(value: str | None) -> int | None:
+def number(value: str | None) -> int | None:
+    """A label's value in digits; None for any other."""
     if value is None or not (value.isascii() and value.isdecimal()) or len(value) > _DIGITS:
         return None
     return int(value)

@@ -4,7 +4,8 @@
 
 A pod takes its place from the moment that is decided, and not only when the watch shows it: otherwise an older pod that
 comes in between would get the same place. Pods of a Job are ungated as they come: each has its place, and a Job that is
-nearly done has fewer pods than were admitted. Plain pods are those of ``controller.pods.reconcile``.
+nearly done has fewer pods than were admitted. Plain pods are those of ``controller.pods.reconcile``, and so are pods
+above the minimum of a job that grows: which these are is decided here, with the places of that minimum.
 """
 
 import asyncio
@@ -12,29 +13,32 @@ import heapq
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from controller.engine.conditions import reasons
 from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError
 from controller.engine.model.resources import WorkloadKey
+from controller.engine.model.workload import minimum_of
 from controller.jobframework import names
-from controller.jobframework.podview import MANAGED
+from controller.jobframework.podview import MANAGED, workload_of
 from controller.jobframework.settings import DevicePlan, no_plan
 from controller.objects.core import Pod
 from controller.objects.decode import KUEUE
 from controller.objects.meta import epoch_s, is_true
 from controller.objects.workload import Workload
+from controller.placing import podpatches
 from controller.placing.devicedealer import DeviceDealer
+from controller.placing.growing import Parts, parts
 from controller.placing.ungating import PlacedPod, PodSetPlaces, pod_set_places, ungated
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import PODS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
-from inventory.api.names import DEVICES
+from inventory.api.names import ABOVE_MINIMUM_OF, DEVICES
 from kube.clock import Clock, sleep
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Removed
@@ -50,6 +54,8 @@ _AT_ONCE: Final = 8
 """Fewer than stop the core from deciding: a gang of thousands must not hold up admissions."""
 _PAUSE_S: Final = 1.0
 _LONGEST_S: Final = 30.0
+_REPLACED_WITHIN_S: Final = 5.0
+"""A place of a minimum is kept so long for the pod that its job's controller makes for one that has ended."""
 
 
 @dataclass(slots=True)
@@ -57,12 +63,14 @@ class _Assigned:
     """The place of a pod: it counts as ungated there, and its patch is sent again at ``again_s``.
 
     An answer can be lost, and the watch can lag behind: a patch that was refused may have gone in long ago.
+    ``moves``: it gets no place, but is marked as above the minimum, or taken back into it.
     """
 
-    selector: dict[str, str]
+    selector: dict[str, str] = field(default_factory=dict)
     devices: str = ""
     again_s: float = math.inf
     tries: int = 0
+    moves: Literal["", "above", "back"] = ""
 
 
 class TopologyUngater:
@@ -71,8 +79,9 @@ class TopologyUngater:
     ``ready``: whether all pods that the watch listed have been heard; once is enough. ``count`` gets the outcome of
     each patch, ``tell`` records an Event: about what, type, reason, note. ``device_plan``: GPUs planned for each pod.
 
-    ``_of`` is the inverse of ``_pods``; only ``_see`` and ``_leave`` write both. ``_unsent`` has keys of ``_assigned``:
-    the patch of an assigned pod is unsent, under way, or waits for ``again_s``. ``_again`` may name workloads twice.
+    ``_of`` is the inverse of ``_pods`` and ``_above``; only ``_see`` and ``_leave`` write the three. ``_unsent`` has
+    keys of ``_assigned``: the patch of an assigned pod is unsent, under way, or waits for ``again_s``. ``_again`` may
+    name workloads twice.
     """
 
     def __init__(
@@ -96,9 +105,15 @@ class TopologyUngater:
         self._began = False
         self._pods: dict[WorkloadKey, dict[str, Pod]] = {}
         """By workload, then by the pod's own ``namespace/name``: those that run or may run."""
+        self._above: dict[WorkloadKey, dict[str, Pod]] = {}
+        """The same of those that wait above its minimum."""
+        self._short: dict[WorkloadKey, dict[str, float]] = {}
+        """Since when pod sets of a minimum have had a free place while pods wait above it."""
         self._of: dict[str, WorkloadKey] = {}
         self._assigned: dict[str, _Assigned] = {}
         """By uid, while the watch shows the pod with its gate."""
+        self._refused: dict[str, _Assigned] = {}
+        """By uid, moves that are decided anew: one that is the same goes on with its pauses, and is told of."""
         self._unsent: dict[str, tuple[WorkloadKey, str]] = {}
         self._sending = 0
         self._dirty: set[WorkloadKey] = set()
@@ -126,10 +141,15 @@ class TopologyUngater:
             case Removed(old=entry) if observed.resource == PODS:
                 self._leave(entry.object.key, None)
 
-    def workload(self, workload: Workload, _gone: bool) -> None:
-        """Places that were decided by an earlier state of it, and are not sent yet, are decided anew."""
-        key = WorkloadKey(workload.key)
-        if key not in self._pods:
+    def workload(self, workload: Workload, gone: bool) -> None:
+        """Places that were decided by an earlier state of it, and are not sent yet, are decided anew.
+
+        A pod above a minimum that holds no quota may have a free place of that: its own Workload tells.
+        """
+        key, minimum = WorkloadKey(workload.key), minimum_of(workload)
+        if minimum in self._above and (gone or workload.status.admission is None):
+            self._touch(minimum)
+        if key not in self._pods and key not in self._above:
             return
         for uid in [uid for uid, (whose, _) in self._unsent.items() if whose == key]:
             del self._unsent[uid]
@@ -144,7 +164,7 @@ class TopologyUngater:
         self._leave(pod.key, pod if key is not None and key == self._of.get(pod.key) else None)
         if key is not None:
             self._of[pod.key] = key
-            self._pods.setdefault(key, {})[pod.key] = pod
+            (self._above if _is_above(pod) else self._pods).setdefault(key, {})[pod.key] = pod
             self._touch(key)
 
     def _leave(self, name: str, now: Pod | None) -> None:
@@ -152,12 +172,14 @@ class TopologyUngater:
         key = self._of.pop(name, None)
         if key is None:
             return
-        was = self._pods[key].pop(name)
-        if not self._pods[key]:
-            del self._pods[key]
-        if now is None or now.metadata.uid != was.metadata.uid or not _waits(now):
+        where = self._pods if name in self._pods.get(key, {}) else self._above
+        was = where[key].pop(name)
+        if not where[key]:
+            del where[key]
+        if now is None or now.metadata.uid != was.metadata.uid or not _waits(now) or _is_above(now) != _is_above(was):
             self._assigned.pop(was.metadata.uid, None)
             self._unsent.pop(was.metadata.uid, None)
+            self._refused.pop(was.metadata.uid, None)
         self._touch(key)
 
     def _touch(self, key: WorkloadKey) -> None:
@@ -184,20 +206,25 @@ class TopologyUngater:
         self._send()
 
     def _decide(self, key: WorkloadKey, now_s: float) -> None:
-        kept, pods = self._ledger.get(key), self._pods.get(key)
-        if kept is None or pods is None or not _runs(kept.workload):
+        kept, pods, above = self._ledger.get(key), self._pods.get(key, {}), self._above.get(key, {})
+        if kept is None or not (pods or above) or not _runs(kept.workload):
+            self._short.pop(key, None)
             return
-        if not any(self._is_open(pod, now_s) for pod in pods.values()):
+        if not above and not any(self._is_open(pod, now_s) for pod in pods.values()):
+            self._short.pop(key, None)
             return  # most changes are our own writes, come back by the watch
         workload = kept.workload
         unhealthy = frozenset(node.name for node in workload.status.unhealthy_nodes)
+        grows = bool(above) or any(ABOVE_MINIMUM_OF in pod.metadata.annotations for pod in pods.values())
         try:
-            sets = _places(workload)
+            sets = _places(workload, every=grows)
         except TopologyEncodingError as error:
             self._warn(workload, "TopologyUnreadable", f"The pods cannot be ungated: {error}")
             return
         self._retry(key, sets, unhealthy, now_s)
         seen = [self._seen(pod) for pod in pods.values()]
+        if grows:
+            seen = self._divide(key, sets, seen, now_s)
         named = {pod.metadata.uid: name for name, pod in pods.items()}
         set_of = {pod.uid: pod.pod_set for pod in seen}
         devices = DeviceDealer(self._plan, key, [self._carries(pod) for pod in pods.values()])
@@ -205,6 +232,51 @@ class TopologyUngater:
             node = place.node_selector.get(HOSTNAME_LABEL, "")
             self._assigned[place.uid] = _Assigned(dict(place.node_selector), devices.take(set_of[place.uid], node))
             self._unsent[place.uid] = (key, named[place.uid])
+
+    def _divide(
+        self, key: WorkloadKey, sets: list[PodSetPlaces], seen: list[PlacedPod], now_s: float
+    ) -> list[PlacedPod]:
+        """Of the pods of a job that grows those in its minimum; the others are marked."""
+        own = [pod for pod in seen if self._moves(pod.uid) != "above"]
+        above: dict[str, Pod] = {}
+        for pod in self._above.get(key, {}).values():
+            if self._moves(pod.metadata.uid) == "back":
+                own.append(msgspec.structs.replace(self._seen(pod), waits=False))
+            elif not self._holds_quota(pod):
+                above[pod.metadata.uid] = pod
+        since = self._short.get(key, {})
+        overdue = {name for name, at_s in since.items() if at_s + _REPLACED_WITHIN_S <= now_s}
+        found = parts(sets, own, [self._seen(pod) for pod in above.values()], overdue)
+        self._remember(key, {name: since.get(name, now_s) for name in found.short - overdue}, now_s)
+        self._move(key, found)
+        return [pod for pod in own if pod.uid not in found.above]
+
+    def _remember(self, key: WorkloadKey, short: dict[str, float], now_s: float) -> None:
+        if not short:
+            self._short.pop(key, None)
+            return
+        self._short[key] = short
+        heapq.heappush(self._again, (max(now_s, min(short.values()) + _REPLACED_WITHIN_S), key))
+        self._event.set()
+
+    def _move(self, key: WorkloadKey, found: Parts) -> None:
+        for moves, where, uids in (("above", self._pods, found.above), ("back", self._above, found.back)):
+            for name, pod in where.get(key, {}).items():
+                if pod.metadata.uid in uids:
+                    refused = self._refused.pop(pod.metadata.uid, None)
+                    tries = refused.tries if refused is not None and refused.moves == moves else 0
+                    self._assigned[pod.metadata.uid] = _Assigned(moves=moves, tries=tries)  # type: ignore[arg-type]
+                    self._unsent[pod.metadata.uid] = (key, name)
+
+    def _moves(self, uid: str) -> str:
+        assigned = self._assigned.get(uid)
+        return "" if assigned is None else assigned.moves
+
+    def _holds_quota(self, pod: Pod) -> bool:
+        """Whether a pod above the minimum does, by itself: it starts as soon as that is seen."""
+        key = workload_of(pod)
+        kept = None if key is None else self._ledger.get(key)
+        return kept is not None and kept.workload.status.admission is not None
 
     def _carries(self, pod: Pod) -> tuple[str, str]:
         """The pod's host and planned devices; empty while it has no place."""
@@ -222,12 +294,14 @@ class TopologyUngater:
 
     def _retry(self, key: WorkloadKey, sets: list[PodSetPlaces], unhealthy: frozenset[str], now_s: float) -> None:
         """Pods whose pause is over keep their place, unless the assignment has it no more."""
-        for name, pod in self._pods[key].items():
+        for name, pod in (*self._pods.get(key, {}).items(), *self._above.get(key, {}).items()):
             uid = pod.metadata.uid
             assigned = self._assigned.get(uid)
             if assigned is None or assigned.again_s > now_s:
                 continue
-            if assigned.selector.get(HOSTNAME_LABEL) not in unhealthy and _is_place(assigned.selector, sets):
+            if assigned.moves:
+                self._refused[uid] = self._assigned.pop(uid)  # it may be decided otherwise by now
+            elif assigned.selector.get(HOSTNAME_LABEL) not in unhealthy and _is_place(assigned.selector, sets):
                 assigned.again_s = math.inf
                 self._unsent[uid] = (key, name)
             else:
@@ -240,6 +314,7 @@ class TopologyUngater:
             pod_set=meta.labels.get(names.POD_SET, ""),
             age=(epoch_s(meta.creation_timestamp), meta.name),
             waits=_waits(pod) and assigned is None,
+            leaves=meta.deletion_timestamp is not None,
             labels=meta.labels,
             node_selector={**pod.spec.node_selector, **(assigned.selector if assigned is not None else {})},
         )
@@ -249,13 +324,30 @@ class TopologyUngater:
             uid, (key, name) = next(iter(self._unsent.items()))
             del self._unsent[uid]
             self._sending += 1
-            done = self._put(_ungating_write(self._pods[key][name], self._assigned[uid]))
-            done.add_done_callback(partial(self._answered, key, uid))
+            assigned = self._assigned[uid]
+            done = self._put(self._write(key, name, assigned))
+            done.add_done_callback(partial(self._answered, key, uid, assigned.moves))
 
-    def _answered(self, key: WorkloadKey, uid: str, future: "asyncio.Future[Outcome[Any]]") -> None:
+    def _write(self, key: WorkloadKey, name: str, assigned: _Assigned) -> Write[Stamped]:
+        pod = self._pods.get(key, {}).get(name) or self._above[key][name]
+        kept = self._ledger.get(key)
+        if assigned.moves == "above":
+            minimum = key.partition("/")[2]
+            body = podpatches.marked_above(pod, minimum, "" if kept is None else kept.workload.spec.queue_name)
+        elif assigned.moves == "back":
+            body = podpatches.taken_back(pod)
+        else:
+            body = podpatches.ungated(pod, assigned.selector, assigned.devices)
+        meta = pod.metadata
+        return Write(
+            verb=Verb.JSON_PATCH, resource=PODS, namespace=meta.namespace, name=meta.name, body=body, kind=Stamped
+        )
+
+    def _answered(self, key: WorkloadKey, uid: str, moves: str, future: "asyncio.Future[Outcome[Any]]") -> None:
         self._sending -= 1
         outcome = future.result()
-        self._count(type(outcome).__name__.lower())
+        if not moves:
+            self._count(type(outcome).__name__.lower())
         if not isinstance(outcome, Abandoned):  # else this replica does not lead any more
             self._done(key, uid, outcome)
             self._send()
@@ -281,14 +373,21 @@ class TopologyUngater:
 def _workload_of(pod: Pod) -> WorkloadKey | None:
     """None for pods of no workload, plain pods, and pods that do not run any more and never will.
 
-    The place of a pod that has ended is free again: a Job creates another pod for it.
+    The place of a pod that has ended is free again: a Job creates another pod for it. Of pods above the minimum of a
+    job that grows those count that wait; one that was taken back is of the minimum, even while it is let go of.
     """
     meta = pod.metadata
-    name = meta.annotations.get(names.WORKLOAD)
+    above, name = meta.annotations.get(ABOVE_MINIMUM_OF), meta.annotations.get(names.WORKLOAD)
     ended = pod.status.phase in ("Succeeded", "Failed") or (meta.deletion_timestamp and not pod.spec.node_name)
-    if not name or ended or meta.labels.get(MANAGED) == "true":
+    if _is_above(pod):
+        name = above if _waits(pod) else None
+    elif meta.labels.get(MANAGED) == "true" and above is None:
         return None
-    return WorkloadKey(f"{meta.namespace}/{name}")
+    return WorkloadKey(f"{meta.namespace}/{name}") if name and not ended else None
+
+
+def _is_above(pod: Pod) -> bool:
+    return pod.metadata.labels.get(MANAGED) == "true" and bool(pod.metadata.annotations.get(ABOVE_MINIMUM_OF))
 
 
 def _waits(pod: Pod) -> bool:
@@ -301,18 +400,23 @@ def _runs(workload: Workload) -> bool:
     return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, end) for end in ends)
 
 
-def _places(workload: Workload) -> list[PodSetPlaces]:
-    """Those of pod sets with a topology assignment: pods of the others wait. Raises TopologyEncodingError."""
+def _places(workload: Workload, *, every: bool) -> list[PodSetPlaces]:
+    """Those of pod sets with a topology assignment: pods of the others wait. Raises TopologyEncodingError.
+
+    ``every``: those of all pod sets, which have as many places as pods were admitted.
+    """
     admission = workload.status.admission
     sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
     return [
         pod_set_places(sets[pod_set_assignment.name], pod_set_assignment)
         for pod_set_assignment in (admission.pod_set_assignments if admission is not None else ())
-        if pod_set_assignment.topology_assignment is not None and pod_set_assignment.name in sets
+        if (every or pod_set_assignment.topology_assignment is not None) and pod_set_assignment.name in sets
     ]
 
 
 def _is_place(selector: dict[str, str], sets: list[PodSetPlaces]) -> bool:
+    if not selector:
+        return any(not pod_set.levels for pod_set in sets)
     return any(
         tuple(selector.get(level, "") for level in pod_set.levels) == domain.values
         for pod_set in sets
@@ -327,38 +431,3 @@ def _without_doubles(one: PodSetPlaces, pods: list[PlacedPod]) -> PodSetPlaces:
     keys = (one.ranks.index_label, one.ranks.sub_group_label)
     said = [tuple(pod.labels.get(key) for key in keys) for pod in pods if pod.pod_set == one.name and pod.waits]
     return one if len(set(said)) == len(said) else msgspec.structs.replace(one, ranks=None)
-
-
-def _ungating_write(pod: Pod, assigned: _Assigned) -> Write[Stamped]:
-    """Tied to the pod's uid and gates, not to its version: the scheduler writes the status meanwhile.
-
-    The API server lets a pod with a gate gain keys of its node selector, and refuses to change one.
-    """
-    place = assigned.selector
-    gates = [{"name": scheduling_gate.name} for scheduling_gate in pod.spec.scheduling_gates]
-    left = [gate for gate in gates if gate["name"] != names.TOPOLOGY_GATE]
-    body: list[dict[str, Any]] = [
-        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
-        {"op": "test", "path": "/spec/schedulingGates", "value": gates},
-        {"op": "replace", "path": "/spec/schedulingGates", "value": left},
-    ]
-    if not pod.spec.node_selector:
-        body.append({"op": "add", "path": "/spec/nodeSelector", "value": place})
-    else:
-        # "add" replaces a key that is there: one of another value is refused, the same one is no change.
-        body += [{"op": "add", "path": f"/spec/nodeSelector/{_escaped(key)}", "value": place[key]} for key in place]
-    if assigned.devices:  # the pod has annotations: one of them names its workload
-        body.append({"op": "add", "path": f"/metadata/annotations/{_escaped(DEVICES)}", "value": assigned.devices})
-    return Write(
-        verb=Verb.JSON_PATCH,
-        resource=PODS,
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        body=body,
-        kind=Stamped,
-    )
-
-
-def _escaped(key: str) -> str:
-    """A step of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")

@@ -12,12 +12,22 @@ import msgspec
 
 from controller.engine.mirror.specs import System
 from controller.engine.model.gangshape import GangShape, Subgroup
-from controller.jobframework.foreignmarks import DEFAULT_QUEUES
+from controller.jobframework.foreignmarks import DEFAULT_QUEUES, KAI_STALENESS
 from controller.jobframework.marks import queue_name
 from controller.jobframework.names import QUEUE_NAME
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import KAI_GROUP, VOLCANO_GROUPS, GroupName, SeenPod
-from controller.jobframework.raw import JobError, Json, annotations, labels, mapping, parsed_integer, shown, text
+from controller.jobframework.raw import (
+    JobError,
+    Json,
+    annotations,
+    labels,
+    mapping,
+    parsed_duration,
+    parsed_integer,
+    shown,
+    text,
+)
 from controller.jobframework.tiers import SOFT, Tiers, asked
 from controller.objects.decode import DecodeError, decode
 from controller.objects.kai import KaiPodGroup, TopologyConstraint, problems
@@ -27,13 +37,11 @@ from controller.objects.volcanojob import NetworkTopology
 from controller.podgroups.subgroups import NONE, Tree, starting
 from controller.podgroups.subgroups import lacking as lacks
 from inventory.api.names import ABOVE_MINIMUM_SUBGROUP, SUBGROUP
-from yamlfile.parsers import Unfit, go_duration
 
 TASK: Final = "volcano.sh/task-spec"
 MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
 """Of a Deployment or StatefulSet, and of pods that are stamped with it: their group has no object."""
 KAI_SUBGROUP: Final = "kai.scheduler/subgroup-name"
-KAI_STALENESS: Final = "kai.scheduler/staleness-grace-period"
 GROUPS: Final[Mapping[System, str]] = {
     System.VOLCANO: "scheduling.volcano.sh",
     System.KAI: "scheduling.run.ai",
@@ -350,11 +358,7 @@ def _staleness_s(name: str, given: KaiPodGroup) -> float:
         duration, where = given.metadata.annotations.get(KAI_STALENESS), f"metadata.annotations[{KAI_STALENESS}]"
     if not duration:
         return STALENESS_S
-    sign = -1.0 if duration.startswith("-") else 1.0
-    try:
-        return sign * go_duration(duration.removeprefix("-"))
-    except Unfit:
-        raise JobError(f"PodGroup {name}: {where}: expected a duration such as 60s, found {shown(duration)}") from None
+    return parsed_duration(duration, f"PodGroup {name}: {where}")
 
 
 # -- both --------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Pods above the minimum of an elastic group: each is queued by itself, after the group's Workload and only beside it.
 
+Pods of a job that grows get their marks with the places of its minimum (``controller.placing.growing``).
+
 A group of a PodGroup asks for its minimum. Once that holds quota, every pod beyond it gets a mark that names its
 Workload; from there on it is a pod on its own, which the engine admits last and evicts first. While the minimum holds
 none, or lacks a pod, those that wait lose the mark again: they may be needed for it.
@@ -12,7 +14,7 @@ from controller.jobframework.podview import SeenPod
 from controller.jobframework.raw import Json
 from controller.objects.meta import is_true
 from controller.podgroups.group import subgroup_of
-from controller.pods.actions import PatchPod, PodAction, dropped
+from controller.pods.actions import PatchPod, PodAction, deleted, dropped, is_of_pods
 from controller.pods.replacing import WAITING
 from controller.pods.start import tied
 from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, SUBGROUP
@@ -43,7 +45,7 @@ def returned(pods: tuple[SeenPod, ...], workload: SeenWorkload | None, minimum: 
 
     ``minimum``: the Workload of its group, None where that is gone.
     """
-    waits = all(pod.above_minimum_of and pod.is_gated and pod.stays for pod in pods)
+    waits = all(pod.above_minimum_of and pod.is_gated and pod.stays and not pod.waits_with_its_job for pod in pods)
     if not waits or minimum is None or minimum.is_finished or (minimum.is_reserved and not is_short(minimum)):
         return []
     if workload is not None and workload.is_reserved:
@@ -51,6 +53,25 @@ def returned(pods: tuple[SeenPod, ...], workload: SeenWorkload | None, minimum: 
     return [
         *([] if workload is None else dropped(workload)),
         *(PatchPod(name=pod.name, body=_with(pod, None)) for pod in pods),
+    ]
+
+
+def left_behind(pods: tuple[SeenPod, ...], seen: SeenWorkload | None, minimum: SeenWorkload | None) -> list[PodAction]:
+    """For pods that still wait above the minimum of a job that has ended: they go, as nobody else would delete them.
+
+    ``seen``: their own Workload. Pods of the job that run go on to their own end, and so do pods that have the queue's
+    finalizer: no job made them.
+    """
+    waiting = [pod for pod in pods if pod.waits_with_its_job and pod.stays and not pod.has_finalizer]
+    if not waiting or minimum is None or not minimum.is_finished:
+        return []
+    own = seen if seen is not None and is_of_pods(seen, pods) else None
+    return [
+        *([] if own is None or own.is_terminating else dropped(own)),
+        *(
+            deleted(pod, "JobFinished", f"Workload {minimum.name} has finished, whose minimum it waited above")
+            for pod in waiting
+        ),
     ]
 
 

@@ -3,15 +3,20 @@
 Actions are carried out in order until one fails; then the pods are reconciled again.
 """
 
+from typing import Final
+
 from controller.engine.conditions.reasons import WORKLOAD_SLICE_REPLACED
 from controller.jobframework.actions import EmitEvent, Refuse, WorkloadAction
 from controller.jobframework.marks import prebuilt_mark
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod
-from controller.jobframework.raw import Json
+from controller.jobframework.raw import Json, sequence
 from controller.jobframework.steps import delete, finish_orphans, release_quota, remove_finalizers
 from controller.objects.meta import Struct, find_condition
 from controller.pods.start import unfinalized
+
+_JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"
+_TRAINING_JOB: Final = "training.kubeflow.org/job-name"
 
 
 class PatchPod(Struct, frozen=True, kw_only=True):
@@ -24,13 +29,15 @@ class PatchPod(Struct, frozen=True, kw_only=True):
 class DeletePod(Struct, frozen=True, kw_only=True):
     """Set the condition TerminationTarget (``reason``, ``message``) on the pod's status, then delete it by its uid.
 
-    In this order: the condition tells later that the queue deleted the pod, and not a user.
+    In this order: the condition tells later that the queue deleted the pod, and not a user. ``uncounted``: the JSON
+    patch (RFC 6902) between the two, see the function.
     """
 
     name: str
     uid: str
     reason: str
     message: str
+    uncounted: tuple[Json, ...] = ()
 
 
 PodAction = WorkloadAction | EmitEvent | PatchPod | DeletePod | Refuse
@@ -79,7 +86,7 @@ def closing(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> list[PodAction
     if workload.is_terminating and not workload.is_finished:
         why = f"Workload {workload.name} was deleted"
         leaving = [pod for pod in pods if pod.may_run or not pod.has_parent]
-        actions += [_deleted(pod, "WorkloadDeleted", why) for pod in leaving if not pod.is_terminating]
+        actions += [deleted(pod, "WorkloadDeleted", why) for pod in leaving if not pod.is_terminating]
         if any(pod.may_run for pod in pods):
             return actions
     actions += finalizers_removed(pods)
@@ -121,11 +128,33 @@ def holds_quota(pod: SeenPod, *, fast: bool) -> bool:
 
 def deletions(pods: tuple[SeenPod, ...], reason: str, message: str) -> list[PodAction]:
     """Of those that may run."""
-    return [_deleted(pod, reason, message) for pod in pods if pod.may_run and not pod.is_terminating]
+    return [deleted(pod, reason, message) for pod in pods if pod.may_run and not pod.is_terminating]
 
 
-def _deleted(pod: SeenPod, reason: str, message: str) -> DeletePod:
-    return DeletePod(name=pod.name, uid=pod.uid, reason=reason, message=message)
+def deleted(pod: SeenPod, reason: str, message: str) -> DeletePod:
+    """One above the minimum of a job is taken out of the job's count first."""
+    return DeletePod(name=pod.name, uid=pod.uid, reason=reason, message=message, uncounted=uncounted(pod))
+
+
+def uncounted(pod: SeenPod) -> tuple[Json, ...]:
+    """The patch by which a pod above the minimum of a job is none of the job's any more: it may have to go at any time.
+
+    Else its controller would count the deletion as a failure. The Job controller itself takes its finalizer off before
+    it deletes a pod of a suspended Job; the training operator finds its pods by their label.
+    """
+    if not pod.above_minimum_of:
+        return ()
+    listed = sequence(pod.raw, "metadata", "finalizers")
+    found: list[Json] = []
+    if _JOB_TRACKING in listed:
+        kept = [finalizer for finalizer in listed if finalizer != _JOB_TRACKING]
+        found += [
+            {"op": "test", "path": "/metadata/finalizers", "value": listed},
+            {"op": "replace", "path": "/metadata/finalizers", "value": kept},
+        ]
+    if _TRAINING_JOB in pod.labels:
+        found.append({"op": "remove", "path": f"/metadata/labels/{_TRAINING_JOB.replace('/', '~1')}"})
+    return ({"op": "test", "path": "/metadata/uid", "value": pod.uid}, *found) if found else ()
 
 
 def finalizers_removed(pods: tuple[SeenPod, ...]) -> list[PodAction]:

@@ -112,9 +112,19 @@ class PodActions:
     async def _delete(self, pod: Json, action: DeletePod) -> None:
         if not await self._mark(pod, action):
             return
+        if action.uncounted:
+            await self._leave_job(pod, action)
         outcome = await self._writer.put(stamped_write(Verb.DELETE, PODS, pod["metadata"], action.uid))
         if not isinstance(outcome, Written | Missing | Conflicted):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+
+    async def _leave_job(self, pod: Json, action: DeletePod) -> None:
+        write = stamped_write(Verb.JSON_PATCH, PODS, pod["metadata"], list(action.uncounted))
+        outcome = await self._writer.put(write)
+        if not isinstance(outcome, Written | Missing):
+            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+        if isinstance(outcome, Written):
+            self._note(pod, outcome.object)
 
     async def _mark(self, pod: Json, action: DeletePod) -> bool:
         """Set the condition that says that the queue deletes it; False where the pod has gone already."""

@@ -46,7 +46,7 @@ from controller.podgroups.group import (
 )
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
-from controller.pods.above import is_whole, marked, returned, subgroups_of
+from controller.pods.above import is_whole, left_behind, marked, returned, subgroups_of
 from controller.pods.actions import (
     DeletePod,
     PatchPod,
@@ -63,7 +63,7 @@ from controller.pods.actions import (
 from controller.pods.group import MAIN, Group, SeenPods
 from controller.pods.replacing import is_stale, spare_finalizers, waiting
 from controller.pods.start import infos_by_set, places, released, role_in, start_patch
-from inventory.api.names import ABOVE_MINIMUM_SUBGROUP, DEVICES
+from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, DEVICES
 
 
 def reconcile_pods(seen: SeenPods, settings: JobSettings, cluster: ClusterObjects) -> tuple[PodAction, ...]:
@@ -102,11 +102,19 @@ def _held_back(seen: SeenPods, pods: tuple[SeenPod, ...]) -> list[PodAction]:
 def _owned(
     seen: SeenPods, pods: tuple[SeenPod, ...], settings: JobSettings, cluster: ClusterObjects
 ) -> list[PodAction]:
-    """Pods of a job that is queued as a whole belong to that job: they are released once it is admitted."""
+    """Pods of a job that is queued as a whole belong to that job: they are released once it is admitted.
+
+    One that was above its minimum, and is taken back into that, had a workload of its own.
+    """
     ancestor = managed_ancestor(pods[0].raw, settings, cluster)
     if ancestor is not None and not pods[0].above_minimum_of:
         free = cluster.is_admitted(ancestor)
-        return [PatchPod(name=pod.name, body=released(pod)) for pod in pods if free or pod.is_over]
+        own = seen.workload
+        was_above = own is not None and ABOVE_MINIMUM_OF in own.typed.metadata.annotations and is_of_pods(own, pods)
+        left = dropped(own) if own is not None and was_above else []
+        return [*left, *(PatchPod(name=pod.name, body=released(pod)) for pod in pods if free or pod.is_over)]
+    if left := left_behind(pods, seen.workload, seen.minimum):
+        return left
     foreign, pods = _of_pod_group(seen, pods)
     if not queue_name(pods[0].raw) and not settings.manage_jobs_without_queue_name:
         raise JobError(
@@ -259,7 +267,7 @@ class _Reconciliation:
         sets = self._sets()
         if not sets:
             return [*over, event("WaitingForPods", podgroup.short(self.group, self.counted))]
-        holding = [pod for pod in self.counted if pod.has_finalizer or pod.has_parent]
+        holding = [pod for pod in self.counted if pod.has_finalizer or pod.has_parent or pod.waits_with_its_job]
         if not holding:
             raise JobError("metadata.finalizers: the pod was created without the queue's finalizer; create it anew")
         body = podcompose.workload_body(self.group, holding, sets, self.settings, self.cluster)

@@ -254,6 +254,7 @@ class TermControllers:
             self._events.publish,
             managed=self._config.namespace_selector(self._own_namespace),
             groups=JobGroups(self._writer) if System.VOLCANO in self._systems else None,
+            tells_ready=self._config.engine.wait_for_pods_ready is not None,
         )
         self._of_others.append(controller.hear)
 

@@ -19,7 +19,7 @@ usage: tessera-controller [--config FILE] [--kubeconfig FILE] [--metrics-address
   --config FILE            Kueue's Configuration file (config.kueue.x-k8s.io), or one with our own block `tessera:`
   --kubeconfig FILE        the API server; default: the pod's own service account
   --metrics-address A:P    metrics and probes (default: the file's, else 0.0.0.0:8080; 0 for none)
-  --web-address A:P        explanations as JSON (default 0.0.0.0:8082; 0 for none)
+  --web-address A:P        answers for users, by TLS (default 0.0.0.0:8082; 0 for none)
   --[no-]leader-elect      act only while holding the lease (default: the file's, else yes)
   --only core              workloads and queues alone: no jobs, no web part, no webhooks
   --namespace NAME         the controller's own namespace (default: the service account's, else tessera-system)
@@ -49,7 +49,7 @@ class Flags(Struct, frozen=True, kw_only=True):
     config: Path | None = None
     kubeconfig: str | None = None
     metrics: tuple[Address | None] | None = None
-    web: Address | None = Address("0.0.0.0", 8082)  # noqa: S104 - the CLI reaches it through a Service
+    web: Address | None = Address("0.0.0.0", 8082)  # noqa: S104 - the API server reaches it through a Service
     leader_elect: bool | None = None
     core_only: bool = False
     namespace: str | None = None

@@ -37,7 +37,7 @@ class ManagedKinds:
         self._config = config
         self._feeds = feeds
         self._clock = clock
-        self._table = job_kinds(config.integrations.frameworks)
+        self._table = job_kinds(config.integrations.frameworks, grow=config.jobs_grow)
         self._volcano: JobKinds = {}
         if VOLCANO_JOB in config.integrations.frameworks:
             self._volcano = volcano_kinds(config.switch(System.VOLCANO).tiers)

@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from controller.config.settings import MANAGED_FRAMEWORKS, VOLCANO_JOB, ControllerConfig
+from controller.config.settings import MANAGED_FRAMEWORKS, VOLCANO_JOB, Address, ControllerConfig
 from controller.core import Core
 from controller.engine.mirror.specs import System
 from controller.engine.model.resources import ClusterQueueName
-from controller.explain import Explanations
 from controller.jobshell.watched import (
     external_kinds,
     job_kinds,
@@ -35,8 +34,10 @@ from controller.process.foreignsystems import ForeignSystems
 from controller.process.managedkinds import ManagedKinds
 from controller.process.server import Listeners, exposed, probe
 from controller.process.term import Replica, Running, Term
+from controller.process.view import view_service
 from controller.process.webhook import webhook_service
 from controller.serving.deployments_shell import read_scaled
+from controller.visibility.service_shell import ViewService
 from controller.volcanojobs.reconcile_shell import volcano_readers
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import (
@@ -100,6 +101,8 @@ class Process:
         self._own = ""
         self._raws = RawWorkloads() if self._manages_any() else None
         self.listeners = Listeners()
+        self.view: ViewService | None = None
+        """Answers to users, while the process runs and has an address for them."""
 
     async def run(self, stop: asyncio.Event) -> int:
         cluster = self._connect()
@@ -118,7 +121,7 @@ class Process:
             async with self.listeners, self._feeds.running() as following:
                 work = asyncio.create_task(self._lead(client, cluster), name="lead")
                 stopping = asyncio.create_task(stop.wait(), name="stop")
-                tasks = [work, stopping, *following, *self._webhooks(client)]
+                tasks = [work, stopping, *following, *self._webhooks(client), *self._views(cluster)]
                 try:
                     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 finally:
@@ -179,6 +182,27 @@ class Process:
             may_take_over=lambda: self._leadership is None or self._leadership.leading,
         )
         return [asyncio.create_task(service.run(), name="webhook")]
+
+    def _views(self, cluster: ClusterConfig) -> list[asyncio.Task[None]]:
+        """Every replica serves them: one that follows asks the one that leads."""
+        if self._flags.core_only or self._flags.web is None:
+            return []
+        return [asyncio.create_task(self._serve_view(cluster, self._flags.web), name="view")]
+
+    async def _serve_view(self, cluster: ClusterConfig, address: Address) -> None:
+        assert self._feeds is not None
+        serving = view_service(
+            self._config,
+            cluster,
+            self._feeds,
+            address,
+            namespace=self._own,
+            clock=self._clock,
+            core=lambda: self.core,
+            leader=lambda: self.leader,
+        )
+        async with serving as self.view:
+            await self.view.run()
 
     def _manages_any(self) -> bool:
         return not self._flags.core_only and not MANAGED_FRAMEWORKS.isdisjoint(self._config.integrations.frameworks)
@@ -242,9 +266,6 @@ class Process:
         metrics = self._flags.metrics[0] if self._flags.metrics is not None else self._config.metrics.address
         health = self._config.health
         self.listeners.add(metrics, "/metrics", exposed(self.exposition))
-        explanations = Explanations(lambda: self.core, lambda: self.leader, self._clock.wall)
-        for path, handler in explanations.routes().items():
-            self.listeners.add(None if self._flags.core_only else self._flags.web, path, handler)
         for address in (metrics, None if self._flags.core_only else health.address):
             self.listeners.add(address, f"/{health.liveness}", probe(lambda: None))
             self.listeners.add(address, f"/{health.readiness}", probe(self._unready))

@@ -9,7 +9,7 @@ from controller.engine.engine import Engine
 from controller.engine.model.config import QueueUsage
 from controller.process.queueusage import UsageAnswerError, queries, usage
 from kube.clock import Clock, sleep
-from kube.prometheus import Prometheus, PrometheusError
+from kube.prometheus import Prometheus, PrometheusError, authorities_in, token_in
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class QueueUsageQueries:
         self._wake = wake
         self._clock = clock
         self._tell = tell
-        self._prometheus = Prometheus(source.url, timeout_s=source.timeout_s)
+        self._url = Prometheus(source.url, timeout_s=source.timeout_s).url
 
     async def run(self) -> None:
         while True:
@@ -47,18 +47,28 @@ class QueueUsageQueries:
     async def ask(self) -> None:
         asked_s = self._clock.wall()
         try:
-            found = usage(await self._prometheus.ask(queries(self._source, self._rules, asked_s)))
+            found = usage(await self._prometheus().ask(queries(self._source, self._rules, asked_s)))
         except PrometheusError as failed:
             self._failed(str(failed), asked_s)
         except UsageAnswerError as failed:
-            self._failed(f"{self._prometheus.url}: {failed}", asked_s)
+            self._failed(f"{self._url}: {failed}", asked_s)
         else:
             back = self._engine.measured_use(found, asked_s)
             self._wake()
             if back:
-                note = f"{self._prometheus.url} answers again what KAI's Queues had before"
+                note = f"{self._url} answers again what KAI's Queues had before"
                 log.info("%s", note)
                 self._tell("Normal", "PastUseMeasured", note)
+
+    def _prometheus(self) -> Prometheus:
+        """With what the files say now. Raises FileError."""
+        source = self._source
+        return Prometheus(
+            source.url,
+            None if source.token_file is None else token_in(source.token_file),
+            None if source.ca_file is None else authorities_in(source.ca_file),
+            timeout_s=source.timeout_s,
+        )
 
     def _failed(self, why: str, now_s: float) -> None:
         measured = self._engine.state.measured_usage

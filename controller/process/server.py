@@ -1,4 +1,4 @@
-"""The controller's listeners: metrics, probes, and explanations as JSON. Read-only, and without anything secret."""
+"""The controller's plain listeners: metrics and probes. Read-only, and without anything secret."""
 
 import asyncio
 from collections.abc import Callable

@@ -10,7 +10,7 @@ from controller.engine.mirror.specs import System
 from controller.jobkinds.table import JOB_KINDS
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES
-from controller.webhooks import foreign, jobs, pods, serving
+from controller.webhooks import foreign, fractions, jobs, pods, serving
 from controller.webhooks.injection import ServiceTarget
 from controller.webhooks.jobs import HasDefaultQueue, SuspendPaths
 from controller.webhooks.keeper import GivenCertificates, OwnCertificates, SecretName
@@ -47,10 +47,10 @@ def webhook_service(
         return feeds[LOCAL_QUEUES].get(ObjectKey(where, jobs.DEFAULT_QUEUE)) is not None
 
     server = webhook_server(config, suspend_paths, has_default_queue=has_default_queue)
-    release = service.removesuffix(_CONFIGURATION)
-    pods_too = (f"{release}-pod-gate",) if config.integrations.queue_pods else ()
-    serving_too = (f"{release}-serving-queue",) if config.integrations.serving_kinds else ()
-    foreign_too = (f"{release}-foreign",) if any(each.enabled is not False for each in config.foreign.values()) else ()
+    name = release(config)
+    pods_too = (f"{name}-pod-gate",) if config.integrations.queue_pods else ()
+    serving_too = (f"{name}-serving-queue",) if config.integrations.serving_kinds else ()
+    foreign_too = (f"{name}-foreign",) if any(each.enabled is not False for each in config.foreign.values()) else ()
     return WebhookService(
         client,
         server,
@@ -61,8 +61,13 @@ def webhook_service(
         clock=clock,
         backoff=Backoff(random=random.random),
         may_take_over=may_take_over,
-        configurations=(f"{release}-job-suspend", *pods_too, *serving_too, *foreign_too),
+        configurations=(f"{name}-job-suspend", f"{name}-fractions", *pods_too, *serving_too, *foreign_too),
     )
+
+
+def release(config: ControllerConfig) -> str:
+    """What the chart calls the controller's objects: its Service, and what others are named after."""
+    return (config.certificates.service_name or SERVICE).removesuffix(_CONFIGURATION)
 
 
 def webhook_server(
@@ -85,7 +90,10 @@ def webhook_server(
         mutate_serving=partial(
             serving.answer, has_default_queue=has_default_queue, manage_without_queue_name=everything
         ),
-        mutate=_foreign(config, suspend_paths),
+        mutate={
+            **_foreign(config, suspend_paths),
+            fractions.PATH: partial(fractions.answer, fleet=config.fractions),
+        },
     )
 
 
@@ -97,4 +105,5 @@ def _foreign(config: ControllerConfig, suspend_paths: SuspendPaths) -> dict[str,
         found[foreign.queue_path(system)] = partial(foreign.queue_answer, switch=switch, suspend_paths=suspend_paths)
         found[foreign.scheduler_path(system)] = partial(foreign.scheduler_answer, switch=switch)
     found[foreign.GANG_PATH] = partial(foreign.gang_answer, switch=config.switch(System.VOLCANO))
+    found[foreign.DEFAULTS_PATH] = foreign.defaults_answer
     return found

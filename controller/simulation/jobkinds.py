@@ -26,11 +26,17 @@ def is_declaration(document: Document) -> bool:
     return (document.version, document.kind) == (f"{GROUP}/{VERSION}", KIND)
 
 
-def kinds_read(documents: Iterable[Document], externals: Collection[str], tiers: Tiers = ()) -> JobKindsRead:
-    """Of two documents for one JobKind the later counts. Raises InputError for one that makes no kind."""
+def kinds_read(
+    documents: Iterable[Document], externals: Collection[str], tiers: Tiers = (), *, grow: bool = True
+) -> JobKindsRead:
+    """Of two documents for one JobKind the later counts. Raises InputError for one that makes no kind.
+
+    ``grow``: see ``ControllerConfig.jobs_grow``.
+    """
     declared = {each.data["metadata"]["name"]: each for each in documents if is_declaration(each)}
     volcano = VolcanoJobKind(tiers)
-    found = {**KINDS_OF_JOBS, (api_version(volcano), volcano.kind): volcano}
+    known = KINDS_OF_JOBS if grow else {key: kind.whole() for key, kind in KINDS_OF_JOBS.items()}
+    found = {**known, (api_version(volcano), volcano.kind): volcano}
     for name, verdict in verdicts([each.data for each in declared.values()], _KNOWN, externals).items():
         if verdict.kind is None:
             raise declared[name].error(f"{KIND} {name}: {verdict.message}")

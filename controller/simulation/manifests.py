@@ -36,6 +36,7 @@ from controller.podgroups.group import group_queue
 from controller.simulation.crddefaults import with_defaults
 from controller.simulation.documents import Document, Json
 from controller.simulation.groups import KINDS_OF_GROUPS, groups
+from controller.simulation.growing import grown
 from controller.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
 from controller.simulation.replicas import KIND as DEPLOYMENT
 from controller.simulation.replicas import is_spare, replicas
@@ -117,7 +118,8 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     facts: Facts = {}
     systems: set[System] = set()
     given = [_stored(_placed(document)) for document in documents]
-    kinds = kinds_read(given, config.integrations.external_frameworks, config.switch(System.VOLCANO).tiers)
+    externals, tiers = config.integrations.external_frameworks, config.switch(System.VOLCANO).tiers
+    kinds = kinds_read(given, externals, tiers, grow=config.jobs_grow)
     for document in given:
         if is_declaration(document):
             continue
@@ -290,6 +292,7 @@ def _submissions(
     jobs = [replica for job in jobs for replica in replicas(job, queues)]
     jobs = [group for job in jobs for group in groups(job, queues)]
     jobs = [part for job in jobs for part in above_minimum(job)]
+    jobs = [part for job in jobs for part in grown(job, composer.kinds)]
     owned = {
         (job.data["metadata"]["namespace"], job.data["metadata"]["name"])
         for job in jobs

@@ -18,7 +18,7 @@ from controller.objects.meta import Struct
 from controller.objects.volcanojob import JOB_VERSION as API_VERSION
 from controller.objects.volcanojob import VolcanoJobStatus
 from controller.volcanojobs import podfacts
-from controller.volcanojobs.gang import NewPod, Seen
+from controller.volcanojobs.gang import NewPod, Seen, with_up
 from controller.volcanojobs.lifecycle import FINAL, Decision, ended
 from controller.volcanojobs.placement import Placement, scaled, written
 from controller.volcanojobs.plugins import table as plugins
@@ -87,6 +87,12 @@ def rescaled(job: Json, seen: Seen, now_s: float) -> Patch | None:
 def given_back(job: Json, seen: Seen, decision: Decision) -> Patch | None:
     """What a job with pods above its minimum writes down first when others of it have ended."""
     new = ended(seen, decision)
+    return None if new is None else _placed(job, new)
+
+
+def told_ready(job: Json, seen: Seen) -> Patch | None:
+    """What a job with pods above its minimum writes down when those of its minimum run, or do not any more."""
+    new = with_up(seen)
     return None if new is None else _placed(job, new)
 
 

@@ -149,7 +149,7 @@ def with_ended(seen: Seen) -> Placement | None:
     again is given back one by one; any other when the last pod of the Workload has ended: those above it may be waiting
     for just that quota.
     """
-    if seen.placed is None or seen.sliced or not _has_above(seen.plan, seen.placed):
+    if seen.placed is None or seen.sliced or not has_above(seen.plan, seen.placed):
         return None
     own = {name: list(_ended(seen, name, task.pods)) for name, task in seen.placed.items()}
     over = all(len(own[name]) >= task.pods for name, task in seen.placed.items())
@@ -162,13 +162,34 @@ def with_ended(seen: Seen) -> Placement | None:
     return {**seen.placed, **changed} if changed else None
 
 
-def _has_above(plan: JobPlan, placed: Placement) -> bool:
+def with_up(seen: Seen) -> Placement | None:
+    """The placement with whether all pods of the Workload run or have succeeded; None as for ``with_ended``.
+
+    The status does not tell that either.
+    """
+    if seen.placed is None or seen.sliced or not has_above(seen.plan, seen.placed):
+        return None
+    changed = {}
+    for name, task in seen.placed.items():
+        own = sum(pod.phase in ("Running", "Succeeded") for pod in _staying(seen, name, task.pods))
+        if task.pods and task.up != (own >= task.pods):
+            changed[name] = msgspec.structs.replace(task, up=not task.up)
+    return {**seen.placed, **changed} if changed else None
+
+
+def has_above(plan: JobPlan, placed: Placement) -> bool:
+    """Whether the job has pods above its minimum, that are no part of its Workload."""
     return any(placed[task.name].pods < task.replicas for task in plan.tasks if task.name in placed)
 
 
 def _ended(seen: Seen, task: str, count: int) -> Iterator[PodFacts]:
     """Pods of the job's Workload that have finished and stay."""
+    return (pod for pod in _staying(seen, task, count) if pod.is_finished)
+
+
+def _staying(seen: Seen, task: str, count: int) -> Iterator[PodFacts]:
+    """Pods of the job's Workload that nobody deletes."""
     for pod in seen.pods:
-        stays = pod.is_finished and not pod.is_terminating and pod.marked is None
-        if stays and pod.version >= seen.status.version and pod.task == task and pod.index < count:
+        stays = not pod.is_terminating and pod.marked is None and pod.version >= seen.status.version
+        if stays and pod.task == task and pod.index < count:
             yield pod

@@ -22,10 +22,11 @@ from controller.jobframework.podsets import JobPodSet, PodSetInfo, SeenWorkload,
 from controller.jobframework.raw import JobError, Json, annotations, labels, sequence, text
 from controller.jobframework.templated import MAX_POD_SETS, Slot, TemplatedKind
 from controller.jobframework.tiers import Tiers
-from controller.volcanojobs.gang import gives_back, minimums, serves
+from controller.volcanojobs.gang import gives_back, has_above, minimums, serves
 from controller.volcanojobs.lifecycle import FINAL
 from controller.volcanojobs.nettopology import required_level, with_levels
 from controller.volcanojobs.placement import Placement, TaskPlacement, is_placed, placement, written
+from controller.volcanojobs.plugins.table import check
 from controller.volcanojobs.podfacts import JOB_NAME, TASK_INDEX
 from controller.volcanojobs.spec import DEFAULT_QUEUE, job_plan, read_job, read_status
 from controller.volcanojobs.status import is_active
@@ -70,7 +71,9 @@ class VolcanoJobKind(TemplatedKind):
         )
 
     def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
-        return with_levels(super().pod_sets(job), read_job(job), self._tiers, elastic=is_elastic(job))
+        found = super().pod_sets(job)  # it bounds the replicas that plugins write lists of
+        check(job)
+        return with_levels(found, read_job(job), self._tiers, elastic=is_elastic(job))
 
     def workload_annotations(self, job: Json) -> dict[str, str]:
         """Pods above the minimum join the domain that it is in, by the level of the whole gang."""
@@ -97,6 +100,10 @@ class VolcanoJobKind(TemplatedKind):
         return Outcome(reason="Succeeded" if phase == "Completed" else "Failed", message=message)
 
     def pods_ready(self, job: Json) -> bool:
+        """The status counts pods above the minimum with the others: for a job with some, its placement says it."""
+        placed = None if is_elastic(job) else placement(job)
+        if placed is not None and has_above(job_plan(read_job(job)), placed):
+            return all(task.up or not task.pods for task in placed.values())
         status = read_status(job)
         return status.running + status.succeeded >= sum(self.counts(job).values())
 

@@ -17,12 +17,14 @@ class TaskPlacement(Struct, frozen=True, kw_only=True):
 
     What was given up by scaling down is another job's quota by now, so ``kept`` never grows. ``changed``: the version
     of the job that was scaled down, and when: policies answer to it as long as the job has that version. ``ended``:
-    of those pods, as many as have ended and given their quota back, of a job with pods above its minimum.
+    of those pods, as many as have ended and given their quota back, of a job with pods above its minimum. ``up``: all
+    of those pods run or have succeeded, of such a job, where somebody waits for that.
     """
 
     info: PodSetInfo
     kept: int | None = None
     ended: int = 0
+    up: bool = False
     changed: tuple[int, float] | None = None
 
     @property

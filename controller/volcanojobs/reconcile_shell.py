@@ -103,7 +103,8 @@ class VolcanoJobController:
     """``hear`` takes changes; ``run`` works on them until cancelled. ``tell`` records an Event about a job.
 
     ``managed``: namespaces whose jobs are queued at all; a job is run in those of both selectors. ``groups`` writes the
-    jobs' PodGroups; None where another system's are not ours to write.
+    jobs' PodGroups; None where another system's are not ours to write. ``tells_ready``: the condition PodsReady
+    is kept.
 
     ``_pods`` and ``_commands`` follow their watches, by job; their sets are never empty. ``_made`` has the pods that
     were created and that the watch has not shown, with the time until which they are waited for: while there are some,
@@ -120,8 +121,10 @@ class VolcanoJobController:
         *,
         managed: LabelSelector,
         groups: JobGroups | None = None,
+        tells_ready: bool = False,
     ) -> None:
         self._switch = switch
+        self._tells_ready = tells_ready
         self._namespaces = (managed, switch.namespaces)
         self._groups = groups
         self._feeds = feeds
@@ -241,6 +244,9 @@ class VolcanoJobController:
             return
         decision = decide(seen, self._clock.wall())
         if (patch := bodies.given_back(job, seen, decision)) is not None:
+            await self._patch_job(job, patch)
+            return
+        if self._tells_ready and (patch := bodies.told_ready(job, seen)) is not None:
             await self._patch_job(job, patch)
             return
         await self._write(job, seen, decision)

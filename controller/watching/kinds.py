@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from controller.engine.claimrooms.thrift import Thrift
 from controller.engine.deviceclaims.book import OF_ONE_POD, claims_of, is_of_one_pod
 from controller.engine.mirror.specs import System
 from controller.engine.model.deviceclaims import ClaimRules
@@ -18,7 +19,7 @@ from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityCl
 from controller.objects.decode import GpuNode, decode, read_custom
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from controller.objects.kai import KaiQueue
-from controller.objects.meta import KubernetesObject, ObjectMeta
+from controller.objects.meta import KubernetesObject, ObjectMeta, OwnerReference
 from controller.objects.queues import (
     AdmissionCheck,
     ClusterQueue,
@@ -155,25 +156,37 @@ def claim_readers(rules: ClaimRules) -> dict[Resource, Callable[[bytes], Any]]:
     readers: dict[Resource, Callable[[bytes], Any]] = {CLAIM_TEMPLATES: reader(ResourceClaimTemplate)}
     if rules.mappings:
         readers[DEVICE_CLASSES] = reader(DeviceClass)
-    if rules.every_kind:
+    if rules.every_kind or rules.placed:
         readers[DEVICE_CLAIMS] = _claim_reader()
-    if rules.reads_slices:
-        readers[DEVICE_SLICES] = reader(ResourceSlice)
+    if rules.reads_slices or rules.placed:
+        readers[DEVICE_SLICES] = _slice_reader()
     return readers
 
 
 def _claim_reader() -> Callable[[bytes], ResourceClaim]:
-    """What was made for one pod counts by its template: of these the name alone is kept, of which there are many."""
+    """What was made for one pod counts by its template: of these only whose it is and what it was given is kept."""
     read = reader(ResourceClaim)
 
     def kept(raw: bytes) -> ResourceClaim:
         claim = read(raw)
         if not is_of_one_pod(claim):
             return claim
-        meta = ObjectMeta(name=claim.metadata.name, namespace=claim.metadata.namespace, annotations=OF_ONE_POD)
-        return ResourceClaim(metadata=meta)
+        given = claim.metadata
+        owners = tuple(
+            OwnerReference(kind=owner.kind, name=owner.name, controller=True)
+            for owner in given.owner_references
+            if owner.controller
+        )
+        meta = ObjectMeta(name=given.name, namespace=given.namespace, annotations=OF_ONE_POD, owner_references=owners)
+        return ResourceClaim(metadata=meta, status=claim.status)
 
     return kept
+
+
+def _slice_reader() -> Callable[[bytes], ResourceSlice]:
+    """What devices have in common is kept once: a node may publish hundreds that differ in their names alone."""
+    read, thrift = reader(ResourceSlice), Thrift()
+    return lambda raw: thrift.kept(read(raw))
 
 
 def is_custom(resource: Resource) -> bool:
@@ -207,7 +220,7 @@ def reader(type_: type[T]) -> Callable[[bytes], T]:
 def _marking(read: Callable[[bytes], Any]) -> Callable[[bytes], Workload]:
     def marked(raw: bytes) -> Workload:
         workload: Workload = read(raw)
-        if workload.status is NO_STATUS and _has_more(raw):
+        if workload.status is NO_STATUS and has_more(raw):
             return msgspec.structs.replace(workload, status=EMPTY_STATUS)
         return workload
 
@@ -218,9 +231,9 @@ _ANY_VERSION: Final = f'"{WORKLOADS.group}/v'.encode()
 _THIS_VERSION: Final = f'"{WORKLOADS.api_version}"'.encode()
 
 
-def _has_more(raw: bytes) -> bool:
-    """Whether it may have a ``generateName``, or fields whose manager wrote them in another version of the API: there a
-    server before Kubernetes 1.35 compares all of what is put.
+def has_more(raw: bytes) -> bool:
+    """Whether a Workload may have a ``generateName``, or fields whose manager wrote them in another version of the API:
+    there a server before Kubernetes 1.35 compares all of what is put. Its metadata are text enough.
 
     Searched in the text: decoding them would cost memory for every object, and a false yes costs a patch only.
     """

@@ -10,17 +10,20 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.engine.model.resources import WorkloadKey
-from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload
+from controller.objects.workload import NO_STATUS, Workload
 from kube.reading.reflector import ObjectKey
 
 
 @dataclass(slots=True)
 class Kept:
-    """One Workload. ``writing``: a write of ours is under way, and no other may be begun."""
+    """One Workload. ``writing``: a write of ours is under way, and no other may be begun. ``whole``: nothing but its
+    spec has parts that ``workload`` lacks, so that its status may be put.
+    """
 
     workload: Workload
     version: int
     writing: bool = False
+    whole: bool = False
 
     @property
     def uid(self) -> str:
@@ -32,7 +35,7 @@ class Ledger:
 
     The core alone calls ``observe`` and ``forget`` for what the watch shows; WorkloadWrites calls ``wrote``, and
     ``observe`` for what it reads after a conflict. Of one object (``uid``) the version only grows; ``kept.workload`` is
-    the state of ``kept.version``. Only WorkloadWrites sets ``kept.writing``.
+    the state of ``kept.version``. Only WorkloadWrites sets ``kept.writing``, and only the ledger ``kept.whole``.
     """
 
     def __init__(self) -> None:
@@ -55,23 +58,23 @@ class Ledger:
         key, version = WorkloadKey(workload.key), version_number(workload.metadata.resource_version)
         kept = self._kept.get(key)
         if kept is None or kept.uid != workload.metadata.uid:
-            kept = self._kept[key] = Kept(workload, version)
+            kept = self._kept[key] = Kept(workload, version, whole=workload.status is NO_STATUS)
             return kept
         if version <= kept.version:
             return None
-        kept.workload, kept.version = workload, version
+        kept.workload, kept.version, kept.whole = workload, version, workload.status is NO_STATUS
         return kept
 
-    def wrote(self, key: WorkloadKey, after: Workload, resource_version: str) -> Kept | None:
-        """``after`` is stored as this version. None where the watch has shown a newer one, or the object's end."""
+    def wrote(self, key: WorkloadKey, after: Workload, resource_version: str, *, whole: bool = False) -> Kept | None:
+        """``after`` is stored as this version, ``whole`` where the answer has shown no more than that. None where the
+        watch has shown a newer one, or the object's end.
+        """
         kept = self._kept.get(key)
         version = version_number(resource_version)
         if kept is None or kept.uid != after.metadata.uid or version <= kept.version:
             return None
         metadata = msgspec.structs.replace(after.metadata, resource_version=resource_version)
-        # This version was written and not read: what a webhook added to it is not known.
-        status = EMPTY_STATUS if after.status is NO_STATUS else after.status
-        kept.workload, kept.version = msgspec.structs.replace(after, metadata=metadata, status=status), version
+        kept.workload, kept.version, kept.whole = msgspec.structs.replace(after, metadata=metadata), version, whole
         return kept
 
     def forget(self, key: WorkloadKey, uid: str) -> Kept | None:

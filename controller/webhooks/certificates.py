@@ -1,4 +1,4 @@
-"""The webhook's certificates: its own authority, what is due when, and issuing. No I/O, and time is handed in.
+"""The controller's certificates: its own authority, what is due when, and issuing. No I/O, and time is handed in.
 
 An authority is succeeded in two steps, so that no replica ever serves what the API server does not trust yet: the next
 authority is announced (its certificate joins the bundle, nothing is signed with it), and an hour later, when every
@@ -129,7 +129,7 @@ def _done(step: Step, kept: Kept | None, names: Sequence[str], now_s: float) -> 
 def new_authority(now_s: float) -> Pair:
     """A self-signed authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tessera webhooks")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tessera controller")])
     builder = (
         _builder(name, name, key.public_key(), now_s, now_s + AUTHORITY_S)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -141,19 +141,30 @@ def new_authority(now_s: float) -> Pair:
 
 def new_serving(issuer: Pair, names: Sequence[str], now_s: float) -> Pair:
     """A serving certificate for DNS names and addresses."""
+    return _leaf(issuer, "tessera", ExtendedKeyUsageOID.SERVER_AUTH, names, now_s)
+
+
+def new_client(issuer: Pair, common_name: str, now_s: float) -> Pair:
+    """A certificate that a client shows. It lives as long as a serving one."""
+    return _leaf(issuer, common_name, ExtendedKeyUsageOID.CLIENT_AUTH, (), now_s)
+
+
+def _leaf(issuer: Pair, common_name: str, usage: x509.ObjectIdentifier, names: Sequence[str], now_s: float) -> Pair:
     authority, authority_key = _certificate(issuer.certificate), _key(issuer.key)
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tessera webhook")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     until_s = min(now_s + SERVING_S, authority.not_valid_after_utc.timestamp())
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     builder = (
         _builder(subject, authority.subject, key.public_key(), now_s, until_s)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(identifier, critical=False)
     )
+    if names:
+        alternatives = x509.SubjectAlternativeName([_general(name) for name in names])
+        builder = builder.add_extension(alternatives, critical=False)
     return _signed(builder, key, authority_key)
 
 

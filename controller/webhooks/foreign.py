@@ -1,9 +1,9 @@
 """The mutating webhooks for what is Volcano's or KAI's, for API servers without MutatingAdmissionPolicy. Pure.
 
 They do what the chart's policies do: what is for a queue of theirs gets Kueue's label with that queue's name and waits
-like any other, pods that name their scheduler are bound by the default one, and what serves as a gang of Volcano's is
-stamped as one. Each looks at one system: their configurations select the namespaces of its switch, and leave out
-children of other jobs.
+like any other, pods that name their scheduler are bound by the default one, what serves as a gang of Volcano's is
+stamped as one, and a Job of Volcano's gets its defaults. Each looks at one system: their configurations select the
+namespaces of its switch, and leave out children of other jobs.
 """
 
 from typing import Final
@@ -13,6 +13,7 @@ from controller.conversion.tree import ConversionError, Json, child, text
 from controller.engine.mirror.specs import System
 from controller.foreignrules.schedulers import DEFAULT_SCHEDULER
 from controller.foreignrules.servinggangs import is_asked, is_deployment, stamped
+from controller.foreignrules.volcanodefaults import defaulted
 from controller.jobframework.foreignmarks import foreign_queue
 from controller.jobframework.raw import JobError
 from controller.webhooks import jobs, pods
@@ -22,6 +23,7 @@ from inventory.api.names import SCHEDULER_NAME
 
 _OBJECT: Final = ".request.object"
 GANG_PATH: Final = "/mutate-volcano-gang"
+DEFAULTS_PATH: Final = "/mutate-volcano-defaults"
 _ITS_GROUPS: Final = "?"
 """The queue that a PodGroup says. No queue has this name."""
 
@@ -51,6 +53,15 @@ def gang_answer(body: bytes, *, switch: ForeignSystem) -> bytes:
         return gang_patch(owner, switch)
 
     return answered(body, made, made)
+
+
+def defaults_answer(body: bytes) -> bytes:
+    """The same for a Job of Volcano's: what it says where nothing is written."""
+
+    def made(job: Json, _namespace: str) -> list[Json]:
+        return defaults_patch(job)
+
+    return answered(body, made)
 
 
 def queue_patch(given: Json, switch: ForeignSystem, suspend_paths: SuspendPaths) -> list[Json]:
@@ -93,6 +104,14 @@ def gang_patch(owner: Json, switch: ForeignSystem) -> list[Json]:
         if is_deployment(owner):
             return jobs.differences(owner, stamped(owner, queue))
         return [jobs.labelled(owner["metadata"].get("labels"), queue)]
+    except JobError as error:
+        raise ConversionError(f"{_OBJECT}: {error}") from None
+
+
+def defaults_patch(job: Json) -> list[Json]:
+    """Lists that differ are replaced whole."""
+    try:
+        return jobs.differences(job, defaulted(job))
     except JobError as error:
         raise ConversionError(f"{_OBJECT}: {error}") from None
 

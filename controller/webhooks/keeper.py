@@ -75,6 +75,12 @@ class OwnCertificates:
             return Served(certificate=kept.serving.certificate, key=kept.serving.key, trusted=kept.trusted)
         raise UnavailableError(f"Secret {self._secret}: others kept writing it")
 
+    @property
+    def authority(self) -> Pair:
+        """What signs now. ``current`` comes first."""
+        assert self._last is not None, "nothing was read yet"
+        return self._last.issuer
+
     async def _round(self) -> Kept:
         try:
             found = await self._client.get(SECRETS, self._secret.name, Secret, namespace=self._secret.namespace)
@@ -82,14 +88,14 @@ class OwnCertificates:
             # Deleted while we serve: the authority that the API server trusts is restored, not replaced.
             wanted = advanced(self._last, self._names, self._clock.wall())
             await self._client.create(SECRETS, self._body(wanted, ""), Secret, namespace=self._secret.namespace)
-            log.info("created Secret %s with the webhook's certificates", self._secret)
+            log.info("created Secret %s with certificates", self._secret)
             return wanted
         kept = self._read(found)
         wanted = advanced(kept, self._names, self._clock.wall())
         if wanted != kept:
             body = self._body(wanted, found.metadata.resource_version)
             await self._client.update(SECRETS, self._secret.name, body, Secret, namespace=self._secret.namespace)
-            log.info("renewed the webhook's certificates in Secret %s", self._secret)
+            log.info("renewed the certificates in Secret %s", self._secret)
         return wanted
 
     def _read(self, found: Secret) -> Kept | None:

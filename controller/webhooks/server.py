@@ -4,7 +4,6 @@ The certificate can be exchanged while it serves: new connections get the new on
 """
 
 import asyncio
-import os
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -13,8 +12,8 @@ from aiohttp import web
 
 from controller import conversion
 from controller.webhooks import jobs, pods, serving
-from controller.webhooks.certificates import CertificateError
 from controller.webhooks.keeper import Served
+from controller.webhooks.tls import load
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 """An unpaged list comes as one review of all its objects, which take several times as much once decoded."""
@@ -63,8 +62,8 @@ class WebhookServer:
     def use(self, served: Served) -> None:
         """Present this certificate from now on. Raises CertificateError; the one before then stays in use."""
         # A trial first: a failure in the live context would leave it without a certificate.
-        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), served)
-        _load(self._context, served)
+        load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), served.certificate, served.key)
+        load(self._context, served.certificate, served.key)
 
     async def start(self) -> None:
         """Listen. ``use`` comes first. Raises OSError for a port that is taken."""
@@ -117,17 +116,3 @@ async def _answer(request: web.Request, answer: Answer) -> web.Response:
         raise web.HTTPRequestTimeout from None
     # In a thread: a list of many thousand objects must not block the controller's loop.
     return web.Response(body=await asyncio.to_thread(answer, body), content_type="application/json")
-
-
-def _load(context: ssl.SSLContext, served: Served) -> None:
-    """The key goes through memory alone: the library reads files, and this one has no name on any disk."""
-    descriptor = os.memfd_create("webhook-certificate")
-    try:
-        with os.fdopen(os.dup(descriptor), "wb") as file:
-            file.write(served.key.rstrip() + b"\n" + served.certificate)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    except ssl.SSLError as error:
-        # Only the library's reason: its text never holds the key, the exception's context might.
-        raise CertificateError(f"the serving certificate cannot be used: {error.reason}") from None
-    finally:
-        os.close(descriptor)

@@ -4,13 +4,12 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from controller.webhooks.certificates import CertificateError
 from controller.webhooks.injection import Target, inject
 from controller.webhooks.keeper import Served
+from controller.webhooks.rounds import Rounds
 from controller.webhooks.server import WebhookServer
 from kube.client import Client
-from kube.clock import Backoff, Clock, sleep
-from kube.errors import ConflictError, KubeError
+from kube.clock import Backoff, Clock
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +48,13 @@ class WebhookService:
         self._server = server
         self._certificates = certificates
         self._target = target
-        self._clock = clock
-        self._backoff = backoff
+        self._rounds = Rounds("webhook certificates", log, clock=clock, backoff=backoff)
         self._may_take_over = may_take_over
         self._configurations = configurations
         self._served: Served | None = None
         self._refused: list[str] = []
         self._told: set[str] = set()
         self._injected = False
-        self._failure = ""
 
     @property
     def ready(self) -> bool:
@@ -66,28 +63,12 @@ class WebhookService:
 
     async def run(self) -> None:
         try:
-            while True:
-                await sleep(self._clock, await self._attempt())
+            await self._rounds.run(self.round)
         finally:
             await self._server.stop()
 
-    async def _attempt(self) -> float:
-        """One round; seconds until the next."""
-        try:
-            await self.round()
-        except ConflictError:
-            return self._backoff.next()
-        except (KubeError, CertificateError) as error:
-            if str(error) != self._failure:
-                log.warning("webhook certificates: trying again: %s", error)
-                self._failure = str(error)
-            return self._backoff.next()
-        self._failure = ""
-        self._backoff.reset()
-        return AGAIN_S if self._refused else PERIOD_S
-
-    async def round(self) -> None:
-        """Bring everything up to date once. Raises KubeError and CertificateError."""
+    async def round(self) -> float:
+        """Bring everything up to date once: seconds until the next time. Raises KubeError and CertificateError."""
         served = await self._certificates.current()
         if served != self._served:
             self._server.use(served)
@@ -109,6 +90,7 @@ class WebhookService:
         self._told.intersection_update(refused)
         self._refused = refused
         self._injected = True
+        return AGAIN_S if refused else PERIOD_S
 
 
 def service_names(namespace: str, service: str) -> tuple[str, ...]:

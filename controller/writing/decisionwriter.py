@@ -34,8 +34,9 @@ class DecisionObserver(Protocol):
 class DecisionWriter:
     """``later`` calls back after so many seconds; ``hold_s``: how long evictions for a preemptor are held back now.
 
-    ``_waiting`` has at most one decision for each Workload, and only while another write of it is under way: ``resume``
-    is called at the end of each write. A decision is in one place: in ``_waiting``, in ``held``, or in a write.
+    ``_waiting`` has decisions of a Workload only while another write of it is under way, in the order they were made:
+    ``resume`` is called at the end of each write. None takes the place of another: an eviction of what no object shows
+    as admitted would free nothing. A decision is in one place: in ``_waiting``, in ``held``, or in a write.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class DecisionWriter:
         self._observer = observer
         self._now = now
         self._later = later
-        self._waiting: dict[WorkloadKey, Decision] = {}
+        self._waiting: dict[WorkloadKey, list[Decision]] = {}
         self.held = HeldEvictions(engine, hold_s=hold_s, now=now, later=later)
 
     def submit(self, decision: Decision) -> None:
@@ -73,21 +74,26 @@ class DecisionWriter:
         if kept is None:
             self._engine.failed(decision, self._now(), "the workload is gone")
         elif kept.writing:
-            self._waiting[key] = decision
+            self._waiting.setdefault(key, []).append(decision)
         else:
             self._write(kept, decision)
 
     def resume(self, key: WorkloadKey) -> bool:
-        """Write the decision that waited for the end of another write. Whether there was one that still holds."""
-        decision = self._waiting.get(key)
+        """Write the decisions that waited for the end of another write, as far as they still hold: the next waits for
+        the end of the one before. Whether there was any.
+        """
         kept = self._ledger.get(key)
-        if decision is None or (kept is not None and kept.writing):
+        if kept is not None and kept.writing:
             return False
-        del self._waiting[key]
-        if kept is None or not self._holds(decision):
-            return False
-        self._write(kept, decision)
-        return True
+        waiting, found = self._waiting.pop(key, []), False
+        while waiting and kept is not None and not kept.writing:
+            decision = waiting.pop(0)
+            if self._holds(decision):
+                self._write(kept, decision)
+                found = True
+        if waiting and kept is not None:
+            self._waiting[key] = waiting
+        return found
 
     def _holds(self, decision: Decision) -> bool:
         """Whether the engine has not taken it back meanwhile."""
@@ -100,6 +106,12 @@ class DecisionWriter:
         return True
 
     def _write(self, kept: Kept, decision: Decision) -> None:
+        admitted = self._engine.state.unwritten.admissions.get(decision.key)
+        if isinstance(decision, Evicted) and admitted is not None:
+            # Its admission was refused, and is to be taken back after a pause: no object shows what would be evicted.
+            self._take_back(decision, "it was never admitted")
+            self._take_back(admitted, "it was to be evicted at once")
+            return
         after = applied(decision, kept.workload)
 
         def then(result: Result, why: str) -> None:

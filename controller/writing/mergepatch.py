@@ -1,11 +1,11 @@
-"""The body that brings an object from one state to another: the smallest merge patch (RFC 7386), or all of a status
-where there was none. Pure.
+"""The body that brings a Workload from one status to another: the smallest merge patch (RFC 7386), or all of the status
+where all of the old one is known. Pure.
 """
 
 from typing import Any, Final
 
 from controller.objects.meta import to_json
-from controller.objects.workload import NO_STATUS, Workload
+from controller.objects.workload import Workload
 from controller.watching.kinds import WORKLOADS
 
 Json = dict[str, Any]
@@ -37,12 +37,17 @@ def _change(old: Any, new: Any) -> Any:
     return new
 
 
+def status_of(workload: Workload) -> Json:
+    """Its status as the API server is to store it."""
+    return _complete(to_json(workload.status))
+
+
 def status_patch(before: Workload, after: Workload) -> Json:
     """The merge patch of ``status``, tied to the very version that ``before`` was; empty where nothing changes.
 
     The version makes the API server refuse it after any other write: two controllers cannot both admit a workload.
     """
-    changes = diff(_complete(to_json(before.status)), _complete(to_json(after.status)))
+    changes = diff(status_of(before), status_of(after))
     if not changes:
         return {}
     meta = before.metadata
@@ -50,35 +55,28 @@ def status_patch(before: Workload, after: Workload) -> Json:
 
 
 def may_replace(before: Workload) -> bool:
-    """Whether a PUT of the status overwrites nothing: there is no status yet, and all metadata is known.
+    """Whether the status of a workload that is known as a whole may be put.
 
     An object that is being deleted has a grace period, which is not read.
     """
     meta = before.metadata
-    return before.status is NO_STATUS and bool(meta.uid and meta.resource_version) and meta.deletion_timestamp is None
+    return bool(meta.uid and meta.resource_version) and meta.deletion_timestamp is None
 
 
 def status_body(before: Workload, after: Workload) -> Json:
-    """The object to PUT as its status where ``may_replace(before)``; empty where there is nothing to write.
+    """The object to PUT as its status where ``may_replace(before)``; empty where nothing changes.
 
     The API server keeps stored metadata and spec whatever this says. But before Kubernetes 1.36 it compares this with
     the stored object first, and metadata that is missing here loses its owner; the spec is never compared
     (``GetResetFields`` of apiextensions-apiserver's status strategy).
     """
-    status = _complete(to_json(after.status))
-    if not status:
+    if after.status == before.status:
         return {}
     metadata = to_json(before.metadata)
     for name in _UNOWNED:
         metadata.pop(name, None)
     version = f"{WORKLOADS.group}/{WORKLOADS.version}"
-    return {"apiVersion": version, "kind": WORKLOADS.kind, "metadata": metadata, "status": status}
-
-
-def patch_of(body: Json) -> Json:
-    """The merge patch with the effect of a PUT of ``status_body``."""
-    meta = body["metadata"]
-    return {"metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}, "status": body["status"]}
+    return {"apiVersion": version, "kind": WORKLOADS.kind, "metadata": metadata, "status": status_of(after)}
 
 
 def _complete(status: Json) -> Json:

@@ -168,7 +168,7 @@ class QueueStatuses:
                 self._send(key[0], owner, foreignstatus.status(self._engine, owner, known))
 
     def _mark(self, key: _Key, owner: VolcanoQueue, now_s: float) -> None:
-        """Whose doing its state is. What the watch does not show in time is written again."""
+        """An annotation says by whom the Queue was closed. What the watch does not show in time is written again."""
         wanted = foreignstatus.mark(self._engine, owner)
         if wanted is None:
             return

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from controller.foreignrules.volcanodefaults import DEFAULT_TASK
-from controller.jobframework.raw import Json, integer, mapping, sequence, text
+from controller.jobframework.raw import JobError, Json, integer, mapping, sequence, text
 from controller.objects.meta import Struct
 from controller.volcanojobs.plugins.flags import Parsed, Value
 
@@ -12,20 +12,47 @@ GROUP: Final = "batch.volcano.sh"
 JOB_NAME: Final = "volcano.sh/job-name"
 JOB_NAMESPACE: Final = "volcano.sh/job-namespace"
 TASK_SPEC: Final = "volcano.sh/task-spec"
+LONGEST_VARIABLE: Final = 128 * 1024 - 1
+"""Bytes of ``NAME=value``. With its end it is 32 pages of 4 KiB: execve of Linux answers E2BIG for more."""
+_FEWER: Final = "Linux starts no program with it, so the job may not have as many pods"
 
 
 class TaskView(Struct, frozen=True, kw_only=True):
-    """``hosts``: what its pods are called in DNS within the namespace, in the order of their indexes.
+    """``stem``: the names of its pods without their indexes. ``domain``: the subdomain of their DNS names.
 
     A template with a hostname gives all its pods the same one: it is named once.
     """
 
     name: str
     replicas: int
-    hosts: tuple[str, ...]
+    stem: str
+    domain: str
+    hostname: str = ""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """What its pods are called in DNS within the namespace, in the order of their indexes."""
+        return tuple(self.host(index) for index in range(self._named))
+
+    @property
+    def listed_bytes(self) -> int:
+        """Of ``hosts`` with a separator behind each, without making them."""
+        count = self._named
+        each = len(f"{self.host(0)},".encode())
+        if self.hostname or not count:
+            return each * count
+        more: int = sum(count - 10**digits for digits in range(1, len(str(count))))
+        return each * count + more
 
     def host(self, index: int) -> str:
-        return self.hosts[min(index, len(self.hosts) - 1)] if self.hosts else ""
+        if self.replicas < 1:
+            return ""
+        name = self.hostname or f"{self.stem}-{min(index, self.replicas - 1)}"
+        return f"{name}.{self.domain}"
+
+    @property
+    def _named(self) -> int:
+        return max(0, min(self.replicas, 1) if self.hostname else self.replicas)
 
 
 class JobView(Struct, frozen=True, kw_only=True):
@@ -99,9 +126,7 @@ def _task(task: Json, place: int, job: str) -> TaskView:
     name = text(task, "name") or f"{DEFAULT_TASK}{place}"
     replicas = integer(task, "replicas", default=0)
     hostname, subdomain = (text(task, "template", "spec", key) for key in ("hostname", "subdomain"))
-    names = [hostname] if hostname else [f"{job}-{name}-{index}" for index in range(replicas)]
-    hosts = tuple(f"{each}.{subdomain or job}" for each in names[: max(replicas, 0)])
-    return TaskView(name=name, replicas=replicas, hosts=hosts)
+    return TaskView(name=name, replicas=replicas, stem=f"{job}-{name}", domain=subdomain or job, hostname=hostname)
 
 
 def containers(pod: Json, *, initial: bool = True) -> Iterator[Json]:
@@ -123,7 +148,12 @@ def set_variables(container: Json, *variables: Json) -> None:
 
 
 def variable(name: str, value: object) -> Json:
-    return {"name": name, "value": str(value)}
+    """Raises JobError for one that is too long: the container would not start."""
+    found = str(value)
+    size = len(f"{name}={found}".encode())
+    if size > LONGEST_VARIABLE:
+        raise JobError(f"spec.plugins: expected at most {LONGEST_VARIABLE} bytes of {name}, found {size}: {_FEWER}")
+    return {"name": name, "value": found}
 
 
 def open_port(container: Json, name: str, port: int) -> None:

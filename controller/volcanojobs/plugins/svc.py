@@ -17,6 +17,7 @@ from controller.volcanojobs.plugins.plugin import (
     mount,
     owned,
     set_variables,
+    variable,
 )
 
 _MOUNTED_AT: Final = "/etc/volcano"
@@ -53,7 +54,11 @@ class Svc:
                 "ports": [_NO_PORT],
             },
         )
-        listed = owned(job, "v1", "ConfigMap", _map_name(job), data=hosts(job))
+        data = hosts(job)
+        if given.on(_VARIABLES):
+            for key in (key for task in job.tasks for key in _variables(task.name)):
+                variable(key, data[key])  # containers get it from the ConfigMap
+        listed = owned(job, "v1", "ConfigMap", _map_name(job), data=data)
         kept = (Kept(body=service), Kept(body=listed, follows=True))
         return kept if given.on(_OPEN) else (*kept, Kept(body=_own_pods_alone(job)))
 

@@ -15,7 +15,7 @@ from controller.volcanojobs.plugins.env import Env
 from controller.volcanojobs.plugins.flags import Parsed, parsed
 from controller.volcanojobs.plugins.hcclrank import Hcclrank
 from controller.volcanojobs.plugins.mpi import Mpi
-from controller.volcanojobs.plugins.plugin import Kept, Plugin, PodView, view
+from controller.volcanojobs.plugins.plugin import LONGEST_VARIABLE, Kept, Plugin, PodView, view
 from controller.volcanojobs.plugins.pytorch import Pytorch
 from controller.volcanojobs.plugins.ray import Ray
 from controller.volcanojobs.plugins.ssh import Ssh, keyed
@@ -34,12 +34,19 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
 )
 
 
+_SURELY_FEW: Final = LONGEST_VARIABLE // 160
+"""Pods whose names are no variable too long: a label of DNS has 63 characters, two and a port are a host."""
+
+_MOST_LISTED: Final = 1024 * 1024 // 2
+"""Bytes of the names of all pods. ``svc`` writes them twice into a ConfigMap, ``ssh`` into a Secret, of 1 MiB each."""
+_LISTING: Final = ("svc", "ssh")
+
 Writer = Callable[[str, int, Json], Json]
 """The pod of a task and index with what the job's plugins write into it; the given one is not touched."""
 
 
 def writer(job: Json) -> Writer:
-    """Made once for all pods of the job: it knows the names of all its hosts. It, and what it gives, raise JobError."""
+    """Made once for all pods of the job: it knows all its tasks. It, and what it gives, raise JobError."""
     seen, enabled = view(job), tuple(_enabled(job))
 
     def applied(task: str, index: int, pod: Json) -> Json:
@@ -49,6 +56,28 @@ def writer(job: Json) -> Writer:
         return whole
 
     return applied
+
+
+def check(job: Json) -> None:
+    """Raises JobError for a job of so many pods that what plugins tell them all is too long for a variable or object.
+
+    The sizes of objects are reckoned before any list is made: this runs beside all other work of the controller.
+    """
+    tasks = view(job).tasks if mapping(job, "spec", "plugins") else ()
+    if sum(task.replicas for task in tasks) < _SURELY_FEW:
+        return
+    enabled = {plugin.name for plugin, _ in _enabled(job)}
+    listing = next((name for name in _LISTING if name in enabled), None)
+    found = sum(task.listed_bytes for task in tasks)
+    if listing is not None and found > _MOST_LISTED:
+        raise JobError(
+            f"spec.plugins.{listing}: expected at most {_MOST_LISTED} bytes of the names of all pods, found {found}: "
+            "the API takes no object that has them twice"
+        )
+    apply = writer(job)
+    objects(job)
+    for task in tasks:
+        apply(task.name, task.replicas - 1, {"metadata": {"name": "pod"}, "spec": {"containers": [{"name": "any"}]}})
 
 
 def objects(job: Json) -> tuple[Kept, ...]:

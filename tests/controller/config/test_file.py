@@ -235,6 +235,13 @@ def test_gates_are_set_and_old_ones_are_named() -> None:
 # -- process -----------------------------------------------------------------------------------------------------
 
 
+def test_jobs_grow_where_their_pods_above_a_minimum_are_let_go_of_and_queued() -> None:
+    assert v2().jobs_grow
+    assert not v2("featureGates:\n  TopologyAwareScheduling: false\n").jobs_grow
+    assert not v2('integrations:\n  frameworks: ["batch/job"]\n').jobs_grow
+    assert v2('integrations:\n  frameworks: ["batch/job", "pod"]\n').jobs_grow
+
+
 def test_a_negative_rate_is_no_limit_and_none_is_kueues() -> None:
     assert v2("clientConnection: {qps: -1, burst: 7}").client.qps is None
     assert v2("clientConnection: {burst: 7}").client.qps == 300

@@ -105,6 +105,8 @@ GIVEN: dict[str, Any] = {
     "tessera.honestUnits.gpuMemory": "80Gi",
     "tessera.honestUnits.computeSlices": 4,
     "tessera.honestUnits.sharedReplicas": 4,
+    "tessera.fractions.granularity": 5,
+    "tessera.fractions.gpuMemoryMib.*": {"NVIDIA-A100-SXM4-80GB": 81920},
     "tessera.initContainers.kuberay.cpu": "1",
     "tessera.initContainers.kuberay.memory": "1Gi",
     "tessera.initContainers.training.cpu": "0",
@@ -137,6 +139,8 @@ GIVEN: dict[str, Any] = {
     "tessera.kai.usage.cronString": "0 0 * * mon",
     "tessera.kai.usage.clientType": "prometheus",
     "tessera.kai.usage.connectionString": "http://prometheus:9090",
+    "tessera.kai.usage.bearerTokenFile": "/run/token",
+    "tessera.kai.usage.caFile": "/run/ca.crt",
     "tessera.kai.usage.stalenessPeriod": "10m",
     "tessera.kai.usage.usageQueryTimeout": "20s",
     "tessera.kai.usage.queryResolution": "5m",
@@ -187,7 +191,18 @@ NEEDS: dict[str, dict[str, Any]] = {
             "tessera.kai.usage.clientType": "prometheus",
             "tessera.kai.usage.connectionString": "http://other:9090",
         }
-        for key in ("clientType", "connectionString", "staleness", "usageQuery", "query", "gpu", "cpu", "memory")
+        for key in (
+            "clientType",
+            "connectionString",
+            "bearerToken",
+            "ca",
+            "staleness",
+            "usageQuery",
+            "query",
+            "gpu",
+            "cpu",
+            "memory",
+        )
     },
     "tessera.honestUnits": {"tessera.honestUnits.gpuMemory": "40Gi"},
 }

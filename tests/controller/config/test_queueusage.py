@@ -1,5 +1,7 @@
 """``tessera.kai.usage``: its windows, and the Prometheus that is asked."""
 
+from pathlib import Path
+
 import pytest
 
 from controller.config.load import parse
@@ -99,6 +101,15 @@ def test_an_answer_that_is_too_old_before_the_next_is_asked_for_is_refused(text:
     with pytest.raises(ConfigError, match=f"{key}: .*{said}"):
         usage(f"{ASKED}, {text}")
     usage(text)  # nobody is asked
+
+
+def test_credentials_stand_in_files_or_in_the_url() -> None:
+    found = usage(f"{ASKED}, bearerTokenFile: /run/token, caFile: /run/ca").usage_source
+    assert found is not None
+    assert (found.token_file, found.ca_file) == (Path("/run/token"), Path("/run/ca"))
+    both = 'clientType: prometheus, connectionString: "http://me@p:9090", bearerTokenFile: /t'
+    with pytest.raises(ConfigError, match=r"bearerTokenFile: .*expected none beside a user in connectionString"):
+        usage(both)
 
 
 def test_an_answer_that_counts_until_the_next_one_is_fine() -> None:

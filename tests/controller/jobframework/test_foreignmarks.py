@@ -12,6 +12,7 @@ from controller.jobframework.foreignmarks import (
     kai_class,
     preemption_marks,
     smaller_gang,
+    staleness_s,
 )
 from controller.jobframework.marks import queue_name
 
@@ -93,6 +94,15 @@ def test_what_says_whether_it_may_be_preempted_goes_along() -> None:
     wanted = {"kai.scheduler/preemptibility": "non-preemptible", "volcano.sh/preemptable": "false"}
     assert preemption_marks(given) == wanted
     assert preemption_marks(job()) == {}
+
+
+@pytest.mark.parametrize(("said", "found"), [("90s", 90.0), ("1m30s", 90.0), ("-1s", -1.0), ("0s", 0.0), ("", None)])
+def test_a_job_of_kai_says_how_long_it_may_run_below_its_minimum(said: str, found: float | None) -> None:
+    marks = {"kai.scheduler/staleness-grace-period": said}
+    assert staleness_s(job(labels=KAIS, annotations=marks)) == found
+    assert staleness_s(job(scheduler="kai-scheduler", annotations=marks)) == found
+    assert staleness_s(job(annotations=marks)) is None
+    assert staleness_s(job(labels=KAIS)) is None
 
 
 KAIS = {"kai.scheduler/queue": "q"}

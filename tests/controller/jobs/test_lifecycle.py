@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from controller.engine.model.gangshape import GangShape, written
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.actions import (
@@ -18,7 +19,7 @@ from controller.jobframework.actions import (
 )
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import LabelSelector
-from inventory.api.names import FULL_PARALLELISM
+from inventory.api.names import FULL_PARALLELISM, GANG
 from kube.testing.store import copied
 from tests.support.controller.jobmodel import UID, InvalidError, World, cluster_objects, job
 from tests.support.controller.jobworlds import queued, relabel, running
@@ -53,17 +54,6 @@ def test_a_queued_job_gets_one_workload_that_carries_its_whole_template() -> Non
         }
     ]
     assert [reason for reason, _ in world.events] == ["CreatedWorkload"]
-
-
-def test_a_job_of_kais_that_asks_for_a_smaller_gang_is_told_that_it_starts_whole() -> None:
-    body = job(parallelism=4, completions=4)
-    body["metadata"]["labels"] |= {"kai.scheduler/queue": "q"}
-    body["metadata"]["annotations"] = {"kai.scheduler/batch-min-member": "3"}
-    world = World(body)
-    world.settle()
-    where = "metadata.annotations[kai.scheduler/batch-min-member]"
-    told = f"{where}: found 3; the job starts with all of its 4 pods, which its controller makes at once"
-    assert world.events[-1] == ("StartsWhole", told)
 
 
 def test_an_admitted_job_runs_with_what_its_flavor_says(minor: int) -> None:
@@ -361,6 +351,30 @@ def test_readiness_is_told_apart_from_recovery() -> None:
         ("True", "Recovered"),
         ("False", "WaitForStart"),
     ]
+
+
+KAIS = {"labels": {"kai.scheduler/queue": "q", "kueue.x-k8s.io/queue-name": "q"}}
+PATIENCE = "kai.scheduler/staleness-grace-period"
+
+
+def test_a_gang_of_kais_that_says_its_patience_is_followed_without_waiting_for_pods() -> None:
+    """The condition PodsReady, of which the patience counts, is kept though the configuration waits for none."""
+    settings = JobSettings(wait_for_pods_ready=False)
+    told = {}
+    for said in ({PATIENCE: "90s"}, {PATIENCE: "-1s"}, {}):
+        world = running(settings=settings, meta={**KAIS, "annotations": said}, parallelism=2, completions=2)
+        world.pods_are_ready()
+        ready = any(isinstance(action, SetPodsReady) for action in world.step())
+        told[said.get(PATIENCE)] = (world.workloads[world.only]["metadata"]["annotations"].get(GANG), ready)
+    shapes = {said: written(GangShape(staleness_s=seconds)) for said, seconds in (("90s", 90.0), ("-1s", -1.0))}
+    assert told == {"90s": (shapes["90s"], True), "-1s": (shapes["-1s"], False), None: (None, False)}
+
+
+def test_a_patience_that_is_none_is_told() -> None:
+    world = queued(meta={**KAIS, "annotations": {PATIENCE: "soon"}})
+    assert world.workloads == {}
+    (told,) = {action.sentence for action in world.next_actions() if isinstance(action, Refuse)}
+    assert told == f"metadata.annotations[{PATIENCE}]: expected a duration such as 60s, found 'soon'"
 
 
 # Labels that change.

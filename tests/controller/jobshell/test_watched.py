@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controller.engine.model.resources import WorkloadKey
-from controller.jobshell.watched import KeptJob, keep_job, keep_owner
+from controller.jobshell.watched import KeptJob, job_kinds, keep_job, keep_owner
 from controller.watching.kinds import RawWorkloads
 
 OWNER = {"apiVersion": "v1", "kind": "Set", "name": "s", "uid": "u", "controller": True}
@@ -32,6 +32,13 @@ def test_a_kept_job_is_whole_but_for_its_field_managers() -> None:
 def test_what_is_asked_at_each_change_stands_beside_it() -> None:
     found = kept(job(annotations={QUEUE: "old", PREBUILT: "w"}, ownerReferences=[OWNER]))
     assert (found.queue, found.controller, found.prebuilt) == ("old", "u", "w")
+
+
+@pytest.mark.parametrize("grow", [True, False])
+def test_jobs_of_kais_grow_as_the_configuration_allows(grow: bool) -> None:
+    (kind,) = job_kinds(("batch/job",), grow=grow).values()
+    given = {"metadata": {"labels": {QUEUE: "q", "kai.scheduler/queue": "q"}}, "spec": {"parallelism": 3}}
+    assert kind.counts(given) == {"main": 1 if grow else 3}
 
 
 @pytest.mark.parametrize("labels", [{QUEUE: 1, PREBUILT: "w"}, {QUEUE: None}, "x", None])

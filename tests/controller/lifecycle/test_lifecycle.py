@@ -264,6 +264,18 @@ def test_a_gang_that_runs_below_its_minimum_for_too_long_is_evicted_as_a_whole()
     assert event.message == "It has run below its minimum for 60 s: 1 of 2 pods have failed"
 
 
+def test_a_gang_is_a_job_whose_pods_were_ready_once() -> None:
+    def ready(status: str, reason: str) -> Condition:
+        return msgspec.structs.replace(condition("PodsReady", status, reason, NOW_S + 10), message="A pod was lost")
+
+    given = gang(60.0, ready("False", "WaitForRecovery"))
+    assert due_s(given, EngineConfig()) == NOW_S + 70
+    (event,) = took(given, now_s=NOW_S + 70, config=EngineConfig()).events
+    assert event.message == "It has run below its minimum for 60 s: A pod was lost"
+    for other in (ready("False", "WaitForStart"), ready("True", "Recovered"), ready("True", "WaitForRecovery")):
+        assert due_s(gang(60.0, other), EngineConfig()) is None
+
+
 def test_patience_begins_anew_with_each_admission() -> None:
     given = gang(60.0, missing(since_s=NOW_S - 500))
     assert due_s(given, EngineConfig()) == NOW_S + 60

@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from controller.engine.model.encoding import Domain
+from controller.placing.ungating import PodSetPlaces
+from controller.placing.ungating_shell import _is_place
 from controller.watching.kinds import FLAVORS, JOBS, NODES, PODS, TOPOLOGIES, WORKLOADS
 from kube.testing import eventually
 from tests.controller.process.test_jobs import workload_of
@@ -276,3 +279,10 @@ async def test_an_index_that_two_pods_share_is_no_rank() -> None:
             for name in ("p1", "p2"):
                 pod(scene, name, template, index=0)
             await eventually(lambda: {host(scene, "p1"), host(scene, "p2")} == {"n1", "n2"})
+
+
+def test_a_pod_keeps_what_its_assignment_still_has_and_none_where_it_has_places_now() -> None:
+    placed = PodSetPlaces(name="main", count=1, needed=1, levels=(HOST,), domains=(Domain(("n1",), 1),))
+    free = PodSetPlaces(name="other", count=1, needed=1)
+    assert [_is_place({HOST: host}, [free, placed]) for host in ("n1", "n2")] == [True, False]
+    assert [_is_place({}, sets) for sets in ([placed], [placed, free], [])] == [False, True, False]

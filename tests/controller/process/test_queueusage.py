@@ -1,7 +1,10 @@
 """What KAI's Queues had before is asked of Prometheus, its answer looked at, and one's own books count without it."""
 
 import asyncio
+import ssl
+import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from controller.engine.proportion.division import QueueName
 from controller.process.queueusage import UsageAnswerError, queries, usage
 from controller.process.queueusage_shell import QueueUsageQueries
 from controller.watching.kinds import KAI_QUEUES
+from controller.webhooks.certificates import advanced
 from kube.testing import VirtualClock, eventually
 from tests.support.controller.stage import CONFIG, config, stage
 from tests.support.controller.told import page
@@ -113,13 +117,13 @@ class Answers:
 class Asking:
     """Questions to ``url`` for an engine with two Queues, and what was told of them."""
 
-    def __init__(self, url: str, *, stale_s: float = 300.0) -> None:
+    def __init__(self, url: str, *, stale_s: float = 300.0, **files: Any) -> None:
         rules = QueueUsage(window_s=86400.0, stale_s=stale_s)
         self.lab = World(EngineConfig(queue_usage=rules))
         self.lab.put(node("n1", 4), kai_queue("a", born_s=1), kai_queue("b", born_s=2))
         self.told: list[tuple[str, str]] = []
         self.woken = 0
-        source = UsageSource(url=url, timeout_s=5.0, metrics=SOURCE.metrics)
+        source = UsageSource(url=url, timeout_s=5.0, metrics=SOURCE.metrics, **files)
         self.clock = VirtualClock()
         self.queries = QueueUsageQueries(
             source,
@@ -179,6 +183,38 @@ async def test_a_server_that_is_away_is_told_once_and_once_that_it_is_back() -> 
     assert f"{url}: answered 503: TSDB not ready; its last answer counts until" in why
     assert why.endswith("then the controller's own books count")
     assert note == f"{url} answers again what KAI's Queues had before"
+
+
+async def test_a_token_that_was_renewed_goes_along_and_what_a_file_says_is_told_nobody(tmp_path: Path) -> None:
+    token, answers = tmp_path / "token", Answers(({"queue_name": "b"}, 1.0))
+    with served(answers) as url:
+        asking = Asking(url, token_file=token)
+        await asking.ask()
+        for content in (b"first\n", b"next.2=", b"hush hush", b"\xff", b"", b"a\nb: c"):
+            token.write_bytes(content)
+            await asking.ask()
+    assert answers.headers == ["Bearer first", "Bearer next.2="]
+    first, back, second = (note for _, note in asking.told)
+    assert f": {token}: no such file or directory, expected a readable file; the controller's own books" in first
+    assert "answers again" in back
+    assert f": {token}: found no bearer token, expected one alone; its last answer counts until" in second
+    assert "hush" not in second
+
+
+async def test_a_server_is_trusted_by_the_authorities_that_the_file_has_now(tmp_path: Path) -> None:
+    kept, authorities = advanced(None, ("127.0.0.1",), time.time()), tmp_path / "ca"
+    for name, content in (("crt", kept.serving.certificate), ("key", kept.serving.key)):
+        (tmp_path / name).write_bytes(content)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    with served(Answers(({"queue_name": "b"}, 1.0)), tls) as url:
+        asking = Asking(url, ca_file=authorities)
+        authorities.write_bytes(kept.serving.key)
+        await asking.ask()
+        authorities.write_bytes(kept.trusted)
+        await asking.ask()
+    assert [reason for reason, _ in asking.told] == ["Warning/PastUseNotMeasured", "Normal/PastUseMeasured"]
+    assert f"{authorities}: found no certificate, expected some in PEM form" in asking.told[0][1]
 
 
 async def test_without_any_answer_the_own_books_count_from_the_start() -> None:

@@ -1,6 +1,7 @@
 """What a running controller serves: metrics, probes, explanations."""
 
 import json
+import ssl
 from typing import Any
 
 import aiohttp
@@ -9,9 +10,11 @@ from controller.engine.model.resources import ClusterQueueName
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.webhooks.injection import CRDS, PLACEHOLDER
 from controller.webhooks.keeper import SECRETS
+from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 from kube.testing import eventually
 from tests.support.controller.stage import HERE, stage
 from tests.support.controller.told import page
+from tests.support.controller.viewworld import asked, trusted, until_served
 
 
 async def get(port: int, path: str) -> tuple[int, str]:
@@ -22,6 +25,7 @@ async def get(port: int, path: str) -> tuple[int, str]:
 async def test_metrics_probes_and_explanations_of_a_leader() -> None:
     async with stage() as scene:
         scene.queue(cpus=2)
+        scene.server.users["secret"] = {"username": "person"}
         async with scene.controller(core_only=False) as process:
             scene.workload("a", 2)
             await scene.until_admitted("a")
@@ -43,25 +47,35 @@ async def test_metrics_probes_and_explanations_of_a_leader() -> None:
             ):
                 assert line in text.splitlines()
 
-            async def ask(path: str) -> Any:
-                return json.loads((await get(port, path))[1])
+            assert (await get(port, "/apis"))[0] == 404
 
-            why = await ask("/api/v1/explain?workload=team/b")
+            view, token = await until_served(process), [("Authorization", "Bearer secret")]
+            tls = ssl.create_default_context(cadata=trusted(process).decode())
+
+            async def ask(path: str, code: int = 200) -> Any:
+                status, body = await asked(view, f"/apis/{VIEW_GROUP}/{VIEW_VERSION}/{path}", tls, headers=token)
+                assert status == code
+                return json.loads(body)
+
+            why = (await ask("namespaces/team/workloadviews/b"))["status"]
             assert why["state"] == "Pending"
             assert why["position"] == 0
             assert why["decision"]["reason"] == "WaitingForQuota"
             (short,) = why["decision"]["wouldAdmit"]["resources"]
             assert (short["needed"], short["available"], short["used"]) == ("1", "0", "2")
-            running = await ask("/api/v1/explain?workload=team/a")
+            (held,) = short["heldBy"]
+            assert (held["workload"], held["clusterQueue"], held["amount"]) == ("team/a", "cq", "2")
+            running = (await ask("namespaces/team/workloadviews/a"))["status"]
             assert running["state"] == "Admitted"
             assert running["admission"]["clusterQueue"] == "cq"
-            (queue,) = (await ask("/api/v1/queues"))["clusterQueues"]
-            assert queue["pending"] == {"active": 0, "parked": 2}
-            items = (await ask("/api/v1/pending?clusterQueue=cq"))["items"]
+            (queue,) = (await ask("queueviews"))["items"]
+            assert queue["status"]["pending"] == {"active": 0, "parked": 2}
+            assert (await ask("queueviews/cq"))["status"] == queue["status"]
+            items = (await ask("queueviews/cq/pending"))["status"]["items"]
             assert [one["workload"] for one in items] == ["team/b", "team/c"]
             assert [one["parked"] for one in items] == [True, True]
-            assert (await get(port, "/api/v1/explain?workload=nobody"))[0] == 404
-            assert (await get(port, "/api/v1/pending?clusterQueue=cq&limit=x"))[0] == 400
+            await ask("namespaces/team/workloadviews/nobody", 404)
+            await ask("queueviews/cq/pending?limit=x", 400)
 
 
 async def test_the_series_of_a_deleted_queue_go_with_it() -> None:
@@ -80,18 +94,6 @@ async def test_the_series_of_a_deleted_queue_go_with_it() -> None:
             await eventually(lambda: 'name="lq-cq"' not in page(process), what="the local queue's series")
             await eventually(lambda: counted + '"cq"' not in page(process), what="the queue's series")
             assert counted + '"other"' in page(process)
-
-
-async def test_a_follower_names_who_leads() -> None:
-    async with stage() as scene:
-        scene.queue()
-        async with scene.controller(elect=True, name="first") as first:
-            await eventually(lambda: first.core is not None)
-            async with scene.controller(elect=True, core_only=False, name="second") as second:
-                await eventually(lambda: second.leader is not None and "first" in second.leader)
-                status, text = await get(second.listeners[HERE].port, "/api/v1/queues")
-                assert status == 503
-                assert "first" in json.loads(text)["leader"]
 
 
 async def test_every_replica_serves_the_webhook_and_the_crds_are_told() -> None:

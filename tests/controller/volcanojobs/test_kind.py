@@ -72,6 +72,13 @@ def test_a_job_of_more_tasks_than_a_workload_has_pod_sets_is_refused_at_once() -
     assert (sum(found.values()), found["t0"]) == (1, 1), "whoever asks all the same has an answer soon"
 
 
+def test_replicas_are_bounded_before_plugins_list_them() -> None:
+    """Lists of so many names would take all memory, and the controller's time until then."""
+    huge = vcjob(task("w", 2**31 - 1), plugins={"tensorflow": []})
+    with pytest.raises(JobError, match=r"spec.tasks\[0\].replicas: expected 0 to 100000, found 2147483647"):
+        KIND.pod_sets(huge)
+
+
 def test_a_task_in_slices_and_a_job_of_slices_start_with_all_pods() -> None:
     annotated = {**TEMPLATE, "metadata": {"annotations": {
         "kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": "2",

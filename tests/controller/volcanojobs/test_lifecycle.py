@@ -7,8 +7,11 @@ import pytest
 from controller.jobframework.names import WORKLOAD
 from controller.jobframework.podsets import PodSetInfo
 from controller.jobframework.raw import JobError
+from controller.objects.meta import to_json
+from controller.volcanojobs.kind import VolcanoJobKind
 from controller.volcanojobs.lifecycle import MOST_AT_ONCE
-from controller.volcanojobs.placement import TaskPlacement, scaled
+from controller.volcanojobs.placement import TaskPlacement, scaled, written
+from inventory.api.names import PLACEMENT
 from tests.support.controller.volcanoworld import VolcanoWorld, plan_of, policy, task, vcjob
 
 TWO = (task("master", 1), task("worker", 2))
@@ -401,6 +404,27 @@ def test_quota_of_what_started_together_is_given_back_as_it_ends() -> None:
     assert ended(again) == 0, "a policy may run it again"
     again.becomes(W[1], "Succeeded").settle()
     assert (ended(again), again.phase) == (2, "Running")
+
+
+def test_a_job_is_ready_by_the_pods_of_its_minimum_alone() -> None:
+    def ready(job: VolcanoWorld) -> bool:
+        assert job.placed is not None
+        annotations = {**job.job["metadata"].get("annotations", {}), PLACEMENT: written(job.placed)}
+        metadata = {**job.job["metadata"], "annotations": annotations}
+        return VolcanoJobKind().pods_ready({**job.job, "metadata": metadata, "status": to_json(job.status)})
+
+    job = grows()
+    assert ready(job)
+    job.join(W[2]).becomes(W[1], "Pending").settle()
+    assert (job.status.running, ready(job)) == (2, False), "one of the two is above the minimum"
+    job.becomes(W[1], "Running").settle()
+    assert ready(job)
+    job.becomes(W[3], "Pending").settle()
+    assert ready(job), "above the minimum nobody waits for one"
+    job.becomes(W[0], "Succeeded").settle()
+    assert ready(job)
+    job.fail(W[1]).settle()
+    assert not ready(job)
 
 
 def test_quota_is_kept_while_a_policy_is_to_answer() -> None:

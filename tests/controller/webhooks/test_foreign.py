@@ -11,8 +11,11 @@ from hypothesis import settings
 from controller.config.load import default
 from controller.engine.mirror.specs import System
 from controller.foreignrules.servinggangs import stamped
+from controller.foreignrules.volcanojob import VOLCANO_JOB
 from controller.podgroups.group import MIN_MEMBER
 from controller.webhooks.foreign import (
+    defaults_answer,
+    defaults_patch,
     gang_answer,
     gang_patch,
     queue_answer,
@@ -25,7 +28,8 @@ from controller.webhooks.pods import GATE, MANAGED
 from inventory.api.names import SCHEDULER_NAME
 from tests.controller.foreignrules.test_queues import in_cel, objects
 from tests.controller.webhooks.test_jobs import review
-from tests.controller.webhooks.test_pods import after
+from tests.support.controller.celpolicies import patched as after
+from tests.support.controller.celpolicies import patches
 
 VOLCANO, KAI = (default().switch(system) for system in (System.VOLCANO, System.KAI))
 THEIRS: dict[str, Any] = {"annotations": {"scheduling.volcano.sh/queue-name": "q"}}
@@ -146,3 +150,20 @@ def test_what_is_no_object_is_answered(given: dict[str, Any]) -> None:
         partial(gang_answer, switch=VOLCANO),
     ):
         assert b"AdmissionReview" in answer(review({"apiVersion": "v1", "kind": "Pod", **given}))
+
+
+def test_a_job_of_volcanos_gets_what_the_policy_writes_into_it() -> None:
+    task = {"replicas": 2, "template": {"spec": {"containers": [], "hostNetwork": True}}}
+    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {}, "spec": {"tasks": [task]}}
+    made = after(job, defaults_patch(job))
+    assert made == after(job, patches(VOLCANO_JOB, job))
+    assert made["spec"]["tasks"][0]["minAvailable"] == made["spec"]["minAvailable"] == 2
+    assert defaults_patch(made) == []
+
+
+@pytest.mark.parametrize("spec", [None, 7, [], {"tasks": 7}, {"tasks": [7]}, {"tasks": [{"template": 7}]}])
+def test_defaults_crash_at_nothing(spec: Any) -> None:
+    found = msgspec.json.decode(defaults_answer(review({"apiVersion": "v1", "kind": "Job", "spec": spec})))["response"]
+    assert found["uid"] == "u"
+    told = found.get("status", {}).get("message", "")
+    assert found["allowed"] is (spec in (None, {"tasks": [7]}, {"tasks": [{"template": 7}]})) or "expected" in told

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from controller.jobframework.podview import SUSPENDING_PARENT
 from controller.webhooks.pods import GATE, MANAGED, QUEUE_LABEL, answer
 from tests.controller.webhooks.test_jobs import review
+from tests.support.controller.celpolicies import patched as after
 
 OWNED = [{"kind": "ReplicaSet", "name": "r", "controller": True}]
 
@@ -24,23 +25,6 @@ def patched(given: dict[str, Any], **options: Any) -> dict[str, Any]:
     response = json.loads(answer(review(given), **options))["response"]
     assert response["allowed"] is True
     return after(given, json.loads(b64decode(response.get("patch", b"W10="))))
-
-
-def after(given: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
-    """The object after the patch, as RFC 6902 has it: what is added to must be there."""
-    made: dict[str, Any] = json.loads(json.dumps(given))
-    for operation in operations:
-        assert operation["op"] == "add"
-        *path, last = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
-        at: Any = made
-        for step in path:
-            at = at[step]
-        if isinstance(at, list):
-            assert last == "-"
-            at.append(operation["value"])
-        else:
-            at[last] = operation["value"]
-    return made
 
 
 def marks(given: dict[str, Any]) -> tuple[str, int, int]:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from controller.engine.conditions.decisions import Decision, Event, Evicted
 from controller.engine.conditions.evictionstatus import evicted
 from controller.engine.model.resources import WorkloadKey
+from controller.objects.meta import is_true
 from controller.objects.workload import Workload
 from controller.watching.ledger import Kept, Ledger
-from controller.writing.decisionwriter import DecisionWriter
+from controller.writing.decisionwriter import REFUSED_PAUSE_S, DecisionWriter
 from controller.writing.workloadwrites import Result, Then
 from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 
@@ -31,6 +32,8 @@ class Scene:
         """Evictions that were written, as ``victim for preemptor``."""
         self._alarms: list[tuple[float, Callable[[], None]]] = []
         self._version = 0
+        self.refusing = self.slow = False
+        """Whether all writes are refused, or go on for as long as ``Kept.writing`` is set: what they say is stored."""
         self.decisions = DecisionWriter(
             self.engine,
             self.ledger,
@@ -44,7 +47,11 @@ class Scene:
 
     # -- stands in for WorkloadWrites and for who listens ------------------------------------------------------------
 
-    def status(self, _kept: Kept, after: Workload, then: Then) -> None:
+    def status(self, kept: Kept, after: Workload, then: Then) -> None:
+        if self.refusing:
+            then(Result.REFUSED, "forbidden")
+            return
+        kept.writing = self.slow
         self.put(after)
         then(Result.WRITTEN, "")
 
@@ -64,7 +71,11 @@ class Scene:
         self.world.put(given)
 
     def arrive(self, name: str, gpus: int, *, priority: int, queue: str = "cq") -> None:
+        """With slow writes its condition as a pending workload is being written already."""
         self.put(workload(name, queue, gpus, priority=priority, created_s=int(self.world.now_s - NOW_S)))
+        kept = self.ledger.get(_key(name))
+        assert kept is not None
+        kept.writing = self.slow
         self.decide()
 
     def end(self, name: str) -> None:
@@ -84,6 +95,13 @@ class Scene:
         for one in leaving:
             self.put(self.world.workloads[_key(one.metadata.name)])
         self.decide()
+
+    def end_writes(self) -> None:
+        """Those that are under way, and each that waits for one."""
+        self.slow = False
+        for kept in list(self.ledger.values()):
+            kept.writing = False
+            self.decisions.resume(WorkloadKey(kept.workload.key))
 
     def pass_s(self, seconds: float) -> None:
         self.world.now_s += seconds
@@ -260,6 +278,50 @@ def test_a_victim_that_is_being_written_to_is_evicted_after_that() -> None:
     assert scene.told == ["low for high"]
 
 
+def test_an_admission_that_waits_for_another_write_is_written_before_its_eviction() -> None:
+    scene = Scene(hold_s=0.0)
+    scene.slow = True
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    assert (scene.told, scene.running) == ([], set()), "both decisions about low wait"
+    scene.end_writes()
+    assert scene.told == ["low for high"]
+    assert scene.world.workloads[_key("low")].status.admission is not None, "there is something to be given back"
+    scene.stop_evicted()
+    assert scene.running == {"high"}
+    scene.end("high")
+    assert scene.running == {"low"}
+
+
+def test_the_next_decision_waits_for_the_end_of_the_write_before_it() -> None:
+    scene = Scene(hold_s=0.0)
+    scene.slow = True
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    kept = scene.ledger.get(_key("low"))
+    assert kept is not None
+    kept.writing = False
+    assert scene.decisions.resume(_key("low"))
+    assert scene.told == [], "the admission is being written"
+    assert not scene.decisions.resume(_key("low"))
+    scene.end_writes()
+    assert scene.told == ["low for high"]
+
+
+def test_an_eviction_of_one_whose_admission_was_refused_takes_both_back() -> None:
+    scene = Scene(hold_s=0.0)
+    scene.refusing = True
+    scene.arrive("low", 4, priority=1)
+    assert scene.running == {"low"}, "it holds its quota for a pause"
+    scene.refusing = False
+    scene.arrive("high", 4, priority=2)
+    assert (scene.told, scene.running) == ([], {"high"})
+    assert not is_true(scene.world.workloads[_key("low")].status.conditions, "Evicted")
+    scene.pass_s(REFUSED_PAUSE_S)
+    scene.end("high")
+    assert scene.running == {"low"}
+
+
 def test_nobody_goes_for_a_preemptor_that_has_gone() -> None:
     scene = Scene()
     scene.arrive("low", 4, priority=1)
@@ -292,9 +354,13 @@ def test_held_or_not_nobody_waits_in_the_end_who_could_evict(hold_s: float, data
             scene.end(data.draw(st.sampled_from(there)))
         name = f"w-{number}"
         sizes[name], priorities[name] = data.draw(st.integers(1, GPUS)), data.draw(st.integers(1, 3))
+        scene.slow = data.draw(st.booleans())
         scene.arrive(name, sizes[name], priority=priorities[name])
+        if data.draw(st.booleans()):
+            scene.end_writes()
         scene.pass_s(data.draw(st.sampled_from([0.0, HOLD_S / 2, HOLD_S])))
     for _ in range(2 * len(sizes)):
+        scene.end_writes()
         scene.pass_s(HOLD_S)
         scene.stop_evicted()
     running = scene.running

@@ -1,4 +1,4 @@
-"""A workload's first status is put as a whole, where that takes nothing from anybody; everything else is a patch."""
+"""A workload's status is put as a whole where that takes nothing from anybody; everything else is a patch."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -28,7 +28,7 @@ from controller.objects.workload import (
 )
 from controller.watching.kinds import WORKLOADS, reader
 from controller.watching.ledger import Kept, Ledger
-from controller.writing.mergepatch import may_replace, patch_of, status_body, status_patch
+from controller.writing.mergepatch import status_body, status_patch
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from kube.client import Client
 from kube.clock import SystemClock
@@ -62,6 +62,10 @@ def read(stored: Json) -> Workload:
 
 def ended(before: Workload) -> Workload:
     return status.finished(before, "Succeeded", "", 0.0)
+
+
+def claim(before: Workload, cluster: str = "here") -> Workload:
+    return msgspec.structs.replace(before, status=msgspec.structs.replace(before.status, cluster_name=cluster))
 
 
 class Scene:
@@ -115,14 +119,14 @@ def owned(stored: Json, manager: str) -> Json:
     return next(one["fieldsV1"] for one in stored["metadata"]["managedFields"] if one["manager"] == manager)
 
 
-async def test_the_first_status_is_put_and_those_after_it_are_patches() -> None:
+async def test_each_status_is_put_where_the_answer_to_the_last_one_showed_no_more() -> None:
     async with scene(workload()) as now:
         before = now.stored
         kept = now.seen()
         assert await now.write(kept) is Result.WRITTEN
         assert (set(owned(now.stored, "us")), owned(now.stored, "test")) == ({"f:status"}, owned(before, "test"))
         assert await now.write(kept, lambda one: status.requeued(one, "Again", "", 1.0)) is Result.WRITTEN
-        assert now.methods == ["PUT", "PATCH"]
+        assert now.methods == ["PUT", "PUT"]
         after = now.stored
     assert {one["type"] for one in after["status"]["conditions"]} == {"Finished", "Requeued"}
     assert after["spec"] == before["spec"], "what the controller does not read of it too"
@@ -132,8 +136,7 @@ async def test_the_first_status_is_put_and_those_after_it_are_patches() -> None:
 
 LEFT_ALONE = {
     "a status of a newer API": workload(status={"fromTomorrow": 1}),
-    "a status that was emptied": workload(status={}),
-    "a status that is known": workload(status={"clusterName": "there"}),
+    "a status within it": workload(status={"conditions": [{"type": "A", "status": "True", "fromTomorrow": 1}]}),
     "a name that was generated": workload(metadata={"generateName": "a-"}),
     "an object that is being deleted": workload(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
 }
@@ -143,9 +146,42 @@ LEFT_ALONE = {
 async def test_what_is_not_known_in_full_is_patched(why: str) -> None:
     async with scene(LEFT_ALONE[why]) as now:
         before = now.stored
-        assert await now.write(now.seen()) is Result.WRITTEN
-        assert now.methods == ["PATCH"]
-        assert {**before.get("status", {}), "conditions": now.stored["status"]["conditions"]} == now.stored["status"]
+        kept = now.seen()
+        assert await now.write(kept, claim) is Result.WRITTEN
+        assert await now.write(kept, lambda one: claim(one, "elsewhere")) is Result.WRITTEN
+        assert now.methods == ["PATCH", "PATCH"]
+        assert now.stored["status"] == {**before.get("status", {}), "clusterName": "elsewhere"}
+
+
+BY_OTHERS = {"a status that was emptied": {}, "a status that is known": {"clusterName": "there"}}
+
+
+@pytest.mark.parametrize("why", BY_OTHERS, ids=lambda why: why.replace(" ", "-"))
+async def test_a_status_by_others_is_patched_until_an_answer_shows_all_of_it(why: str) -> None:
+    async with scene(workload(status=BY_OTHERS[why])) as now:
+        kept = now.seen()
+        assert await now.write(kept) is Result.WRITTEN
+        assert await now.write(kept, claim) is Result.WRITTEN
+        now.server.merge(WORKLOADS, "a", {"status": {"clusterName": "there"}}, namespace="ns")
+        assert now.seen() is kept
+        assert await now.write(kept, claim) is Result.WRITTEN
+        assert now.methods == ["PATCH", "PUT", "PATCH"]
+        assert now.stored["status"].keys() == {"conditions", "clusterName"}
+
+
+async def test_what_came_into_our_own_write_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a webhook does it."""
+    async with scene(workload()) as now:
+        kept, put = now.seen(), Store.update_status
+
+        def admitted(store: Store, key: Any, body: Json, manager: str) -> Json:
+            return put(store, key, {**body, "status": {**body["status"], "fromTomorrow": 1}}, manager)
+
+        monkeypatch.setattr(Store, "update_status", admitted)
+        assert await now.write(kept) is Result.WRITTEN
+        assert await now.write(kept, claim) is Result.WRITTEN
+        assert now.methods == ["PUT", "PATCH"]
+        assert now.stored["status"].keys() == {"conditions", "clusterName", "fromTomorrow"}
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1", "v2"])
@@ -154,8 +190,13 @@ def test_fields_said_in_another_version_are_not_known_in_full(version: str) -> N
         entry = {"manager": "m", "operation": "Apply", "apiVersion": f"kueue.x-k8s.io/{by}", "fieldsV1": {}}
         return read(workload(metadata={"name": "a", "uid": "u", "resourceVersion": "1", "managedFields": [entry]}))
 
-    assert may_replace(managed("v1beta2"))
-    assert not may_replace(managed(version))
+    assert _is_whole(managed("v1beta2"))
+    assert not _is_whole(managed(version))
+
+
+def _is_whole(found: Workload) -> bool:
+    kept = Ledger().observe(found)
+    return kept is not None and kept.whole
 
 
 def test_no_status_is_told_from_one_that_is_not_known() -> None:
@@ -299,12 +340,10 @@ def test_a_put_and_a_patch_store_the_same_under_the_same_owners(given: Json, wan
     for store in (put, patched):
         store.create(KEY, workload(metadata=given), "site")
     before = read(put.get(KEY).render())
-    assert may_replace(before)
     after = msgspec.structs.replace(before, status=wanted)
     body, patch = status_body(before, after), status_patch(before, after)
     assert bool(body) is bool(patch)
     if body:
-        assert patch_of(body) == patch
         put.update_status(KEY, body, "us")
         patched.merge_patch(KEY, patch, "us")
     assert put.get(KEY).render() == patched.get(KEY).render()

@@ -3,6 +3,8 @@
 import base64
 import copy
 import json
+import subprocess
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 
 from controller.jobframework.raw import JobError
 from controller.volcanojobs.plugins import ssh, table
+from controller.volcanojobs.plugins.plugin import LONGEST_VARIABLE, TaskView, variable
 
 Json = dict[str, Any]
 CONTAINERS = [{"name": "main", "image": "i"}]
@@ -46,6 +49,70 @@ def test_a_pod_is_written_into_a_copy() -> None:
     before = copy.deepcopy(given)
     made = table.writer(job({"w": 1}, env=[], svc=[], ssh=[], pytorch=[]))("w", 0, given)
     assert given == before != made
+
+
+@pytest.mark.parametrize(
+    ("plugin", "name", "each"),
+    [
+        ("tensorflow", "TF_CONFIG", len('"train-worker-0000.train:2222",')),
+        ("mpi", "MPI_HOST", len("train-worker-0000.train,")),
+        ("svc", "VC_WORKER_HOSTS", len("train-worker-0000.train,")),
+    ],
+)
+def test_a_variable_that_no_program_can_be_started_with_is_refused(plugin: str, name: str, each: int) -> None:
+    """Some thousand pods: fewer than the bound pass, a tenth more do not."""
+    most = LONGEST_VARIABLE // each
+    others = {"master": 1} if plugin == "mpi" else {}
+    arguments = {plugin: [], "svc": ["--inject-hosts-env=false"] if plugin != "svc" else []}
+    table.check(job({**others, "worker": most}, **arguments))
+    with pytest.raises(JobError) as told:
+        table.check(job({**others, "worker": most * 11 // 10}, **arguments))
+    assert str(told.value).startswith(f"spec.plugins: expected at most 131071 bytes of {name}, found 14")
+
+
+@pytest.mark.parametrize("plugin", ["svc", "ssh", "mpi", "tensorflow", "pytorch", "ray"])
+def test_names_that_no_object_takes_twice_are_refused_before_they_are_listed(
+    plugin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(_task: TaskView) -> tuple[str, ...]:
+        raise AssertionError("a list of all names was made")
+
+    monkeypatch.setattr(TaskView, "hosts", property(listed))
+    told = "svc" if plugin != "ssh" else "ssh"
+    huge = job({f"t{at}": 100_000 for at in range(18)}, **{plugin: []})
+    with pytest.raises(JobError, match=f"^spec.plugins.{told}: expected at most 524288 bytes of the names of all"):
+        table.check(huge)
+    table.check(job({f"t{at}": 100_000 for at in range(18)}, env=[], hcclrank=[]))
+
+
+def test_an_object_has_the_names_up_to_its_bound() -> None:
+    quiet = ["--inject-hosts-env=false"]
+    sizes = accumulate(len(f"train-w-{index}.train,") for index in range(40_000))
+    most, more = next((count, size) for count, size in enumerate(sizes) if size > 524288)
+    table.check(job({"w": most}, svc=quiet))
+    with pytest.raises(JobError, match=f"found {more}: the API takes no object that has them twice$"):
+        table.check(job({"w": most + 1}, svc=quiet))
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1, 2, 9, 10, 11, 99, 100, 101, 1000, 1001])
+def test_the_length_of_a_list_is_known_without_it(count: int) -> None:
+    task = TaskView(name="w", replicas=count, stem="träin-w", domain="sub")
+    shared = TaskView(name="w", replicas=count, stem="train-w", domain="sub", hostname="host")
+    assert task.listed_bytes == len("".join(f"{host}," for host in task.hosts).encode())
+    assert len(task.hosts) == max(0, count)
+    assert shared.hosts == (("host.sub",) if count > 0 else ())
+    assert shared.listed_bytes == len("host.sub,") * (count > 0)
+    assert task.host(count + 5) == (task.hosts[-1] if count > 0 else "")
+
+
+def test_the_longest_variable_is_what_linux_starts_a_program_with() -> None:
+    value = "a" * (LONGEST_VARIABLE - len("X="))
+    assert variable("X", value)["value"] == value
+    assert subprocess.run(["/bin/true"], env={"X": value}, check=False).returncode == 0
+    with pytest.raises(JobError, match="expected at most 131071 bytes of X, found 131072: Linux starts no program"):
+        variable("X", f"{value}a")
+    with pytest.raises(OSError, match="Argument list too long"):
+        subprocess.run(["/bin/true"], env={"X": f"{value}a"}, check=False)
 
 
 def test_svc_names_pods_and_gives_them_the_lists_of_hosts() -> None:

@@ -1,0 +1,223 @@
+"""Parts of GPUs as KAI's annotations and HAMi's resources ask for them, translated into percents: in Python and in CEL.
+
+The API server translates with MutatingAdmissionPolicies where it has them, else it asks the controller's webhook. In
+CEL ``POD`` stands for the pod or the template, ``BASE`` for the path to it, ``STEP`` for the granularity of the fleet.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from controller.foreignrules.ruled import listed
+from controller.jobframework.raw import JobError, Json, mapping, sequence, shown, strings, text
+from controller.jobrules import cel
+from controller.objects.meta import Struct
+from controller.objects.quantity import QuantityError, parse_quantity
+from inventory.api.names import GPU_PERCENT, GPU_PERCENT_DEVICES
+
+FRACTION: Final = "gpu-fraction"
+MEMORY: Final = "gpu-memory"
+DEVICES: Final = "gpu-fraction-num-devices"
+CONTAINER: Final = "gpu-fraction-container-name"
+PRODUCT: Final = "nvidia.com/gpu.product"
+_GPU: Final = "nvidia.com/gpu"
+_CORES, _MEMORY, _MEMORY_PERCENT = "nvidia.com/gpucores", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
+HAMI: Final = (_CORES, _MEMORY, _MEMORY_PERCENT)
+_GONE: Final = (_GPU, *HAMI)
+"""What a container asks for no more once it asks for percents in place of HAMi's resources."""
+MOST_CONTAINERS: Final = 16
+"""Containers that are looked at."""
+
+WHOLE: Final = "^([1-9]|[1-5][0-9]|6[0-4])$"
+"""A number of GPUs, as a pattern for Python and for RE2."""
+_PART: Final = r"^(0?\.[0-9]+|1(\.0*)?)$"
+_MIB: Final = "^[1-9][0-9]{0,7}$"
+_NO_REQUEST: Final = 0.999999
+"""Parts are rounded up to a whole percent; what binary fractions add below a millionth is no request."""
+
+
+class Fleet(Struct, frozen=True, kw_only=True):
+    """``granularity``: percents are multiples of it. ``memory_mib``: of one GPU, by the label of its product."""
+
+    granularity: int = 1
+    memory_mib: Mapping[str, int] = {}
+
+
+def translation(pod: Json, fleet: Fleet, base: str = "") -> list[Json]:
+    """The JSON patch (RFC 6902) for a pod, or a template at the path ``base``; empty where no part is asked for.
+
+    Raises JobError for what is no pod.
+    """
+    notes = strings(pod, "metadata", "annotations")
+    containers = sequence(pod, "spec", "containers")[:MOST_CONTAINERS]
+    limits = [mapping({"container": each}, "container", "resources", "limits") for each in containers]
+    if not limits or not ({FRACTION, MEMORY} & notes.keys() or any(_shares(each) for each in limits)):
+        return []
+    memory_mib = _memory_mib(strings(pod, "spec", "nodeSelector").get(PRODUCT, ""), fleet)
+    kai = 0 if any(GPU_PERCENT in each for each in limits) else _of_annotations(notes, memory_mib)
+    devices = notes.get(DEVICES, "1")
+    gpus = int(devices) if kai > 0 and _is(WHOLE, devices) else 1
+    named = notes.get(CONTAINER, text(containers[0], "name"))
+    operations = []
+    for index, (container, limit) in enumerate(zip(containers, limits, strict=True)):
+        hami = _of_resources(limit, memory_mib)
+        asked = hami if hami > 0 else kai if text(container, "name") == named else 0
+        if asked > 0:
+            requests = mapping(container, "resources", "requests")
+            amount = -(-asked // fleet.granularity) * fleet.granularity * gpus
+            at = f"{base}/spec/containers/{index}/resources"
+            operations += _asking(at, limit, requests, amount, replaces=hami > 0)
+    if gpus > 1:
+        operations.append({"op": "add", "path": base + _SPREAD, "value": str(gpus)})
+    return operations
+
+
+def _is(pattern: str, value: str) -> bool:
+    return re.fullmatch(pattern, value) is not None
+
+
+def _shares(limits: Json) -> bool:
+    return not limits.keys().isdisjoint(HAMI)
+
+
+def _memory_mib(product: str, fleet: Fleet) -> int:
+    """Of the GPU that an amount of memory is a part of; 0 where that is not known."""
+    if not product and len(fleet.memory_mib) == 1:
+        (only,) = fleet.memory_mib.values()
+        return only
+    return fleet.memory_mib.get(product, 0)
+
+
+def _of_annotations(notes: Mapping[str, str], memory_mib: int) -> int:
+    """Percents of each GPU."""
+    if _is(_PART, notes.get(FRACTION, "")):
+        return int(float(notes[FRACTION]) * 100.0 + _NO_REQUEST)
+    if _is(_MIB, notes.get(MEMORY, "")) and memory_mib > 0:
+        return _parts(int(notes[MEMORY]), memory_mib)
+    return 0
+
+
+def _of_resources(limits: Json, memory_mib: int) -> int:
+    """The larger of cores and memory; 0 for a share of several GPUs, and of a GPU that is not known."""
+    if not _shares(limits) or _integer(limits, _GPU, "1") != 1 or (_MEMORY in limits and memory_mib == 0):
+        return 0
+    memory = _parts(_integer(limits, _MEMORY, "0"), memory_mib) if _MEMORY in limits else 0
+    return max(_integer(limits, _CORES, "0"), _integer(limits, _MEMORY_PERCENT, "0"), memory)
+
+
+def _parts(mib: int, memory_mib: int) -> int:
+    return -(-mib * 100 // memory_mib)
+
+
+def _integer(limits: Json, name: str, default: str) -> int:
+    try:
+        amount = parse_quantity(limits.get(name, default)).fraction
+    except QuantityError as error:
+        raise JobError(f"resources.limits[{name}]: {error}") from None
+    if amount.denominator != 1:
+        raise JobError(f"resources.limits[{name}]: expected a whole number, found {shown(limits[name])}")
+    return amount.numerator
+
+
+def _asking(at: str, limits: Json, requests: Json, percents: int, *, replaces: bool) -> list[Json]:
+    both = (("limits", limits), ("requests", requests))
+    gone = [
+        {"op": "remove", "path": at + cel.pointer(name, key)}
+        for name, found in both
+        for key in _GONE
+        if replaces and key in found
+    ]
+    empty = [{"op": "add", "path": at + cel.pointer(name), "value": {}} for name, found in both if not found]
+    asked = [{"op": "add", "path": at + cel.pointer(name, GPU_PERCENT), "value": str(percents)} for name, _ in both]
+    return [*gone, *empty, *asked]
+
+
+_SPREAD: Final = cel.pointer("metadata", "annotations", GPU_PERCENT_DEVICES)
+
+
+# The same in CEL.
+
+SHARES: Final = f"{listed(HAMI)}.exists(k, k in l)"
+"""Whether limits ``l`` have a resource of HAMi's."""
+ASKS: Final = (
+    f"{listed((FRACTION, MEMORY))}.exists(k, k in POD.?metadata.?annotations.orValue({{}})) || "
+    f"POD.spec.containers.exists(c, [c.?resources.?limits.orValue({{}})].exists(l, {SHARES}))"
+)
+_AMOUNT: Final = "quantity(string(l[?'{0}'].orValue('{1}'))).asInteger()"
+_PARTS: Final = "({0} * 100 + variables.memory - 1) / variables.memory"
+
+
+def _note(name: str, default: str = "''") -> str:
+    return f"variables.annotations[?'{name}'].orValue({default})"
+
+
+VARIABLES: Final = {
+    "annotations": "POD.?metadata.?annotations.orValue({})",
+    "containers": "POD.spec.containers",
+    "limits": "variables.containers.map(c, c.?resources.?limits.orValue({}))",
+    "requests": "variables.containers.map(c, c.?resources.?requests.orValue({}))",
+    "indexes": f"{list(range(MOST_CONTAINERS))}.filter(i, i < size(variables.containers))",
+    "sizes": "params.?data.orValue({})",
+    "product": f"POD.spec.?nodeSelector[?'{PRODUCT}'].orValue('')",
+    "memory": (
+        "variables.product in variables.sizes ? int(variables.sizes[variables.product]) : "
+        "(variables.product == '' && size(variables.sizes) == 1 ? "
+        "int(variables.sizes.map(k, variables.sizes[k])[0]) : 0)"
+    ),
+    "kai": (
+        f"variables.limits.exists(l, '{GPU_PERCENT}' in l) ? 0 : {_note(FRACTION)}.matches({cel.quoted(_PART)}) ? "
+        f"int(double(variables.annotations['{FRACTION}']) * 100.0 + {_NO_REQUEST}) : "
+        f"{_note(MEMORY)}.matches({cel.quoted(_MIB)}) && variables.memory > 0 ? "
+        + _PARTS.format(f"int(variables.annotations['{MEMORY}'])")
+        + " : 0"
+    ),
+    "devices": _note(DEVICES, "'1'"),
+    "gpus": f"variables.kai > 0 && variables.devices.matches('{WHOLE}') ? int(variables.devices) : 1",
+    "named": _note(CONTAINER, "variables.containers[0].name"),
+    "hami": (
+        f"variables.limits.map(l, !{SHARES} || {_AMOUNT.format(_GPU, 1)} != 1 || "
+        f"('{_MEMORY}' in l && variables.memory == 0) ? 0 : [{_AMOUNT.format(_CORES, 0)}, "
+        f"{_AMOUNT.format(_MEMORY_PERCENT, 0)}, "
+        f"'{_MEMORY}' in l ? {_PARTS.format(_AMOUNT.format(_MEMORY, 0))} : 0].max())"
+    ),
+    "percents": (
+        "variables.indexes.map(i, variables.hami[i] > 0 ? variables.hami[i] : "
+        "variables.containers[i].name == variables.named ? variables.kai : 0)"
+        ".map(p, (p + STEP - 1) / STEP * STEP * variables.gpus)"
+    ),
+}
+"""Each uses those before it. ``params.data``: MiB of one GPU by its product, as texts."""
+
+_AT: Final = "'BASE/spec/containers/' + string(i) + '/resources{0}'"
+
+
+def _removed(name: str) -> str:
+    path = f"{_AT.format(f'/{name}/')} + k.replace('/', '~1')"
+    return f"{listed(_GONE)}.filter(k, k in variables.{name}[i]).map(k, JSONPatch{{op: 'remove', path: {path}}})"
+
+
+def _patch() -> str:
+    names = ("limits", "requests")
+    gone = f"(variables.hami[i] > 0 ? {' + '.join(map(_removed, names))} : [])"
+    empty = [f"(size(variables.{name}[i]) == 0 ? [{cel.added(_AT.format(f'/{name}'), '{}')}] : [])" for name in names]
+    asked = ", ".join(
+        cel.added(_AT.format(cel.pointer(name, GPU_PERCENT)), "string(variables.percents[i])") for name in names
+    )
+    spread = cel.added(cel.quoted(f"BASE{_SPREAD}"), "string(variables.gpus)")
+    each = f"variables.indexes.filter(i, variables.percents[i] > 0).map(i, {' + '.join([gone, *empty])} + [{asked}])"
+    return f"{each}.flatten() + (variables.gpus > 1 ? [{spread}] : [])"
+
+
+PATCH: Final = _patch()
+
+
+def in_cel() -> dict[str, Any]:
+    """What the chart makes its policies and its webhook's configuration of."""
+    variables = [{"name": name, "expression": expression} for name, expression in VARIABLES.items()]
+    return {
+        "whole": cel.quoted(WHOLE),
+        "hami": listed(HAMI),
+        "asks": ASKS,
+        "variables": variables,
+        "patch": PATCH,
+    }

@@ -1,0 +1,56 @@
+"""Jobs of the manifests that begin with a minimum, as what is queued of each: the job, and every pod above that.
+
+Such a pod is called by its job, its pod set where the job has several, and its index. It runs as long as the job would.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from controller.jobframework.kind import JobKind
+from controller.jobframework.marks import queue_name
+from controller.jobframework.names import QUEUE_NAME
+from controller.jobframework.podview import MANAGED
+from controller.jobframework.raw import JobError, Json, annotations, labels, mapping
+from controller.simulation.documents import Document
+from controller.simulation.jobkinds import JobKindsRead
+from inventory.api.names import ABOVE_MINIMUM_OF, ARRIVAL, RUNTIME
+
+_MOST: Final = 100_000
+_TOLD_BY_JOB: Final = (ARRIVAL, RUNTIME)
+
+
+def grown(document: Document, kinds: JobKindsRead) -> list[Document]:
+    """The document, and one for each pod above its minimum. Raises InputError.
+
+    What cannot be read is left to the reader that says why.
+    """
+    kind = kinds.get((document.version, document.kind))
+    try:
+        above = {} if kind is None else kind.counts_above(document.data)
+        if kind is None or not above:
+            return [document]
+        if (count := sum(above.values())) > _MOST:
+            where = f"{document.kind} {document.data['metadata']['name']}"
+            raise document.error(f"{where}: expected at most {_MOST} pods above its minimum, found {count}")
+        pods = list(_pods(kind, document.data, above))
+    except JobError:
+        return [document]
+    return [document, *(Document(document.file, document.number, pod, document.path) for pod in pods)]
+
+
+def _pods(kind: JobKind, job: Json, above: dict[str, int]) -> Iterator[Json]:
+    first, templates, meta = kind.counts(job), kind.templates(job), job["metadata"]
+    told = {key: value for key, value in annotations(job).items() if key in _TOLD_BY_JOB}
+    for name, count in above.items():
+        template = templates[name]
+        called = f"{meta['name']}-{name}" if len(first) > 1 else meta["name"]
+        marks = {**labels(job), **labels(template), QUEUE_NAME: queue_name(job), MANAGED: "true"}
+        notes = {**annotations(template), **told, ABOVE_MINIMUM_OF: meta["name"]}
+        for index in range(first[name], first[name] + count):
+            metadata = {
+                "name": f"{called}-{index}",
+                "namespace": meta["namespace"],
+                "labels": marks,
+                "annotations": notes,
+            }
+            yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": mapping(template, "spec")}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
+from kube import depth
 from kube.clock import Clock, SystemClock
 from kube.config import ClusterConfig, TokenSource
 from kube.errors import UnavailableError, from_response, from_status
@@ -149,8 +150,18 @@ class Client:
                 await session.close()
         self._session = self._watches = None
 
-    async def get(self, resource: Resource, name: str, kind: type[T], *, namespace: str | None = None) -> T:
-        return _decode(await self._request("GET", resource.path(name, namespace=namespace)), kind)
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        kind: type[T],
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> T:
+        path = resource.path(name, namespace=namespace, subresource=subresource)
+        return _decode(await self._request("GET", path, params=params), kind)
 
     async def list_all(self, resource: Resource, kind: type[T], selection: Selection = EVERYTHING) -> Listing[T]:
         """All objects, read page by page."""
@@ -170,14 +181,25 @@ class Client:
                 return Listing(items=tuple(items), resource_version=page.metadata.resource_version)
             params["continue"] = page.metadata.continue_
 
+    async def text(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+        """GET of what is no object: a container's log, or what a Pod answers through the API server's proxy."""
+        return await self._request("GET", path, params=params)
+
     async def group_versions(self) -> frozenset[str]:
         """``group/version`` of everything that is served beside the core group. Every account may ask for it."""
         groups = _decode(await self._request("GET", "/apis"), _GroupList).groups
         return frozenset(version.group_version for group in groups for version in group.versions)
 
-    async def create(self, resource: Resource, body: Any, kind: type[T], *, namespace: str | None = None) -> T:
-        """POST. An object of that name is a ConflictError with reason AlreadyExists."""
-        return _decode(await self._request("POST", resource.path(namespace=namespace), body=body), kind)
+    async def document(self, path: str, kind: type[T]) -> T:
+        """GET of a path that is no object's: discovery, OpenAPI."""
+        return _decode(await self._request("GET", path), kind)
+
+    async def create(
+        self, resource: Resource, body: Any, kind: type[T], *, namespace: str | None = None, dry_run: bool = False
+    ) -> T:
+        """POST. An object of that name is a ConflictError with reason AlreadyExists. ``dry_run``: nothing is kept."""
+        path, params = resource.path(namespace=namespace), _dry(dry_run)
+        return _decode(await self._request("POST", path, params=params, body=body), kind)
 
     async def update(
         self,
@@ -244,10 +266,11 @@ class Client:
         field_manager: str | None = None,
         namespace: str | None = None,
         subresource: str | None = None,
+        dry_run: bool = False,
     ) -> T:
         """RFC 7386; a resourceVersion inside makes it conditional. Without ``field_manager`` the user agent is it."""
         path = resource.path(name, namespace=namespace, subresource=subresource)
-        params = {"fieldManager": field_manager} if field_manager else None
+        params = ({"fieldManager": field_manager} if field_manager else {}) | _dry(dry_run)
         raw = await self._request("PATCH", path, params=params, body=body, content_type=_MERGE_PATCH)
         return _decode(raw, kind)
 
@@ -259,15 +282,19 @@ class Client:
         namespace: str | None = None,
         uid: str | None = None,
         foreground: bool = False,
+        background: bool = False,
+        dry_run: bool = False,
     ) -> None:
         """DELETE; with ``uid`` only the object of that uid (ConflictError otherwise).
 
-        ``foreground``: it stays until the garbage collector has deleted what it owns.
+        ``foreground``: it stays until the garbage collector has deleted what it owns. ``background``: what it owns goes
+        after it. With neither, the kind decides, and a batch/v1 Job leaves its pods behind.
         """
         body: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
-        if foreground:
-            body["propagationPolicy"] = "Foreground"
-        await self._request("DELETE", resource.path(name, namespace=namespace), body=body or None)
+        if foreground or background:
+            body["propagationPolicy"] = "Foreground" if foreground else "Background"
+        path = resource.path(name, namespace=namespace)
+        await self._request("DELETE", path, params=_dry(dry_run), body=body or None)
 
     async def watch(
         self,
@@ -383,6 +410,10 @@ class Client:
         )
 
 
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
+
+
 async def _lines(stream: "aiohttp.StreamReader") -> AsyncIterator[bytes]:
     """Lines of any length: the reader's own ``readline`` gives up at 64 KiB, and objects are larger."""
     rest = bytearray()
@@ -411,7 +442,7 @@ def decoder(kind: type[T]) -> Decode[T]:
 
 def _decode(raw: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return depth.decode(raw, kind)
     except msgspec.MsgspecError as error:
         # An answer that is no such object comes from a proxy before the server, so that another try may succeed.
         raise UnavailableError(f"the answer is no {kind.__name__}: {error}") from None

@@ -15,6 +15,8 @@ import contextlib
 
 import msgspec
 
+from kube import depth
+
 _MAX_TEXT = 256
 """Characters kept of an error body that is no Status object: a proxy's HTML page must not fill a log."""
 
@@ -90,13 +92,13 @@ def from_status(what: str, raw: bytes) -> KubeError:
     """The error inside a watch's ERROR event, whose object is a Status."""
     code = 500
     with contextlib.suppress(msgspec.MsgspecError):
-        code = msgspec.json.decode(raw, type=_Status).code or 500
+        code = depth.decode(raw, _Status).code or 500
     return from_response(what, code, raw)
 
 
 def _text(body: bytes) -> tuple[str, str]:
     try:
-        status = msgspec.json.decode(body, type=_Status)
+        status = depth.decode(body, _Status)
     except msgspec.MsgspecError:
         return body[:_MAX_TEXT].decode("utf-8", "replace").strip(), ""
     return status.message[: 4 * _MAX_TEXT], status.reason

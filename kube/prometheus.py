@@ -1,8 +1,11 @@
 """Prometheus' HTTP API: instant queries over aiohttp. Its answers are strangers' until they are decoded here."""
 
 import base64
+import os
+import re
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -18,6 +21,8 @@ _NOT_LET_IN: Final = (401, 403)
 _MOST_BYTES: Final = 64 * 1024 * 1024
 """Of one answer: some 300,000 series."""
 _SHOWN: Final = 300
+_MOST_OF_TOKEN: Final = 64 * 1024
+_TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 
 Labels = Mapping[str, str]
 Vector = list[tuple[Labels, float]]
@@ -33,6 +38,36 @@ class UntrustedError(PrometheusError):
 
 class NotLetInError(PrometheusError):
     """It wants other credentials."""
+
+
+class FileError(PrometheusError):
+    """The file with its token or its authorities is of no use: one line with the path, nothing of what is in it."""
+
+
+def token_in(path: Path) -> str:
+    """A bearer token (RFC 6750) from a file. Raises FileError."""
+    try:
+        with path.open("rb") as file:
+            found = file.read(_MOST_OF_TOKEN).strip()
+    except OSError as failed:
+        raise FileError(f"{path}: {_reason(failed)}, expected a readable file") from None
+    if _TOKEN.fullmatch(found) is None:
+        raise FileError(f"{path}: found no bearer token, expected one alone")
+    return found.decode()
+
+
+def authorities_in(path: Path) -> ssl.SSLContext:
+    """Certificates of authorities that a server's may come from, in PEM form, from a file. Raises FileError."""
+    try:
+        return ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        raise FileError(f"{path}: found no certificate, expected some in PEM form") from None
+    except OSError as failed:
+        raise FileError(f"{path}: {_reason(failed)}, expected a readable file") from None
+
+
+def _reason(failed: OSError) -> str:
+    return os.strerror(failed.errno).lower() if failed.errno else type(failed).__name__
 
 
 class _Series(msgspec.Struct):

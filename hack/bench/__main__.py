@@ -4,16 +4,17 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.bench.decisions import departures, engine, fragmentation, gangs, preemption, topology
-from hack.bench.node import agent, claims, label, metrics, migplan, preferred, soak
+from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, preemption, topology
+from hack.bench.node import agent, claimedpods, claims, label, metrics, migplan, preferred, soak
 from hack.bench.podjobs import volcanojobs
-from hack.bench.throughput import drain, drainjobs, drainmodel, runningjobs, writes
+from hack.bench.throughput import claimedjobs, drain, drainjobs, drainmodel, runningjobs, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
     "migplan": lambda _: migplan.main(),
     "agent": lambda _: asyncio.run(agent.main()),
     "claims": lambda _: asyncio.run(claims.main()),
+    "claimed-pods": claimedpods.main,
     "label": lambda _: asyncio.run(label.main()),
     "metrics": metrics.main,
     "soak": soak.main,
@@ -21,6 +22,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "drain": drain.main,
     "drain-topology": lambda words: drain.main(["--topology", *words]),
     "drain-jobs": drainjobs.main,
+    "claimed-jobs": claimedjobs.main,
     "running-jobs": runningjobs.main,
     "volcano-jobs": volcanojobs.main,
     "drain-model": drainmodel.main,
@@ -30,6 +32,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "departures": departures.main,
     "fragmentation": fragmentation.main,
     "gangs": gangs.main,
+    "forecast": forecast.main,
 }
 
 BY_HAND = ("soak",)

@@ -16,6 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
+from kube import depth
 from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Backoff, Clock
 from kube.errors import NotFoundError, UnavailableError
@@ -125,7 +126,6 @@ class Reflector(Generic[T]):
         self._selection = selection
         self._entries: dict[ObjectKey, CachedObject[T]] = {}
         self._bad: dict[ObjectKey, str] = {}
-        self._envelopes = msgspec.json.Decoder(_Envelope)
         self._synced = asyncio.Event()
         self._heard_s: float | None = None
         self._version = ""
@@ -207,7 +207,7 @@ class Reflector(Generic[T]):
 
     def _see(self, raw: bytes) -> _Seen[T]:
         try:
-            meta = self._envelopes.decode(raw).metadata
+            meta = depth.decode(raw, _Envelope).metadata
         except msgspec.MsgspecError as error:
             # Not an object at all: a proxy between us and the server answered.
             raise UnavailableError(f"the answer is no {self._resource.kind}: {error}") from None

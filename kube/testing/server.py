@@ -6,6 +6,7 @@ async with FakeApiServer() as server:
 """
 
 import asyncio
+import copy
 import json
 from collections.abc import Callable
 from types import TracebackType
@@ -18,7 +19,10 @@ from kube.errors import KubeError
 from kube.resources import Resource
 from kube.testing.store import Change, Key, Store
 
-_REVIEWS: Final = "selfsubjectaccessreviews"
+_OWN_REVIEWS: Final = "selfsubjectaccessreviews"
+_ACCESS_REVIEWS: Final = "subjectaccessreviews"
+_TOKEN_REVIEWS: Final = "tokenreviews"  # noqa: S105 - a kind's name
+_REVIEWS: Final = (_OWN_REVIEWS, _ACCESS_REVIEWS, _TOKEN_REVIEWS)
 """Created, answered and not kept."""
 
 
@@ -59,6 +63,12 @@ class FakeApiServer:
         """If set, calls other than watches wait for it before they are served."""
         self.denied: set[tuple[str, str]] = set()
         """Verbs and plurals that a SelfSubjectAccessReview says are not allowed; all others are."""
+        self.allows: Callable[[dict[str, Any]], bool] = lambda _: True
+        """What a SubjectAccessReview says of its spec."""
+        self.reviewed: list[dict[str, Any]] = []
+        """Specs of SubjectAccessReviews."""
+        self.users: dict[str, dict[str, Any]] = {}
+        """The user that a TokenReview tells of a token; it knows no other."""
         self.token: str | None = None
         """If set, the only bearer token that is let in."""
         self._bookmarks = 0
@@ -170,6 +180,8 @@ class FakeApiServer:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/apis":
             return self._groups()
+        if request.path == "/version":
+            return web.json_response({"gitVersion": "v1.36.0"})
         collection, namespace, name = parse_path(request.path)
         if _plural(collection) in self.unknown:
             return _status(KubeError("the server could not find the requested resource", status=404, reason="NotFound"))
@@ -179,13 +191,25 @@ class FakeApiServer:
             return self._list(request, collection, namespace)
         raw = await request.read()
         body = json.loads(raw) if raw else {}
-        if _plural(collection) == _REVIEWS:
-            asked = body["spec"]["resourceAttributes"]
-            allowed = (asked["verb"], asked["resource"]) not in self.denied
-            return web.json_response({**body, "status": {"allowed": allowed}})
-        answer = self._write(request, (collection, namespace, name or body["metadata"]["name"]), body)
+        if _plural(collection) in _REVIEWS:
+            return web.json_response({**body, "status": self._reviewed(_plural(collection), body["spec"])})
+        kept = copy.deepcopy(self.store) if request.query.get("dryRun") == "All" else None
+        try:
+            answer = self._write(request, (collection, namespace, name or body["metadata"]["name"]), body)
+        finally:
+            self.store = kept or self.store
         self._notify()
         return web.json_response(answer)
+
+    def _reviewed(self, plural: str, spec: dict[str, Any]) -> dict[str, Any]:
+        if plural == _TOKEN_REVIEWS:
+            user = self.users.get(spec["token"])
+            return {"authenticated": True, "user": user} if user is not None else {"error": "invalid bearer token"}
+        if plural == _ACCESS_REVIEWS:
+            self.reviewed.append(spec)
+            return {"allowed": self.allows(spec)}
+        asked = spec["resourceAttributes"]
+        return {"allowed": (asked["verb"], asked["resource"]) not in self.denied}
 
     def _groups(self) -> web.Response:
         """Discovery: groups of which there is an object, and those that a test installed."""

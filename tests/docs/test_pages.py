@@ -201,7 +201,7 @@ def test_the_security_page_lists_every_folder_of_the_host() -> None:
         assert shown.get(name, name) in told, name
 
 
-@pytest.mark.parametrize("name", ["nvidia", "kueue", "kai", "volcano", "hami"])
+@pytest.mark.parametrize("name", ["nvidia", "nvidia-dra", "kueue", "kai", "volcano", "hami"])
 def test_who_comes_from_elsewhere_finds_a_table_and_an_order(name: str) -> None:
     text = (DOCS / f"migration-{name}.md").read_text()
     assert text.count("\n| --- | --- |") + text.count("\n| --- | --- | --- |") >= 2

@@ -19,6 +19,8 @@ UNUSED: Final[Mapping[str, str]] = {
     f"{CONTROLLER}: update */finalizers*": "the API server asks for it, where it enforces that an owner's deletion "
     "may be blocked only by those who may change the owner; there is no request of its own",
     f"{AGENT}: create gpunodes.tessera.dev": "an apply that makes it needs both; the log has the patch",
+    f"{AGENT}: associated-node:patch resourceclaims/driver.resource.k8s.io": "the API server asks for it beside the "
+    "patch of a claim's status.devices; there is no request of its own",
     f"{AGENT}: delete resourceslices.resource.k8s.io": "a slice that is needed no more: a GPU leaves mode dra",
     "*: patch events.events.k8s.io": "an Event that comes again within minutes is counted up",
     f"{CONTROLLER}: delete workloads.kueue.x-k8s.io": "most workloads go with their jobs; else after a race, and "
@@ -27,7 +29,8 @@ UNUSED: Final[Mapping[str, str]] = {
     "is suspended; newer ones, as here, do that themselves",
     f"{CONTROLLER}: patch admissionchecks.kueue.x-k8s.io": "the finalizer of a check that a ClusterQueue names",
     f"{CONTROLLER}: patch cohorts/status.kueue.x-k8s.io": "the share of a cohort that is an object, under fair sharing",
-    f"{CONTROLLER}: update secrets": "the webhook's certificate is renewed after months",
+    f"{CONTROLLER}: update secrets": "certificates are renewed after months",
+    f"{CONTROLLER}: [lw]* configmaps": "Kubernetes' role to read the front proxy's authority has list and watch too",
     f"{CONTROLLER}: * jobkinds*.tessera.dev": "written where a site declares a kind of its own",
     f"{CONTROLLER}: * leaderworkersets.leaderworkerset.x-k8s.io": "read where LeaderWorkerSet is installed",
     f"{CONTROLLER}: * queues*.scheduling.*": "where Volcano's or KAI's Queues are installed",

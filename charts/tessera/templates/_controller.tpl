@@ -24,6 +24,12 @@
 {{- /* GPU-hours of queues and their quota are made of these series. */ -}}
 {{- $_ := set $own "metrics" (dict "enableClusterQueueResources" true) -}}
 {{- end -}}
+{{- if eq (include "tessera.fractionsBy" .) "webhook" -}}
+{{- $memory := dict -}}
+{{- range $product, $mib := .Values.fractions.gpuMemoryMiB -}}{{- $_ := set $memory $product (int64 $mib) -}}{{- end -}}
+{{- $fractions := dict "granularity" (int .Values.fractions.granularity) "gpuMemoryMib" $memory -}}
+{{- $_ := set $own.tessera "fractions" $fractions -}}
+{{- end -}}
 {{- mustMergeOverwrite $own (deepCopy .Values.controller.config) | toYaml -}}
 {{- end -}}
 

@@ -144,3 +144,14 @@ conditions held before. So a policy that goes by the queue matches before anothe
 {{ include "tessera.queueName" .root }} == '' ? [] : ({{ .patch }})
 {{- end -}}
 {{- end -}}
+
+{{- /* "policy" or "webhook": what translates KAI's and HAMi's parts of GPUs; empty where nothing does. */ -}}
+{{- define "tessera.fractionsBy" -}}
+{{- if and .Values.fractions.policy .Values.fractions.translate -}}
+{{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
+policy
+{{- else if and .Values.controller.enabled (eq (include "tessera.suspendBy" .) "webhook") -}}
+webhook
+{{- end -}}
+{{- end -}}
+{{- end -}}

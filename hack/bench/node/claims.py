@@ -13,9 +13,8 @@ from typing import Any
 import psutil
 
 from agent.dra.claim import RESOURCE_CLAIMS
-from agent.dra.publishing.devices import DRIVER
 from agent.dra.publishing.slices import RESOURCE_SLICES
-from agent.dra.testing import TEAM, PluginWatcher
+from agent.dra.testing import DRIVER, TEAM, PluginWatcher
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess, plain_kubeconfig
 from hack.bench.node.agent import A100, FLEET, latency

@@ -7,7 +7,6 @@ stand-in in this process: what is measured is the controller, which lists them a
 import argparse
 import asyncio
 import copy
-import json
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from controller.jobframework.raw import Json, merged
 from controller.jobkinds.table import JOB_KINDS
 from controller.jobshell.watched import read_resource, resource_of
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from hack.agents import plain_kubeconfig
 from hack.bench.table import Row, show
 from hack.bench.throughput.drainshape import API
 from hack.bench.throughput.measuring import ROOT, cpu_s, memory_mib, started
@@ -122,10 +122,10 @@ async def _measure(count: int) -> None:
         fill(server, count)
         with tempfile.TemporaryDirectory(prefix="tessera-running-") as folder:
             kubeconfig = Path(folder) / "kubeconfig"
-            kubeconfig.write_text(json.dumps(_kubeconfig(server.config.server)))
+            kubeconfig.write_text(plain_kubeconfig(server.config.server))
             command = [*COMMAND, "0", "--kubeconfig", str(kubeconfig), "--namespace", "tessera-system"]
             with started("running", command, Path(folder) / "log") as process:
-                spent_s = await _settled(server, process, count)
+                spent_s = await settled(server, process, count)
                 peak, now = memory_mib(process, "VmHWM"), memory_mib(process, "VmRSS")
             written = len([each for each in server.requests if each.method != "GET"])
     rows = [
@@ -137,7 +137,7 @@ async def _measure(count: int) -> None:
     show(f"{count} running jobs of {len(Fleet().jobs)} kinds", rows)
 
 
-async def _settled(server: FakeApiServer, process: psutil.Process, count: int) -> float:
+async def settled(server: FakeApiServer, process: psutil.Process, count: int) -> float:
     """Until it has said of each whether its pods are ready, and writes no more; its CPU so far."""
     until_s, seen, since_s = time.monotonic() + _START_S, -_FEW - 1, 0.0
     while time.monotonic() < until_s:
@@ -148,14 +148,3 @@ async def _settled(server: FakeApiServer, process: psutil.Process, count: int) -
         elif time.monotonic() - since_s > _QUIET_S:
             return cpu_s(process)
     raise TimeoutError(f"the controller was not done within {_START_S:.0f} s")
-
-
-def _kubeconfig(server: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }

@@ -21,9 +21,9 @@ from msgspec import Raw, Struct, structs
 
 from controller.objects.meta import Condition
 from controller.objects.quantity import parse_quantity
-from controller.objects.workload import Admission, PodSetAssignment, Workload, WorkloadStatus
+from controller.objects.workload import NO_STATUS, Admission, PodSetAssignment, Workload, WorkloadStatus
 from controller.watching.kinds import reader
-from controller.writing.mergepatch import may_replace, status_body, status_patch
+from controller.writing.mergepatch import status_body, status_patch
 from hack.bench.table import Row, show
 from hack.bench.throughput.drain import CRDS, prepare
 from hack.bench.throughput.drainload import WORKLOADS
@@ -213,7 +213,7 @@ async def _first_statuses(config: ClusterConfig, servers: Sequence[psutil.Proces
 
 
 def _first_status(verb: Verb, before: Workload) -> Write[_Nothing]:
-    if not may_replace(before):
+    if before.status is not NO_STATUS:
         raise RuntimeError(f"{before.key} has a status already")
     cpu = {"cpu": parse_quantity("1")}
     assigned = PodSetAssignment(name="main", flavors={"cpu": "default"}, resource_usage=cpu, count=1)

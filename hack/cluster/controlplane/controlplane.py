@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hack.cluster.controlplane.pki import Pki
+from hack.cluster.controlplane.pki import FRONT_PROXY, Pki
 from hack.cluster.layout import ClusterPaths
 from hack.cluster.state import State
 
@@ -65,6 +65,13 @@ def apiserver(paths: ClusterPaths, state: State) -> list[str]:
         "kubelet-client-certificate": pki.file("kubelet-client.crt"),
         "kubelet-client-key": pki.file("kubelet-client.key"),
         "kubelet-preferred-address-types": "InternalIP",
+        "requestheader-client-ca-file": pki.file("front-proxy-ca.crt"),
+        "requestheader-allowed-names": FRONT_PROXY,
+        "requestheader-username-headers": "X-Remote-User",
+        "requestheader-group-headers": "X-Remote-Group",
+        "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+        "proxy-client-cert-file": pki.file("front-proxy.crt"),
+        "proxy-client-key-file": pki.file("front-proxy.key"),
         "profiling": "false",
     }
     if state.audit:

@@ -12,6 +12,7 @@ from hack.cluster.nodes.network import Addresses
 _DAYS = "365"
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 ADMIN = "tessera-admin"
+FRONT_PROXY = "front-proxy-client"
 
 
 @dataclass(frozen=True)
@@ -40,23 +41,32 @@ def _openssl(*args: str) -> None:
         raise ClusterError(f"openssl {args[0]} failed:\n{done.stderr[-1000:].rstrip()}")
 
 
-def _leaf(pki: Pki, name: str, subject: str, *, usage: str, names: Iterable[str] = ()) -> None:
+def _leaf(pki: Pki, name: str, subject: str, *, usage: str, names: Iterable[str] = (), issuer: str = "ca") -> None:
     extensions = ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", f"extendedKeyUsage={usage}"]
     if alternatives := ",".join(names):
         extensions += ["-addext", f"subjectAltName={alternatives}"]
-    issuer = ("-CA", pki.ca, "-CAkey", pki.file("ca.key"))
+    signed = ("-CA", pki.file(f"{issuer}.crt"), "-CAkey", pki.file(f"{issuer}.key"))
     out = ("-keyout", pki.file(f"{name}.key"), "-out", pki.file(f"{name}.crt"))
-    _openssl("req", "-x509", *_CURVE, "-days", _DAYS, "-subj", subject, *issuer, *out, *extensions)
+    _openssl("req", "-x509", *_CURVE, "-days", _DAYS, "-subj", subject, *signed, *out, *extensions)
+
+
+def _authority(pki: Pki, name: str, subject: str) -> None:
+    out = ("-keyout", pki.file(f"{name}.key"), "-out", pki.file(f"{name}.crt"))
+    ca = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign,digitalSignature")
+    extensions = [part for each in ca for part in ("-addext", each)]
+    _openssl("req", "-x509", *_CURVE, "-days", _DAYS, "-subj", subject, *out, *extensions)
 
 
 def create(home: Path, addresses: Addresses) -> Pki:
-    """A CA and what it signs: the API server, etcd (server and client in one), the API server as kubelet's client."""
+    """A CA and what it signs: the API server, etcd (server and client in one), the API server as kubelet's client.
+
+    Another signs for the front proxy, which speaks for users at aggregated API servers.
+    """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     pki = Pki(home)
-    out = ("-keyout", pki.file("ca.key"), "-out", pki.ca)
-    ca = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign,digitalSignature")
-    extensions = [part for each in ca for part in ("-addext", each)]
-    _openssl("req", "-x509", *_CURVE, "-days", _DAYS, "-subj", "/CN=tessera test cluster", *out, *extensions)
+    _authority(pki, "ca", "/CN=tessera test cluster")
+    _authority(pki, "front-proxy-ca", "/CN=tessera test cluster, front proxy")
+    _leaf(pki, "front-proxy", f"/CN={FRONT_PROXY}", usage="clientAuth", issuer="front-proxy-ca")
     hosts = (
         "localhost",
         "kubernetes",

@@ -68,7 +68,7 @@ _ELASTIC: Final[Rows] = below(
         "minReplicas": SMALLER,
         **dict.fromkeys(
             ("maxReplicas", "metrics"),
-            Told(page="kinds/kubeflow.md", sentence="Such a job is stopped and queued anew with each change"),
+            Told(page="kinds/kubeflow.md", sentence="Any other is stopped and queued anew with each change"),
         ),
         **unrelated({RETRIES: "maxRestarts"}),
     },

@@ -1,17 +1,29 @@
-"""Where the CRDs of a Kueue that is gone are left: the controller takes their conversion over, and decides."""
+"""Where the CRDs of a Kueue that is gone are left: the controller takes their conversion over, decides, and answers
+users by their rights, by Kueue's visibility API too.
+"""
 
 import json
 import os
+import ssl
+import time
+from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 
+import click.testing
 import pytest
 
+from cli.main import tessera
+from controller.webhooks.certificates import DAY_S, SERVING_S, Pair, new_authority, new_serving
+from controller.webhooks.service import service_names
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.conformance.crds import crdfiles
-from tests.support.e2e.incluster import NAMESPACE, SERVICE, InCluster
+from tests.support.e2e import viewers
+from tests.support.e2e.incluster import ACCOUNT, NAMESPACE, SERVICE, InCluster
 from tests.support.e2e.lab import until
+from tests.support.e2e.viewers import directly, through
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +37,7 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InCluster]:
         binaries.build(program)
     with Cluster.up(f"kueue-{os.getpid()}", Spec(nodes=(), kwok_nodes=1)) as cluster:
         folder = tmp_path_factory.mktemp("controller")
-        controller = InCluster(cluster, folder, CONFIG, crds=crdfiles.peers())
+        controller = InCluster(cluster, folder, CONFIG, crds=crdfiles.peers(), visible=True)
         controller.install()
         foreign = {"namespace": "kueue-system", "name": "kueue-webhook-service", "path": "/convert", "port": 443}
         webhook = {"clientConfig": {"service": foreign}, "conversionReviewVersions": ["v1"]}
@@ -97,3 +109,192 @@ def test_queues_of_the_older_version_admit_jobs_up_to_their_quota_and_say_why_ot
     )
     kubectl("delete", "job", "fits", "--wait", "--timeout=120s")
     until(lambda: kubectl("get", "job", "waits", "-o", "jsonpath={.spec.suspend}") == "false", "its turn comes")
+
+
+VIEW = "/apis/view.tessera.dev/v1alpha1"
+VISIBILITY = "/apis/visibility.kueue.x-k8s.io"
+TEAMS = ("crimson", "azure")
+PENDING = f"{VIEW}/queueviews/shared/pending"
+
+
+class Viewers:
+    """An account in each team's namespace, which may view it and all queues; ``nobody`` has no right at all.
+
+    In each namespace a Job holds half of the ClusterQueue ``shared``, and another waits.
+    """
+
+    def __init__(self, controller: InCluster) -> None:
+        self.controller = controller
+        self.kubectl = controller.cluster.kubectl
+        flavor, shared, _ = json.loads(queue("v1beta2").replace('"all"', '"shared"'))["items"]
+        for each in (flavor, shared):
+            self.kubectl("apply", "-f", "-", input=json.dumps(each))
+        for name in (*TEAMS, "nobody"):
+            self.kubectl("create", "namespace", name)
+            self.kubectl("create", "serviceaccount", name, "-n", name)
+        for name in TEAMS:
+            account = f"--serviceaccount={name}:{name}"
+            self.kubectl("create", "rolebinding", "viewer", "-n", name, "--clusterrole=view", account)
+            viewer = f"--clusterrole={ACCOUNT}-queue-viewer"
+            self.kubectl("create", "clusterrolebinding", f"viewer-{name}", viewer, account)
+            door = {"name": f"door-of-{name}", "namespace": name}
+            body = {"apiVersion": f"{GROUP}/v1beta2", "kind": "LocalQueue", "metadata": door}
+            self.kubectl("apply", "-f", "-", input=json.dumps({**body, "spec": {"clusterQueue": "shared"}}))
+        for wanted in ("holds", "waits"):
+            for name in TEAMS:
+                text = job(f"{name}-{wanted}", 1).replace('"default"', f'"{name}"').replace('"lq"', f'"door-of-{name}"')
+                self.kubectl("apply", "-f", "-", input=text)
+            if wanted == "holds":
+                until(lambda: self.running() == 2, "both teams hold half of the queue")
+        self.tokens = {name: self.token(name) for name in (*TEAMS, "nobody")}
+        until(self.available, f"the APIServices lead to the controller (log: {controller.log})")
+        until(lambda: len(self.items(self.kubectl("get", "--raw", PENDING))) == 2, "two wait")
+
+    def token(self, name: str) -> str:
+        return self.kubectl("create", "token", name, "-n", name, "--duration=1h").strip()
+
+    def running(self) -> int:
+        shown = "jsonpath={.items[?(@.spec.suspend==false)].metadata.name}"
+        return sum(len(self.kubectl("get", "jobs", "-n", name, "-o", shown).split()) for name in TEAMS)
+
+    def available(self) -> bool:
+        found = json.loads(self.kubectl("get", "apiservices", "-l", "app.kubernetes.io/instance=t", "-o", "json"))
+        states = [each.get("status", {}).get("conditions", [{}])[0].get("status") for each in found["items"]]
+        return states == ["True"] * 3
+
+    def items(self, raw: str | bytes) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = json.loads(raw)["status"]["items"]
+        return found
+
+    def ask(self, name: str, path: str) -> viewers.Answer:
+        return through(self.controller.cluster, path, self.tokens[name])
+
+    def workload(self, name: str) -> str:
+        """The name of the Workload of the team's Job that waits."""
+        found = json.loads(self.kubectl("get", f"workloads.{GROUP}", "-n", name, "-o", "json"))["items"]
+        return next(name for each in found if "waits" in (name := str(each["metadata"]["name"])))
+
+
+@pytest.fixture(scope="module")
+def asking(controller: InCluster) -> Viewers:
+    return Viewers(controller)
+
+
+@pytest.fixture(scope="module")
+def replaced(asking: Viewers) -> bytes:
+    """A certificate that ends soon is in the Secret now; the one that is shown meanwhile."""
+    cluster = asking.controller.cluster
+    kept = viewers.secret(cluster)
+    names = (*service_names(NAMESPACE, ACCOUNT), "localhost", "127.0.0.1")
+    issuer = Pair(kept["issuer.crt"], kept["issuer.key"])
+    soon = new_serving(issuer, names, time.time() - SERVING_S + DAY_S)
+    data = {"tls.crt": b64encode(soon.certificate).decode(), "tls.key": b64encode(soon.key).decode()}
+    shown = viewers.presented(asking.controller)
+    cluster.kubectl("patch", "secret", viewers.SECRET, "-n", NAMESPACE, "-p", json.dumps({"data": data}))
+    return shown
+
+
+@pytest.mark.usefixtures("replaced")
+@pytest.mark.parametrize(("own", "other"), [TEAMS, TEAMS[::-1]])
+def test_a_user_sees_the_own_names_and_of_others_the_places(asking: Viewers, own: str, other: str) -> None:
+    """By the bytes of the answers: every object of a team has the team's name in its own."""
+    paths = [PENDING, f"{VIEW}/queueviews", f"{VIEW}/namespaces/{own}/workloadviews/{asking.workload(own)}"]
+    paths += [f"{VISIBILITY}/{version}/clusterqueues/shared/pendingworkloads" for version in ("v1beta1", "v1beta2")]
+    for path in paths:
+        found = asking.ask(own, path)
+        assert (found.code, other.encode() in found.body) == (200, False), path
+        assert own.encode() in found.body or path.endswith("queueviews")
+    rows = asking.items(asking.ask(own, PENDING).body)
+    assert [row["position"] for row in rows] == [0, 1]
+    assert sorted(str(row["workload"]).partition("/")[0] for row in rows) == sorted(["a workload of queue shared", own])
+    assert asking.ask(own, f"{VIEW}/namespaces/{other}/workloadviews/{asking.workload(other)}").code == 403
+
+
+def test_an_explanation_has_the_amounts_of_holders_that_have_no_name(asking: Viewers, tmp_path: Path) -> None:
+    own, other = TEAMS
+    file = viewers.kubeconfig(asking.controller.cluster, asking.tokens[own], tmp_path, own)
+    done = click.testing.CliRunner().invoke(tessera, ["explain", f"{own}-waits"], env={"KUBECONFIG": str(file)})
+    assert done.exit_code == 0, done.output
+    assert "a workload of queue shared" in done.stdout
+    assert f"{own}/job-{own}-holds" in done.stdout
+    assert other not in done.output
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_kueues_visibility_api_is_served_in_both_scopes(asking: Viewers, version: str) -> None:
+    raw = f"{VISIBILITY}/{version}/clusterqueues/shared/pendingworkloads"
+    whole = json.loads(asking.kubectl("get", "--raw", raw))
+    assert (whole["kind"], whole["apiVersion"]) == (
+        "PendingWorkloadsSummary",
+        f"visibility.kueue.x-k8s.io/{version}",
+    )
+    names = [(each["metadata"]["namespace"], each["localQueueName"]) for each in whole["items"]]
+    assert sorted(names) == sorted((team, f"door-of-{team}") for team in TEAMS)
+    assert [each["positionInClusterQueue"] for each in whole["items"]] == [0, 1]
+    assert [each["metadata"]["ownerReferences"][0]["kind"] for each in whole["items"]] == ["Job", "Job"]
+    assert json.loads(asking.kubectl("get", "--raw", f"{raw}?offset=1&limit=5"))["items"] == whole["items"][1:]
+    assert json.loads(asking.kubectl("get", "--raw", f"{raw}?limit=1"))["items"] == whole["items"][:1]
+    for team in TEAMS:
+        local = f"{VISIBILITY}/{version}/namespaces/{team}/localqueues/door-of-{team}/pendingworkloads"
+        (item,) = asking.ask(team, local).json["items"]
+        assert (item["metadata"]["namespace"], item["positionInLocalQueue"]) == (team, 0)
+    assert asking.ask(TEAMS[1], local.replace(TEAMS[1], TEAMS[0])).code == 403
+    assert asking.ask(TEAMS[0], f"{VISIBILITY}/{version}/clusterqueues/none/pendingworkloads").code == 404
+
+
+def test_nobody_is_answered_at_the_port_without_a_token_that_counts(asking: Viewers) -> None:
+    controller, cluster = asking.controller, asking.controller.cluster
+    own = TEAMS[0]
+    uid = asking.kubectl("get", "serviceaccount", own, "-n", own, "-o", "jsonpath={.metadata.uid}")
+    key = (cluster.paths.pki / "sa.key").read_bytes()
+
+    def code(token: str) -> int:
+        return directly(controller, PENDING, {"Authorization": f"Bearer {token}"} if token else {}).code
+
+    assert code(asking.tokens[own]) == 200
+    assert code(viewers.signed(f"{own}/{own}", uid, key=key, lives_s=600)) == 200, "the way of signing is right"
+    assert code(viewers.signed(f"{own}/{own}", uid, key=key, lives_s=-60)) == 401, "expired"
+    strangers = new_authority(time.time()).key
+    assert code(viewers.signed(f"{own}/{own}", uid, key=strangers, lives_s=600)) == 401, "forged"
+    assert code("") == 401
+    assert code(asking.tokens["nobody"]) == 403
+    assert asking.ask("nobody", PENDING).code == 403
+    for path in ("/apis", "/openapi/v2", "/metrics", "/api/v1/queues"):
+        assert directly(controller, path, {}).code == 401
+    log = controller.log.read_text()
+    assert not [token for token in asking.tokens.values() if token in log]
+
+
+def test_headers_of_a_front_proxy_count_by_its_certificate_alone(asking: Viewers) -> None:
+    controller = asking.controller
+    master = {"X-Remote-User": "anybody", "X-Remote-Group": "system:masters"}
+    assert directly(controller, PENDING, master).code == 401
+    nobody = {"Authorization": f"Bearer {asking.tokens['nobody']}"}
+    assert directly(controller, PENDING, master | nobody).code == 403
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        directly(controller, PENDING, master, certificate="kubelet-client")
+    assert directly(controller, PENDING, master, certificate="front-proxy").code == 200
+
+
+def test_a_certificate_that_ends_soon_is_replaced_without_a_restart(asking: Viewers, replaced: bytes) -> None:
+    """The controller looks once a minute."""
+    until(lambda: viewers.presented(asking.controller) != replaced, "another certificate is shown", timeout_s=150)
+    assert asking.ask(TEAMS[0], PENDING).code == 200
+    assert asking.controller.process is not None
+    assert asking.controller.process.poll() is None
+
+
+def test_kubectl_finds_and_reads_what_is_served(asking: Viewers) -> None:
+    """The API server takes up once a minute what there is to discover."""
+
+    def listed() -> set[str]:
+        return set(asking.kubectl("api-resources", "--api-group=view.tessera.dev", "-o", "name").split())
+
+    wanted = {"queueviews.view.tessera.dev", "workloadviews.view.tessera.dev"}
+    until(lambda: listed() == wanted, "kubectl knows what is served", timeout_s=180)
+    (shown,) = [
+        each["status"] for each in json.loads(asking.kubectl("get", "queueviews", "-o", "json"))["items"]
+        if each["metadata"]["name"] == "shared"
+    ]  # fmt: skip
+    assert shown["pending"] == {"active": 0, "parked": 2}
+    assert shown["admitted"] == 2

@@ -39,6 +39,8 @@ AS_1_35 = Spec(nodes=(), apiserver_args=("--emulated-version=1.35",))
 TEMPLATES = (
     "foreign-rules-policy",
     "foreign-webhook",
+    "fractions-policy",
+    "fractions-webhook",
     "job-policy",
     "job-rules-policy",
     "job-suspend-webhook",
@@ -48,7 +50,9 @@ TEMPLATES = (
     "serving-webhook",
     "webhook",
 )
-ON = ("controller.volcano.enabled=true", "controller.kai.enabled=true")
+PERCENT, A100 = "tessera.dev/gpu-percent", "NVIDIA-A100-SXM4-80GB"
+FRACTIONS = ("fractions.granularity=10", f"fractions.gpuMemoryMiB.{A100}=80000")
+ON = ("controller.volcano.enabled=true", "controller.kai.enabled=true", *FRACTIONS)
 KAI, VOLCANO = "kai.scheduler/queue", "scheduling.volcano.sh/queue-name"
 MINIMUM, PARENT = "scheduling.volcano.sh/group-min-member", "kueue.x-k8s.io/pod-suspending-parent"
 CAME_WITH, MANAGED = "tessera.dev/scheduler-name", "kueue.x-k8s.io/managed"
@@ -88,7 +92,7 @@ def asked(cluster: Cluster) -> bool:
 def running(older: Cluster) -> Iterator[contextlib.ExitStack]:
     """A replica of the controller, until the stack is closed."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(Webhook(older))
+        stack.enter_context(Webhook(older, *ON))
         until(lambda: asked(older), "the webhook called")
         until(lambda: "default" in labels(tried(older, pod("volcano"))).values(), "the one for theirs too")
         yield stack
@@ -150,6 +154,17 @@ def template_notes(found: dict[str, Any]) -> dict[str, str]:
     return dict(found["spec"]["template"]["metadata"].get("annotations", {}))
 
 
+def job_of(of: dict[str, Any]) -> dict[str, Any]:
+    notes = {"annotations": of["metadata"]["annotations"]}
+    template = {"metadata": notes, "spec": {**of["spec"], "restartPolicy": "Never"}}
+    return {**job(), "spec": {"template": template}}
+
+
+def percents(spec: dict[str, Any]) -> list[str]:
+    """What its containers ask for."""
+    return [each["resources"].get("limits", {}).get(PERCENT, "") for each in spec["containers"]]
+
+
 def is_held(found: dict[str, Any]) -> bool:
     return GATE in found["spec"].get("schedulingGates", []) and found["metadata"]["labels"][MANAGED] == "true"
 
@@ -209,6 +224,30 @@ def test_a_pod_that_leaves_the_queue_to_its_group_is_held_without_one(hooked: Cl
         assert QUEUE not in labels(found)
 
 
+def test_a_part_of_a_gpu_becomes_percents_as_the_policies_of_newer_servers_have_it(hooked: Cluster) -> None:
+    for asks, percent in (
+        ({"gpu-fraction": "0.33"}, "40"),
+        ({"gpu-memory": "20000"}, "30"),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, "100"),
+    ):
+        made = tried(hooked, pod(annotations=asks))
+        assert percents(made["spec"]) == [percent]
+        assert made["metadata"]["annotations"].get(f"{PERCENT}-devices") == asks.get("gpu-fraction-num-devices")
+        assert percents(tried(hooked, job_of(pod(annotations=asks)))["spec"]["template"]["spec"]) == [percent]
+    hami = pod()
+    hami["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpucores": 25}}
+    assert tried(hooked, hami)["spec"]["containers"][0]["resources"]["limits"] == {PERCENT: "30"}
+    queued = tried(hooked, pod("kai-scheduler", labels={KAI: "a"}, annotations={"gpu-fraction": "0.3"}))
+    assert (percents(queued["spec"]), is_held(queued)) == (["30"], True)
+    for asks, says in (
+        ({"gpu-fraction": "1.5"}, 'gpu-fraction: found "1.5", expected a part of one GPU such as "0.3"'),
+        ({"gpu-fraction": "0.5", "gpu-fraction-container-name": "no"}, 'container-name: found "no", expected the name'),
+        ({"gpu-memory": "90000"}, "expected 100 at most"),
+    ):
+        assert says in refused(hooked, pod(annotations=asks))
+        assert says in refused(hooked, job_of(pod(annotations=asks)))
+
+
 def test_a_kind_with_templates_further_below_is_queued_by_what_they_say(hooked: Cluster) -> None:
     template = {"metadata": {"labels": {KAI: "a"}}, "spec": pod("kai-scheduler")["spec"]}
     template["spec"]["containers"][0]["name"] = "pytorch"
@@ -250,10 +289,11 @@ def test_a_deployment_becomes_a_gang_when_it_is_changed(hooked: Cluster) -> None
     hooked.kubectl("delete", "deployment", "web", "-n", "plain")
 
 
-def test_a_job_of_volcanos_stays_as_it_is_written_and_its_rules_hold(hooked: Cluster) -> None:
-    """The controller reads it as if its defaults stood in it."""
-    found = tried(hooked, volcano_job())
-    assert "minAvailable" not in found["spec"]["tasks"][0]
+def test_a_job_of_volcanos_gets_its_defaults_and_its_rules_hold(hooked: Cluster) -> None:
+    found = tried(hooked, volcano_job(plugins={"pytorch": []}))["spec"]
+    assert (found["minAvailable"], sorted(found["plugins"])) == (2, ["pytorch", "svc"])
+    task = found["tasks"][0]
+    assert (task["name"], task["minAvailable"], task["maxRetry"]) == ("default0", 2, 3)
     for spec, says in (
         ({"minAvailable": 9}, "spec.minAvailable: expected at most 2, the replicas of all tasks, found 9"),
         ({"plugins": {"x": []}}, "spec.plugins: expected one of svc, ssh, env"),
@@ -299,4 +339,16 @@ def test_without_the_webhook_what_is_volcanos_or_kais_passes_as_it_is(alone: Clu
     asked_for: dict[str, Any] = {"annotations": {MINIMUM: "2", VOLCANO: "a"}}
     assert template_notes(tried(alone, serving("Deployment", **asked_for))) == {}
     assert labels(tried(alone, serving("StatefulSet", **asked_for))) == {}
+    assert "minAvailable" not in tried(alone, volcano_job())["spec"]["tasks"][0], "the controller adds it for itself"
     assert "spec.minAvailable: expected at most 2" in refused(alone, volcano_job(minAvailable=9)), "rules hold"
+
+
+def test_without_the_webhook_a_part_of_a_gpu_is_refused(alone: Cluster) -> None:
+    """The pod would run without any."""
+    asks = pod(annotations={"gpu-fraction": "0.33"})
+    says = (
+        'gpu-fraction: found "0.33" and no tessera.dev/gpu-percent, which the controller makes of it: no replica of it'
+    )
+    for given in (asks, job_of(asks)):
+        assert says in refused(alone, given)
+    assert "no GPU that it is a part of" in refused(alone, pod(annotations={"gpu-memory": "20000"}))

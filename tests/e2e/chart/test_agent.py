@@ -127,6 +127,33 @@ def test_an_agent_that_runs_mps_gets_what_its_daemons_need(tmp_path: Path) -> No
     assert mount["mountPropagation"] == "Bidirectional"
 
 
+@pytest.mark.parametrize(
+    ("driver", "mig"),
+    [
+        ("gpu.nvidia.com", "mig.nvidia.com"),
+        ("gpu.example.com", "mig.example.com"),
+        ("devices.example.com", "mig.devices.example.com"),
+    ],
+)
+def test_classes_rights_and_folder_follow_the_drivers_name(
+    driver: str, mig: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    text = rendered(tmp_path, {"dra": {"enabled": True, "driver": driver}})
+    found = objects(text)
+    classes = {name for kind, name in found if kind == "DeviceClass"}
+    assert classes == {driver, mig, "gpu-share.tessera.dev"}
+    for name, device in ((driver, "gpu"), (mig, "mig"), ("gpu-share.tessera.dev", "share")):
+        (selector,) = found["DeviceClass", name]["spec"]["selectors"]
+        wanted = f"device.driver == '{driver}' && device.attributes['{driver}'].type == '{device}'"
+        assert selector["cel"]["expression"] == wanted
+    pod = found["DaemonSet", "t-tessera-agent"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+    (mount,) = (one["mountPath"] for one in container["volumeMounts"] if one["name"] == "claims")
+    assert (env["TESSERA_DRA_DRIVER"], mount) == (driver, f"{env['TESSERA_PLUGINS_DIR']}/{driver}")
+    cluster.kubectl("apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-", input=text)
+
+
 def test_an_upgrade_keeps_the_selector(tmp_path: Path) -> None:
     daemonset = objects(rendered(tmp_path, SIMULATED))["DaemonSet", "t-tessera-agent"]
     assert daemonset["spec"]["selector"]["matchLabels"] == {

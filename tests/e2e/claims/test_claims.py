@@ -11,8 +11,8 @@ from agent.config.settings import MpsSettings
 from agent.mps.paths import device_paths
 from agent.mps.runner import programs
 from hack.cluster.errors import ClusterError
-from tests.support.e2e.agentrights import NAMESPACE, chart_token
-from tests.support.e2e.claimpods import devices, run, slices
+from tests.support.e2e.agentrights import NAMESPACE
+from tests.support.e2e.claimpods import claim_template, claims_agent, devices, ready, run, said, slices
 from tests.support.e2e.hands import Hands
 from tests.support.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, Pod, holders, until
 
@@ -26,30 +26,25 @@ version: v1
 layout: [{{gpus: [0, 1], mode: dra}}]
 health: {FAST}
 """
+ADMIN = "resource.kubernetes.io/admin-access"
 
 
 @pytest.fixture(scope="module")
 def agent(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     """With the rights of the chart's account, whose DeviceClasses are there."""
     folder = tmp_path_factory.mktemp("rights")
-    with (
-        chart_token(lab, folder) as token,
-        lab.agent(
-            EXAMPLES / "fleets/dgx1.yaml", CONFIG, kubeconfig=lab.kubeconfig(folder / "config", token=token)
-        ) as agent,
-    ):
+    with claims_agent(lab, folder, EXAMPLES / "fleets/dgx1.yaml", CONFIG) as agent:
         lab.await_amounts({GPU: 6})
         until(lambda: len(devices(lab)) == 2, "two devices published")
         yield agent
 
 
 @pytest.fixture(scope="module", autouse=True)
-def hands(lab: Lab) -> Iterator[Hands]:
-    """Looked at all the time, from outside: no GPU is in two hands."""
-    with Hands(lab).watching() as hands:
-        yield hands
+def of_all_kinds(hands: Hands) -> Iterator[None]:
+    """Hands were there to look at."""
+    hands.seen.clear()
+    yield
     assert hands.seen >= {"claim", GPU}, f"{hands.looks} looks saw {hands.seen}"
-    assert not hands.violations
 
 
 @pytest.fixture
@@ -91,6 +86,8 @@ def test_a_claim_brings_one_gpu_into_the_container_and_gives_it_back(lab: Lab, a
     assert held.index in (0, 1)
     assert pod.device_nodes == [f"/dev/nvidia{held.minor}"]
     assert pod.environment == {"NVIDIA_VISIBLE_DEVICES": "void"}
+    until(lambda: ready(lab) == {f"gpu-{held.minor}": "True"}, "the claim says that its device is ready")
+    assert said(lab)[f"gpu-{held.minor}"]["data"] == {"uuid": held.uuid, "minor": held.minor}
     other = run(lab, "other", {"resourceClaimTemplateName": template})
     assert other.device_nodes == [f"/dev/nvidia{1 - held.minor}"]
     third = run(lab, "third", {"resourceClaimTemplateName": template}, wait=False)
@@ -151,6 +148,7 @@ def test_a_lost_gpu_is_tainted_its_pod_evicted_and_no_other_comes_until_it_is_ba
     held = holders(agent.until(lambda found: len(found.holders) == 2, "two holders"))
     agent.sim(gpu=0, lost=True)
     until(lambda: "taints" in devices(lab)["gpu-0"], "tainted")
+    until(lambda: ready(lab).get("gpu-0") in (None, "False"), "its claim says so, or is gone with its pod")
     assert devices(lab)["gpu-0"]["taints"][0]["effect"] == "NoExecute"
     gone = held[lost.uuid]
     until(lambda: gone not in names(lab), "evicted by the taint")
@@ -188,6 +186,30 @@ def test_a_claim_stays_with_its_pod_when_agent_and_kubelet_are_killed(lab: Lab, 
     agent.until(lambda found: not found.holders, "given back")
 
 
+def test_who_watches_with_admin_access_sees_all_gpus_beside_their_holders(
+    lab: Lab, agent: Agent, template: str
+) -> None:
+    """In a namespace that may: what is watched is in nobody's hand, and is given to others meanwhile."""
+    asked = {"allocationMode": "All", "adminAccess": True}
+    with pytest.raises(ClusterError, match="admin access to devices requires"):
+        claim_template(lab, "monitor", "gpu.nvidia.com", **asked)
+    lab.cluster.kubectl("label", "namespace", "default", f"{ADMIN}=true")
+    try:
+        monitor = run(lab, "monitor", claim_template(lab, "monitor", "gpu.nvidia.com", **asked))
+        assert monitor.device_nodes == ["/dev/nvidia0", "/dev/nvidia1"]
+        other = run(lab, "other", {"resourceClaimTemplateName": template})
+        holding = [Pod(lab, EXAMPLE), other]
+        assert sorted(node for pod in holding for node in pod.device_nodes) == monitor.device_nodes
+        report = agent.until(lambda found: len(found.holders) == 2, "two holders")
+        assert set(holders(report).values()) == {EXAMPLE, "other"}
+        lab.delete_pods("monitor")
+        assert len(agent.report().holders) == 2
+        assert [len(pod.device_nodes) for pod in holding] == [1, 1]
+    finally:
+        lab.cluster.kubectl("delete", "resourceclaimtemplate", "monitor", "--ignore-not-found")
+        lab.cluster.kubectl("label", "namespace", "default", f"{ADMIN}-")
+
+
 def test_claims_have_percents_of_one_gpu_within_the_limits_of_its_daemon(lab: Lab, agent: Agent) -> None:
     """By consumable capacity: the scheduler adds them up, and the third finds no room until one is back."""
     agent.take_up(CONFIG.replace("mode: dra}", "mode: dra}, {gpus: [2], mode: dra, shares: {granularity: 10}}"))
@@ -207,6 +229,7 @@ def test_claims_have_percents_of_one_gpu_within_the_limits_of_its_daemon(lab: La
     until(lambda: "cannot allocate all claims" in json.dumps(third.status), "120 percent are too many")
     report = agent.until(lambda found: len(found.holders) == 2, "two holders")
     assert sorted(holders(report).values()) == ["claims-gpu-share", "second"]
+    until(lambda: ready(lab) == {SHARED: "True"}, "shares are ready")
     agent.kill()
     agent.start()
     until(agent.serves, "it serves again")
@@ -228,6 +251,7 @@ def test_the_containers_of_a_claim_share_its_gpu_under_mps(lab: Lab, agent: Agen
     report = agent.until(lambda found: len(holders(found)) == 1, "a holder")
     (state,) = report.mps
     assert list(state.devices) == list(holders(report))
+    until(lambda: list(ready(lab).values()) == ["True"], "ready, though its configuration stands in the allocation")
     for container in ("left", "right"):
         env = lab.cluster.kubectl("exec", pod.name, "-c", container, "--", "env").splitlines()
         assert "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps" in env

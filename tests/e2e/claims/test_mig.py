@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.e2e.agentrights import chart_token
-from tests.support.e2e.claimpods import claim_template, devices, run, slices
+from tests.support.e2e.claimpods import (
+    claim_template,
+    claims_agent,
+    config,
+    devices,
+    inside,
+    request,
+    run,
+    run_all,
+    slices,
+    template,
+)
 from tests.support.e2e.hands import Hands
 from tests.support.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, Pod, fleet, holders, until
 
@@ -28,22 +38,18 @@ def agent(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]
     """With the rights of the chart's account, whose DeviceClasses are there."""
     folder = tmp_path_factory.mktemp("rights")
     hardware = fleet(folder / "fleet.yaml", gpus=GPUS + 1, product=H100)
-    with (
-        chart_token(lab, folder) as token,
-        lab.agent(hardware, CONFIG, kubeconfig=lab.kubeconfig(folder / "config", token=token)) as agent,
-    ):
+    with claims_agent(lab, folder, hardware, CONFIG) as agent:
         lab.await_amounts({GPU: 1})
         until(lambda: len(devices(lab)) == GPUS * 26, "every place is published")
         yield agent
 
 
 @pytest.fixture(scope="module", autouse=True)
-def hands(lab: Lab, agent: Agent) -> Iterator[Hands]:
-    """Looked at all the time, from outside: no part of a GPU is in two hands, and no instance without a claim."""
-    with Hands(lab, agent).watching() as hands:
-        yield hands
+def of_all_kinds(hands: Hands) -> Iterator[None]:
+    """Hands were there to look at."""
+    hands.seen.clear()
+    yield
     assert hands.seen >= {"claim", "mig"}, f"{hands.looks} looks saw {hands.seen}"
-    assert not hands.violations
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -107,6 +113,61 @@ def test_two_parts_of_one_gpu_come_into_the_containers_that_name_them(lab: Lab, 
 def files(lab: Lab, pod: str, container: str) -> set[str]:
     words = ("exec", pod, "-c", container, "--", "sh", "-c", "find /dev -path '*nvidia*' -type c")
     return set(lab.cluster.kubectl(*words).split())
+
+
+def test_the_containers_of_a_claim_share_its_part_under_mps(lab: Lab, agent: Agent) -> None:
+    """As NVIDIA's configuration asks for it: the daemon is the instance's own, and ends with it."""
+    limits = {"defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "4Gi"}
+    sharing = config("MigDeviceConfig", "gpu", sharing={"strategy": "MPS", "mpsConfig": limits})
+    part = request("gpu", "mig.nvidia.com", "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'")
+    claims = {"part": template(lab, "mig-mps", [part], config=[sharing])}
+    pod = run_all(lab, "mps", claims, dict.fromkeys(("left", "right"), ("part", "")))
+    ((gpu, profile, _),) = instances(agent)
+    (instance,) = agent.until(lambda found: len(found.holders) == 1, "a holder").node.gpus[gpu].mig_instances
+    (daemon,) = agent.report().mps
+    assert (profile, daemon.device) == ("3g.40gb", instance.uuid)
+    for container in ("left", "right"):
+        assert "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps" in inside(pod, container, "env")
+        assert "control" in inside(pod, container, "ls /tmp/nvidia-mps")
+    mig(lab, "beside", "3g.40gb")
+    assert [state.device for state in agent.report().mps] == [instance.uuid], "another claim's part has no daemon"
+    lab.delete_pods("mps")
+    agent.until(lambda found: len(found.holders) == 1 and not found.mps, "the daemon has ended")
+    all_back(lab, agent)
+
+
+def test_two_pods_have_four_parts_of_a_card_each(lab: Lab, agent: Agent) -> None:
+    """What NVIDIA's example of MIG devices asks: four sizes of one card by matchAttribute, for each pod."""
+    sizes = {"a": "1g.10gb", "b": "1g.10gb", "c": "2g.20gb", "d": "3g.40gb"}
+    requests = [
+        request(name, "mig.nvidia.com", f"device.attributes['gpu.nvidia.com'].profile == '{profile}'")
+        for name, profile in sizes.items()
+    ]
+    together = [{"requests": [], "matchAttribute": "gpu.nvidia.com/parentUUID"}]
+    claims = {"parts": template(lab, "mig-four", requests, constraints=together)}
+    pods = [run_all(lab, f"four-{number}", claims, {name: ("parts", name) for name in sizes}) for number in range(2)]
+    cut = instances(agent)
+    assert [sorted(profile for gpu, profile, _ in cut if gpu == card) for card in range(GPUS)] == [
+        sorted(sizes.values())
+    ] * GPUS
+    found = [files(lab, pod.name, name) for pod in pods for name in sizes]
+    assert len(set(map(frozenset, found))) == 2 * len(sizes), "each has the capabilities of its own instance"
+    all_back(lab, agent)
+
+
+def test_a_part_is_asked_for_as_an_extended_resource_of_a_class(lab: Lab, agent: Agent) -> None:
+    """In the old way, under the name that the device plugin would have: the agent's plugin has no such resource."""
+    resource = "nvidia.com/mig-1g.10gb"
+    expression = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].?profile.orValue('') == "
+    spec = {"selectors": [{"cel": {"expression": f"{expression}'1g.10gb'"}}], "extendedResourceName": resource}
+    made = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "mig-small"}}
+    lab.cluster.kubectl("create", "-f", "-", input=json.dumps({**made, "spec": spec}))
+    try:
+        lab.run("extended", {resource: 2})
+        assert [profile for _, profile, _ in instances(agent)] == ["1g.10gb", "1g.10gb"]
+        all_back(lab, agent)
+    finally:
+        lab.cluster.kubectl("delete", "deviceclass", "mig-small")
 
 
 def test_every_place_is_filled_and_none_twice_and_the_whole_gpu_waits_for_its_parts(lab: Lab, agent: Agent) -> None:

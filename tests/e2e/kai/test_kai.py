@@ -18,17 +18,44 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from agent.report import NodeReport
 from cli.main import tessera
 from hack.cluster.cluster import Cluster
+from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from inventory.api.names import MOVED, QUEUE_USAGE
+from inventory.api.names import MOVED
 from kube.client import Selection
 from kube.resources import EVENTS
-from tests.support.e2e.kailab import CLASS, EXAMPLES, KaiLab, configured, install, job, kai_lab, queued, start
-from tests.support.e2e.lab import FAST, Lab, fleet, held_by
-from tests.support.e2e.podlab import GPU, HOST, TEAM, is_held
+from tests.support.e2e.hands import Hands
+from tests.support.e2e.kailab import (
+    CLAIM_DRIVER,
+    CLASS,
+    CLASS_NAME,
+    EXAMPLES,
+    KaiLab,
+    asks,
+    by_claim,
+    configured,
+    devices,
+    install,
+    install_training,
+    job,
+    kai_lab,
+    kai_queue,
+    nowhere,
+    part_of_time,
+    queued,
+    quota_of,
+    start,
+    training,
+    waits,
+)
+from tests.support.e2e.lab import EXAMPLES as ALL_EXAMPLES
+from tests.support.e2e.lab import FAST, Lab, Pod, fleet, held_by
+from tests.support.e2e.podlab import GPU, HOST, TEAM, is_held, rendered
 from tests.support.e2e.queuelab import Controller
+from tests.support.e2e.trainingoperator import TrainingOperator
 
 pytestmark = pytest.mark.e2e
 
@@ -38,7 +65,7 @@ ONLY_QUOTA = "allocatedNonPreemptible"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    for program in ("kubernetes", "containerd", "kwok", "helm"):
+    for program in ("kubernetes", "containerd", "kwok", "helm", "training-operator"):
         binaries.build(program)
     spec = Spec(kwok_nodes=NODES, kwok_capacity={GPU: str(GPUS)})
     with Cluster.up(f"kai-{os.getpid()}", spec) as cluster:
@@ -86,6 +113,74 @@ async def test_a_department_borrows_what_is_idle_and_gives_it_back(cluster: Clus
         assert (gpus("research", "requested"), gpus("ads", "requested")) == (16, 8)
         await lab.finish(*ads)
         await until(lambda: lab.runs(*vision, *speech), "what is idle is borrowed again")
+
+
+async def test_a_job_begins_with_its_minimum_grows_and_shrinks_to_it(cluster: Cluster, controller: Controller) -> None:
+    """Pod by pod, whatever becomes of the controller between. No pod that was taken back counts as a failed one."""
+    async with kai_lab(cluster, controller) as lab:
+        until, size = lab.scene.until, lab.size
+        await departments(lab)
+        await lab.create(*(job(name, "ads", pods=4) for name in ("ads-0", "ads-1")), job("speech", "speech", pods=4))
+        await until(lambda: lab.runs("ads-0", "ads-1", "speech"), "the others have their quotas")
+        await lab.create(job("sweep", "vision", pods=6, least=2))
+        await until(lambda: size("sweep") == (4, 2), "it begins, and grows into its quota")
+        await lab.kill()
+        await lab.finish("speech")
+        await until(lambda: size("sweep") == (6, 0), "it grows into what is idle")
+        with lab.no_pod_goes():
+            await lab.create(job("speech-2", "speech", pods=4))
+            await until(lambda: size("sweep") == (4, 2), "two are to leave, and two have been made in their place")
+            await lab.kill()
+        await until(lambda: lab.runs("speech-2"), "the team has its quota again")
+        await until(lambda: size("sweep") == (4, 2), "the others have gone on")
+        await lab.create(job("urgent", "vision", pods=2, marks={CLASS: "build"}))
+        await until(lambda: lab.runs("urgent"), "two more have left")
+        await until(lambda: size("sweep") == (2, 4), "its minimum runs")
+        assert lab.evictions("sweep") == {}
+        await lab.finish_running("sweep")
+        await until(lambda: size("sweep") == (2, 2), "those that waited above have the places of the minimum")
+        await lab.finish("urgent")
+        await until(lambda: size("sweep") == (4, 0), "and the others grow again")
+        await lab.finish("sweep")
+        await until(lambda: lab.complete("sweep"), "it has ended")
+        done = lab.scene.queues.watcher.jobs[f"{TEAM}/sweep"]["status"]
+        assert (done["succeeded"], done.get("failed", 0)) == (6, 0)
+
+
+async def test_an_elastic_training_job_grows_and_shrinks_under_its_own_operator(
+    cluster: Cluster, controller: Controller
+) -> None:
+    """Its example as it is. A worker that is taken back does not fail the job, although none may be restarted."""
+    install_training(cluster)
+    operator = TrainingOperator(cluster, cluster.kubeconfig.read_text())
+    async with kai_lab(cluster, controller) as lab:
+        until, size = lab.scene.until, lab.size
+        await departments(lab)
+        await lab.create(*(job(name, "ads", pods=4) for name in ("ads-0", "ads-1")), job("speech", "speech", pods=4))
+        await lab.create(job("other", "vision", pods=2))
+        await until(lambda: lab.runs("ads-0", "ads-1", "speech", "other"), "two GPUs are left")
+        with operator.running():
+            await lab.applied(EXAMPLES / "pytorchjob-elastic.yaml")
+            await until(lambda: size("elastic") == (2, 4), "it begins with its minimum")
+            assert {"elastic-worker-0", "elastic-worker-1"} == lab.running_pods("elastic")
+            await lab.finish("other", "speech")
+            await until(lambda: size("elastic") == (6, 0), "all of it runs")
+            with lab.no_pod_goes():
+                await lab.create(job("speech-2", "speech", pods=4))
+                await until(lambda: size("elastic")[0] == 4, "two are to leave")
+                await lab.kill()
+            await until(lambda: lab.runs("speech-2"), "the team has its quota again")
+            await lab.create(job("urgent", "vision", pods=2, marks={CLASS: "build"}))
+            await until(lambda: lab.runs("urgent"), "two more have left")
+            await until(lambda: size("elastic") == (2, 4), "its operator has made the others anew, and they wait")
+            assert {"elastic-worker-0", "elastic-worker-1"} == lab.running_pods("elastic")
+            await lab.finish("urgent")
+            await until(lambda: size("elastic") == (4, 2), "it grows again")
+            assert "Failed" not in training(cluster, "elastic")
+            await lab.finish_running("elastic")
+            await until(lambda: "Succeeded" in training(cluster, "elastic"), "a worker that ends has ended the job")
+            await lab.delete("pytorchjobs/elastic")
+            await until(lambda: not lab.pods("elastic"), "nothing of it is left")
 
 
 async def test_classes_of_priority_say_who_gives_way(cluster: Cluster, controller: Controller) -> None:
@@ -227,21 +322,6 @@ async def test_half_a_gpu_is_translated_admitted_given_and_counted(
             await until(lambda: [lab.gpus(*each) for each in told] == [1.5] * 4, "two halves more are counted")
 
 
-def kai_queue(name: str, parent: str = "") -> dict[str, Any]:
-    """Without a quota of GPUs."""
-    free = {"quota": -1, "overQuotaWeight": 1, "limit": -1}
-    resources = {"gpu": {**free, "quota": 0}, "cpu": free, "memory": free}
-    spec = {"resources": resources, **({"parentQueue": parent} if parent else {})}
-    return {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
-
-
-def part_of_time(queue: dict[str, Any]) -> float:
-    """Of all GPUs and all seconds that were counted, what the queue's annotation says that it had."""
-    record = json.loads(queue["metadata"].get("annotations", {}).get(QUEUE_USAGE, "{}"))
-    used = record.get("used", {}).get(GPU, {})
-    return float(sum(used.values()) / sum(record["observed"].values())) if used else 0.0
-
-
 async def test_a_queue_that_had_much_gets_the_smaller_part_after_a_crash_too(
     cluster: Cluster, controller: Controller
 ) -> None:
@@ -266,7 +346,7 @@ async def test_a_queue_that_had_much_gets_the_smaller_part_after_a_crash_too(
 
 # Claims of devices, in queues of both kinds.
 
-DEVICES, CLASS_NAME, CLAIM_DRIVER = 6, "gpu.example.com", "gpu.example.com"
+CLAIMS = ALL_EXAMPLES / "claims"
 MAPPED = f"""resources:
   deviceClassMappings:
   - {{name: {GPU}, deviceClassNames: [{CLASS_NAME}]}}
@@ -274,38 +354,6 @@ MAPPED = f"""resources:
     deviceClassNames: [parts.example.com]
     sources: [{{counter: {{name: parts, driver: {CLAIM_DRIVER}}}}}]
 """
-
-
-def devices() -> list[dict[str, Any]]:
-    """A class, and devices of a driver that any node reaches."""
-    selectors = [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]
-    pool = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
-    listed = [{"name": f"gpu-{at}"} for at in range(DEVICES)]
-    given = {
-        "DeviceClass": (CLASS_NAME, {"selectors": selectors}),
-        "ResourceSlice": ("fabric", {"driver": CLAIM_DRIVER, "allNodes": True, "pool": pool, "devices": listed}),
-    }
-    version = "resource.k8s.io/v1"
-    return [
-        {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-        for kind, (name, spec) in given.items()
-    ]
-
-
-def asks(kind: str, name: str, count: int) -> dict[str, Any]:
-    """A ResourceClaim, or a template of claims."""
-    exactly = {"deviceClassName": CLASS_NAME, "count": count}
-    spec = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
-    whole = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
-    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": whole}
-
-
-def by_claim(made: dict[str, Any], **claim: str) -> dict[str, Any]:
-    """The job's pods ask for no GPU, and have a claim."""
-    pod = made["spec"]["template"]["spec"]
-    pod["resourceClaims"] = [{"name": "gpus", **claim}]
-    pod["containers"][0]["resources"] = {"claims": [{"name": "gpus"}]}
-    return made
 
 
 async def test_jobs_and_gangs_with_claims_wait_in_queues_of_both_kinds(
@@ -354,6 +402,62 @@ async def test_jobs_and_gangs_with_claims_wait_in_queues_of_both_kinds(
     ):
         cluster.kubectl("delete", kind, "-A", "--all", "--timeout=120s")
     cluster.kubectl("delete", f"deviceclass/{CLASS_NAME}", "resourceslice/fabric")
+
+
+async def test_claims_of_queued_jobs_and_gangs_are_prepared_on_a_real_node(
+    cluster: Cluster, controller: Controller, tmp_path: Path
+) -> None:
+    """The examples as they are, in a ClusterQueue, and a job of KAI's after them: two GPUs, one after the other."""
+    bench = Lab(cluster, cluster.node("node-1"))
+    path = fleet(tmp_path / "fleet.yaml", gpus=3, product="NVIDIA A100-SXM4-80GB")
+    config = f"version: v1\nhealth: {FAST}\nlayout: [{{gpus: [0, 1], mode: dra}}]\n"
+    classes = rendered("device-classes", served=("resource.k8s.io/v1/DeviceClass",))
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=classes)
+    names = [f"claims-gang-{rank}" for rank in range(2)]
+
+    def holding(report: NodeReport) -> set[str]:
+        return {held.holder.pod.rpartition("-")[0] for held in report.holders} if len(report.holders) == 2 else set()
+
+    def gated(name: str) -> bool:
+        pod: dict[str, Any] = bench.get(f"/api/v1/namespaces/default/pods/{name}")
+        return bool(pod["spec"].get("schedulingGates"))
+
+    with bench.agent(path, config) as agent, Hands(bench).watching() as hands:
+        async with kai_lab(cluster, controller) as lab:
+            until = lab.scene.until
+            await lab.kill(configured() + MAPPED.replace(CLASS_NAME, "gpu.nvidia.com"))
+            try:
+                await asyncio.to_thread(bench.apply, CLAIMS / "queued.yaml")
+                await asyncio.to_thread(agent.until, lambda report: holding(report) == {"claims-queued"}, "a Job runs")
+                await asyncio.to_thread(bench.apply, CLAIMS / "queued-gang.yaml")
+                await until(lambda: quota_of(bench, "claims") == "2", "its claims are charged")
+                assert all(map(gated, names)), "the quota of two is the Job's"
+                cluster.kubectl("delete", "job", "claims-queued", "--cascade=foreground", "--timeout=120s")
+                for name in names:
+                    await asyncio.to_thread(Pod(bench, name).await_ready)
+                    assert Pod(bench, name).device_nodes == ["/dev/nvidia0", "/dev/nvidia1"]
+                await asyncio.to_thread(agent.until, lambda report: holding(report) == {"claims-gang"}, "one claim")
+                await departments(lab)
+                asked = asks("ResourceClaimTemplate", "one", 2)
+                asked["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "gpu.nvidia.com"
+                await lab.apply(asked)
+                made = by_claim(job("tuning", "vision"), resourceClaimTemplateName="one")
+                made["spec"]["template"]["spec"]["containers"][0] |= {"image": TEST_IMAGE, "command": ["sleep", "3600"]}
+                await lab.create(made)
+                await until(lambda: "claims find no devices" in waits(bench, "job-tuning-"), "the gang has the GPUs")
+                assert not lab.pods("tuning")
+                cluster.kubectl("delete", "pod", *names, "--now", "--timeout=120s")
+                await until(lambda: lab.runs("tuning"), "it runs when they are back")
+                await until(lambda: lab.gpus("vision") == 2, "and is counted")
+                await lab.delete("jobs/tuning", "resourceclaimtemplates/one")
+            finally:
+                await lab.kill(configured())
+            await asyncio.to_thread(agent.until, lambda report: not report.holders, "all is given back")
+        hands.check()
+        assert "claim" in hands.seen
+    cluster.kubectl("delete", "-f", str(CLAIMS / "queued.yaml"), "--ignore-not-found", "--timeout=120s")
+    cluster.kubectl("delete", "resourceclaim", "gang-gpus", "--timeout=120s")
+    cluster.kubectl("delete", "-f", "-", input=classes)
 
 
 # Moves in ClusterQueues.
@@ -487,11 +591,3 @@ async def scatter_again(lab: KaiLab) -> str:
     await lab.create(queued("pin", "research", host=other))
     await until(lambda: lab.runs("pin"), "one that does not move runs")
     return other
-
-
-def nowhere(cluster: Cluster, folder: Path) -> Path:
-    """A kubeconfig of a server that is not there."""
-    config = json.loads(cluster.kubeconfig.read_text())
-    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
-    (folder / "nowhere.kubeconfig").write_text(json.dumps(config))
-    return folder / "nowhere.kubeconfig"

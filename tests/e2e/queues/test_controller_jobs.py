@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import tarfile
 import time
 from collections.abc import Iterator
 from itertools import cycle
@@ -29,6 +30,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.client import Selection
+from tests.support.e2e.person import Person
 from tests.support.e2e.queuelab import (
     ALONE,
     CONFIG,
@@ -105,6 +107,87 @@ async def test_borrowed_quota_comes_back_to_its_owner(cluster: Cluster, tmp_path
 
             await until(lambda: reclaimed().count("True/InCohortReclamation") == 2, "two are told why they went")
             await scene.clean()
+
+
+async def test_a_person_makes_queues_and_rules_workloads_by_the_command(cluster: Cluster, tmp_path: Path) -> None:
+    async with lab(cluster, {"shell": 2}) as scene:
+        await classes(scene)
+        await scene.share(NAMESPACES, "team")
+        person = Person(cluster, tmp_path)
+        await person.run("create", "rf", "shell")
+        made = ("create", "cq", "shell", "--nominal-quota", "shell:cpu=2")
+        assert "server dry run" in await person.run(*made, "--dry-run", "server")
+        assert await person.run("list", "cq", "-o", "name") == ""
+        await person.run(*made)
+        for name in ("shell", "other"):
+            await person.run("create", "lq", name, "-c", "shell")
+        with scene.controllers(tmp_path, "one"):
+            await scene.job("first", "shell", pods=2)
+            await until(lambda: scene.runs("first"), "the first job runs")
+            await scene.job("second", "shell", priority="low")
+            await until(lambda: scene.condition("second", "QuotaReserved").startswith("False"), "the second waits")
+            await _look(person)
+            await _rule(person, scene)
+            await _hand_over(person, tmp_path)
+            await scene.clean()
+            await person.run("delete", "rf", "shell")  # while there is a controller that takes its finalizer off
+
+
+async def _look(person: Person) -> None:
+    """``first`` runs and ``second`` waits."""
+    for status, job in (("admitted", "first"), ("pending", "second")):
+        (found,) = (await person.json("list", "workload", "--status", status))["items"]
+        assert found["metadata"]["ownerReferences"][0]["name"] == job
+    assert len((await person.json("list", "pods", "--for", "job/first"))["items"]) == 2
+    story = [
+        (each["about"].partition(" ")[0], each["what"])
+        for each in (await person.json("workload", "story", "first"))["story"]
+    ]
+    assert {("Job", "created"), ("Workload", "QuotaReserved"), ("Workload", "Admitted"), ("Pod", "ready")} <= set(story)
+    assert (await person.json("workload", "show", "first"))["state"] == "Admitted"
+    (queue,) = (await person.json("top", "--once"))["queues"]
+    assert (queue["name"], queue["state"]) == ("shell", "open")
+    shown = await person.watch("top", "--every", "1", until="ClusterQueues")
+    assert "\x1b[?1049h" in shown, "it has a screen of its own"
+    assert (await person.json("version"))["agents"] == []
+
+
+async def _rule(person: Person, scene: QueueLab) -> None:
+    assert "holds quota" in await person.run("workload", "move", "first", "--to", "other", code=1)
+    await person.run("workload", "move", "second", "--to", "other")
+    await until(lambda: scene.watcher.of_job("second")["spec"]["queueName"] == "other", "the second has moved")
+    await person.run("workload", "raise", "second", "--class", "high")
+    await until(lambda: scene.watcher.of_job("second")["spec"].get("priority") == 100, "the second is raised")
+    await person.run("workload", "stop", "first")
+    await until(lambda: scene.suspended("first"), "the first is stopped")
+    await until(lambda: scene.runs("second"), "the second runs in its place")
+    await until(lambda: scene.condition("first", "QuotaReserved").startswith("False"), "the first gave its quota back")
+    assert (await person.json("workload", "show", "first"))["state"] == "Stopped"
+    await person.run("workload", "resume", "first")
+    scene.finish("second")
+    await until(lambda: scene.runs("first"), "the first runs again")
+    await person.run("stop", "cq", "shell")
+    await until(lambda: scene.suspended("first"), "the queue is drained")
+    await person.run("resume", "cq", "shell")
+    await until(lambda: scene.runs("first"), "the queue admits again")
+
+
+async def _hand_over(person: Person, folder: Path) -> None:
+    """What kubectl does, a bundle without the job's name, and a deletion with the job."""
+    await person.run("get", "cq", "shell", "-o", "name")
+    await person.run("patch", "lq", "other", "--type", "merge", "-p", '{"spec": {"stopPolicy": "Hold"}}')
+    (other,) = (await person.json("list", "lq", "--field-selector", "metadata.name=other"))["items"]
+    assert other["spec"]["stopPolicy"] == "Hold"
+    await person.run("get", "cq", "nosuch", code=1)
+    await person.run("support-bundle", "-f", str(folder / "report.tar.gz"))
+    with tarfile.open(folder / "report.tar.gz") as archive:
+        files = {entry.name: archive.extractfile(entry) for entry in archive}
+        bodies = {name.partition("/")[2]: file.read() for name, file in files.items() if file is not None}
+    assert json.loads(bodies["versions.json"])["kubernetes"]["gitVersion"].startswith("v1.")
+    assert json.loads(bodies["workloads.json"])
+    assert not [name for name, body in bodies.items() if b"job-first" in body]
+    (gone,) = (await person.json("delete", "workload", "first", "--yes"))["deleted"]
+    assert (gone["kind"], gone["name"]) == ("Job", "first")
 
 
 async def test_killed_at_random_under_load_nothing_is_lost_doubled_or_over_quota(

@@ -22,6 +22,7 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.clock import Backoff, SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
+from tests.support.e2e.hands import Hands
 from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet
 from tests.support.e2e.lab import until as settled
 from tests.support.e2e.queuelab import ALONE, QUEUE, Json, QueueLab, _json, install, lab, until
@@ -60,11 +61,12 @@ def agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     )
     bench = Lab(cluster, cluster.node("node-1"))
     layout = f"layout:\n- {{gpus: [{GPUS}, {GPUS + 1}], mode: fractional, granularity: 10}}\n"
-    with bench.agent(node, f"version: v1\nhealth: {FAST}\n{layout}") as agent:
+    with bench.agent(node, f"version: v1\nhealth: {FAST}\n{layout}") as agent, Hands(bench).watching() as hands:
         bench.await_amounts({GPU: GPUS})
         percents = str(100 * PARTED)
         settled(lambda: bench.node["status"]["allocatable"].get(PERCENT) == percents, "the parts of GPUs are offered")
         yield agent
+        hands.check()
 
 
 @dataclass

@@ -28,9 +28,9 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
-from kube.client import Client
+from kube.client import Client, Selection
 from kube.config import from_kubeconfig
-from kube.resources import Resource
+from kube.resources import PODS, Resource
 from tests.support.e2e import trainingoperator
 from tests.support.e2e.kindcrds import JAX_CRD, RUNTIME_PATCHES
 from tests.support.e2e.kindoperators import LISTED, OPERATORS, RAY_CLUSTERS, Operators
@@ -160,7 +160,13 @@ class Scaled(Play):
 
 
 class Outlived(Play):
-    """A PyTorchJob whose workers run on when its master, and with it the job, has ended."""
+    """A PyTorchJob whose workers run on when its master, and with it the job, has ended.
+
+    The controller finishes its Workload after a list of the job's pods that shows none running, asked for once the job
+    had ended and answered by the store: its operator adds no pod any more, so it cannot be early. A round of ``World``
+    lists pods before Workloads, and may show a pod that went in between. So pods are asked for anew here, after the
+    Workload was seen to be finished.
+    """
 
     def __init__(self, world: World, meetings: Meetings, bodies: list[Json]) -> None:
         super().__init__(world, meetings, PYTORCH_JOBS, bodies)
@@ -178,11 +184,20 @@ class Outlived(Play):
         assert "cleanPodPolicy" not in seen.job["spec"].get("runPolicy", {})
         self.did("ended")
         await self._urgent_comes()
-        # Pods and Workloads are lists of different moments: which of the two went first is told by the fast tests.
-        await self.until(lambda seen: seen.finished and not seen.pods, "its operator takes its workers away")
+        await self.until(lambda seen: seen.finished, "it is over")
+        assert not await self._going(), "its operator takes its workers away first"
         self.did("taken away")
         await self._urgent_goes()
         await self._delete(FINISHED)
+
+    async def _going(self) -> list[str]:
+        found = await self.client.list_all(PODS, dict[str, Any], Selection(self.namespace))
+        return [
+            pod["metadata"]["name"]
+            for pod in found.items
+            if pod["status"].get("phase") not in ("Succeeded", "Failed")
+            and "training.kubeflow.org/job-name" in pod["metadata"]["labels"]
+        ]
 
 
 def _set_of(pod: Json) -> str:

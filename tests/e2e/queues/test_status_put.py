@@ -1,10 +1,10 @@
-"""A workload's first status is put as a whole: on a real API server that takes nothing from anybody else."""
+"""A workload's status is put as a whole: on a real API server that takes nothing from anybody else."""
 
 import json
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from controller.objects.quantity import parse_quantity
 from controller.objects.workload import NO_STATUS, Admission, PodSetAssignment, Workload
 from controller.watching.kinds import WORKLOADS, reader
 from controller.watching.ledger import Ledger
-from controller.writing.mergepatch import patch_of, status_body
+from controller.writing.mergepatch import status_body, status_patch
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
@@ -143,15 +143,20 @@ async def writing(client: Client) -> AsyncIterator[tuple[WorkloadWrites, Ledger,
         yield WorkloadWrites(client, writer, ledger, **nothing), ledger, verbs
 
 
-async def decide(client: Client, name: str) -> Verbs:
-    """Write a status as the controller does."""
+def requeued(before: Workload, why: str = "Again") -> Workload:
+    return status.requeued(before, why, "", time.time())
+
+
+async def decide(client: Client, name: str, *makes: Callable[[Workload], Workload]) -> Verbs:
+    """Write a status as the controller does, or several one after the other."""
     async with writing(client) as (writes, ledger, verbs):
         kept = ledger.observe(typed(await stored(client, name)))
         assert kept is not None
-        ended: list[tuple[Result, str]] = []
-        writes.status(kept, decided(kept.workload), lambda *end: ended.append(end))
-        await eventually(lambda: bool(ended), within_s=120)
-        assert ended == [(Result.WRITTEN, "")]
+        for make in makes or (decided,):
+            ended: list[tuple[Result, str]] = []
+            writes.status(kept, make(kept.workload), lambda *end, ended=ended: ended.append(end))
+            await eventually(lambda ended=ended: bool(ended), within_s=120)  # type: ignore[misc]
+            assert ended == [(Result.WRITTEN, "")]
         return verbs
 
 
@@ -210,14 +215,35 @@ async def test_it_leaves_the_entry_of_who_created_it_as_it_was(client: Client) -
     assert set(managers(after)) - set(managers(before)) == {OURS}
 
 
+async def test_all_statuses_after_it_are_put_as_well(client: Client) -> None:
+    before = await applied(client, workload("twice"))
+    verbs = await decide(client, "twice", decided, requeued)
+    after = await stored(client, "twice")
+    assert verbs.sent == [(Verb.UPDATE, 200), (Verb.UPDATE, 200)]
+    assert {each["type"] for each in after["status"]["conditions"]} == {"Finished", "Requeued"}
+    assert (after["spec"], without(after)) == (before["spec"], without(before))
+    assert managers(after)[THEIRS] == managers(before)[THEIRS]
+    assert set(managers(after)) == {THEIRS, OURS}
+
+
+async def test_one_that_another_wrote_is_put_once_all_of_it_is_known(client: Client) -> None:
+    """After the restart of a controller."""
+    await applied(client, workload("found"))
+    await decide(client, "found")
+    verbs = await decide(client, "found", requeued, lambda known: requeued(known, "OnceMore"))
+    assert verbs.sent == [(Verb.MERGE_PATCH, 200), (Verb.UPDATE, 200)]
+
+
 async def test_a_patch_stores_the_same(client: Client) -> None:
     """Each says what the other does, to the last field and owner."""
     put, patched = await applied(client, workload("put")), await applied(client, workload("patched"))
     now = typed(patched)
-    body = status_body(now, decided(now))
+    after = decided(now)
+    body = status_body(now, after)
     as_put = status_body(typed(put), decided(typed(put))) | {"status": body["status"]}
+    patch = status_patch(now, after)
     await client.merge_patch(
-        WORKLOADS, "patched", patch_of(body), Json, field_manager=OURS[0], namespace=TEAM, subresource="status"
+        WORKLOADS, "patched", patch, Json, field_manager=OURS[0], namespace=TEAM, subresource="status"
     )
     await client.update(WORKLOADS, "put", as_put, Json, field_manager=OURS[0], namespace=TEAM, subresource="status")
     one, other = await stored(client, "put"), await stored(client, "patched")

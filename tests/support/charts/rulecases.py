@@ -479,6 +479,7 @@ AGENT = (
 _PENDING = 'kueue_pending_workloads{cluster_queue="q",status="%s",replica_role="leader"}'
 _ADMITTED = 'kueue_admitted_workloads_total{cluster_queue="q",priority_class="",replica_role="leader"}'
 _WAIT = 'kueue_admission_wait_time_seconds_bucket{cluster_queue="q",priority_class="",replica_role="leader",le="%s"}'
+_UNANSWERED = 'tessera_queue_usage_unanswered{instance="%s"}'
 
 QUEUES = (
     Fires(
@@ -506,6 +507,14 @@ QUEUES = (
         before="15m",
     ),
     Fires("TesseraQueueWaitLong", {_WAIT % "3600": "0+1x480", _WAIT % "+Inf": "0+1x480"}, "2h"),
+    Fires(
+        "TesseraPastUseUnanswered",
+        {_UNANSWERED % "a": "0x10 1x480", _UNANSWERED % "b": steady("0")},
+        "26m",
+        (Firing({}, "Prometheus does not answer what KAI's Queues had before (unanswered: 1)"),),
+        before="25m",
+    ),
+    Fires("TesseraPastUseUnanswered", {_UNANSWERED % "a": steady("0")}, "1h"),
     Fires(
         "TesseraNobodyLeads",
         {f'tessera_leading{{instance="{n}",replica_role="follower"}}': steady("0") for n in "ab"},

@@ -12,7 +12,7 @@ from controller.engine.model.gates import DEFAULTS, FeatureGates
 from controller.jobframework.raw import Json
 from tests.support.controller.celquantities import FUNCTIONS
 
-_ROOTS: Final = ("object", "oldObject", "oldSelf", "request", "self", "variables")
+_ROOTS: Final = ("object", "oldObject", "oldSelf", "params", "request", "self", "variables")
 _ENVIRONMENT: Final = cel.NewEnv(
     variables=dict.fromkeys(_ROOTS, cel.Type.DYN),
     extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
@@ -62,11 +62,14 @@ def patched(given: Json, operations: Iterable[dict[str, Any]]) -> Json:
     """The object after the patch, as RFC 6902 has it: what is added to must be there."""
     made = copy.deepcopy(given)
     for operation in operations:
-        assert operation["op"] == "add", operation
         *steps, last = (step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:])
         at: Any = made
         for step in steps:
             at = at[int(step)] if isinstance(at, list) else at[step]
+        if operation["op"] == "remove":
+            del at[last]
+            continue
+        assert operation["op"] == "add", operation
         if isinstance(at, list):
             assert last == "-", operation
             at.append(operation["value"])

@@ -58,4 +58,5 @@ FUNCTIONS: Final = (
         "flatten", cel.Type.LIST, [cel.Type.LIST], lambda lists: [each for found in lists for each in found], of=True
     ),
     _declared("sum", cel.Type.INT, [cel.Type.LIST], sum, of=True),
+    _declared("max", cel.Type.INT, [cel.Type.LIST], max, of=True),
 )

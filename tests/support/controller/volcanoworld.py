@@ -11,7 +11,7 @@ from controller.jobframework.names import WORKLOAD
 from controller.jobframework.podsets import PodSetInfo
 from controller.objects.decode import decode
 from controller.objects.volcanojob import JOB_VERSION, VolcanoCommand, VolcanoJob, VolcanoJobStatus
-from controller.volcanojobs.gang import NewPod, Seen, minimums
+from controller.volcanojobs.gang import NewPod, Seen, minimums, with_up
 from controller.volcanojobs.lifecycle import Decision, decide, ended, validate
 from controller.volcanojobs.placement import Placement, TaskPlacement
 from controller.volcanojobs.podfacts import PodFacts
@@ -110,6 +110,9 @@ class VolcanoWorld:
         made = 0
         decision = self.decide()
         if (placed := ended(self.seen(), decision)) is not None and only != 0:
+            self.placed = placed
+            return 1
+        if (placed := with_up(self.seen())) is not None and only != 0:
             self.placed = placed
             return 1
         writes = self.writes(decision)

@@ -28,6 +28,8 @@ from tests.support.e2e.lab import ROOT, until
 CHART: Final = ROOT / "charts" / "tessera"
 NAMESPACE: Final = "tessera-system"
 ACCOUNT: Final = "t-tessera-controller"
+"""And the Service before what answers users."""
+WEB_PORT: Final = 8082
 SERVICE: Final = "t-tessera-controller-webhook"
 _OURS: Final = "controller"
 _PODS: Final = ("Deployment", "DaemonSet", "Job")
@@ -60,6 +62,8 @@ class InCluster:
     host: str = field(default_factory=lambda: f"127.{random.randint(1, 250)}.{random.randint(0, 250)}.1")
     """Where the API server finds it: the Service's port is 443, and others may run on this machine."""
     crds: Path = CHART / "crds"
+    visible: bool = False
+    """Whether users are answered, through the API server and at ``host``."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -72,7 +76,7 @@ class InCluster:
         self.cluster.kubectl("create", "namespace", NAMESPACE)
         objects = [one for one in rendered(self._values()) if one["kind"] not in _PODS]
         for one in objects:
-            if one["kind"] == "Service" and one["metadata"]["name"] == SERVICE:
+            if one["kind"] == "Service" and one["metadata"]["name"] in (SERVICE, ACCOUNT):
                 one["spec"] = {"type": "ExternalName", "externalName": self.host}
             if one["kind"] == "ConfigMap" and one["metadata"]["name"].endswith(_OURS):
                 (self.folder / "controller.yaml").write_text(one["data"]["controller.yaml"])
@@ -85,6 +89,7 @@ class InCluster:
             "jobs": {"suspendBy": "policy"},
             "priorityClasses": {"create": True},
             "removeFinalizersOnUninstall": False,
+            "visibility": {"enabled": self.visible},
             "config": config,
         }
 
@@ -99,7 +104,8 @@ class InCluster:
         at = urlsplit(self.cluster.server)
         command = ["unshare", "--mount", "sh", "-c", _AS_IN_A_POD, "sh", str(SERVICE_ACCOUNT_DIR), str(account)]
         command += [sys.executable, "-m", "controller", "--config", str(self.folder / "controller.yaml")]
-        command += ["--metrics-address", "0", "--web-address", "0"]
+        web = f"{self.host}:{WEB_PORT}" if self.visible else "0"
+        command += ["--metrics-address", "0", "--web-address", web]
         given = {"KUBERNETES_SERVICE_HOST": str(at.hostname), "KUBERNETES_SERVICE_PORT": str(at.port)}
         env = {**os.environ, **given, MARK_ENV: str(self.cluster.paths.home), "TESSERA_NAMESPACE": NAMESPACE}
         with self.log.open("ab") as out:

@@ -21,14 +21,20 @@ from controller.objects.quantity import parse_quantity
 from controller.watching.kinds import JOBS, KAI_POD_GROUPS, KAI_QUEUES
 from hack.cluster.cluster import Cluster
 from hack.cluster.waiting import until as wait_until
+from inventory.api.names import QUEUE_USAGE
 from kube.clock import Backoff, SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import Resource
+from tests.support.e2e.lab import Lab
 from tests.support.e2e.podlab import GPU, HOST, QUEUE, TEAM, PodLab, node, pod_lab, rendered
 from tests.support.e2e.queuelab import ALONE, CONFIG, CRDS, NAMESPACE, ROOT, Controller, Json, _json
+from tests.support.e2e.trainingoperator import PLURALS
 
 KAI: Final = "kai.scheduler/queue"
 CLASS: Final = "priorityClassName"
+DEVICES, CLASS_NAME, CLAIM_DRIVER = 6, "gpu.example.com", "gpu.example.com"
+_NAMED: Final = ("batch.kubernetes.io/job-name", "training.kubeflow.org/job-name")
+LEAST: Final = "kai.scheduler/batch-min-member"
 EXAMPLES: Final = ROOT / "examples" / "kai"
 _SERVED: Final = "scheduling.run.ai/v2/Queue"
 _NOT_RUN: Final = frozenset(("DaemonSet", "Deployment", "Job", "PodDisruptionBudget", "Service"))
@@ -40,7 +46,7 @@ def configured(*keys: str) -> str:
     """The controller's configuration: ``keys`` of the ``tessera:`` block, in place of what says when jobs move."""
     rest = CONFIG.replace("policy: tessera, ", "") if any(key.startswith("policy:") for key in keys) else CONFIG
     text = rest.replace("pendingCondition", f"{', '.join(keys or (_MOVES,))}, pendingCondition")
-    return text + "integrations: {frameworks: [batch/job, pod, deployment]}\n"
+    return text + "integrations: {frameworks: [batch/job, pod, deployment, kubeflow.org/pytorchjob]}\n"
 
 
 def install(cluster: Cluster) -> None:
@@ -83,9 +89,19 @@ def _in_effect(cluster: Cluster) -> bool:
 
 
 def job(
-    name: str, queue: str, *, pods: int = 1, gpus: int = 1, marks: dict[str, str] | None = None, **spec: Any
+    name: str,
+    queue: str,
+    *,
+    pods: int = 1,
+    gpus: int = 1,
+    least: int = 0,
+    marks: dict[str, str] | None = None,
+    **spec: Any,
 ) -> Json:
-    """A Job as KAI's users write it, of pods with ``gpus`` each; ``marks``: more labels, ``spec``: of its pods."""
+    """A Job as KAI's users write it, of pods with ``gpus`` each; ``marks``: more labels, ``spec``: of its pods.
+
+    ``least``: pods that start together, 0 for all.
+    """
     labels = {KAI: queue, **(marks or {})}
     container = {"name": "main", "image": "none", "resources": {"limits": {GPU: str(gpus)}}}
     pod = {"schedulerName": "kai-scheduler", "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
@@ -93,8 +109,8 @@ def job(
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": TEAM, "labels": labels},
-        "spec": {"parallelism": pods, "completions": pods, "template": template},
+        "metadata": {"name": name, "namespace": TEAM, "labels": labels, "annotations": {LEAST: str(least or pods)}},
+        "spec": {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": template},
     }
 
 
@@ -125,6 +141,16 @@ class KaiLab:
         text = "---\n".join(each.read_text() if isinstance(each, Path) else yaml.safe_dump(each) for each in given)
         await asyncio.to_thread(self.scene.cluster.kubectl, "apply", "-n", TEAM, "-f", "-", input=text)
 
+    async def applied(self, given: Path) -> None:
+        """A file of a kind that has just come: at the first time that it is queued."""
+        await self.scene.until(lambda: self._queues(given), "it is queued")
+        await self.apply(given)
+
+    def _queues(self, given: Path) -> bool:
+        words = ("create", "-n", TEAM, "--dry-run=server", "-o", "json", "-f", str(given))
+        found = json.loads(self.scene.cluster.kubectl(*words))
+        return bool(found["metadata"]["labels"].get(QUEUE) == found["metadata"]["labels"][KAI])
+
     async def create(self, *bodies: Json) -> None:
         for body in bodies:
             await self.scene.client.create(JOBS, body, dict[str, Any], namespace=TEAM)
@@ -133,6 +159,10 @@ class KaiLab:
         """The pods of these jobs end well."""
         chosen = [one["metadata"]["name"] for name in names for one in self.pods(name)]
         await self.scene.finish(chosen)
+
+    async def finish_running(self, job_name: str) -> None:
+        """Those of its pods end well that run."""
+        await self.scene.finish(self.running_pods(job_name))
 
     async def delete(self, *what: str) -> None:
         """Objects of the team, as ``kind/name``."""
@@ -145,7 +175,7 @@ class KaiLab:
         return [
             one
             for one in self.scene.watcher.pods.values()
-            if one["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") == job_name
+            if job_name in (one["metadata"].get("labels", {}).get(key) for key in _NAMED)
             and "deletionTimestamp" not in one["metadata"]
             and one["status"].get("phase") not in ("Succeeded", "Failed")
         ]
@@ -162,6 +192,15 @@ class KaiLab:
         pods = self.pods(name)
         running = [one for one in pods if one["status"].get("phase") == "Running"]
         return spec.get("suspend") is False and len(running) == len(pods) == spec["parallelism"]
+
+    def size(self, job_name: str) -> tuple[int, int]:
+        """How many pods of the job run, and how many wait behind a gate."""
+        waiting = sum(bool(one["spec"].get("schedulingGates")) for one in self.pods(job_name))
+        return len(self.running_pods(job_name)), waiting
+
+    def running_pods(self, job_name: str) -> set[str]:
+        found = (one for one in self.pods(job_name) if one["status"].get("phase") == "Running")
+        return {one["metadata"]["name"] for one in found}
 
     def running(self, names: list[str]) -> list[str]:
         """Those that run as a whole; the others hold nothing: they are suspended, without a pod."""
@@ -293,3 +332,86 @@ async def kai_lab(cluster: Cluster, controller: Controller) -> AsyncIterator[Kai
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def install_training(cluster: Cluster) -> None:
+    """CRDs of Kubeflow's training operator."""
+    folder = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds" / "kubeflow"
+    files = [folder / f"{plural}.yaml" for plural in PLURALS]
+    cluster.kubectl("apply", "--server-side", *(word for file in files for word in ("-f", str(file))))
+
+
+def training(cluster: Cluster, name: str) -> list[str]:
+    """Types of the conditions that a PyTorchJob has."""
+    found = json.loads(cluster.kubectl("get", "pytorchjob", name, "-n", TEAM, "-o", "json"))
+    return [each["type"] for each in found["status"].get("conditions", []) if each["status"] == "True"]
+
+
+def kai_queue(name: str, parent: str = "") -> dict[str, Any]:
+    """Without a quota of GPUs."""
+    free = {"quota": -1, "overQuotaWeight": 1, "limit": -1}
+    resources = {"gpu": {**free, "quota": 0}, "cpu": free, "memory": free}
+    spec = {"resources": resources, **({"parentQueue": parent} if parent else {})}
+    return {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def devices() -> list[dict[str, Any]]:
+    """A class, and devices of a driver that any node reaches."""
+    selectors = [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]
+    pool = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
+    listed = [{"name": f"gpu-{at}"} for at in range(DEVICES)]
+    given = {
+        "DeviceClass": (CLASS_NAME, {"selectors": selectors}),
+        "ResourceSlice": ("fabric", {"driver": CLAIM_DRIVER, "allNodes": True, "pool": pool, "devices": listed}),
+    }
+    version = "resource.k8s.io/v1"
+    return [
+        {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        for kind, (name, spec) in given.items()
+    ]
+
+
+def asks(kind: str, name: str, count: int) -> dict[str, Any]:
+    """A ResourceClaim, or a template of claims."""
+    exactly = {"deviceClassName": CLASS_NAME, "count": count}
+    spec = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
+    whole = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": whole}
+
+
+def by_claim(made: dict[str, Any], **claim: str) -> dict[str, Any]:
+    """The job's pods ask for no GPU, and have a claim."""
+    pod = made["spec"]["template"]["spec"]
+    pod["resourceClaims"] = [{"name": "gpus", **claim}]
+    pod["containers"][0]["resources"] = {"claims": [{"name": "gpus"}]}
+    return made
+
+
+def part_of_time(queue: dict[str, Any]) -> float:
+    """Of all GPUs and all seconds that were counted, what the queue's annotation says that it had."""
+    record = json.loads(queue["metadata"].get("annotations", {}).get(QUEUE_USAGE, "{}"))
+    used = record.get("used", {}).get(GPU, {})
+    return float(sum(used.values()) / sum(record["observed"].values())) if used else 0.0
+
+
+def nowhere(cluster: Cluster, folder: Path) -> Path:
+    """A kubeconfig of a server that is not there."""
+    config = json.loads(cluster.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    (folder / "nowhere.kubeconfig").write_text(json.dumps(config))
+    return folder / "nowhere.kubeconfig"
+
+
+def quota_of(bench: Lab, queue: str) -> str:
+    """The GPUs that a ClusterQueue says it has given."""
+    found = bench.get(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{queue}").get("status", {})
+    used = [each for flavor in found.get("flavorsUsage", ()) for each in flavor["resources"] if each["name"] == GPU]
+    return str(used[0]["total"]) if used else ""
+
+
+def waits(bench: Lab, prefix: str) -> str:
+    """Why the team's workload of this name holds no quota."""
+    listed = bench.get(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{TEAM}/workloads")["items"]
+    found = [each.get("status", {}) for each in listed if each["metadata"]["name"].startswith(prefix)]
+    conditions = [each for status in found for each in status.get("conditions", [])]
+    return "".join(each["message"] for each in conditions if each["type"] == "QuotaReserved")

@@ -45,12 +45,19 @@ WAIT_S = 120.0
 FAST = "{probationSeconds: 1, probeIntervalSeconds: 0.5}"
 """The ``health`` section of tests: a GPU that was reset is back after a second."""
 
+STEPS: list[Callable[[], None]] = []
+"""Called after each wait that ended well, which is a step of a scene: they raise AssertionError where something may not
+be as it is.
+"""
+
 _serial = count()
 
 
 def until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
     """Return once ``condition`` holds. ClusterError that says ``what`` was waited for."""
     waiting.until(condition, what, timeout_s=timeout_s, every_s=0.1)
+    for look in STEPS:
+        look()
 
 
 def fleet(path: Path, **node: Any) -> Path:

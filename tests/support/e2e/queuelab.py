@@ -21,7 +21,6 @@ from typing import Any
 import msgspec
 
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
-from hack.cluster import processes
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.layout import MARK_ENV
@@ -33,6 +32,7 @@ from kube.errors import ConflictError
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import Resource
 from tests.support.e2e import diagnosis
+from tests.support.e2e.outage import api_server_away
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "tessera"
@@ -311,10 +311,8 @@ class QueueLab:
 
     def restart_apiserver(self) -> None:
         """Ends it without a word and starts it again as it was."""
-        identity = self.cluster.state.processes["apiserver"]
-        argv = Path(f"/proc/{identity.pid}/cmdline").read_bytes().rstrip(b"\0").decode().split("\0")
-        processes.end([identity], grace_s=0.0)
-        self.cluster.spawn("apiserver", argv)
+        with api_server_away(self.cluster):
+            pass
 
 
 @asynccontextmanager

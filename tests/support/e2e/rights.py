@@ -15,7 +15,37 @@ from tests.support.e2e.queuelab import NAMESPACE
 Json = dict[str, Any]
 
 ACCOUNTS: Final = ("t-tessera-controller", "t-tessera-agent")
-TEMPLATES: Final = ("rbac", "controller-rbac", "controller-rbac-kinds", "controller-rbac-foreign", "webhook")
+TEMPLATES: Final = (
+    "rbac",
+    "controller-rbac",
+    "controller-rbac-kinds",
+    "controller-rbac-foreign",
+    "webhook",
+    "visibility",
+)
+_KUBERNETES: Final[list[Json]] = [
+    {
+        "kind": "ClusterRole",
+        "metadata": {"name": "system:auth-delegator"},
+        "rules": [
+            {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+            {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+        ],
+    },
+    {
+        "kind": "Role",
+        "metadata": {"name": "extension-apiserver-authentication-reader", "namespace": "kube-system"},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "resources": ["configmaps"],
+                "resourceNames": ["extension-apiserver-authentication"],
+                "verbs": ["get", "list", "watch"],
+            }
+        ],
+    },
+]
+"""Roles that the chart binds and every API server makes."""
 _USER: Final = f"system:serviceaccount:{NAMESPACE}:"
 _POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -106,7 +136,8 @@ def granted() -> list[Grant]:
 
 def grants(objects: list[Json]) -> Iterator[Grant]:
     """Of roles by their bindings; an aggregated one has the rules of those that its labels select."""
-    roles = {(one["kind"], one["metadata"]["name"]): one for one in objects if one["kind"].endswith("Role")}
+    named = [*_KUBERNETES, *objects]
+    roles = {(one["kind"], one["metadata"]["name"]): one for one in named if one["kind"].endswith("Role")}
     for binding in objects:
         if not binding["kind"].endswith("Binding") or "subjects" not in binding:
             continue

@@ -243,8 +243,8 @@ class VolcanoLab:
         container = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
         statuses = [{**container, "state": {"terminated": ended}}]
         status = {"status": {"phase": "Failed", "containerStatuses": statuses}}
-        place = {"namespace": self._namespace(pod), "subresource": "status"}
-        await self.client.merge_patch(PODS, pod, status, dict[str, Any], **place)
+        space = self._namespace(pod)
+        await self.client.merge_patch(PODS, pod, status, dict[str, Any], namespace=space, subresource="status")
 
     def evict(self, pod: str) -> None:
         """As ``kubectl drain`` does."""

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
+import yaml
 
-from controller.config.load import default
+from controller.config.load import default, parse
+from controller.config.settings import ControllerConfig
 from controller.config.settings import Webhook as Address
 from controller.jobkinds.table import JOB_KINDS
 from controller.process.webhook import webhook_server
@@ -36,7 +38,7 @@ CONTROLLER: Final = f"system:serviceaccount:{NAMESPACE}:t-tessera-controller"
 JOBSET: Final = "system:serviceaccount:jobset-system:jobset-controller-manager"
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 CONFIGURATIONS: Final = tuple(
-    f"t-tessera-controller-{name}" for name in ("job-suspend", "pod-gate", "serving-queue", "foreign")
+    f"t-tessera-controller-{name}" for name in ("job-suspend", "pod-gate", "serving-queue", "foreign", "fractions")
 )
 
 
@@ -106,11 +108,20 @@ def effective(cluster: Cluster, *, by_policy: bool) -> None:
     until(acts, "the policies in effect")
 
 
-class Webhook:
-    """The real service in a thread of its own, called by the API server at this machine's address."""
+def _configured(values: tuple[str, ...]) -> ControllerConfig:
+    found = yaml.safe_load_all(rendered("controller", values=values))
+    return parse(next(each for each in found if each and each["kind"] == "ConfigMap")["data"]["controller.yaml"])
 
-    def __init__(self, cluster: Cluster) -> None:
+
+class Webhook:
+    """The real service in a thread of its own, called by the API server at this machine's address.
+
+    ``values``: of the chart, which writes the configuration; without any it is the default one.
+    """
+
+    def __init__(self, cluster: Cluster, *values: str) -> None:
         self.cluster = cluster
+        self._config = _configured(values) if values else default()
         self._token = cluster.kubectl("create", "token", "t-tessera-controller", "-n", NAMESPACE).strip()
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None
@@ -124,7 +135,7 @@ class Webhook:
     async def _serve(self) -> None:
         self._task = asyncio.current_task()
         port = self.cluster.state.ports["apiserver"] + 1000
-        config = msgspec.structs.replace(default(), webhook=Address(host="127.0.0.1", port=port))
+        config = msgspec.structs.replace(self._config, webhook=Address(host="127.0.0.1", port=port))
         paths = {(kind.group, kind.kind): kind.suspend_path for kind in JOB_KINDS}
         server = webhook_server(config, paths, has_default_queue="team".__eq__)
         account = replace(from_kubeconfig(self.cluster.kubeconfig), token=self._token)

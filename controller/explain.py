@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
+
 from controller.engine.conditions.decisions import Pending
 from controller.engine.conditions.records import DecisionRecord
 from controller.engine.conditions.sentences import details, sentence
@@ -53,6 +55,9 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         ],
     }
     pending = engine.explain(key, now_s)
+    if pending is not None:
+        record = engine.with_taken_nodes(pending.record, now_s, every_name=True)
+        pending = msgspec.structs.replace(pending, record=record)
     if found["state"] in ("Pending", "HeldBack") and (cause := blocked(engine, workload)) is not None:
         found["blocked"] = {"reason": str(cause.reason), "sentence": cause.message}
     if pending is not None:

@@ -16,6 +16,7 @@ from controller.engine.cluster.incoming import Incoming
 from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Pending, SliceReplaced
 from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.conditions.stories import Stories
+from controller.engine.conditions.takennodes import with_taken_nodes
 from controller.engine.cycle.cycle import Cycle
 from controller.engine.cycle.nomination import Nominator
 from controller.engine.fairness.turns import FairTurns
@@ -389,6 +390,10 @@ class Engine:
         if self._packing is not None:
             self._packing.tell(entry, now_s)
         return Pending(info=pending.info, record=entry.record(now_s), gates=state.config.gates)
+
+    def with_taken_nodes(self, record: DecisionRecord, now_s: float, *, every_name: bool = False) -> DecisionRecord:
+        """The record with who has the nodes that it lacks; see ``with_taken_nodes``."""
+        return with_taken_nodes(self.state.cluster, record, now_s, every_name=every_name)
 
     def as_pending(self, workload: Workload) -> PendingWorkload:
         """How a workload would wait that is not here, or that asks for something else. Nothing is queued."""

@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from controller.engine.conditions import reasons
 from controller.engine.conditions.decisions import Pending
 from controller.engine.conditions.reasons import PendingReason
@@ -137,7 +139,8 @@ def why(engine: Engine, workload: Workload, now_s: float) -> PendingCause:
     pending = engine.explain(WorkloadKey(workload.key), now_s) if found is None else None
     if found is not None or pending is None:
         return found or PendingCause(PendingReason.PENDING_EVALUATION, "It has not been tried yet")
-    return of_decision(pending)
+    record = engine.with_taken_nodes(pending.record, now_s, every_name=True)
+    return of_decision(msgspec.structs.replace(pending, record=record))
 
 
 def of_decision(pending: Pending) -> PendingCause:

@@ -144,6 +144,7 @@ class PendingConditions:
         )
         if pending is None:
             return None
+        pending = msgspec.structs.replace(pending, record=engine.with_taken_nodes(pending.record, now_s))
         return _Cause(pending.reason, sentence(pending.record), partial(put_on, pending))
 
     def _held_back(self, workload: Workload, now_s: float) -> "_Cause | None":

@@ -77,6 +77,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     targets: tuple[Target, ...] = ()
     detail: str = ""
     """What the rule found, where no numbers say it: a name, a path, a state."""
+    taken: "TakenNodes | None" = None
+    """What has the nodes without room; looked up when the record is about to be read."""
 
     @property
     def reason(self) -> PendingReason:
@@ -98,6 +100,18 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 if best is None or found.part < best.part:
                     best = found
         return best
+
+
+class TakenNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of nodes that are open to the pods and have no room for one of them."""
+
+    by: tuple[tuple[str, int], ...] = ()
+    """By holder, the one with most nodes first: a workload's key, or the workloads of a ClusterQueue. A node that
+    several of them share counts for each."""
+    outside: int = 0
+    """Those that pods of no queue fill."""
+    unfit: tuple[tuple[str, int], ...] = ()
+    """Those that take no such pod even when empty, by a clause that follows the number."""
 
 
 class Missing(msgspec.Struct, frozen=True):

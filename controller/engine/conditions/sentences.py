@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator
 
 from controller.engine.cluster.incoming import Move
-from controller.engine.conditions.records import DecisionRecord, Missing, Rule
+from controller.engine.conditions.records import DecisionRecord, Missing, Rule, TakenNodes
 from controller.engine.flavors.assignment import FlavorAttempt, Mode, Shortfall
 from controller.engine.model.resources import UNLIMITED, Amount, ResourceName
 from controller.engine.quota.queueusage import quantity_of
 
 _SHOWN = 8
+_HOLDERS_SHOWN = 3
 
 
 def sentence(record: DecisionRecord) -> str:
@@ -120,8 +121,24 @@ def _no_fit(record: DecisionRecord) -> Iterator[str]:
         for attempt in pod_set.attempts:
             if attempt.problem:
                 yield f"flavor {attempt.flavor}: {attempt.problem}"
+    if record.taken is not None:
+        yield from _taken(record.taken)
     if record.detail:
         yield record.detail
+
+
+def _taken(taken: TakenNodes) -> Iterator[str]:
+    """Of the nodes that are open and full: by whom, and which could take no such pod at all."""
+    by = [f"{name} on {number}" for name, number in taken.by[:_HOLDERS_SHOWN]]
+    if len(taken.by) > _HOLDERS_SHOWN:
+        by.append(f"{len(taken.by) - _HOLDERS_SHOWN} more")
+    if taken.outside:
+        by.append(f"pods of no queue on {taken.outside}")
+    if by:
+        yield f"full nodes are taken by {', '.join(by)}"
+    if taken.unfit:
+        told = [f"{number} {why}" for why, number in taken.unfit[:_SHOWN]]
+        yield f"nodes that do not fit: {', '.join(told)}"
 
 
 def _change(missing: Missing) -> str:

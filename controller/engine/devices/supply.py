@@ -10,6 +10,7 @@ from controller.engine.devices.grants import NOBODY, Grant, NodeDevices, room_to
 from controller.engine.devices.kinds import Free
 from controller.engine.devices.mix import Mix
 from controller.engine.devices.pods import KnownPods
+from controller.engine.devices.unfit import Unfit, unfit
 from controller.engine.model.devicerequest import DeviceAsk
 from controller.engine.model.resources import Amount, ResourceName
 from inventory.layout.layout import mig_resource_name
@@ -90,6 +91,13 @@ class DeviceSupply:
         if len(wanted) > 1 and link is not None:
             return room_together(state.board, wanted, ask, taken, min(most, _MOST_PODS))
         return most
+
+    def unfit(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, *, empty: bool) -> Unfit:
+        """Why ``room`` is 0 there."""
+        state = self.node(host)
+        if state is None:
+            return Unfit.LABELS
+        return unfit(state.board, self._taken(state, empty=empty), single_pod, ask)
 
     def room_beside(
         self,

@@ -14,6 +14,7 @@ import msgspec
 from controller.engine.model.resources import Amount, FlavorName, FlavorResource, ResourceName
 from controller.engine.model.workload import PodSetRequests, TopologyUsage
 from controller.engine.quota.queuestate import ResourceGroup
+from controller.engine.topology.fullnodes import Refusal
 
 
 class Mode(IntEnum):
@@ -119,6 +120,8 @@ class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attempts: tuple[FlavorAttempt, ...] = ()
     problems: tuple[str, ...] = ()
     """What stands against the set beside its attempts: an undeclared resource, a placement that failed."""
+    refusal: Refusal | None = None
+    """Of a placement that failed, where there are nodes to ask about."""
     topology: TopologyUsage | None = None
     delayed_topology: bool = False
     refused: bool = False

@@ -113,10 +113,11 @@ def _previous(incoming: Incoming, name: str) -> TopologyUsage | None:
 
 
 def _downgraded(chosen: Sequence[PodSetChoice], failed: NoPlacement, mode: Mode) -> list[PodSetChoice]:
-    return [_lowered(choice, failed.problem, mode) if choice.name == failed.pod_set else choice for choice in chosen]
+    return [_lowered(choice, failed, mode) if choice.name == failed.pod_set else choice for choice in chosen]
 
 
-def _lowered(assigned: PodSetChoice, problem: str, mode: Mode) -> PodSetChoice:
+def _lowered(assigned: PodSetChoice, failed: NoPlacement, mode: Mode) -> PodSetChoice:
+    problem = failed.problem
     choices = {
         name: FlavorChoice(choice.flavor, min(choice.mode, mode), choice.borrow, choice.tried_index)
         if choice.mode is Mode.FIT or mode is Mode.NO_FIT
@@ -128,7 +129,7 @@ def _lowered(assigned: PodSetChoice, problem: str, mode: Mode) -> PodSetChoice:
     if mode is Mode.NO_FIT:
         flavors = {choice.flavor for choice in choices.values()}
         attempts = tuple(_unplaced(attempt) if attempt.flavor in flavors else attempt for attempt in attempts)
-    return _replace(assigned, choices=choices, problems=problems, attempts=attempts)
+    return _replace(assigned, choices=choices, problems=problems, attempts=attempts, refusal=failed.refusal)
 
 
 def _unplaced(attempt: FlavorAttempt) -> FlavorAttempt:

@@ -7,7 +7,7 @@ With a leader every domain has a second pair of counts: those beside the leader,
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from controller.engine.model.devicerequest import ANY
@@ -171,7 +171,11 @@ class Counts:
 
     def full(self) -> int:
         """Leaves that are open to these pods, and have no room for one of them."""
-        return sum(1 for leaf in self.tree.at_level[-1] if self._eligible[leaf] and not self.pods[leaf])
+        return sum(1 for _ in self.full_leaves())
+
+    def full_leaves(self) -> Iterator[int]:
+        """Those leaves."""
+        return (leaf for leaf in self.tree.at_level[-1] if self._eligible[leaf] and not self.pods[leaf])
 
     def copy(self) -> "Counts":
         """The same numbers, to be changed at will; not kept up to date."""

@@ -14,6 +14,7 @@ from controller.engine.topology.ask import Ask, PodSetAsk, RequestShape, each_of
 from controller.engine.topology.balanced import Balanced
 from controller.engine.topology.counts import Counts
 from controller.engine.topology.domainsearch import DomainSearch, Shortage, Take
+from controller.engine.topology.fullnodes import FullNodes, FullNodesReader, Refusal
 from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.port import PlacementRequest
 from controller.engine.topology.shortages import shortage_sentence
@@ -85,6 +86,14 @@ class Finder:
             led = [(take.domain, 1) for take in found if take.leaders]
             assignments[leader.pod_set.name] = self._usage(leader, led)
         return assignments
+
+    def refusal(self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool) -> Refusal | None:
+        """What ``find`` found no room for; None where the request does not suit the tree, or leaves are no nodes."""
+        ask = self.ask(workers, leader, empty=empty)
+        return None if isinstance(ask, str) or not self.tree.by_host else Refusal(workers.flavor, ask)
+
+    def full_nodes(self, refusal: Refusal, reader: FullNodesReader, now_s: float) -> FullNodes:
+        return reader.of(refusal.ask, self._counts_of(refusal.ask.shape), now_s)
 
     def question(self, workers: PlacementRequest, leader: PlacementRequest | None) -> Callable[[], bool]:
         """To be asked again and again while room comes and goes: whether ``find`` would find something now."""

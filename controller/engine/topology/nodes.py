@@ -117,6 +117,10 @@ class NodeCache:
         else:
             self._ceilings.pop(name, None)
 
+    def outside(self, name: str) -> Mapping[ResourceName, Amount]:
+        """What its foreign pods take."""
+        return self._foreign.get(name, {})
+
     def refresh(self, name: str) -> NodeFacts | None:
         """After its foreign pods or its ceilings changed; the result is that of ``set_node``."""
         return self._refresh(name) if name in self._nodes else None

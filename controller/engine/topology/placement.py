@@ -18,6 +18,7 @@ from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import PodSetAsk, each_of
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
+from controller.engine.topology.fullnodes import FullNodes, FullNodesReader, Refusal
 from controller.engine.topology.gangdomains import Room, placed_within
 from controller.engine.topology.measures import Spread, spreads
 from controller.engine.topology.nodes import NodeCache, NodeFacts, of_queue, placed_here
@@ -70,6 +71,7 @@ class Topologies:
         self._shared = shared
         self._packs = packs
         self.devices = DeviceCache(undo, held, self._touch)
+        self._full_nodes = FullNodesReader(held, self._nodes.outside)
         self.claims = ClaimRooms(undo, self.devices.pods, held, self._touch) if claims else None
 
     # -- objects -----------------------------------------------------------------------------------------------------
@@ -256,6 +258,10 @@ class Topologies:
                     self.claims.remove(usage, owner, assumed=True)
         return Placed(placed, moved)
 
+    def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:
+        finder = self._finders.get(refusal.flavor)
+        return None if finder is None else finder.full_nodes(refusal, self._full_nodes, now_s)
+
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
         return self.question(requests)()
 
@@ -370,7 +376,7 @@ class Topologies:
             # It has finished: the workers are all there is to place.
             found = finder.find(workers, None, empty=on_empty)
             if isinstance(found, str):
-                return NoPlacement(workers.pod_set.name, found)
+                return NoPlacement(workers.pod_set.name, found, finder.refusal(workers, None, empty=on_empty))
             none = TopologyUsage(levels=finder.tree.shown_levels, domains=(), single_pod=leader.single_pod)
             whole = found[workers.pod_set.name]
             return [(workers.pod_set.name, whole, whole), (leader.pod_set.name, none, none)]
@@ -385,7 +391,7 @@ class Topologies:
                 return [(placed.name, placed.whole, placed.whole) for placed in resized]
         found = finder.find(workers, leader, empty=on_empty)
         if isinstance(found, str):
-            return NoPlacement(group[0].pod_set.name, found)
+            return NoPlacement(group[0].pod_set.name, found, finder.refusal(workers, leader, empty=on_empty))
         return [(name, usage, usage) for name, usage in found.items()]
 
     def _replace(

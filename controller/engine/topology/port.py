@@ -16,6 +16,7 @@ from controller.engine.model.encoding import Domain
 from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import PodSetAsk
+from controller.engine.topology.fullnodes import FullNodes, Refusal
 from controller.engine.topology.measures import Spread
 from controller.engine.topology.nodes import NodeFacts
 from controller.objects.core import Node, Pod
@@ -72,6 +73,8 @@ class NoPlacement(msgspec.Struct, frozen=True):
 
     pod_set: str
     problem: str
+    refusal: Refusal | None = None
+    """By this ``full_nodes`` finds who has the nodes."""
 
 
 class Placement(Protocol):
@@ -122,6 +125,9 @@ class Placement(Protocol):
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         """All or nothing. ``on_empty``: as if nothing that may be preempted were running."""
+
+    def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:
+        """Outside of trials: what has the nodes without room. None where the flavor's topology is another by now."""
 
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
         """Whether ``place`` would find places now, without finding them."""
@@ -224,6 +230,9 @@ class Everywhere:
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:  # noqa: ARG002
         return Placed({})
+
+    def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:  # noqa: ARG002
+        return None
 
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
         return isinstance(self.place(requests, on_empty=False), Placed)

@@ -1,0 +1,147 @@
+"""Which workloads have the nodes that are open to pods and have no room for one of them, and which nodes could not
+take one even when empty.
+
+This is read when a refusal is put into words, not when it is decided. What holds nodes is told as it was a few
+seconds ago at the earliest.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from controller.engine.devices.cache import HeldPlace
+from controller.engine.devices.unfit import Unfit
+from controller.engine.model.devicerequest import ANY
+from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.identity import ByIdentity
+from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
+from controller.engine.topology.ask import Ask, Each, RequestShape
+from controller.engine.topology.counts import Counts
+
+_FRESH_S: Final = 5.0
+"""Holders change with every decision; for so long an answer serves all that ask."""
+_KEPT: Final = 64
+
+Amounts = Mapping[ResourceName, Amount]
+Holders = tuple[WorkloadKey, ...]
+"""The workloads with pods on one node, each once."""
+
+
+class Refusal(NamedTuple):
+    """What found no room, and on the nodes of which flavor."""
+
+    flavor: FlavorName
+    ask: Ask
+
+
+class FullNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that are open and have no room for one pod: each is counted in one of the three."""
+
+    held: Mapping[Holders, int] = {}
+    """By the workloads that are on them."""
+    outside: int = 0
+    """What is missing there is taken by pods that no queue has placed."""
+    unfit: tuple[tuple[str, int], ...] = ()
+    """By a clause that follows their number; the most frequent first."""
+
+
+_State = tuple[int, int, int]
+
+
+class FullNodesReader:
+    """``_on`` and ``_answers`` repeat what holds places; both may be ``_FRESH_S`` old."""
+
+    def __init__(self, held: Callable[[], Iterable[HeldPlace]], outside: Callable[[str], Amounts]) -> None:
+        """``held``: all places that are held now. ``outside``: what pods of no queue take of a node, by its name."""
+        self._held = held
+        self._outside = outside
+        self._on: dict[str, Holders] = {}
+        self._made_s = float("-inf")
+        self._answers = ByIdentity[Ask, tuple[_State, float, FullNodes]]()
+
+    def of(self, ask: Ask, counts: Counts, now_s: float) -> FullNodes:
+        """Of a tree whose lowest level is the host. ``counts``: up to date, of the shape of ``ask``."""
+        journal = counts.tree.journal
+        state = (counts.tree.shape, journal.epoch, len(journal.leaves))
+        known = self._answers.get(id(ask))
+        if known is not None and (known[1][0] == state or abs(now_s - known[1][1]) < _FRESH_S):
+            return known[1][2]
+        if abs(now_s - self._made_s) >= _FRESH_S:
+            self._on, self._made_s = _by_host(self._held()), now_s
+        found = self._read(counts)
+        if len(self._answers) >= _KEPT:
+            self._answers.clear()
+        self._answers[id(ask)] = (ask, (state, now_s, found))
+        return found
+
+    def _read(self, counts: Counts) -> FullNodes:
+        tree, each, empty = counts.tree, counts.shape.each, counts.shape.empty
+        by_devices = counts.shape.devices is not None and tree.devices is not None
+        held: dict[Holders, int] = {}
+        unfit = Counter[str]()
+        outside = 0
+        on, path, free_of = self._on, tree.path, tree.free
+        for leaf in counts.full_leaves():
+            holders = () if empty else on.get(path[leaf][-1], ())
+            if holders and not by_devices and _is_large_enough(each, free_of[leaf]):
+                held[holders] = held.get(holders, 0) + 1
+                continue
+            why, is_outside = self._why(counts, leaf)
+            if why and not (holders and why == Unfit.TAKEN):
+                unfit[why] += 1
+            elif holders:
+                held[holders] = held.get(holders, 0) + 1
+            else:
+                outside += is_outside
+        return FullNodes(held=held, outside=outside, unfit=tuple(unfit.most_common()))
+
+    def _why(self, counts: Counts, leaf: int) -> tuple[str, bool]:
+        """Why the node takes no pod even when empty, or what of its GPUs is missing; empty where others have what is
+        missing, or claims decide. And whether pods of no queue have it.
+        """
+        tree, shape = counts.tree, counts.shape
+        facts = next(iter(tree.nodes[leaf].values()))
+        used = tree.assumed[leaf] if shape.empty else tree.used[leaf]
+        for name, amount in shape.each:
+            if facts.free.get(name, 0) - used.get(name, 0) < amount:
+                foreign = self._outside(facts.name).get(name, 0)
+                if facts.free.get(name, 0) + foreign < amount:
+                    return _too_small(counts, facts.name, shape, name), False
+                return "", bool(foreign)
+        single_pod = dict(shape.each)
+        if shape.devices is None or tree.devices is None:
+            return "", False
+        if tree.devices.room(facts.name, single_pod, shape.devices, empty=shape.empty):
+            return "", False
+        return tree.devices.unfit(facts.name, single_pod, shape.devices, empty=shape.empty), False
+
+
+def _is_large_enough(each: Each, free: Amounts) -> bool:
+    for name, amount in each:  # noqa: SIM110 - a generator costs twice as much, for each node
+        if free.get(name, 0) < amount:
+            return False
+    return True
+
+
+def _by_host(held: Iterable[HeldPlace]) -> dict[str, Holders]:
+    found: dict[str, Holders] = {}
+    for _, usage, owner in held:
+        if usage.levels[-1:] == (HOSTNAME_LABEL,):
+            alone = (owner.workload,)
+            for values, _ in usage.domains:
+                known = found.setdefault(values[-1], alone)
+                if owner.workload not in known:
+                    found[values[-1]] = tuple(sorted((*known, owner.workload)))
+    return found
+
+
+def _too_small(counts: Counts, node: str, shape: RequestShape, lacking: ResourceName) -> str:
+    state = counts.tree.devices.node(node) if counts.tree.devices is not None else None
+    pool = state.board.pools.get(lacking) if state is not None else None
+    if pool is not None and counts.tree.devices is not None:
+        why = counts.tree.devices.unfit(node, dict(shape.each), shape.devices or ANY, empty=shape.empty)
+        if why == Unfit.UNHEALTHY:
+            return why
+    return f"with too little {lacking} even when empty"

@@ -1,0 +1,123 @@
+"""What a refusal says of the nodes without room: who has them, and which would take no such pod even when empty."""
+
+from typing import Any
+
+import msgspec
+
+from controller.engine.conditions.sentences import sentence
+from controller.engine.model.resources import WorkloadKey
+from controller.objects.meta import KubernetesObject
+from controller.objects.workload import Workload
+from tests.controller.engine.topology.test_topology_in_cycles import gang, world_of
+from tests.support.engine import boards
+from tests.support.engine.topologylab import RACK, node, pod
+from tests.support.engine.world import World, cluster_queue, decode_object, local_queue
+
+
+def moved(one: KubernetesObject, namespace: str) -> Any:
+    """The same in another namespace."""
+    return msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, namespace=namespace))
+
+
+def told(world: World, name: str, *, every_name: bool = False) -> str:
+    key = WorkloadKey(f"ns/{name}")
+    pending = world.engine.explain(key, world.now_s)
+    assert pending is not None
+    return sentence(world.engine.with_taken_nodes(pending.record, world.now_s, every_name=every_name))
+
+
+def two_teams() -> World:
+    """Three nodes of a rack are full: two by ``theirs/big``, of another queue and namespace, one by ``ns/own``."""
+    world = world_of({"b/r/a": 1, "b/r/b": 1, "b/r/c": 1, "b/r/d": 1})
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "theirs", "labels": {}}}
+    world.put(decode_object(team), cluster_queue("theirs"), moved(local_queue("l", "theirs"), "theirs"))
+    big = moved(gang("big", 2, level=RACK), "theirs")
+    world.put(msgspec.structs.replace(big, spec=msgspec.structs.replace(big.spec, queue_name="l")), gang("own", 1))
+    world.settle()
+    world.put(gang("new", 3, level=RACK))
+    world.settle()
+    return world
+
+
+def gang_of_hosts(world: World, *made: Workload) -> World:
+    world.put(*made)
+    world.settle()
+    return world
+
+
+def test_workloads_of_the_own_namespace_are_named_and_others_by_their_queue() -> None:
+    said = told(two_teams(), "new")
+    assert "full nodes are taken by workloads of queue theirs on 2, ns/own on 1" in said
+    assert "theirs/big" not in said
+
+
+def test_for_a_view_that_hides_names_itself_all_are_named() -> None:
+    assert "full nodes are taken by theirs/big on 2, ns/own on 1" in told(two_teams(), "new", every_name=True)
+
+
+def test_three_holders_are_named_and_the_rest_is_counted() -> None:
+    world = gang_of_hosts(world_of({f"b/r/n{at}": 1 for at in range(6)}), *(gang(f"w{at}", 1) for at in range(5)))
+    world.put(gang("new", 2, level=RACK))
+    world.settle()
+    assert "taken by ns/w0 on 1, ns/w1 on 1, ns/w2 on 1, 2 more" in told(world, "new")
+
+
+def test_pods_of_no_queue_and_nodes_that_are_too_small_are_told_apart() -> None:
+    world = world_of({"b/r/a": 4, "b/r/b": 4, "b/r/small": 1})
+    world.put(pod("p", "a", 3), gang("new", 3, 2, level=RACK))
+    world.settle()
+    said = told(world, "new")
+    assert "full nodes are taken by pods of no queue on 1" in said
+    assert "nodes that do not fit: 1 with too little gpu even when empty" in said
+
+
+def test_each_reason_for_which_gpus_do_not_fit_is_counted() -> None:
+    world = boards.world_of(
+        [
+            boards.gpu_node("sick", 4, sick=[0, 1]),
+            boards.gpu_node("old", 4, product="NVIDIA T4"),
+            boards.gpu_node("apart", 4, boards.none),
+        ]
+    )
+    world.put(boards.job("new", 4, 2, product=boards.PRODUCT, link="nvlink"))
+    world.settle()
+    said = told(world, "new")
+    assert "1 with too few healthy GPUs" in said
+    assert "1 whose GPUs are of another product" in said
+    assert "1 whose free GPUs are not joined by NVLink" in said
+
+
+def test_gpus_with_too_little_memory_are_told_and_so_are_those_that_no_agent_reports() -> None:
+    world = boards.world_of([boards.gpu_node("small", 2, memory_mib=15360), boards.gpu_node("bare", 0)])
+    world.put(node("b/r/bare", 2))
+    world.put(boards.job("new", 1, 1, memory="40"))
+    world.settle()
+    said = told(world, "new")
+    assert "1 whose GPUs have too little memory" in said
+    assert "1 whose GPUs no agent reports" in said
+
+
+def test_gpus_of_the_right_kind_that_others_have_are_told_with_who_has_them() -> None:
+    world = boards.world_of([boards.gpu_node("a", 2)])
+    gang_of_hosts(world, boards.job("first", 2, product=boards.PRODUCT))
+    world.put(boards.job("new", 1, product=boards.PRODUCT))
+    world.settle()
+    assert "full nodes are taken by ns/first on 1" in told(world, "new")
+
+
+def test_an_answer_serves_for_seconds_and_is_made_anew_then() -> None:
+    world = two_teams()
+    assert "ns/own" in told(world, "new")
+    world.finish("own")
+    assert "ns/own" in told(world, "new")
+    world.now_s += 6
+    assert "ns/own" not in told(world, "new")
+
+
+def test_a_record_of_a_flavor_that_is_gone_stays_as_it_is() -> None:
+    world = two_teams()
+    pending = world.engine.explain(WorkloadKey("ns/new"), world.now_s)
+    assert pending is not None
+    placement = world.engine.state.cluster.placement
+    placement.remove_flavor(pending.record.assignment.pod_sets[0].refusal.flavor)  # type: ignore[union-attr]
+    assert world.engine.with_taken_nodes(pending.record, world.now_s) == pending.record

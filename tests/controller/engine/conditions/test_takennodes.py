@@ -6,12 +6,13 @@ import msgspec
 
 from controller.engine.conditions.sentences import sentence
 from controller.engine.model.resources import WorkloadKey
+from controller.objects.decode import decode_object
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
 from tests.controller.engine.topology.test_topology_in_cycles import gang, world_of
 from tests.support.engine import boards
 from tests.support.engine.topologylab import RACK, node, pod
-from tests.support.engine.world import World, cluster_queue, decode_object, local_queue
+from tests.support.engine.world import World, cluster_queue, local_queue
 
 
 def moved(one: KubernetesObject, namespace: str) -> Any:

@@ -20,6 +20,9 @@ from controller.config.settings import ControllerConfig, ForeignSystem
 from controller.engine.engine import Engine
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.explain import explained, in_turn, queue_shown, waiting_row
+from controller.forecast.changes import changes
+from controller.forecast.forecast import Forecaster, Forecasts
+from controller.forecast.shown import AHEAD_SHOWN, brief, shown
 from controller.lifecycle.pendingcause import why
 from controller.objects.core import Node
 from controller.objects.decode import DecodeError
@@ -58,6 +61,8 @@ class Offline:
         self.engine = Engine(config.engine)
         self.notes = notes
         self.now_s = time.time()
+        self._forecaster = Forecaster()
+        self._forecasts: Forecasts | None = None
 
     @classmethod
     async def load(cls, client: Client, where: Where, change: Change = _as_it_is) -> "Offline":
@@ -107,7 +112,15 @@ class Offline:
         for item in listed.items:
             if item is not None:
                 self.engine.put(item, self.now_s)
+                if isinstance(item, Workload):
+                    self._forecaster.observe(item)
         return True
+
+    def forecasts(self) -> Forecasts:
+        """By what the Workloads say that are there; what a controller has learnt of past forecasts is missing."""
+        if self._forecasts is None:
+            self._forecasts = self._forecaster.all(self.engine, self.now_s)
+        return self._forecasts
 
     def queues(self) -> list[Json]:
         states = self.engine.state.cluster.queues
@@ -122,10 +135,18 @@ class Offline:
         for entry in found:
             told = why(self.engine, self.engine.state.workloads.objects[WorkloadKey(entry["workload"])], self.now_s)
             entry["reason"], entry["sentence"] = str(told.reason), told.message
+            entry["forecast"] = brief(self.forecasts().get(WorkloadKey(entry["workload"])))
         return found
 
     def explain(self, workload: Workload) -> Json:
-        return explained(self.engine, workload, self.now_s)
+        found, key = explained(self.engine, workload, self.now_s), WorkloadKey(workload.key)
+        forecast = self.forecasts().get(key) if found["position"] is not None else None
+        if forecast is None:
+            return {**found, "forecast": None}
+        turns = islice(in_turn(self.engine, ClusterQueueName(found["clusterQueue"])), AHEAD_SHOWN)
+        before = [pending.key for place, _, pending in turns if place < found["position"]]
+        ends_at = self._forecaster.ends_at(self.engine, self.now_s)
+        return {**found, "forecast": shown(forecast, before, changes(self.engine, workload, self.now_s, ends_at))}
 
     def why(self, workload: Workload) -> tuple[str, str]:
         """Reason code and sentence of a pending workload."""

@@ -95,6 +95,7 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
         "claims": [],
         "couldBeMade": [],
         "deviceDrift": [],
+        "forecast": None,
     }
 
 

@@ -5,6 +5,7 @@ import datetime as dt
 from rich.console import RenderableType
 from rich.text import Text
 
+from cli import forecasts
 from cli.console import Json, titled
 from cli.console import show as print_parts
 from inventory.api.deviceplan import written
@@ -15,7 +16,14 @@ _STYLES = {"Admitted": "green", "Pending": "yellow", "HeldBack": "yellow", "Evic
 
 def show(body: Json) -> None:
     print_parts(
-        _headline(body), _place(body), _sentence(body), *_numbers(body), *_holders(body), *_devices(body), *_story(body)
+        _headline(body),
+        _place(body),
+        _sentence(body),
+        *forecasts.parts(body.get("forecast")),
+        *_numbers(body),
+        *_holders(body),
+        *_devices(body),
+        *_story(body),
     )
 
 

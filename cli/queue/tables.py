@@ -6,7 +6,9 @@ import click
 from rich.text import Text
 
 from cli.console import Json, show, titled
+from controller.forecast.shown import starts
 
+_PENDING = ("#", "workload", "LocalQueue", "priority", "starts", "reason", "")
 _AMOUNTS = ("flavor", "resource", "used", "quota", "borrowed", "free")
 
 
@@ -109,7 +111,7 @@ def show_pending(body: Json, *, wide: bool = False) -> None:
         if not queue["pending"]:
             continue
         shown = True
-        made = titled(f"ClusterQueue {queue['clusterQueue']}", "#", "workload", "LocalQueue", "priority", "reason", "")
+        made = titled(f"ClusterQueue {queue['clusterQueue']}", *_PENDING)
         if wide:
             made.add_column("parked")
         for workload in queue["pending"]:
@@ -118,6 +120,7 @@ def show_pending(body: Json, *, wide: bool = False) -> None:
                 workload["workload"],
                 f"{workload['localQueue']} #{workload['positionInLocalQueue'] + 1}",
                 str(workload["priority"]),
+                starts(workload.get("forecast")),
                 workload["reason"] or "-",
                 workload["sentence"] or "Not tried since it came",
                 *(["yes" if workload["parked"] else "no"] if wide else []),

@@ -36,6 +36,19 @@ class Range(NamedTuple):
     from_s: float
     to_s: float | None
 
+    def widened(self, by: "Width") -> "Range":
+        low_s = _seconds(_log(self.from_s) - by.early)
+        if self.to_s is None:
+            return Range(low_s, None)
+        return Range(low_s, max(low_s, _seconds(_log(self.to_s) + by.late)))
+
+
+class Width(NamedTuple):
+    """What is added to a range on either side, as logarithms."""
+
+    early: float
+    late: float
+
 
 class _Expected(msgspec.Struct, frozen=True):
     queue: str
@@ -45,7 +58,7 @@ class _Expected(msgspec.Struct, frozen=True):
 
 
 class Calibration:
-    """Bounded. ``expect`` takes ranges as the runs gave them, ``widened`` is what is told of them."""
+    """Bounded. ``expect`` takes ranges as the runs gave them; by ``width`` what is told is wider."""
 
     def __init__(self) -> None:
         self._misses: OrderedDict[str, deque[tuple[float, float]]] = OrderedDict()
@@ -81,14 +94,14 @@ class Calibration:
         """How many forecasts of the queue have shown how right they were."""
         return len(self._misses.get(queue, ()))
 
-    def widened(self, queue: str, given: Range) -> Range:
+    def width(self, queue: str) -> "Width":
         misses = self._misses.get(queue, ())
-        early = _quantile([*EARLY, *(miss[0] for miss in misses)])
-        late = _quantile([*LATE, *(miss[1] for miss in misses)])
-        low_s = _seconds(_log(given.from_s) - early)
-        if given.to_s is None:
-            return Range(low_s, None)
-        return Range(low_s, max(low_s, _seconds(_log(given.to_s) + late)))
+        return Width(
+            _quantile([*EARLY, *(miss[0] for miss in misses)]), _quantile([*LATE, *(miss[1] for miss in misses)])
+        )
+
+    def widened(self, queue: str, given: Range) -> Range:
+        return given.widened(self.width(queue))
 
     def __len__(self) -> int:
         return len(self._expected)

@@ -14,12 +14,14 @@ from controller.engine.engine import Engine, Held
 from controller.engine.flavors.assignment import Shortfall
 from controller.engine.model.resources import Amount, FlavorResource, WorkloadKey
 from controller.engine.quota.queueusage import quantity_of
+from controller.forecast.parts import Parts, finished
 from controller.objects.core import Container, ResourceRequirements
 from controller.objects.meta import Resources
 from controller.objects.quantity import NANO, Quantity
 from controller.objects.workload import PodSet, Workload
 from inventory.api.names import GPU_PERCENT
 
+_TRIES: Final = 100
 _SETS: Final = 4
 """Pod sets that are looked at, the first of a workload."""
 _HOLDERS: Final = 200
@@ -29,6 +31,8 @@ _ENDS: Final = 4
 EndsAt = Callable[[WorkloadKey], float]
 """When a workload that holds quota is likely to end, in seconds since 1970; ``inf`` for never."""
 _Make = Callable[[int], Workload]
+_Tried = Parts[DecisionRecord | None]
+_Try = Callable[[Workload], _Tried]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -47,41 +51,48 @@ def admits(record: DecisionRecord | None) -> bool:
 
 
 def changes(engine: Engine, workload: Workload, now_s: float, ends_at: EndsAt) -> list[Change]:
-    """For a workload that does not start as it is; empty where no such change would do."""
+    """``change_parts`` without a pause."""
+    return finished(change_parts(engine, workload, now_s, ends_at))
 
-    def tried(given: Workload) -> DecisionRecord | None:
-        return engine.tried(engine.as_pending(given), now_s)
 
-    record = tried(workload)
+def change_parts(engine: Engine, workload: Workload, now_s: float, ends_at: EndsAt) -> Parts[list[Change]]:
+    """For a workload that does not start as it is; empty where no such change would do. A pause before each try."""
+    tries = _TRIES
+
+    def tried(given: Workload) -> _Tried:
+        nonlocal tries
+        tries -= 1
+        yield
+        return engine.tried(engine.as_pending(given), now_s) if tries >= 0 else None
+
+    record = yield from tried(workload)
     if record is None or admits(record):
         return []
     found: list[Change] = []
     for number, pod_set in enumerate(workload.spec.pod_sets[:_SETS]):
-        found += _fewer_pods(workload, number, pod_set, tried)
-        found += _fewer_devices(workload, number, pod_set, tried)
-        found += _looser(workload, number, pod_set, tried)
-        found += _anywhere(workload, number, pod_set, tried)
+        found += yield from _fewer_pods(workload, number, pod_set, tried)
+        found += yield from _fewer_devices(workload, number, pod_set, tried)
+        found += yield from _looser(workload, number, pod_set, tried)
+        found += yield from _anywhere(workload, number, pod_set, tried)
     return [*found, *_ends(engine, record, ends_at)]
 
 
 # -- fewer -------------------------------------------------------------------------------------------------------------
 
 
-def _fewer_pods(
-    workload: Workload, number: int, pod_set: PodSet, tried: Callable[[Workload], DecisionRecord | None]
-) -> Iterator[Change]:
+def _fewer_pods(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:
     def with_pods(count: int) -> Workload:
         return _with(workload, number, msgspec.structs.replace(pod_set, count=count, min_count=None))
 
-    most = _most(pod_set.count - 1, with_pods, tried)
-    if most:
-        yield Change(kind="fewerPods", sentence=f"With {most} of the {pod_set.count} pods of {pod_set.name}")
+    most = yield from _most(pod_set.count - 1, with_pods, tried)
+    if not most:
+        return []
+    return [Change(kind="fewerPods", sentence=f"With {most} of the {pod_set.count} pods of {pod_set.name}")]
 
 
-def _fewer_devices(
-    workload: Workload, number: int, pod_set: PodSet, tried: Callable[[Workload], DecisionRecord | None]
-) -> Iterator[Change]:
+def _fewer_devices(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:
     """Of a device of which each pod has several, or percents of one."""
+    found: list[Change] = []
     asked: dict[str, int] = {}
     for container in pod_set.template.spec.containers:
         for name, amount in {**container.resources.limits, **container.resources.requests}.items():
@@ -92,18 +103,19 @@ def _fewer_devices(
         def with_devices(count: int, name: str = name, most: int = several) -> Workload:
             return _with(workload, number, _with_devices(pod_set, name, most, count))
 
-        most = _most(several - 1, with_devices, tried)
+        most = yield from _most(several - 1, with_devices, tried)
         if most:
             said = f"With {most} instead of {several} {name} in each pod of {pod_set.name}"
-            yield Change(kind="smallerShare" if name == GPU_PERCENT else "fewerDevices", sentence=said)
+            found.append(Change(kind="smallerShare" if name == GPU_PERCENT else "fewerDevices", sentence=said))
+    return found
 
 
-def _most(high: int, make: _Make, tried: Callable[[Workload], DecisionRecord | None]) -> int:
+def _most(high: int, make: _Make, tried: _Try) -> Parts[int]:
     """The largest number from 1 to ``high`` with which it would start now; 0 for none. Fewer fit where more do."""
     low = 0
     while low < high:
         middle = (low + high + 1) // 2
-        if admits(tried(make(middle))):
+        if admits((yield from tried(make(middle)))):
             low = middle
         else:
             high = middle - 1
@@ -136,33 +148,32 @@ def _with_devices(pod_set: PodSet, name: str, most: int, count: int) -> PodSet:
 # -- elsewhere ---------------------------------------------------------------------------------------------------------
 
 
-def _looser(
-    workload: Workload, number: int, pod_set: PodSet, tried: Callable[[Workload], DecisionRecord | None]
-) -> Iterator[Change]:
+def _looser(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:
     asked = pod_set.topology_request
     if asked is None or not asked.required:
-        return
+        return []
     loose = msgspec.structs.replace(asked, required=None, preferred=asked.required)
-    if admits(tried(_with(workload, number, msgspec.structs.replace(pod_set, topology_request=loose)))):
-        yield Change(kind="topology", sentence=f"With {asked.required} preferred, not required, for {pod_set.name}")
+    record = yield from tried(_with(workload, number, msgspec.structs.replace(pod_set, topology_request=loose)))
+    if not admits(record):
+        return []
+    return [Change(kind="topology", sentence=f"With {asked.required} preferred, not required, for {pod_set.name}")]
 
 
-def _anywhere(
-    workload: Workload, number: int, pod_set: PodSet, tried: Callable[[Workload], DecisionRecord | None]
-) -> Iterator[Change]:
+def _anywhere(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:
     """On a flavor that the pods' node selector or affinity excludes."""
     replace, template = msgspec.structs.replace, pod_set.template
     if not template.spec.node_selector and template.spec.affinity is None:
-        return
+        return []
     free = replace(template, spec=replace(template.spec, node_selector={}, affinity=None))
-    record = tried(_with(workload, number, replace(pod_set, template=free)))
+    record = yield from tried(_with(workload, number, replace(pod_set, template=free)))
     if record is None or not admits(record) or record.assignment is None:
-        return
+        return []
     chosen = next((each for each in record.assignment.pod_sets if each.name == pod_set.name), None)
     flavors = sorted({choice.flavor for choice in chosen.choices.values()}) if chosen is not None else []
-    if flavors:
-        said = f"On flavor {', '.join(flavors)}, without the node selector and affinity of {pod_set.name}"
-        yield Change(kind="flavor", sentence=said)
+    if not flavors:
+        return []
+    said = f"On flavor {', '.join(flavors)}, without the node selector and affinity of {pod_set.name}"
+    return [Change(kind="flavor", sentence=said)]
 
 
 # -- ends --------------------------------------------------------------------------------------------------------------

@@ -8,18 +8,21 @@ added by ``calibration``.
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from controller.engine.claims.runtimes import runtime_s
 from controller.engine.conditions import reasons
 from controller.engine.engine import Engine
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.queues.pending import PendingWorkload
 from controller.forecast.calibration import Calibration, Range
+from controller.forecast.changes import EndsAt
 from controller.forecast.forward import Forward
-from controller.forecast.model import MOST, Line, Model, Tree, model_of
+from controller.forecast.model import MOST, Line, Model, Tree, model_parts
+from controller.forecast.parts import Parts, finished
 from controller.forecast.runtimes import Experience, RuntimeHistory
 from controller.objects.meta import epoch_s, find_condition
 from controller.objects.workload import Workload
@@ -37,6 +40,9 @@ _FINE: Final = Effort(19, 1, 0.01)
 _COARSE: Final = Effort(9, 0, 0.03)
 """Of many: the truth lies between the first and the last of nine as often, and the ends of the range are less sure."""
 _MANY: Final = 250
+_DRAWN: Final = 40
+_TOLD: Final = 200
+"""Workloads between two pauses."""
 
 _BEHIND: Final = "It is too far behind in its queue to be looked at"
 _CLOSED: Final = "Its queue takes nothing in now"
@@ -79,76 +85,93 @@ class Forecaster:
             self.calibration.gone(key)
 
     def all(self, engine: Engine, now_s: float, most: int = MOST) -> Forecasts:
-        """Every pending workload's; ``slices`` does the same in parts."""
-        found: Forecasts = {}
-        for part in self.slices(engine, now_s, most):
-            found |= part
-        return found
+        """Every pending workload's, without a pause."""
+        return finished(self.parts(engine, now_s, most))
 
-    def slices(self, engine: Engine, now_s: float, most: int = MOST) -> Iterator[Forecasts]:
-        """The same work in parts, to pause between: the engine is read in the first alone. Most parts find nothing."""
-        model = model_of(engine, now_s, most)
-        unknown = Forecast(at_s=now_s, assumes=(_BEHIND,))
-        closed = Forecast(at_s=now_s, assumes=(_CLOSED,))
-        yield dict.fromkeys(model.left_out, unknown) | dict.fromkeys(model.closed, closed)
+    def parts(self, engine: Engine, now_s: float, most: int = MOST) -> Parts[Forecasts]:
+        """Every pending workload's. The engine may change in the pauses."""
+        model = yield from model_parts(engine, now_s, most)
+        found: Forecasts = dict.fromkeys(model.left_out, Forecast(at_s=now_s, assumes=(_BEHIND,)))
+        found |= dict.fromkeys(model.closed, Forecast(at_s=now_s, assumes=(_CLOSED,)))
         waiting = sum(len(line.waiting) for tree in model.trees for line in tree.lines)
         effort = _COARSE if waiting > _MANY else _FINE
         for tree in model.trees:
-            yield from self._of_tree(model, tree, effort)
+            found |= yield from self._of_tree(model, tree, effort)
+        return found
 
     def of(self, engine: Engine, asked: PendingWorkload, now_s: float) -> Forecast | None:
+        """``of_parts`` without a pause."""
+        return finished(self.of_parts(engine, asked, now_s))
+
+    def of_parts(self, engine: Engine, asked: PendingWorkload, now_s: float) -> Parts[Forecast | None]:
         """Of a workload that is not there, if it came now. None where its queue is not there or takes nothing in."""
-        model = model_of(engine, now_s, MOST, asked)
+        model = yield from model_parts(engine, now_s, MOST, asked)
         tree = next((tree for tree in model.trees if any(_has(line, asked.key) for line in tree.lines)), None)
         if tree is None:
             return None
-        found: Forecasts = {}
-        for part in self._of_tree(model, tree, _FINE if len(tree.held) < _MANY else _COARSE, learns=False):
-            found |= part
+        effort = _FINE if len(tree.held) < _MANY else _COARSE
+        found = yield from self._of_tree(model, tree, effort, learns=False)
         return found.get(asked.key)
 
-    def _of_tree(self, model: Model, tree: Tree, effort: Effort, *, learns: bool = True) -> Iterator[Forecasts]:
+    def ends_at(self, engine: Engine, now_s: float) -> EndsAt:
+        """When a workload that holds quota is likely to end, as of now."""
+        known: dict[ClusterQueueName, Experience] = {}
+
+        def ends(key: WorkloadKey) -> float:
+            holder = engine.state.cluster.holders.get(key)
+            if holder is None:
+                return now_s
+            name = holder.cluster_queue
+            if name not in known:
+                known[name] = self.history.of(name)
+            age_s = max(0.0, now_s - holder.reserved_at_s)
+            total_s = known[name].total_s(runtime_s(holder.info.workload), age_s, 0.5)
+            return math.inf if total_s is None else holder.reserved_at_s + total_s
+
+        return ends
+
+    def _of_tree(self, model: Model, tree: Tree, effort: Effort, *, learns: bool = True) -> Parts[Forecasts]:
         known = {name: self.history.of(name) for name in _names(tree)}
+        yield
         runs: list[Mapping[WorkloadKey, float]] = []
-        for totals in _draws(tree, known, model.now_s, effort.runs):
+        for totals in (yield from _draws(tree, known, model.now_s, effort.runs)):
             forward = Forward(tree, model.now_s, totals, backfill=model.backfill, fair=model.fair, grain=effort.grain)
-            for _ in forward.run():
-                yield {}
+            yield from forward.run()
             runs.append(forward.starts)
         found: Forecasts = {}
         for line in tree.lines:
             assumes = _assumes(tree, line, known[line.name], self.calibration.seen(line.name))
+            width = self.calibration.width(line.name)
             for ahead, waiting in enumerate(line.waiting):
                 ordered = sorted(run.get(waiting.key, math.inf) for run in runs)
-                found[waiting.key] = self._told(model.now_s, line, waiting.key, ordered, effort, ahead, assumes, learns)
-        yield found
+                by_runs = _cut(ordered, effort)
+                if by_runs is not None and learns:
+                    self.calibration.expect(waiting.key, line.name, model.now_s, by_runs)
+                told = by_runs.widened(width) if by_runs is not None else None
+                found[waiting.key] = _told(model.now_s, told, ordered, ahead, assumes)
+                if ahead % _TOLD == 0:
+                    yield
+        return found
 
-    def _told(
-        self,
-        now_s: float,
-        line: Line,
-        key: WorkloadKey,
-        ordered: Sequence[float],
-        effort: Effort,
-        ahead: int,
-        assumes: tuple[str, ...],
-        learns: bool,
-    ) -> Forecast:
-        low_s, likely_s, high_s = ordered[effort.outside], ordered[len(ordered) // 2], ordered[-1 - effort.outside]
-        if math.isinf(low_s):
-            return Forecast(at_s=now_s, ahead=ahead, assumes=(_NEVER, *assumes))
-        by_runs = Range(low_s, high_s if math.isfinite(high_s) else None)
-        if learns:
-            self.calibration.expect(key, line.name, now_s, by_runs)
-        told = self.calibration.widened(line.name, by_runs)
-        return Forecast(
-            at_s=now_s,
-            from_s=round(told.from_s, 1),
-            likely_s=round(likely_s, 1) if math.isfinite(likely_s) else None,
-            to_s=None if told.to_s is None else round(told.to_s, 1),
-            ahead=ahead,
-            assumes=assumes,
-        )
+
+def _cut(ordered: Sequence[float], effort: Effort) -> Range | None:
+    """What the runs say, without those outside. None where it does not start in most of them."""
+    low_s, high_s = ordered[effort.outside], ordered[-1 - effort.outside]
+    return None if math.isinf(low_s) else Range(low_s, high_s if math.isfinite(high_s) else None)
+
+
+def _told(now_s: float, told: Range | None, ordered: Sequence[float], ahead: int, assumes: tuple[str, ...]) -> Forecast:
+    if told is None:
+        return Forecast(at_s=now_s, ahead=ahead, assumes=(_NEVER, *assumes))
+    likely_s = ordered[len(ordered) // 2]
+    return Forecast(
+        at_s=now_s,
+        from_s=round(told.from_s, 1),
+        likely_s=round(likely_s, 1) if math.isfinite(likely_s) else None,
+        to_s=None if told.to_s is None else round(told.to_s, 1),
+        ahead=ahead,
+        assumes=assumes,
+    )
 
 
 def _has(line: Line, key: WorkloadKey) -> bool:
@@ -161,7 +184,7 @@ def _names(tree: Tree) -> set[ClusterQueueName]:
 
 def _draws(
     tree: Tree, known: Mapping[ClusterQueueName, Experience], now_s: float, runs: int
-) -> Iterator[dict[WorkloadKey, float | None]]:
+) -> Parts[list[dict[WorkloadKey, float | None]]]:
     """For each run the run time of each workload: every workload has each of as many even parts of its range once."""
     asked = [(held.key, held.queue, held.told_s, max(0.0, now_s - held.since_s)) for held in tree.held]
     asked += [(waiting.key, line.name, waiting.told_s, 0.0) for line in tree.lines for waiting in line.waiting]
@@ -169,12 +192,13 @@ def _draws(
     # Seeded, for the same state has the same forecast.
     shuffling = random.Random(len(asked))  # noqa: S311  nothing secret
     parts = [(number + 0.5) / runs for number in range(runs)]
-    for key, queue, told_s, age_s in asked:
+    for number, (key, queue, told_s, age_s) in enumerate(asked):
+        if number % _DRAWN == 0:
+            yield
         shuffling.shuffle(parts)
-        experience = known[queue]
-        for run, part in zip(totals, parts, strict=True):
-            run[key] = experience.total_s(told_s, age_s, part)
-    yield from totals
+        for run, total_s in zip(totals, known[queue].totals_s(told_s, age_s, parts), strict=True):
+            run[key] = total_s
+    return totals
 
 
 def _assumes(tree: Tree, line: Line, experience: Experience, seen: int) -> tuple[str, ...]:

@@ -36,6 +36,19 @@ class _Block(NamedTuple):
     start_s: float
     spare: dict[FlavorResource, Amount]
 
+    def leaves(self, charges: Charges) -> bool:
+        """Whether these may run beyond its start."""
+        spare = self.spare
+        for fr, _, amount in charges:  # noqa: SIM110  a generator costs more than the loop
+            if amount > spare.get(fr, amount):
+                return False
+        return True
+
+    def narrow(self, charges: Charges) -> None:
+        for charge in charges:
+            if charge.fr in self.spare:
+                self.spare[charge.fr] -= charge.amount
+
 
 _ToldSums = dict[FlavorResource, tuple[list[float], list[Amount]]]
 """When those that run end by what was told, the soonest first, and what they hold together up to there."""
@@ -259,31 +272,29 @@ class Forward:
     # -- backfill ----------------------------------------------------------------------------------------------------
 
     def _passing(self, line: int, shape: int, charges: Charges, now_s: float) -> int | None:
-        """The place in its shape of the first that may start: of those that ask alike a shorter one may pass."""
-        some = self._queues[line].shapes[shape]
-        for at, (order, waiting) in enumerate(islice(some, _ALIKE if self._backfill else 1)):
-            if self._passes(waiting, charges, line, order, now_s):
-                return at
-        return None
+        """The place in its shape of the first that may start: of those that ask alike a shorter one may pass.
 
-    def _passes(self, waiting: Waiting, charges: Charges, line: int, order: int, now_s: float) -> bool:
-        """Whether no reservation breaks by it; what it takes of what those leave, the next cannot take."""
+        One that takes of what reservations leave narrows them: the next cannot take it.
+        """
         if not self._backfill:
-            return True
-        end_s = math.inf if waiting.told_s is None else now_s + waiting.told_s
-        narrowed = []
-        for other in range(len(self._queues)) if _borrow(charges) else (line,):
-            block = self._block(other, now_s)
-            if block is None or end_s <= block.start_s or (other == line and order <= block.order):
+            return 0
+        own, others = self._block(line, now_s), []
+        if _borrow(charges):
+            found = (self._block(other, now_s) for other in range(len(self._queues)) if other != line)
+            others = [block for block in found if block is not None]
+        # Whoever ends later than this takes what another queue's head needs.
+        latest_s = min((block.start_s for block in others if not block.leaves(charges)), default=math.inf)
+        own_leaves = own is None or own.leaves(charges)
+        for at, (order, waiting) in enumerate(islice(self._queues[line].shapes[shape], _ALIKE)):
+            end_s = math.inf if waiting.told_s is None else now_s + waiting.told_s
+            behind = own is not None and order > own.order and end_s > own.start_s
+            if end_s > latest_s or (behind and not own_leaves):
                 continue
-            if any(charge.amount > block.spare.get(charge.fr, charge.amount) for charge in charges):
-                return False
-            narrowed.append(block)
-        for block in narrowed:
-            for charge in charges:
-                if charge.fr in block.spare:
-                    block.spare[charge.fr] -= charge.amount
-        return True
+            narrowed = [block for block in others if end_s > block.start_s]
+            for block in [*narrowed, own] if own is not None and behind else narrowed:
+                block.narrow(charges)
+            return at
+        return None
 
     def _block(self, line: int, now_s: float) -> _Block | None:
         """The reservation of the line's head, by the ends that were told; kept for some looks while it is the head."""

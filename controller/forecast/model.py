@@ -1,9 +1,9 @@
 """The quota forest of an engine, copied, with who holds it and who waits: what a forecast lets time pass on.
 
-Only sums are copied: quotas, amounts, orders. ``model_of`` reads the engine and changes nothing in it.
+Only sums are copied: quotas, amounts, orders. ``model_parts`` reads the engine and changes nothing in it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from controller.engine.claims.runtimes import runtime_s
@@ -15,6 +15,7 @@ from controller.engine.model.resources import (
     Amount,
     ClusterQueueName,
     FlavorResource,
+    LocalQueueKey,
     ResourceName,
     Usage,
     WorkloadKey,
@@ -24,9 +25,16 @@ from controller.engine.quota.cells import Cell
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.quota import QuotaTree
 from controller.engine.quota.quotanode import QuotaNode
+from controller.forecast.parts import Parts, finished
 
 MOST: Final = 2_000
 """Pending workloads that a forecast looks at, the first of each queue: what is behind them starts later still."""
+
+_PLANS: Final = 32
+_QUOTAS: Final = 32
+_READ: Final = 4_000
+_SORTED: Final = 500
+"""Between two pauses so many are planned or charged, so many quotas copied, so many looked at and put in order."""
 
 
 class Charge(NamedTuple):
@@ -95,39 +103,51 @@ class Model(NamedTuple):
 
 
 def model_of(engine: Engine, now_s: float, most: int = MOST, asked: PendingWorkload | None = None) -> Model:
+    """``model_parts`` at once."""
+    return finished(model_parts(engine, now_s, most, asked))
+
+
+def model_parts(engine: Engine, now_s: float, most: int = MOST, asked: PendingWorkload | None = None) -> Parts["Model"]:
     """``most``: of all pending workloads so many are looked at, the same number of each ClusterQueue. ``asked``: one
     more, which is not there; it is looked at wherever it stands.
+
+    The engine may change in the pauses. Who waits is read before who holds quota, so one that starts meanwhile waits in
+    the model, and does not hold anything yet.
     """
+    quota = yield from _copied(engine)
     state = engine.state
-    quota = _copied(engine)
-    queued: dict[ClusterQueueName, list[PendingWorkload]] = {}
     closed: set[WorkloadKey] = set()
-    for pending in (*state.queues, *([asked] if asked is not None else [])):
-        queue = state.queue_of(pending.local_queue)
-        if queue is None or engine.inactive(queue.name):
-            closed.add(pending.key)
-        else:
-            queued.setdefault(queue.name, []).append(pending)
+    queued = yield from _by_queue(engine, closed)
+    if asked is not None and (name := _open_queue(engine, asked.local_queue)) is not None:
+        queued.setdefault(name, []).append(asked)
     each = max(1, most // max(1, len(queued)))
     left_out: set[WorkloadKey] = set()
     roots: dict[QuotaNode, list[Line]] = {}
     shapes: _Choices = {}
     for name in sorted(queued):
-        ordered = state.queues.in_order(queued[name])
-        seen = ordered[:each]
-        if asked is not None and asked in ordered[each:]:
+        queue = state.cluster.queues.get(name)
+        if queue is None or name not in quota.cluster_queues:
+            closed.update(pending.key for pending in queued[name])
+            continue
+        seen, behind = yield from _first(engine, queued[name], each)
+        if asked is not None and asked in behind:
             seen.append(asked)
-        left_out.update(pending.key for pending in ordered[each:])
+        left_out.update(pending.key for pending in behind)
+        waiting: list[Waiting] = []
+        for number, pending in enumerate(seen):
+            waiting.append(_waiting(engine, pending, queue, quota, shapes))
+            if number % _PLANS == 0:
+                yield
         node = quota.cluster_queue(name)
-        queue = state.cluster.queues[name]
-        waiting = tuple(_waiting(engine, pending, queue, quota, shapes) for pending in seen)
-        line = Line(name, queue.policies.strict_fifo, node, waiting)
-        roots.setdefault(node.root(), []).append(line)
-    trees = tuple(Tree(tuple(lines), tuple(_held(engine, quota, root))) for root, lines in roots.items())
+        roots.setdefault(node.root(), []).append(Line(name, queue.policies.strict_fifo, node, tuple(waiting)))
+    trees: list[Tree] = []
+    for root, lines in roots.items():
+        held = yield from _held(engine, quota, root, {waiting.key for line in lines for waiting in line.waiting})
+        trees.append(Tree(tuple(lines), tuple(held)))
     extensions = state.config.extensions
     return Model(
         now_s=now_s,
-        trees=trees,
+        trees=tuple(trees),
         backfill=extensions.backfill is BackfillPolicy.CONSERVATIVE,
         fair=state.config.fair_sharing is not None,
         left_out=frozenset(left_out),
@@ -135,30 +155,79 @@ def model_of(engine: Engine, now_s: float, most: int = MOST, asked: PendingWorkl
     )
 
 
-def _copied(engine: Engine) -> QuotaTree:
+def _open_queue(engine: Engine, local: LocalQueueKey) -> ClusterQueueName | None:
+    """The ClusterQueue that the LocalQueue leads to; None where it takes nothing in."""
+    queue = engine.state.queue_of(local)
+    return None if queue is None or engine.inactive(queue.name) else queue.name
+
+
+def _by_queue(engine: Engine, closed: set[WorkloadKey]) -> Parts[dict[ClusterQueueName, list[PendingWorkload]]]:
+    queued: dict[ClusterQueueName, list[PendingWorkload]] = {}
+    leads: dict[LocalQueueKey, ClusterQueueName | None] = {}
+    for number, pending in enumerate(list(engine.state.queues)):
+        local = pending.local_queue
+        if local not in leads:
+            leads[local] = _open_queue(engine, local)
+        name = leads[local]
+        if name is None:
+            closed.add(pending.key)
+        else:
+            queued.setdefault(name, []).append(pending)
+        if number % _READ == 0:
+            yield
+    return queued
+
+
+def _first(
+    engine: Engine, some: list[PendingWorkload], each: int
+) -> Parts[tuple[list[PendingWorkload], list[PendingWorkload]]]:
+    """So many of them as are tried first, in order, and the others."""
+    seen: list[PendingWorkload] = []
+    behind: list[PendingWorkload] = []
+    for begin in range(0, len(some), _SORTED):
+        seen = engine.state.queues.in_order([*seen, *some[begin : begin + _SORTED]])
+        behind += seen[each:]
+        seen = seen[:each]
+        yield
+    return seen, behind
+
+
+def _copied(engine: Engine) -> Parts[QuotaTree]:
     """The same quotas, with nothing charged."""
     known, made = engine.state.cluster.quota, QuotaTree()
-    for name, cohort in known.cohorts.items():
+    for number, (name, cohort) in enumerate(list(known.cohorts.items())):
         if cohort.spec is not None:
             made.set_cohort(name, cohort.spec)
-    for queue_name, queue in known.cluster_queues.items():
+        if number % _QUOTAS == 0:
+            yield
+    for number, (queue_name, queue) in enumerate(list(known.cluster_queues.items())):
         if queue.spec is not None:
             made.set_cluster_queue(queue_name, queue.spec)
+        if number % _QUOTAS == 0:
+            yield
     return made
 
 
-def _held(engine: Engine, quota: QuotaTree, root: QuotaNode) -> Iterator[Held]:
+def _held(engine: Engine, quota: QuotaTree, root: QuotaNode, waiting: AbstractSet[WorkloadKey]) -> Parts[list[Held]]:
+    found: list[Held] = []
     for name in root.queue_names():
         state = engine.state.cluster.queues.get(name)
-        for holder in state.holders.values() if state is not None else ():
-            yield Held(
-                key=holder.key,
-                queue=name,
-                charges=_charges(quota, name, holder.usage),
-                since_s=holder.reserved_at_s,
-                told_s=runtime_s(holder.info.workload),
-                leaving=holder.evicted,
+        for number, holder in enumerate(list(state.holders.values()) if state is not None else ()):
+            if number % _PLANS == 0:
+                yield
+            if holder.key in waiting:
+                continue
+            found.append(
+                Held(
+                    key=holder.key,
+                    queue=name,
+                    charges=_charges(quota, name, holder.usage),
+                    since_s=holder.reserved_at_s,
+                    told_s=runtime_s(holder.info.workload),
+                    leaving=holder.evicted,
+                )
             )
+    return found
 
 
 def _charges(quota: QuotaTree, name: ClusterQueueName, usage: Usage) -> Charges:

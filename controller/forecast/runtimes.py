@@ -5,6 +5,7 @@ exist when a controller begins are read again, so a restart loses only what was 
 """
 
 import math
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -128,15 +129,17 @@ class Experience:
         """How long a workload runs altogether that has run for ``age_s``: the ``part`` (0 to 1) quantile of what the
         queue's experience says of those that got so far. None where nothing is known.
         """
-        known = [ratio * told_s for ratio in self._spread] if told_s else list(self.lasted)
+        return self.totals_s(told_s, age_s, (part,))[0]
+
+    def totals_s(self, told_s: float | None, age_s: float, parts: Sequence[float]) -> list[float | None]:
+        """``total_s`` of each part."""
+        known = [ratio * told_s for ratio in self._spread] if told_s else self.lasted
         if not known:
-            return None
-        longer = [value for value in known if value > age_s] if age_s > 0.0 else known
-        if len(longer) >= _FEW:
-            return max(_between(longer, part), age_s)
-        if longer and len(known) < _FEW:
-            return max(_between(longer, part), age_s)
-        return min(age_s * math.pow(1.0 - min(part, 0.999), -1.0 / _TAIL), _LONGEST_S)
+            return [None] * len(parts)
+        longer = known[bisect_right(known, age_s) :] if age_s > 0.0 else known
+        if len(longer) >= _FEW or (longer and len(known) < _FEW):
+            return [max(_between(longer, part), age_s) for part in parts]
+        return [min(age_s * math.pow(1.0 - min(part, 0.999), -1.0 / _TAIL), _LONGEST_S) for part in parts]
 
 
 def _between(values: Sequence[float], part: float) -> float:

@@ -198,7 +198,7 @@ class Process:
             address,
             namespace=self._own,
             clock=self._clock,
-            core=lambda: self.core,
+            running=lambda: self._running,
             leader=lambda: self.leader,
         )
         async with serving as self.view:

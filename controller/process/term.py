@@ -11,6 +11,7 @@ from controller.config.settings import ControllerConfig
 from controller.core import Core
 from controller.engine.conditions.decisions import Decision, Decisions, Event
 from controller.engine.mirror.specs import System
+from controller.forecast.service_shell import ForecastService
 from controller.jobframework.settings import DevicePlan
 from controller.jobshell.watched import JobKinds
 from controller.lifecycle.lifecycle import Step
@@ -111,6 +112,7 @@ class Running:
     core: Core
     writer: Writer
     events: EventPublisher
+    forecasts: ForecastService
 
 
 class Term:
@@ -174,8 +176,11 @@ class Term:
                 known=self._feeds.known,
             )
             core.decide_for(self._replica.systems)
-            self.running = Running(core, writer, events)
+            forecasts = ForecastService(core.engine, self._clock)
+            core.subscribe(forecasts)
+            self.running = Running(core, writer, events, forecasts)
             tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]
+            tasks.append(asyncio.create_task(forecasts.run(), name="forecasts"))
             tasks += [asyncio.create_task(work, name=name) for name, work in self._controllers(self.running)]
             self._feeds.listen(core.inbox.put)
             log.info("deciding: %d workloads", len(self._feeds[WORKLOADS]))

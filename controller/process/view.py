@@ -7,11 +7,14 @@ from contextlib import asynccontextmanager
 from controller.config.settings import Address, ControllerConfig
 from controller.core import Core
 from controller.engine.model.resources import WorkloadKey
+from controller.forecast.shown import Foretold
 from controller.objects.workload import Workload
+from controller.process.term import Running
 from controller.process.webhook import release
 from controller.visibility.answers import KEPT_S, Answers
 from controller.visibility.identity import User
 from controller.visibility.reviews_shell import Reviews
+from controller.visibility.routes import Asked, What
 from controller.visibility.server_shell import Leader, ViewServer
 from controller.visibility.service_shell import ViewService
 from controller.watching.feeds import Feeds
@@ -30,8 +33,8 @@ _LOCAL = ("localhost", "127.0.0.1")
 class _Leading:
     """What this replica may answer. Answers are made anew each second, and with each term."""
 
-    def __init__(self, core: Callable[[], Core | None], feeds: Feeds, clock: Clock) -> None:
-        self._core = core
+    def __init__(self, running: Callable[[], Running | None], feeds: Feeds, clock: Clock) -> None:
+        self._running = running
         self._feeds = feeds
         self._clock = clock
         self._of: Core | None = None
@@ -40,7 +43,8 @@ class _Leading:
         self._known: frozenset[str] = frozenset()
 
     def answers(self) -> Answers | None:
-        core, now_s = self._core(), self._clock.monotonic()
+        running, now_s = self._running(), self._clock.monotonic()
+        core = running.core if running is not None else None
         if core is None or not core.loaded.is_set():
             self._of = self._answers = None
             return None
@@ -51,6 +55,17 @@ class _Leading:
             self._known |= {key.partition("/")[0] for key in core.ledger}
             self._known |= {key.partition("/")[0] for key in core.engine.state.cluster.local_queues}
         return self._answers
+
+    async def foretold(self, asked: Asked) -> Foretold:
+        running = self._running()
+        if running is None:
+            return Foretold()
+        if asked.what is What.PENDING:
+            return Foretold(await running.forecasts.all())
+        if asked.what is What.WORKLOAD:
+            key = WorkloadKey(f"{asked.namespace}/{asked.name}")
+            return await running.forecasts.of(key, _workload(running.core, key))
+        return Foretold()
 
     def known(self) -> frozenset[str]:
         """To be asked after what was gathered: Answers read the engine of that moment."""
@@ -73,19 +88,20 @@ async def view_service(
     *,
     namespace: str,
     clock: Clock,
-    core: Callable[[], Core | None],
+    running: Callable[[], Running | None],
     leader: Callable[[], str | None],
 ) -> AsyncIterator[ViewService]:
-    """To be ``run``. ``core``: while this replica leads; ``leader``: who does, in words, while it does not."""
+    """To be ``run``. ``running``: while this replica leads; ``leader``: who does, in words, while it does not."""
     # A client of its own: what users ask waits for no write, and no write for it.
     async with Client(cluster, timeout_s=_ANSWER_S) as client:
         name = release(config)
-        leading = _Leading(core, feeds, clock)
+        leading = _Leading(running, feeds, clock)
 
         async def ask(path: str, user: User) -> tuple[int, bytes]:
             return await service.ask_leader(path, user, leader(), server.port)
 
-        server = ViewServer(address, Reviews(client, clock), Leader(leading.answers, leading.known, ask), clock)
+        leads = Leader(leading.answers, leading.known, ask, leading.foretold)
+        server = ViewServer(address, Reviews(client, clock), leads, clock)
         names = (*service_names(namespace, name), *_LOCAL)
         service = ViewService(
             client,

@@ -9,6 +9,7 @@ from controller.engine.engine import Engine
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.queues.pending import PendingWorkload
 from controller.explain import explained, in_turn, queue_shown, waiting_row
+from controller.forecast.shown import AHEAD_SHOWN, Foretold, brief, shown
 from controller.objects.meta import to_json
 from controller.objects.workload import Workload
 from controller.visibility.redaction import redacted, told
@@ -21,6 +22,7 @@ Turn = tuple[int, int, PendingWorkload]
 
 _VIEW: Final = f"{VIEW_GROUP}/{VIEW_VERSION}"
 _SUMMARIES: Final = (What.CLUSTER_QUEUE_SUMMARY, What.LOCAL_QUEUE_SUMMARY)
+NOTHING: Final = Foretold()
 
 
 KEPT_S: Final = 1.0
@@ -40,7 +42,7 @@ class Answers:
         self._turns: dict[ClusterQueueName, list[Turn]] = {}
         self._explained: dict[str, Json] = {}
 
-    def gathered(self, asked: Asked) -> Json | None:
+    def gathered(self, asked: Asked, foretold: Foretold = NOTHING) -> Json | None:
         """Everything there is to say, for no user's eyes. None for what does not exist."""
         queues = self._engine.state.cluster.queues
         name = ClusterQueueName(asked.name)
@@ -51,14 +53,27 @@ class Answers:
                 return queue_shown(self._engine, queues[name])
             case What.PENDING if name in queues:
                 page = islice(self._in_turn(name), asked.page.offset, asked.page.offset + asked.page.limit)
-                return {"items": [waiting_row(self._engine, turn) for turn in page]}
+                return {"items": [self._waiting(turn, foretold) for turn in page]}
             case What.CLUSTER_QUEUE_SUMMARY if name in queues:
                 return {"items": self._summary(name, None, asked.page)}
             case What.LOCAL_QUEUE_SUMMARY:
                 return self._local_summary(asked)
             case What.WORKLOAD:
-                return self._explanation(WorkloadKey(f"{asked.namespace}/{asked.name}"))
+                return self._foretold(WorkloadKey(f"{asked.namespace}/{asked.name}"), foretold)
         return None
+
+    def _waiting(self, turn: Turn, foretold: Foretold) -> Json:
+        return {**waiting_row(self._engine, turn), "forecast": brief(foretold.forecasts.get(turn[2].key))}
+
+    def _foretold(self, key: WorkloadKey, foretold: Foretold) -> Json | None:
+        found, forecast = self._explanation(key), foretold.forecasts.get(key)
+        if found is None:
+            return None
+        if forecast is None or found["position"] is None:
+            return {**found, "forecast": None}
+        turns = islice(self._in_turn(ClusterQueueName(found["clusterQueue"])), min(found["position"], AHEAD_SHOWN))
+        before = [pending.key for _, _, pending in turns]
+        return {**found, "forecast": shown(forecast, before, foretold.changes)}
 
     def _explanation(self, key: WorkloadKey) -> Json | None:
         if key not in self._explained:

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from controller.config.settings import Address
+from controller.forecast.shown import Foretold
 from controller.visibility.answers import Answers
 from controller.visibility.documents import documents, status
 from controller.visibility.identity import (
@@ -67,16 +68,21 @@ class Trust:
         return self.own + (self.proxy.trusted if self.proxy is not None else b"")
 
 
+async def _nothing_foretold(_: Asked) -> Foretold:
+    return Foretold()
+
+
 @dataclass(frozen=True)
 class Leader:
     """``answers``: of this replica while it leads. ``known``: namespaces that may be named in them.
 
-    ``ask``: the replica that leads, for a user: status and body.
+    ``ask``: the replica that leads, for a user: status and body. ``foretold``: forecasts for what is asked.
     """
 
     answers: Callable[[], Answers | None]
     known: Callable[[], frozenset[str]]
     ask: Callable[[str, User], Awaitable[tuple[int, bytes]]]
+    foretold: Callable[[Asked], Awaitable[Foretold]] = _nothing_foretold
 
 
 class RefusedError(Exception):
@@ -207,7 +213,7 @@ class ViewServer:
         return await self._leader.ask(request.rel_url.raw_path_qs, user)
 
     async def _shown(self, answers: Answers, asked: Asked, user: User) -> bytes:
-        gathered = answers.gathered(asked)
+        gathered = answers.gathered(asked, await self._leader.foretold(asked))
         if gathered is None:
             raise RefusedError(404, f'{asked.right.resource}.{asked.right.group} "{asked.name}" not found')
         found = await asyncio.to_thread(namespaces, gathered, self._leader.known())

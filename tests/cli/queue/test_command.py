@@ -77,6 +77,8 @@ async def test_who_waits_and_why_is_the_same_with_and_without_the_controller(she
         for body in (live, here):
             for one in body["clusterQueues"][0]["pending"]:
                 one.pop("parked")
+                forecast = one.pop("forecast")
+                assert forecast["fromSeconds"] is None, "nobody says how long a runs"
         assert here == live
         text = (await shell.run("queue", "pending", "--local", "team/lq-cq")).stdout
         assert "Needs 2 cpu of flavor default: 0 free, 2 more needed" in text
@@ -95,12 +97,19 @@ async def test_an_explanation_says_what_is_missing_and_who_holds_it(shell: Shell
             assert (row["quotaLeft"], row["borrowable"]) == ("0", "0")
             (holder,) = row["heldBy"]
             assert (holder["workload"], holder["clusterQueue"], holder["amount"]) == ("team/a", "cq", "2")
+            forecast = found["forecast"]
+            assert (forecast["ahead"], forecast["before"]) == (1, [{"workload": "team/b"}])
+            assert "What it waits for has no known end" in forecast["assumes"]
+            assert [change["sentence"] for change in forecast["changes"]] == ["When team/a (2 cpu) ends"]
         assert [one["reason"] for one in live["story"]] == ["WaitingForQuota"]
         assert here["story"] == []
         text = (await shell.run("explain", "c")).stdout
         for part in (
             "team/c: Pending, WaitingForQuota",
             "position 2 in the queue",
+            "Likely start: unknown",
+            "behind team/b",
+            "When team/a (2 cpu) ends",
             "Holders of cpu of flavor default",
             "Story",
         ):

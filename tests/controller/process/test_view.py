@@ -15,7 +15,7 @@ def test_a_namespace_is_known_at_once_and_once_known_stays_so() -> None:
     loaded = SimpleNamespace(is_set=lambda: True)
     core: Any = SimpleNamespace(engine=world.engine, ledger=dict.fromkeys(["led/job"]), loaded=loaded)
     feeds = {NAMESPACES: [ObjectKey("", "early")]}
-    leading = _Leading(lambda: core, cast("Any", feeds), clock)
+    leading = _Leading(lambda: cast("Any", SimpleNamespace(core=core)), cast("Any", feeds), clock)
     answers = leading.answers()
     assert {"early", "led", "zulu-ns"} <= leading.known()
     feeds[NAMESPACES].append(ObjectKey("", "late"))

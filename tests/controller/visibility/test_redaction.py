@@ -6,6 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.engine.model.resources import WorkloadKey
+from controller.forecast.changes import changes
+from controller.forecast.forecast import Forecaster, Forecasts
+from controller.forecast.shown import Foretold
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
 from controller.visibility.answers import Answers, Json
@@ -122,12 +125,21 @@ def asked_of(path: str) -> Asked:
     return found
 
 
-def answer(answers: Answers, asked: Asked, hidden: set[str]) -> Json:
+def answer(answers: Answers, asked: Asked, hidden: set[str], foretold: Foretold | None = None) -> Json:
     """As the server has it: what the path names is granted."""
-    gathered = answers.gathered(asked)
+    gathered = answers.gathered(asked, foretold or Foretold())
     assert gathered is not None
     named = namespaces(gathered, set(SPACES))
     return answers.shown(asked, gathered, {space for space in named if space in hidden and space != asked.namespace})
+
+
+def foretold(world: World, forecasts: Forecasts, asked: Asked) -> Foretold:
+    """As the service has it: of one workload with what would let it start."""
+    given = world.workloads.get(WorkloadKey(f"{asked.namespace}/{asked.name}"))
+    if given is None:
+        return Foretold(forecasts)
+    ends = dict.fromkeys(world.engine.state.cluster.holders, world.now_s)
+    return Foretold(forecasts, tuple(changes(world.engine, given, world.now_s, ends.__getitem__)))
 
 
 ASKS = st.lists(st.tuples(st.sampled_from(SPACES), st.integers(0, 3)), min_size=3, max_size=8)
@@ -140,11 +152,12 @@ def test_no_name_of_a_hidden_namespace_is_in_the_bytes(asks: list[tuple[str, int
     """Every object of a namespace has the namespace's name in its own."""
     world = crowded(asks)
     answers = Answers(world.engine, world.workloads.get, world.now_s)
+    forecasts = Forecaster().all(world.engine, world.now_s)
     for path in paths(world):
         asked = asked_of(path)
         if asked.namespace in hidden:
             continue
-        raw = msgspec.json.encode(answer(answers, asked, hidden))
+        raw = msgspec.json.encode(answer(answers, asked, hidden, foretold(world, forecasts, asked)))
         for space in hidden:
             assert space.encode() not in raw, path
 
@@ -171,6 +184,22 @@ def test_what_is_shown_of_a_hidden_workload_is_its_queue_and_its_amounts() -> No
     assert [each["amount"] for each in row["heldBy"]] == ["2"] * 4
     assert (row["needed"], row["available"]) == (before["needed"], before["available"])
     assert shown["metadata"] == {"name": f"late-of-{SPACES[2]}-2", "namespace": SPACES[2]}
+
+
+def test_a_forecast_names_what_stands_before_and_whose_end_would_do_only_to_those_who_may_see_it() -> None:
+    world = preempting()
+    answers, forecasts = Answers(world.engine, world.workloads.get, world.now_s), Forecaster()
+    asked = asked_of(f"{VIEW}/namespaces/{SPACES[2]}/workloadviews/late-of-{SPACES[2]}-2")
+    told = foretold(world, forecasts.all(world.engine, world.now_s), asked)
+    whole = answer(answers, asked, set(), told)["status"]["forecast"]
+    assert [row["workload"] for row in whole["before"]] == [f"{SPACES[1]}/late-of-{SPACES[1]}-{n}" for n in (0, 1)]
+    assert whole["ahead"] == 2
+    assert any(row["workload"].startswith(SPACES[0]) for change in whole["changes"] for row in change["workloads"])
+    mine = answer(answers, asked, {SPACES[0], SPACES[1]}, told)["status"]["forecast"]
+    assert [row["workload"] for row in mine["before"]] == ["a workload of queue one"] * 2
+    assert {row["workload"] for change in mine["changes"] for row in change["workloads"]} == {"a workload of queue two"}
+    rows = answer(answers, asked_of(f"{VIEW}/queueviews/one/pending"), set(), told)["status"]["items"]
+    assert all(set(row["forecast"]) == {"at", "fromSeconds", "likelySeconds", "toSeconds"} for row in rows)
 
 
 def test_pending_rows_lose_names_and_keep_their_places() -> None:

@@ -1,0 +1,182 @@
+"""Forecasts of the engine that decides, for as long as somebody asks, off the path of its decisions.
+
+All work is done on the event loop in slices of a few milliseconds, and between two of them the loop has at least as
+long for everything else. A thread would be no faster, since the interpreter runs one at a time, and what is learnt of
+past forecasts would need locks.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple, TypeVar
+
+from controller.engine.conditions.sentences import sentence
+from controller.engine.engine import Engine
+from controller.engine.model.resources import WorkloadKey
+from controller.forecast.changes import Change, admits, change_parts
+from controller.forecast.forecast import Forecast, Forecaster
+from controller.forecast.parts import Parts
+from controller.forecast.shown import Foretold
+from controller.objects.workload import Workload
+from controller.watching.inbox import ObjectChange
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+EVERY_S: Final = 5.0
+"""So often forecasts are made anew, at most; after long work as much longer as the work took."""
+STALE_S: Final = 20.0
+"""Nobody asked for so long: the next one to ask waits for new ones."""
+FIRST_S: Final = 5.0
+"""No question waits longer for a forecast."""
+SLICE_S: Final = 0.003
+_REST: Final = 4.0
+"""So many times what the work took nothing is renewed."""
+_KEPT: Final = 500
+_MOST_ASKED: Final = 4
+"""Workloads that are not there yet: so many are worked on or wait at a time."""
+
+
+class BusyError(Exception):
+    """Too many ask at once: try again."""
+
+
+class Submitted(NamedTuple):
+    """Of a workload that is not there yet. ``forecast`` None: its queue is not there or takes nothing in.
+
+    ``starts``: it would be admitted at once. ``sentence``: why not.
+    """
+
+    forecast: Forecast | None
+    starts: bool
+    sentence: str | None
+    changes: tuple[Change, ...] = ()
+
+
+class ForecastService:
+    """A ``ChangeListener`` of one term. ``run`` until cancelled: it alone makes forecasts of what waits.
+
+    ``_made_s`` is the time of ``_latest``; ``_made`` is set with each renewal and exchanged for a new one.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._forecaster = Forecaster()
+        self._latest: dict[WorkloadKey, Forecast] = {}
+        self._made_s = float("-inf")
+        self._made = asyncio.Event()
+        self._asked = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._changes: dict[WorkloadKey, tuple[float, tuple[Change, ...]]] = {}
+        self._one = asyncio.Lock()
+        """Whoever works in slices: one at a time, so that the loop's other half stays free."""
+        self._asking = 0
+
+    def on_workload(self, workload: Workload, gone: bool) -> None:
+        self._forecaster.observe(workload, gone=gone)
+
+    def on_object(self, observed: ObjectChange) -> None:
+        """Nothing is learnt of other objects."""
+
+    async def run(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            self._hurry.clear()
+            begun_s = self._clock.monotonic()
+            try:
+                async with self._one:
+                    self._latest = await self._worked(self._forecaster.parts(self._engine, self._clock.wall()))
+            except Exception:
+                # Forecasts are no reason to end a term of decisions.
+                log.exception("no forecasts could be made")
+                self._latest = {}
+            self._made_s = self._clock.monotonic()
+            made, self._made = self._made, asyncio.Event()
+            made.set()
+            rest_s = _REST * (self._made_s - begun_s)
+            # A workload that came after the last run need not wait for all of the pause.
+            if await self._clock.wait(self._hurry, max(EVERY_S, rest_s)):
+                await self._clock.wait(asyncio.Event(), rest_s)
+
+    async def all(self) -> Mapping[WorkloadKey, Forecast]:
+        """Of all that waits, not older than ``STALE_S``; empty where there are none in time."""
+        self._asked.set()
+        if not self._fresh():
+            await self._next()
+        return self._latest if self._fresh() else {}
+
+    async def of(self, key: WorkloadKey, workload: Workload | None) -> Foretold:
+        """Of one that waits, with what would admit it now; nothing of one that does not wait."""
+        if self._engine.state.queues.get(key) is None:
+            return Foretold()
+        found = await self.all()
+        if key not in found:
+            self._hurry.set()
+            await self._next()
+            found = self._latest
+        changes = await self._changes_of(key, workload) if workload is not None and key in found else ()
+        return Foretold({key: found[key]} if key in found else {}, changes)
+
+    async def of_new(self, workload: Workload) -> Submitted:
+        """If it came now. Raises BusyError, and TimeoutError where there is no forecast in time."""
+        if self._asking >= _MOST_ASKED:
+            raise BusyError
+        self._asking += 1
+        try:
+            async with asyncio.timeout(FIRST_S), self._one:
+                return await self._worked(self._new_parts(workload))
+        finally:
+            self._asking -= 1
+
+    def _new_parts(self, workload: Workload) -> Parts[Submitted]:
+        engine, now_s = self._engine, self._clock.wall()
+        asked = engine.as_pending(workload)
+        record = engine.tried(asked, now_s)
+        yield
+        forecast = yield from self._forecaster.of_parts(engine, asked, now_s)
+        if admits(record):
+            return Submitted(forecast, starts=True, sentence=None)
+        changes = yield from change_parts(engine, workload, now_s, self._forecaster.ends_at(engine, now_s))
+        said = sentence(record) if record is not None else None
+        return Submitted(forecast, starts=False, sentence=said, changes=tuple(changes))
+
+    async def _changes_of(self, key: WorkloadKey, workload: Workload) -> tuple[Change, ...]:
+        known = self._changes.get(key)
+        if known is not None and self._clock.monotonic() - known[0] < EVERY_S:
+            return known[1]
+        engine, now_s = self._engine, self._clock.wall()
+        ends_at = self._forecaster.ends_at(engine, now_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_S), self._one:
+                found = tuple(await self._worked(change_parts(engine, workload, now_s, ends_at)))
+            self._changes.pop(key, None)
+            if len(self._changes) >= _KEPT:
+                del self._changes[next(iter(self._changes))]
+            self._changes[key] = (self._clock.monotonic(), found)
+            return found
+        return ()
+
+    def _fresh(self) -> bool:
+        return self._clock.monotonic() - self._made_s < STALE_S
+
+    async def _next(self) -> None:
+        """Until the next renewal, but not for ever."""
+        self._asked.set()
+        await self._clock.wait(self._made, FIRST_S)
+
+    async def _worked(self, parts: Parts[T]) -> T:
+        while True:
+            begun_s = time.perf_counter()
+            try:
+                while time.perf_counter() - begun_s < SLICE_S:
+                    next(parts)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            await asyncio.sleep(time.perf_counter() - begun_s)

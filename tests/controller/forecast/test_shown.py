@@ -1,0 +1,50 @@
+"""Ranges in words."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.forecast.shown import duration, starts
+
+
+def told(low_s: float | None, high_s: float | None) -> dict[str, Any]:
+    return {"at": 0.0, "fromSeconds": low_s, "likelySeconds": low_s, "toSeconds": high_s}
+
+
+@pytest.mark.parametrize(
+    ("forecast", "said"),
+    [
+        (None, "-"),
+        (told(None, None), "unknown"),
+        (told(0.0, 20.0), "within a minute"),
+        (told(10.0, 3000.0), "within 50m"),
+        (told(600.0, 6000.0), "in 10m to 1h40m"),
+        (told(600.0, 610.0), "in 10m"),
+        (told(7200.0, 90_000.0), "in 2h to 25h"),
+        (told(7200.0, None), "in 2h or later"),
+        (told(0.0, None), "now or never"),
+    ],
+)
+def test_a_range_is_said_as_people_say_it(forecast: dict[str, Any] | None, said: str) -> None:
+    assert starts(forecast) == said
+
+
+@given(st.floats(0.0, 1e7), st.floats(0.0, 1e7))
+def test_a_longer_time_is_never_said_as_a_shorter_one(one_s: float, other_s: float) -> None:
+    low_s, high_s = sorted((one_s, other_s))
+    assert seconds(duration(low_s)) <= seconds(duration(high_s))
+
+
+def seconds(text: str) -> float:
+    """What ``duration`` said."""
+    parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    assert parts is not None
+    return sum(int(part or 0) * unit for part, unit in zip(parts.groups(), (86_400, 3_600, 60, 1), strict=True))
+
+
+@given(st.floats(0.0, 1e8))
+def test_what_is_said_is_near(given_s: float) -> None:
+    assert seconds(duration(given_s)) == pytest.approx(given_s, rel=0.26, abs=0.5)

@@ -33,7 +33,9 @@ from controller.process.flags import VERSION, Flags
 from controller.process.foreignsystems import ForeignSystems
 from controller.process.managedkinds import ManagedKinds
 from controller.process.server import Listeners, exposed, probe
+from controller.process.submissions import Submissions
 from controller.process.term import Replica, Running, Term
+from controller.process.view import Acting as ViewActing
 from controller.process.view import view_service
 from controller.process.webhook import webhook_service
 from controller.serving.deployments_shell import read_scaled
@@ -198,11 +200,23 @@ class Process:
             address,
             namespace=self._own,
             clock=self._clock,
-            running=lambda: self._running,
-            leader=lambda: self.leader,
+            acting=ViewActing(lambda: self._running, lambda: self.leader, self._submissions()),
         )
         async with serving as self.view:
             await self.view.run()
+
+    def _submissions(self) -> Submissions:
+        assert self._feeds is not None
+        assert self._kinds is not None
+        kinds = self._kinds
+        return Submissions(
+            self._config,
+            self._feeds,
+            self._clock,
+            own_namespace=self._own,
+            kinds=lambda: kinds.kinds,
+            running=lambda: self._running,
+        )
 
     def _manages_any(self) -> bool:
         return not self._flags.core_only and not MANAGED_FRAMEWORKS.isdisjoint(self._config.integrations.frameworks)

@@ -3,12 +3,14 @@
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from controller.config.settings import Address, ControllerConfig
 from controller.core import Core
 from controller.engine.model.resources import WorkloadKey
 from controller.forecast.shown import Foretold
 from controller.objects.workload import Workload
+from controller.process.submissions import Submissions
 from controller.process.term import Running
 from controller.process.webhook import release
 from controller.visibility.answers import KEPT_S, Answers
@@ -79,6 +81,15 @@ def _workload(core: Core, key: WorkloadKey) -> Workload | None:
     return kept.workload if kept is not None else None
 
 
+@dataclass(frozen=True)
+class Acting:
+    """``running``: while this replica leads; ``leader``: who does, in words, while it does not."""
+
+    running: Callable[[], Running | None]
+    leader: Callable[[], str | None]
+    submissions: Submissions
+
+
 @asynccontextmanager
 async def view_service(
     config: ControllerConfig,
@@ -88,19 +99,18 @@ async def view_service(
     *,
     namespace: str,
     clock: Clock,
-    running: Callable[[], Running | None],
-    leader: Callable[[], str | None],
+    acting: Acting,
 ) -> AsyncIterator[ViewService]:
-    """To be ``run``. ``running``: while this replica leads; ``leader``: who does, in words, while it does not."""
+    """To be ``run``."""
     # A client of its own: what users ask waits for no write, and no write for it.
     async with Client(cluster, timeout_s=_ANSWER_S) as client:
         name = release(config)
-        leading = _Leading(running, feeds, clock)
+        leading = _Leading(acting.running, feeds, clock)
 
-        async def ask(path: str, user: User) -> tuple[int, bytes]:
-            return await service.ask_leader(path, user, leader(), server.port)
+        async def ask(path: str, user: User, body: bytes | None) -> tuple[int, bytes]:
+            return await service.ask_leader(path, user, acting.leader(), server.port, body)
 
-        leads = Leader(leading.answers, leading.known, ask, leading.foretold)
+        leads = Leader(leading.answers, leading.known, ask, leading.foretold, acting.submissions.foretold)
         server = ViewServer(address, Reviews(client, clock), leads, clock)
         names = (*service_names(namespace, name), *_LOCAL)
         service = ViewService(

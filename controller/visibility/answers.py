@@ -127,6 +127,11 @@ class Answers:
         kind = {What.QUEUE: "QueueView", What.PENDING: "PendingView", What.WORKLOAD: "WorkloadView"}[asked.what]
         return _view(kind, asked.name, asked.namespace, body)
 
+    def foretold(self, asked: Asked, manifest: Json, found: Json, hidden: Collection[str]) -> Json:
+        """The Forecast of a manifest that was sent: nothing of ``hidden`` namespaces is named in it."""
+        made = _view("Forecast", "", asked.namespace, redacted(found, hidden, self.queue_of))
+        return {**made, "metadata": {"namespace": asked.namespace}, "spec": {"manifest": manifest}}
+
     def queue_of(self, key: str) -> str | None:
         """The ClusterQueue of a workload by its key."""
         state = self._engine.state

@@ -32,6 +32,7 @@ _RESOURCES: Final[Mapping[str, tuple[Json, ...]]] = {
         _resource("queueviews", "QueueView", "get", "list", singular="queueview"),
         _resource("queueviews/pending", "PendingView", "get"),
         _resource("workloadviews", "WorkloadView", "get", namespaced=True, singular="workloadview"),
+        _resource("forecasts", "Forecast", "create", namespaced=True, singular="forecast"),
     ),
     KUEUE_GROUP: (
         _resource("clusterqueues/pendingworkloads", "PendingWorkloadsSummary", "get"),

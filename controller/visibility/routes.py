@@ -4,8 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
+
+import msgspec
 
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 
@@ -18,6 +20,7 @@ MAX_ITEMS: Final = 10_000
 PAGE: Final = 1_000
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _DIGITS: Final = 9
+_FORECASTS: Final = re.compile(rf"/apis/{VIEW_GROUP}/{VIEW_VERSION}/namespaces/({_NAME.pattern})/forecasts")
 
 
 class What(Enum):
@@ -30,8 +33,18 @@ class What(Enum):
     PENDING = auto()
     """Of a ClusterQueue, with reasons."""
     WORKLOAD = auto()
+    FORECAST = auto()
+    """Of a manifest that is sent: what would become of it."""
     CLUSTER_QUEUE_SUMMARY = auto()
     LOCAL_QUEUE_SUMMARY = auto()
+
+
+class _Spec(msgspec.Struct):
+    manifest: dict[str, Any]
+
+
+class _Sent(msgspec.Struct):
+    spec: _Spec
 
 
 class BadRequestError(ValueError):
@@ -125,6 +138,23 @@ def parsed(raw_path: str, query: Mapping[str, str], documents: frozenset[str]) -
     verb = "list" if what is What.QUEUES else "get"
     right = Attributes(verb, group, version, resource, subresource, namespace, name)
     return Asked(what, right, page=_page(query))
+
+
+def created(raw_path: str) -> Asked | None:
+    """What is made of a body that is sent to this path; None for a path that takes none."""
+    found = _FORECASTS.fullmatch(raw_path)
+    if found is None:
+        return None
+    return Asked(What.FORECAST, Attributes("create", VIEW_GROUP, VIEW_VERSION, "forecasts", namespace=found[1]))
+
+
+def manifest_of(body: bytes) -> dict[str, Any]:
+    """``spec.manifest`` of a Forecast. Raises BadRequestError."""
+    try:
+        sent = msgspec.json.decode(body, type=_Sent)
+    except (msgspec.MsgspecError, RecursionError) as wrong:
+        raise BadRequestError(str(wrong)[:200]) from None
+    return sent.spec.manifest
 
 
 def _served() -> frozenset[tuple[str, str]]:

@@ -14,7 +14,9 @@ import msgspec
 from aiohttp import web
 
 from controller.config.settings import Address
-from controller.forecast.shown import Foretold
+from controller.forecast.service_shell import BusyError
+from controller.forecast.shown import Foretold, Json
+from controller.forecast.submitted import NotQueuedError
 from controller.visibility.answers import Answers
 from controller.visibility.documents import documents, status
 from controller.visibility.identity import (
@@ -30,7 +32,7 @@ from controller.visibility.identity import (
 from controller.visibility.limits import Buckets
 from controller.visibility.redaction import namespaces
 from controller.visibility.reviews_shell import Reviews
-from controller.visibility.routes import Asked, BadRequestError, What, parsed
+from controller.visibility.routes import Asked, BadRequestError, What, created, manifest_of, parsed
 from controller.visibility.tls import Door, peer_of, trusted_by
 from kube.clock import Clock
 from kube.errors import KubeError
@@ -45,8 +47,8 @@ _CONNECTIONS: Final = 512
 _FIRST_S: Final = 20.0
 """So long a connection may take to its first request; later ones are cut by ``_IDLE_S``."""
 _IDLE_S: Final = 75.0
-_BODY_BYTES: Final = 4 * 1024
-"""Nothing that is asked for needs a body."""
+_BODY_BYTES: Final = 1024 * 1024
+"""Of a manifest. Nothing else that is asked for needs a body."""
 _HANDSHAKE_S: Final = 10.0
 _OTHER_HEADERS: Final = 100
 """Beside one for each of a user's groups."""
@@ -72,17 +74,23 @@ async def _nothing_foretold(_: Asked) -> Foretold:
     return Foretold()
 
 
+async def _nothing_submitted(_: Any, __: str) -> Json | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Leader:
     """``answers``: of this replica while it leads. ``known``: namespaces that may be named in them.
 
-    ``ask``: the replica that leads, for a user: status and body. ``foretold``: forecasts for what is asked.
+    ``ask``: the replica that leads, for a user and with the body that was sent: status and body. ``foretold``:
+    forecasts for what is asked. ``submitted``: what would become of a manifest in a namespace.
     """
 
     answers: Callable[[], Answers | None]
     known: Callable[[], frozenset[str]]
-    ask: Callable[[str, User], Awaitable[tuple[int, bytes]]]
+    ask: Callable[[str, User, bytes | None], Awaitable[tuple[int, bytes]]]
     foretold: Callable[[Asked], Awaitable[Foretold]] = _nothing_foretold
+    submitted: Callable[[Any, str], Awaitable[Json | None]] = _nothing_submitted
 
 
 class RefusedError(Exception):
@@ -191,6 +199,8 @@ class ViewServer:
         wait_s = self._users.take(user.name, self._clock.monotonic())
         if wait_s:
             raise RefusedError(429, f"too many requests: at most {PER_S:.0f} a second for each user", after_s=wait_s)
+        if request.method == "POST" and (sent := created(request.rel_url.raw_path)) is not None:
+            return await self._created(request, sent, user, forwarded=forwarded)
         if request.method != "GET":
             raise RefusedError(405, f"method: found {request.method[:20]!r}, expected GET")
         if request.body_exists:
@@ -210,7 +220,34 @@ class ViewServer:
             return 200, await self._shown(answers, asked, user)
         if forwarded:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
-        return await self._leader.ask(request.rel_url.raw_path_qs, user)
+        return await self._leader.ask(request.rel_url.raw_path_qs, user, None)
+
+    async def _created(self, request: web.Request, asked: Asked, user: User, *, forwarded: bool) -> tuple[int, bytes]:
+        """The body is read after the question of rights, and kept nowhere."""
+        if not await self._reviews.may(user, asked.right):
+            raise RefusedError(403, f'User "{user.name}" may not {asked.right}')
+        try:
+            async with asyncio.timeout(READ_S):
+                body = await request.read()
+        except (TimeoutError, web.HTTPRequestEntityTooLarge):
+            raise RefusedError(413, f"body: expected at most {_BODY_BYTES} bytes, within {READ_S:.0f} s") from None
+        answers = self._leader.answers()
+        if answers is None:
+            if forwarded:
+                raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
+            return await self._leader.ask(request.rel_url.raw_path_qs, user, body)
+        try:
+            manifest = manifest_of(body)
+            found = await self._leader.submitted(manifest, asked.namespace)
+        except (BadRequestError, NotQueuedError) as wrong:
+            raise RefusedError(400, f"spec.manifest: {wrong}") from None
+        except (BusyError, TimeoutError):
+            raise RefusedError(429, "too many forecasts are asked for: try again", after_s=2.0) from None
+        if found is None:
+            raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
+        named = await asyncio.to_thread(namespaces, found, self._leader.known())
+        hidden = await self._reviews.hidden(user, named, granted=asked.namespace)
+        return 201, msgspec.json.encode(answers.foretold(asked, manifest, found, hidden))
 
     async def _shown(self, answers: Answers, asked: Asked, user: User) -> bytes:
         gathered = answers.gathered(asked, await self._leader.foretold(asked))

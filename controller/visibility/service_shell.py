@@ -109,8 +109,12 @@ class ViewService:
 
     # -- the replica that leads --------------------------------------------------------------------------------------
 
-    async def ask_leader(self, path: str, user: User, leader: str | None, own_port: int) -> tuple[int, bytes]:
-        """Its answer for the user. ``leader``: what is known of it, in words. Raises RefusedError."""
+    async def ask_leader(
+        self, path: str, user: User, leader: str | None, own_port: int, body: bytes | None = None
+    ) -> tuple[int, bytes]:
+        """Its answer for the user. ``leader``: what is known of it, in words; ``body``: what the user sent. Raises
+        RefusedError.
+        """
         if leader is None or self._calls is None:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
         host, port = await self._where(holder(leader), own_port)
@@ -121,7 +125,14 @@ class ViewService:
             jar = aiohttp.DummyCookieJar()
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=jar) as session,
-                session.get(url, headers=as_headers(user), server_hostname=name, allow_redirects=False) as answer,
+                session.request(
+                    "GET" if body is None else "POST",
+                    url,
+                    headers=as_headers(user),
+                    data=body,
+                    server_hostname=name,
+                    allow_redirects=False,
+                ) as answer,
             ):
                 return answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as failed:

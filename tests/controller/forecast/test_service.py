@@ -110,10 +110,11 @@ async def test_a_workload_that_is_not_there_is_told_what_would_become_of_it() ->
 async def test_too_many_that_ask_for_what_is_not_there_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_shell, "_MOST_ASKED", 1)
     service = ForecastService(world().engine, VirtualClock(wall_s=NOW_S))
-    first = asyncio.create_task(service.of_new(workload("new", "q", 2)))
-    await asyncio.sleep(0)
-    with pytest.raises(BusyError):
-        await service.of_new(workload("other", "q", 2))
+    async with service._one:
+        first = asyncio.create_task(service.of_new(workload("new", "q", 2)))
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await service.of_new(workload("other", "q", 2))
     assert (await first).starts is False
 
 

@@ -8,9 +8,12 @@ from controller.visibility.routes import (
     BadRequestError,
     Page,
     What,
+    created,
+    manifest_of,
     parsed,
 )
 
+FORECASTS = "/apis/view.tessera.dev/v1alpha1/namespaces/team-a/forecasts"
 DOCUMENTS = frozenset(documents())
 VIEW = "/apis/view.tessera.dev/v1alpha1"
 KUEUE = "/apis/visibility.kueue.x-k8s.io"
@@ -142,9 +145,38 @@ def test_discovery_names_what_is_served() -> None:
         for resource in each["resources"]:
             where = "namespaces/n/" if resource["namespaced"] else ""
             path = f"/apis/{each['groupVersion']}/{where}{resource['name'].replace('/', '/x/', 1)}"
-            path += "" if "/" in resource["name"] else "/x"
-            asked = parsed(path, {}, DOCUMENTS)
+            if resource["verbs"] == ["create"]:
+                asked = created(path)
+            else:
+                path += "" if "/" in resource["name"] else "/x"
+                asked = parsed(path, {}, DOCUMENTS)
             assert asked is not None, path
             assert asked.right.verb in resource["verbs"]
     for path in found["/openapi/v3"]["paths"].values():
         assert path["serverRelativeURL"] in found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{FORECASTS}/x",
+        f"{FORECASTS}/",
+        f"{FORECASTS}?x",
+        FORECASTS.replace("team-a", "team_a"),
+        FORECASTS.replace("namespaces/team-a/", ""),
+        FORECASTS.replace("v1alpha1", "v1"),
+    ],
+)
+def test_manifests_are_sent_to_a_namespaces_forecasts_and_nowhere_else(path: str) -> None:
+    assert created(path) is None
+    found = created(FORECASTS)
+    assert found is not None
+    assert str(found.right) == "create forecasts.view.tessera.dev in namespace team-a"
+    assert parsed(FORECASTS, {}, DOCUMENTS) is None
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"spec": {"manifest": 1}}', b"\xff", b"[" * 100_000])
+def test_a_body_that_is_no_forecast_is_refused(body: bytes) -> None:
+    with pytest.raises(BadRequestError):
+        manifest_of(body)
+    assert manifest_of(b'{"spec": {"manifest": {"kind": "Job"}}}') == {"kind": "Job"}

@@ -1,6 +1,7 @@
 """The port itself: TLS, who is let in, and what bounds a user."""
 
 import asyncio
+import io
 import json
 import logging
 import socket
@@ -15,6 +16,7 @@ import aiohttp
 import pytest
 
 from controller.config.settings import Address
+from controller.forecast.submitted import NotQueuedError
 from controller.visibility import reviews_shell, server_shell
 from controller.visibility.answers import Answers
 from controller.visibility.identity import MAX_GROUPS, REPLICA, User, as_headers
@@ -46,6 +48,7 @@ class Scene:
     proxy: FrontProxyWorld
     leads: bool = True
     handed: list[tuple[str, User]] = field(default_factory=list)
+    sent: list[bytes | None] = field(default_factory=list)
 
     @property
     def server(self) -> ViewServer:
@@ -75,11 +78,17 @@ async def served(*, proxied: bool = True, past_s: float = 0.0) -> AsyncIterator[
         if proxied:
             proxy.install(api)
 
-        async def ask(path: str, user: User) -> tuple[int, bytes]:
+        async def ask(path: str, user: User, body: bytes | None) -> tuple[int, bytes]:
             scene.handed.append((path, user))
+            scene.sent.append(body)
             return 200, b"{}"
 
-        leader = Leader(lambda: answers if scene.leads else None, lambda: frozenset(SPACES), ask)
+        async def submitted(manifest: Any, namespace: str) -> dict[str, Any]:
+            if "kind" not in manifest:
+                raise NotQueuedError("kind: expected a text")
+            return {"sentence": f"Waits for {SPACES[0]}/job-of-{SPACES[0]}-0", "in": namespace}
+
+        leader = Leader(lambda: answers if scene.leads else None, lambda: frozenset(SPACES), ask, submitted=submitted)
         server = ViewServer(Address("127.0.0.1", 0), Reviews(client, clock), leader, clock)
         names = service_names(*SERVICE)
         certificates = OwnCertificates(client, SecretName(SERVICE[0], "web"), names=names, clock=clock)
@@ -254,6 +263,51 @@ async def test_a_body_is_not_read() -> None:
     async with served() as scene:
         code, body = await scene.get(headers=TOKEN, data=b"x" * 100_000)
         assert (code, json.loads(body)["message"]) == (413, "body: found one, expected none")
+
+
+FORECASTS = f"{VIEW}/namespaces/{SPACES[2]}/forecasts"
+
+
+async def forecast(scene: Scene, manifest: Any, **options: Any) -> tuple[int, Any]:
+    sent = options.pop("data", json.dumps({"spec": {"manifest": manifest}}))
+    code, body = await scene.get(FORECASTS, headers=TOKEN, method="POST", data=sent, **options)
+    return code, json.loads(body)
+
+
+async def test_what_would_become_of_a_manifest_is_told_to_whoever_may_create_forecasts() -> None:
+    async with served() as scene:
+        code, found = await forecast(scene, {"kind": "Job"})
+        assert (code, found["kind"], found["metadata"]) == (201, "Forecast", {"namespace": SPACES[2]})
+        assert found["spec"] == {"manifest": {"kind": "Job"}}
+        assert SPACES[0] in found["status"]["sentence"]
+        scene.api.allows = lambda spec: spec["resourceAttributes"]["resource"] == "forecasts"
+        scene.clock.advance(LIFE_S)
+        _, found = await forecast(scene, {"kind": "Job"})
+        assert found["status"]["sentence"] == "Waits for a workload of queue two"
+        scene.api.allows = lambda _: False
+        scene.clock.advance(LIFE_S)
+        code, found = await forecast(scene, {"kind": "Job"})
+        assert (code, found["message"]) == (
+            403,
+            f'User "person" may not create forecasts.view.tessera.dev in namespace {SPACES[2]}',
+        )
+
+
+async def test_a_manifest_that_cannot_be_read_is_refused_in_a_line() -> None:
+    async with served() as scene:
+        for sent, code in (({}, 400), ([], 400)):
+            found, body = await forecast(scene, sent)
+            assert (found, body["message"].partition(":")[0]) == (code, "spec.manifest")
+        code, found = await forecast(scene, None, data=io.BytesIO(b"x" * (1024 * 1024 + 1)))
+        assert (code, found["reason"]) == (413, "RequestEntityTooLarge")
+        assert (await scene.get(FORECASTS, headers=TOKEN))[0] == 404
+
+
+async def test_a_follower_hands_the_manifest_on() -> None:
+    async with served() as scene:
+        scene.leads = False
+        assert (await scene.get(FORECASTS, headers=TOKEN, method="POST", data=b"{}"))[0] == 200
+        assert (scene.handed[0][0], scene.sent) == (FORECASTS, [b"{}"])
 
 
 async def test_answers_of_the_api_server_count_for_seconds(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,119 @@
+"""The Workload that would be made of an object that is not there yet: a job of any kind that is queued, a single pod,
+the first group of an object that serves, or a Workload itself.
+
+The object may be a user's manifest, so nothing of it is sure before it is read. Pure.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from controller.jobframework import compose, names
+from controller.jobframework.kind import JobKind, completed
+from controller.jobframework.marks import queue_name
+from controller.jobframework.owners import is_managed
+from controller.jobframework.podview import SeenPod
+from controller.jobframework.raw import JobError, Json, labels
+from controller.jobframework.settings import ClusterObjects, JobSettings
+from controller.objects.decode import DecodeError, decode
+from controller.objects.workload import Workload
+from controller.pods import compose as podcompose
+from controller.pods import group as podgroup
+from controller.serving import compose as servingcompose
+from controller.servingkinds.table import SERVING_KINDS
+
+_SERVING: Final = {(kind.api_version, kind.kind): kind for kind in SERVING_KINDS}
+_WORKLOAD: Final = "kueue.x-k8s.io/"
+_POD: Final = ("v1", "Pod")
+_DEFAULT_QUEUE: Final = "default"
+NAME: Final = "forecast"
+"""Of an object that leaves its name to the API server."""
+
+
+class NotQueuedError(ValueError):
+    """No Workload would be made of it: one sentence."""
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """``kinds``: of jobs that are queued, by ``apiVersion`` and ``kind``. ``namespace_labels``: of a namespace by its
+    name. ``has_default_queue``: whether there is a LocalQueue ``default`` in it.
+    """
+
+    kinds: Mapping[tuple[str, str], JobKind]
+    settings: JobSettings
+    cluster: ClusterObjects
+    namespace_labels: Callable[[str], Mapping[str, str]]
+    has_default_queue: Callable[[str], bool]
+
+    def workload(self, given: Any, namespace: str, now_s: float) -> Workload:
+        """As if the object were created now. Raises NotQueuedError."""
+        try:
+            return self._workload(given, namespace, now_s)
+        except (JobError, DecodeError) as error:
+            raise NotQueuedError(str(error)) from None
+        except RecursionError:
+            raise NotQueuedError("it is nested too deeply") from None
+
+    def _workload(self, given: Any, namespace: str, now_s: float) -> Workload:
+        job = self._created(_identified(given, namespace), namespace)
+        body = self._body(job, namespace)
+        created = datetime.fromtimestamp(now_s, UTC).isoformat()
+        metadata = {**body["metadata"], "name": job["metadata"]["name"], "uid": NAME, "creationTimestamp": created}
+        return decode({**body, "metadata": metadata}, Workload)
+
+    def _created(self, job: Json, namespace: str) -> Json:
+        """In the namespace's default queue where it names none."""
+        if queue_name(job) or not self.has_default_queue(namespace):
+            return job
+        return {
+            **job,
+            "metadata": {**job["metadata"], "labels": {**labels(job), names.QUEUE_NAME: _DEFAULT_QUEUE}},
+        }
+
+    def _body(self, job: Json, namespace: str) -> Json:
+        of = job["apiVersion"], job["kind"]
+        if of[0].startswith(_WORKLOAD) and of[1] == "Workload":
+            return job
+        kind, serving = self.kinds.get(of), _SERVING.get(of)
+        if kind is None and serving is None and of != _POD:
+            raise NotQueuedError(f"objects of kind {of[1][:63]} in {of[0][:63]} are not queued")
+        if not is_managed(job, self.namespace_labels(namespace), self.settings):
+            raise NotQueuedError("it names no queue, or its namespace is not managed")
+        if serving is not None:
+            groups = serving.groups(job)
+            if not groups:
+                raise NotQueuedError("it has no replicas")
+            return servingcompose.workload_body(serving, job, groups[0], self.settings, self.cluster)
+        if kind is None:
+            return self._of_pod(job)
+        if kind.is_skipped(job):
+            raise NotQueuedError("another object is queued in its place")
+        whole = completed(kind, kind.defaulted(job), self.cluster.look)
+        return compose.workload_body(kind, whole, self.settings, self.cluster)
+
+    def _of_pod(self, pod: Json) -> Json:
+        seen = [SeenPod(pod)]
+        group = podgroup.group_of(seen)
+        if group.name:
+            raise NotQueuedError("it is one of a group of pods, which is queued as a whole")
+        sets = podgroup.pod_sets(group, seen, self.settings.tiers)
+        return podcompose.workload_body(group, seen, sets, self.settings, self.cluster)
+
+
+def _identified(given: Any, namespace: str) -> Json:
+    """A new object of the namespace. Raises NotQueuedError."""
+    if not isinstance(given, dict):
+        raise NotQueuedError("found no object, expected one with apiVersion, kind and metadata")
+    for key in ("apiVersion", "kind"):
+        if not isinstance(given.get(key), str):
+            raise NotQueuedError(f"{key}: expected a text")
+    metadata = given.get("metadata")
+    if not isinstance(metadata, dict):
+        raise NotQueuedError("metadata: expected an object")
+    if metadata.get("namespace", namespace) != namespace:
+        raise NotQueuedError(f"metadata.namespace: found another one, expected {namespace}")
+    name = metadata.get("name") or metadata.get("generateName") or NAME
+    created = {**metadata, "namespace": namespace, "name": name, "uid": NAME}
+    return {key: value for key, value in given.items() if key != "status"} | {"metadata": created}

@@ -1,0 +1,93 @@
+"""What would become of an object that somebody is about to create: asked of the term that decides."""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final
+
+from controller.config.settings import ControllerConfig
+from controller.engine.model.resources import WorkloadKey
+from controller.explain import in_turn
+from controller.forecast.service_shell import Submitted
+from controller.forecast.shown import AHEAD_SHOWN, Json, shown
+from controller.forecast.submitted import Reader
+from controller.jobframework.kind import api_version
+from controller.jobshell.clusterobjects import cluster_objects, job_settings
+from controller.jobshell.watched import JobKinds
+from controller.objects.workload import Workload
+from controller.process.term import Running
+from controller.watching.feeds import Feeds
+from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES
+from kube.clock import Clock
+from kube.reading.reflector import ObjectKey
+
+_DEFAULT: Final = "default"
+
+
+class Submissions:
+    """``kinds`` and ``running`` are asked each time: both are of the present term; None while this replica does not
+    lead.
+    """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        feeds: Feeds,
+        clock: Clock,
+        *,
+        own_namespace: str,
+        kinds: Callable[[], JobKinds],
+        running: Callable[[], Running | None],
+    ) -> None:
+        self._settings = job_settings(config, own_namespace)
+        self._feeds = feeds
+        self._clock = clock
+        self._kinds = kinds
+        self._running = running
+
+    async def foretold(self, manifest: Any, namespace: str) -> Json | None:
+        """``queued``, ``startsNow``, ``sentence`` and ``forecast``. None while this replica does not lead.
+
+        Raises NotQueuedError, BusyError and TimeoutError.
+        """
+        running = self._running()
+        if running is None or not running.core.loaded.is_set():
+            return None
+        workload = self._reader().workload(manifest, namespace, self._clock.wall())
+        found = await running.forecasts.of_new(workload)
+        return _shown(running, workload, found)
+
+    def _reader(self) -> Reader:
+        kinds = {resource: kind for resource, kind in self._kinds().items() if resource in self._feeds}
+        return Reader(
+            {(api_version(kind), kind.kind): kind for kind in kinds.values()},
+            self._settings,
+            cluster_objects(self._feeds, kinds, lambda _: False),
+            self._labels,
+            lambda namespace: self._feeds[LOCAL_QUEUES].get(ObjectKey(namespace, _DEFAULT)) is not None,
+        )
+
+    def _labels(self, namespace: str) -> dict[str, str]:
+        entry = self._feeds[NAMESPACES].get(ObjectKey("", namespace))
+        return {} if entry is None else dict(entry.object.metadata.labels)
+
+
+def _shown(running: Running, workload: Workload, found: Submitted) -> Json:
+    engine = running.core.engine
+    queue = engine.state.queue_of(engine.as_pending(workload).local_queue)
+    before: list[WorkloadKey] = []
+    if queue is not None and found.forecast is not None:
+        turns = islice(in_turn(engine, queue.name), min(found.forecast.ahead, AHEAD_SHOWN))
+        before = [pending.key for _, _, pending in turns]
+    sentence = found.sentence
+    if queue is None:
+        sentence = f"There is no LocalQueue {workload.spec.queue_name} that leads to a ClusterQueue"
+    elif found.forecast is None:
+        sentence = f"ClusterQueue {queue.name} takes nothing in now"
+    return {
+        "localQueue": workload.spec.queue_name,
+        "clusterQueue": queue.name if queue is not None else None,
+        "priority": workload.spec.priority or 0,
+        "startsNow": found.starts,
+        "sentence": sentence,
+        "forecast": None if found.forecast is None else shown(found.forecast, before, found.changes),
+    }

@@ -65,7 +65,7 @@ def test_linked_gpus_are_kept_for_those_who_need_them() -> None:
     assert len(set(given)) == len(given) == 22
     (waits,) = found["final"]["pending"]
     assert waits["workload"] == "ml/one-more"
-    assert waits["message"].endswith("a pod's GPUs must be joined by NVLink")
+    assert "a pod's GPUs must be joined by NVLink; full nodes are taken by ml/pretrain on 2" in waits["message"]
     (spread,) = found["fragmentation"]
     assert (spread["flavor"], spread["before"]["free"], spread["after"]["free"]) == ("a100", 32, 10)
     assert 0 < spread["before"]["ratio"] < spread["after"]["ratio"]

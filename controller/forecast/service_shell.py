@@ -111,6 +111,11 @@ class ForecastService:
             await self._next()
         return self._latest if self._fresh() else {}
 
+    def latest(self) -> Mapping[WorkloadKey, Forecast]:
+        """Those there are now, without waiting; they are renewed for whoever asks again."""
+        self._asked.set()
+        return self._latest
+
     async def of(self, key: WorkloadKey, workload: Workload | None) -> Foretold:
         """Of one that waits, with what would admit it now; nothing of one that does not wait."""
         if self._engine.state.queues.get(key) is None:

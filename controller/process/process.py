@@ -36,7 +36,7 @@ from controller.process.server import Listeners, exposed, probe
 from controller.process.submissions import Submissions
 from controller.process.term import Replica, Running, Term
 from controller.process.view import Acting as ViewActing
-from controller.process.view import view_service
+from controller.process.view import SeenNamespaces, view_service
 from controller.process.webhook import webhook_service
 from controller.serving.deployments_shell import read_scaled
 from controller.visibility.service_shell import ViewService
@@ -47,6 +47,7 @@ from controller.watching.kinds import (
     DEPLOYMENTS,
     IF_SERVED,
     JOINING_PODS,
+    NAMESPACES,
     QUEUED_PODS,
     REPLICA_SETS,
     TYPES,
@@ -102,6 +103,7 @@ class Process:
         self._leadership: Leadership | None = None
         self._own = ""
         self._raws = RawWorkloads() if self._manages_any() else None
+        self._spaces = SeenNamespaces()
         self.listeners = Listeners()
         self.view: ViewService | None = None
         """Answers to users, while the process runs and has an address for them."""
@@ -200,7 +202,7 @@ class Process:
             address,
             namespace=self._own,
             clock=self._clock,
-            acting=ViewActing(lambda: self._running, lambda: self.leader, self._submissions()),
+            acting=ViewActing(lambda: self._running, lambda: self.leader, self._submissions(), self._spaces),
         )
         async with serving as self.view:
             await self.view.run()
@@ -223,6 +225,7 @@ class Process:
 
     def _readers(self) -> dict[Resource, Decode[Any]]:
         readers: dict[Resource, Decode[Any]] = {resource: reader(type_) for resource, type_ in TYPES.items()}
+        readers[NAMESPACES] = self._spaces.read
         readers |= claim_readers(self._config.engine.claim_rules)
         if self._raws is not None:
             readers[WORKLOADS] = self._raws.read

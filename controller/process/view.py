@@ -1,14 +1,20 @@
 """The view's port of this replica, from the configuration and the flags."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
 
 from controller.config.settings import Address, ControllerConfig
 from controller.core import Core
 from controller.engine.model.resources import WorkloadKey
+from controller.forecast.forecast import Forecast
 from controller.forecast.shown import Foretold
+from controller.jobframework.names import WORKLOAD
+from controller.objects.core import Namespace
 from controller.objects.workload import Workload
 from controller.process.submissions import Submissions
 from controller.process.term import Running
@@ -20,23 +26,67 @@ from controller.visibility.routes import Asked, What
 from controller.visibility.server_shell import Leader, ViewServer
 from controller.visibility.service_shell import ViewService
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import NAMESPACES
+from controller.watching.kinds import GPU_NODES, NAMESPACES, NODES, PODS, reader
+from controller.web.events_shell import Hub
+from controller.web.fleetrows import FiguresOf
+from controller.web.live import State
+from controller.web.queuerows import forecast_row
+from controller.web.server_shell import PageServer, Source
+from controller.web.session import Seal
 from controller.webhooks.keeper import OwnCertificates, SecretName
 from controller.webhooks.service import service_names
 from kube.client import Client
 from kube.clock import Backoff, Clock
 from kube.config import ClusterConfig
+from kube.reading.reflector import ObjectKey
 
 _ANSWER_S = 5.0
 _LOCAL = ("localhost", "127.0.0.1")
 """For a person who reaches the port through a forwarded one."""
 
 
+FiguresNow = Callable[[], FiguresOf]
+
+
+class SeenNamespaces:
+    """A reader for the watch of Namespaces that keeps the name of each it ever saw: stories name some that are gone."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self._read = reader(Namespace)
+
+    def read(self, raw: bytes) -> Namespace:
+        found = self._read(raw)
+        self.seen.add(found.metadata.name)
+        return found
+
+
+class Forecasts:
+    """Of one moment, as rows have them: rounded, so that a row changes only when its forecast does."""
+
+    def __init__(self, latest: Mapping[WorkloadKey, Forecast], now_s: float) -> None:
+        self._latest = latest
+        self._now_s = now_s
+
+    def of(self, key: WorkloadKey) -> dict[str, Any] | None:
+        found = self._latest.get(key)
+        return forecast_row(found, self._now_s) if found is not None else None
+
+
 class _Leading:
     """What this replica may answer. Answers are made anew each second, and with each term."""
 
-    def __init__(self, running: Callable[[], Running | None], feeds: Feeds, clock: Clock) -> None:
+    def __init__(
+        self,
+        running: Callable[[], Running | None],
+        feeds: Feeds,
+        clock: Clock,
+        spaces: SeenNamespaces,
+        figures: FiguresNow,
+    ) -> None:
         self._running = running
+        self.spaces = spaces
+        self.figures = figures
         self._feeds = feeds
         self._clock = clock
         self._of: Core | None = None
@@ -71,9 +121,39 @@ class _Leading:
 
     def known(self) -> frozenset[str]:
         """To be asked after what was gathered: Answers read the engine of that moment."""
-        if not self._known.issuperset(there := {key.name for key in self._feeds[NAMESPACES]}):
-            self._known |= there
+        if not self._known.issuperset(self.spaces.seen):
+            self._known |= self.spaces.seen
         return self._known
+
+    def state(self) -> State | None:
+        """What the page's rows are made of."""
+        running = self._running()
+        core = running.core if running is not None else None
+        if running is None or core is None or not core.loaded.is_set():
+            return None
+        return State(
+            engine=core.engine,
+            nodes=lambda: {each.metadata.name: each for each in self._feeds[NODES].objects()},
+            gpu_nodes=lambda: {each.metadata.name: each for each in self._feeds[GPU_NODES].objects()},
+            workload_of=self._workload_of,
+            figures=self.figures(),
+            forecast_of=Forecasts(running.forecasts.latest(), self._clock.wall()).of,
+        )
+
+    def _workload_of(self, pod: str) -> str | None:
+        """By the pod's annotation, where pods are followed."""
+        namespace, _, name = pod.partition("/")
+        found = self._feeds[PODS].get(ObjectKey(namespace, name))
+        workload = found.object.metadata.annotations.get(WORKLOAD) if found is not None else None
+        return f"{namespace}/{workload}" if workload else None
+
+    def queue_of(self, key: str) -> str | None:
+        answers = self.answers()
+        return answers.queue_of(key) if answers is not None else None
+
+    def namespaces(self) -> list[str]:
+        """Those that are there now, and those where something is queued first."""
+        return sorted(key.name for key in self._feeds[NAMESPACES])
 
 
 def _workload(core: Core, key: WorkloadKey) -> Workload | None:
@@ -88,6 +168,7 @@ class Acting:
     running: Callable[[], Running | None]
     leader: Callable[[], str | None]
     submissions: Submissions
+    spaces: SeenNamespaces
 
 
 @asynccontextmanager
@@ -105,13 +186,17 @@ async def view_service(
     # A client of its own: what users ask waits for no write, and no write for it.
     async with Client(cluster, timeout_s=_ANSWER_S) as client:
         name = release(config)
-        leading = _Leading(acting.running, feeds, clock)
+        leading = _Leading(acting.running, feeds, clock, acting.spaces, dict)
 
         async def ask(path: str, user: User, body: bytes | None) -> tuple[int, bytes]:
             return await service.ask_leader(path, user, acting.leader(), server.port, body)
 
+        async def relay(request: web.Request, path: str, user: User) -> web.StreamResponse:
+            return await service.relay(request, path, user, acting.leader(), server.port)
+
+        reviews = Reviews(client, clock)
         leads = Leader(leading.answers, leading.known, ask, leading.foretold, acting.submissions.foretold)
-        server = ViewServer(address, Reviews(client, clock), leads, clock)
+        server = ViewServer(address, reviews, leads, clock)
         names = (*service_names(namespace, name), *_LOCAL)
         service = ViewService(
             client,
@@ -121,4 +206,16 @@ async def view_service(
             clock=clock,
             backoff=Backoff(random=random.random),
         )
-        yield service
+        hub = Hub(leading.state, leading.known, leading.queue_of, clock)
+        source = Source(
+            leading.answers,
+            leading.state,
+            leading.namespaces,
+            relay,
+            lambda purpose: Seal(service.authority, purpose) if service.authority is not None else None,
+        )
+        server.page = PageServer(server, reviews, source, hub, clock)
+        try:
+            yield service
+        finally:
+            await hub.close()

@@ -6,7 +6,7 @@ hidden becomes "a workload of queue X"; amounts stay.
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 Json = Any
 
@@ -16,8 +16,21 @@ _KEY: Final = re.compile(rf"(?<![\w.-])({_LABEL})(?=/([a-z0-9](?:[-a-z0-9.]{{0,2
 """A namespace before a slash and a name. A name's first part has no dot: ``nvidia.com/gpu`` is none. The name is only
 looked at, so that of ``a/b/c`` both ``a/b`` and ``b/c`` are found."""
 
-_KEYS: Final = ("workload", "localQueue")
+_KEYS: Final = ("workload", "localQueue", "pod")
 """Fields whose text is one object's key, in rows of what waits, holds quota or is preempted."""
+
+
+class Named(NamedTuple):
+    """Namespaces: those of keys that stand for themselves, and what may be one inside of a sentence."""
+
+    keyed: frozenset[str]
+    said: frozenset[str]
+
+
+def named(answer: Json) -> Named:
+    found = frozenset(match[1] for text in _texts(answer) for match in _KEY.finditer(text))
+    keyed = frozenset(_of_keys(answer))
+    return Named(keyed, found - keyed)
 
 
 def namespaces(answer: Json, known: Collection[str]) -> list[str]:

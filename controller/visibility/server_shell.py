@@ -8,7 +8,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from aiohttp import web
@@ -102,8 +102,22 @@ class RefusedError(Exception):
         self.after_s = after_s
 
 
+class Credentials(Protocol):
+    """What beside headers may say who asks."""
+
+    def token(self, request: web.Request) -> str | None: ...
+    def user(self, request: web.Request) -> User | None: ...
+
+
+class Page(Protocol):
+    """What a browser asks for, at the same port. ``owns``: whether this path is the page's."""
+
+    def owns(self, path: str) -> bool: ...
+    async def handle(self, request: web.Request) -> web.StreamResponse: ...
+
+
 class ViewServer:
-    """Serves from ``start`` to ``stop``. ``door.use`` comes first."""
+    """Serves from ``start`` to ``stop``. ``door.use`` comes first. ``page`` may be set before."""
 
     def __init__(self, address: Address, reviews: Reviews, leader: Leader, clock: Clock) -> None:
         self._address = address
@@ -118,6 +132,9 @@ class ViewServer:
         self.door = Door()
         self.trust = Trust()
         self.port = 0
+        self.page: Page | None = None
+        self._making = asyncio.Semaphore(1)
+        """Of answers one at a time is made: users wait for each other, and what decides does not wait for them."""
 
     @property
     def serving(self) -> bool:
@@ -163,6 +180,8 @@ class ViewServer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self._accepting.heard(request)
+        if self.page is not None and self.page.owns(request.path):
+            return await self.page.handle(request)
         try:
             code, body = await self._answered(request)
             after_s = 0.0
@@ -178,7 +197,7 @@ class ViewServer:
         if code == web.HTTPUnauthorized.status_code:
             headers["WWW-Authenticate"] = "Bearer"
         response = web.Response(body=body, status=code, headers=headers, content_type="application/json")
-        connection = _connection(request)
+        connection = connection_of(request)
         if connection is not None and trusted_by(connection) != self.trust.bundle:
             # Its peer was verified by other authorities and counts for nobody: a new connection may.
             response.force_close()
@@ -194,11 +213,15 @@ class ViewServer:
                 request.transport.abort()
         return response
 
-    async def _answered(self, request: web.Request) -> tuple[int, bytes]:
-        user, forwarded = await self._user(request)
+    def count(self, user: User) -> None:
+        """One request more of this user. Raises RefusedError."""
         wait_s = self._users.take(user.name, self._clock.monotonic())
         if wait_s:
             raise RefusedError(429, f"too many requests: at most {PER_S:.0f} a second for each user", after_s=wait_s)
+
+    async def _answered(self, request: web.Request) -> tuple[int, bytes]:
+        user, forwarded = await self.user(request)
+        self.count(user)
         if request.method == "POST" and (sent := created(request.rel_url.raw_path)) is not None:
             return await self._created(request, sent, user, forwarded=forwarded)
         if request.method != "GET":
@@ -217,7 +240,7 @@ class ViewServer:
             return 200, self._documents[asked.path]
         answers = self._leader.answers()
         if answers is not None:
-            return 200, await self._shown(answers, asked, user)
+            return 200, await asyncio.to_thread(msgspec.json.encode, await self.shown(answers, asked, user))
         if forwarded:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
         return await self._leader.ask(request.rel_url.raw_path_qs, user, None)
@@ -249,21 +272,26 @@ class ViewServer:
         hidden = await self._reviews.hidden(user, named, granted=asked.namespace)
         return 201, msgspec.json.encode(answers.foretold(asked, manifest, found, hidden))
 
-    async def _shown(self, answers: Answers, asked: Asked, user: User) -> bytes:
-        gathered = answers.gathered(asked, await self._leader.foretold(asked))
-        if gathered is None:
-            raise RefusedError(404, f'{asked.right.resource}.{asked.right.group} "{asked.name}" not found')
-        found = await asyncio.to_thread(namespaces, gathered, self._leader.known())
+    async def shown(self, answers: Answers, asked: Asked, user: User) -> Any:
+        """As this user may see it. Raises RefusedError and KubeError."""
+        foretold = await self._leader.foretold(asked)
+        async with self._making:
+            for _ in answers.prepared(asked):
+                await asyncio.sleep(0)
+            gathered = answers.gathered(asked, foretold)
+            if gathered is None:
+                raise RefusedError(404, f'{asked.right.resource}.{asked.right.group} "{asked.name}" not found')
+            found = await asyncio.to_thread(namespaces, gathered, self._leader.known())
         hidden = await self._reviews.hidden(user, found, granted=asked.namespace)
-        shown = answers.shown(asked, gathered, hidden)
-        return await asyncio.to_thread(msgspec.json.encode, shown)
+        async with self._making:
+            return await asyncio.to_thread(answers.shown, asked, gathered, hidden)
 
     # -- who asks ----------------------------------------------------------------------------------------------------
 
-    async def _user(self, request: web.Request) -> tuple[User, bool]:
-        """And whether another replica handed the request on. Raises RefusedError."""
+    async def user(self, request: web.Request, credentials: Credentials | None = None) -> tuple[User, bool]:
+        """And whether another replica handed the request on. Headers come first. Raises RefusedError and KubeError."""
         headers = list(request.headers.items())
-        peer, trust = peer_of(_connection(request), self.trust.bundle), self.trust
+        peer, trust = peer_of(connection_of(request), self.trust.bundle), self.trust
         if is_replica(peer, trust.own):
             user = from_headers(headers, AMONG_REPLICAS)
             return self._known(user), True
@@ -272,12 +300,20 @@ class ViewServer:
             if user is not None:
                 return self._known(user), False
         token = bearer(headers)
+        if token is None and credentials is not None:
+            if (known := credentials.user(request)) is not None:
+                return self._known(known), False
+            token = credentials.token(request)
         if token is None:
             raise RefusedError(401, "Unauthorized: expected a bearer token")
+        return await self.reviewed(request, token), False
+
+    async def reviewed(self, request: web.Request, token: str) -> User:
+        """The user whose token it is. Raises RefusedError and KubeError."""
         wait_s = self._addresses.take(request.remote or "", self._clock.monotonic())
         if wait_s:
             raise RefusedError(429, "too many requests from this address", after_s=wait_s)
-        return self._known(await self._reviews.user(token)), False
+        return self._known(await self._reviews.user(token))
 
     def _known(self, user: User | None) -> User:
         """Raises RefusedError for nobody; the API server hands anonymous requests on as a user of that name."""
@@ -287,7 +323,7 @@ class ViewServer:
         return user if AUTHENTICATED in user.groups else replace(user, groups=(*user.groups, AUTHENTICATED))
 
 
-def _connection(request: web.Request) -> ssl.SSLObject | None:
+def connection_of(request: web.Request) -> ssl.SSLObject | None:
     return request.transport.get_extra_info("ssl_object") if request.transport is not None else None
 
 

@@ -3,12 +3,14 @@
 All of it is looked at every minute. A follower hands questions on to the replica that leads.
 """
 
+import asyncio
 import logging
 import ssl
 from base64 import b64encode
 from typing import Any, Final
 
 import aiohttp
+from aiohttp import web
 
 from controller.visibility.identity import REPLICA, FrontProxy, FrontProxyError, User, as_headers, front_proxy
 from controller.visibility.routes import KUEUE_GROUP, KUEUE_VERSIONS
@@ -33,6 +35,20 @@ NAMES: Final = (f"{VIEW_VERSION}.{VIEW_GROUP}", *(f"{version}.{KUEUE_GROUP}" for
 """Of the APIServices that may lead here."""
 PORT_NAME: Final = "web"
 _ANSWER_S: Final = 15.0
+_STREAM_S: Final = 60.0
+"""Between two pieces of a stream."""
+_HANDED_ON: Final = ("Accept-Encoding", "Last-Event-ID", "Content-Type")
+_HANDED_BACK: Final = frozenset(
+    {
+        "Content-Type",
+        "Content-Encoding",
+        "Cache-Control",
+        "Content-Security-Policy",
+        "X-Content-Type-Options",
+        "Referrer-Policy",
+        "Retry-After",
+    }
+)
 
 
 class ViewService:
@@ -117,10 +133,8 @@ class ViewService:
         """
         if leader is None or self._calls is None:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
-        host, port = await self._where(holder(leader), own_port)
+        url, name = await self._url(leader, own_port, path)
         connector, timeout = aiohttp.TCPConnector(ssl=self._calls), aiohttp.ClientTimeout(total=_ANSWER_S)
-        url = f"https://[{host}]:{port}{path}" if ":" in host else f"https://{host}:{port}{path}"
-        name = f"{self._service[1]}.{self._service[0]}.svc"
         try:
             jar = aiohttp.DummyCookieJar()
             async with (
@@ -138,6 +152,57 @@ class ViewService:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as failed:
             log.warning("the replica that leads cannot be asked: %s", describe(failed))
             raise RefusedError(503, "the replica that leads cannot be asked: try again", after_s=2.0) from None
+
+    async def relay(
+        self, request: web.Request, path: str, user: User, leader: str | None, own_port: int
+    ) -> web.StreamResponse:
+        """The leader's answer to the same request, as it comes: streams too. Raises RefusedError."""
+        if leader is None or self._calls is None:
+            raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
+        url, name = await self._url(leader, own_port, path)
+        kept = [(key, value) for key in _HANDED_ON if (value := request.headers.get(key)) is not None]
+        connector, timeout = aiohttp.TCPConnector(ssl=self._calls), aiohttp.ClientTimeout(sock_read=_STREAM_S)
+        jar, response = aiohttp.DummyCookieJar(), None
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    connector=connector, timeout=timeout, cookie_jar=jar, auto_decompress=False
+                ) as session,
+                session.request(
+                    request.method,
+                    url,
+                    params=request.query_string,
+                    headers=[*as_headers(user), *kept],
+                    data=request.content if request.body_exists else None,
+                    server_hostname=name,
+                    allow_redirects=False,
+                ) as answer,
+            ):
+                headers = {key: value for key, value in answer.headers.items() if key in _HANDED_BACK}
+                response = web.StreamResponse(status=answer.status, headers=headers)
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    async with asyncio.timeout(_ANSWER_S):
+                        await response.write(chunk)
+                return response
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as failed:
+            log.info("the replica that leads answers no more: %s", describe(failed))
+            if response is None:
+                raise RefusedError(503, "the replica that leads cannot be asked: try again", after_s=2.0) from None
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+
+    async def _url(self, leader: str, own_port: int, path: str) -> tuple[str, str]:
+        """And the name that its certificate has."""
+        host, port = await self._where(holder(leader), own_port)
+        url = f"https://[{host}]:{port}{path}" if ":" in host else f"https://{host}:{port}{path}"
+        return url, f"{self._service[1]}.{self._service[0]}.svc"
+
+    @property
+    def authority(self) -> bytes | None:
+        """The key that all replicas have in common; None before it was read."""
+        return self._certificates.authority.key if self._served is not None else None
 
     async def _where(self, pod: str, own_port: int) -> tuple[str, int]:
         try:

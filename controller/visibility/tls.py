@@ -60,8 +60,10 @@ class Door:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         self.context.num_tickets = 0
-        # A connection asks its peer for a certificate by the mode of the context that it began with.
+        # A connection asks its peer for a certificate by the mode of the context that it began with, and verifies it by
+        # the flags of that one too: a front proxy's certificate may come from an authority between.
         self.context.verify_mode = ssl.CERT_OPTIONAL
+        self.context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
         self.context.sni_callback = self._chosen
 
     def use(self, served: Served, trusted: bytes) -> None:

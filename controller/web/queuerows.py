@@ -1,0 +1,260 @@
+"""Rows of queues and cohorts, of workloads that wait, and of those that hold quota. Pure.
+
+Each row comes with what it is made from, so that it is made anew only when that changed.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from controller.engine.conditions.records import DecisionRecord
+from controller.engine.conditions.sentences import sentence
+from controller.engine.engine import Engine
+from controller.engine.model.encoding import hosts
+from controller.engine.model.resources import CPU, UNLIMITED, Amount, ClusterQueueName, ResourceName, WorkloadKey
+from controller.engine.queues.pending import PendingWorkload
+from controller.engine.quota.cells import NO_QUOTA, bounded
+from controller.engine.quota.queuestate import Holder, QueueState
+from controller.engine.quota.quotanode import QuotaNode
+from controller.engine.quota.shares import share
+from controller.forecast.forecast import Forecast
+
+Json = dict[str, Any]
+POSITIONS: Final = 100
+"""So many of each queue are told their place: any further one changes with every start."""
+_NODES: Final = 32
+_STATES: Final = {"Hold": "stopped", "HoldAndDrain": "draining"}
+_MILLI: Final = 1000
+
+
+class Due(NamedTuple):
+    """A row that is there; ``make`` is called only if ``of`` is another than before."""
+
+    key: str
+    of: object
+    make: Callable[[], Json]
+
+
+def number(resource: ResourceName, amount: Amount | None) -> float | None:
+    """In base units; None without a limit."""
+    if amount is None or amount >= UNLIMITED:
+        return None
+    return amount / _MILLI if resource == CPU else amount
+
+
+# -- queues and cohorts ----------------------------------------------------------------------------------------------
+
+
+class _Counts(NamedTuple):
+    pending: int = 0
+    parked: int = 0
+    reserving: int = 0
+    admitted: int = 0
+
+    def plus(self, other: "_Counts") -> "_Counts":
+        return _Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def tree_rows(engine: Engine) -> Iterator[tuple[str, Json]]:
+    """Every ClusterQueue and Cohort, the ones above first."""
+    queues, seen = engine.state.cluster.queues, set[QuotaNode]()
+    for state in queues.values():
+        root = state.node.root()
+        if root not in seen:
+            seen.add(root)
+            yield from reversed([*_below(engine, root)][:-1])
+    # A Cohort that nothing names yet is a tree of its own.
+    for cohort in engine.state.cluster.quota.cohorts.values():
+        if cohort.root() not in seen:
+            seen.add(cohort.root())
+            yield from reversed([*_below(engine, cohort.root())][:-1])
+
+
+def _below(engine: Engine, node: QuotaNode) -> Iterator[Any]:
+    """The rows of all that is below, then its own, then its counts."""
+    state = engine.state.cluster.queues.get(ClusterQueueName(node.name)) if node.is_queue else None
+    if state is not None:
+        active, parked = engine.state.queues.counts(state.name)
+        admitted = sum(holder.admitted for holder in state.holders.values())
+        counts = _Counts(active + parked, parked, len(state.holders), admitted)
+    else:
+        counts = _Counts()
+        for child in (*node.cohorts.values(), *node.queues.values()):
+            rows = [*_below(engine, child)]
+            counts = counts.plus(rows[-1])
+            yield from rows[:-1]
+    yield _name(node), _node_row(engine, node, state, counts)
+    yield counts
+
+
+def _name(node: QuotaNode) -> str:
+    return f"{'queue' if node.is_queue else 'cohort'}/{node.name}"
+
+
+def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, counts: _Counts) -> Json:
+    problems = [problem.message for problem in engine.inactive(state.name)] if state is not None else []
+    stopped = _STATES.get(state.policies.stop) if state is not None else None
+    held = share(node)
+    return {
+        "kind": "queue" if node.is_queue else "cohort",
+        "name": node.name,
+        "parent": _name(node.parent) if node.parent is not None else None,
+        "weight": node.weight,
+        "share": None if math.isinf(held.precise) else held.weighted,
+        "state": stopped or ("inactive" if problems or node.in_cycle() else "open"),
+        "problems": problems,
+        "strategy": None if state is None else "StrictFIFO" if state.policies.strict_fifo else "BestEffortFIFO",
+        "pending": counts.pending,
+        "parked": counts.parked,
+        "reserving": counts.reserving,
+        "admitted": counts.admitted,
+        "resources": list(_resources(node)),
+    }
+
+
+def _resources(node: QuotaNode) -> Iterator[Json]:
+    for fr, cell in sorted(node.cells.items()):
+        quota = node.spec.quotas.get(fr, NO_QUOTA) if node.spec is not None else NO_QUOTA
+        if not (cell.subtree_quota or cell.usage or fr in (node.spec.quotas if node.spec is not None else {})):
+            continue
+        amounts = {
+            "nominal": quota.nominal,
+            "subtree": bounded(cell.subtree_quota),
+            "used": cell.usage,
+            "borrowed": node.borrowed(fr) if node.parent is not None else 0,
+            "guaranteed": bounded(cell.local_quota),
+            "borrowingLimit": quota.borrowing_limit,
+            "lendingLimit": quota.lending_limit,
+            "available": node.available(fr),
+        }
+        shown = {name: number(fr.resource, amount) for name, amount in amounts.items()}
+        yield {"flavor": fr.flavor, "resource": fr.resource, **shown}
+
+
+# -- workloads that wait ---------------------------------------------------------------------------------------------
+
+ForecastOf = Callable[[WorkloadKey], Json | None]
+_STEPS: Final = 8
+"""Durations are told in so many steps a doubling."""
+
+
+def forecast_row(found: Forecast, now_s: float) -> Json:
+    """Seconds from now, in steps of about a tenth: else every row would change every second."""
+    gone_s = now_s - found.at_s
+    times = {"from": found.from_s, "likely": found.likely_s, "to": found.to_s}
+    return {
+        **{name: None if at_s is None else coarse(at_s - gone_s) for name, at_s in times.items()},
+        "ahead": min(found.ahead, POSITIONS),
+        "assumes": list(found.assumes),
+    }
+
+
+def coarse(seconds: float) -> float:
+    """To minutes, or to the nearest of ``_STEPS`` in a doubling where that is coarser; 0 for what is due."""
+    minutes = seconds / 60
+    if minutes < _STEPS:
+        return max(0.0, round(minutes) * 60.0)
+    return float(round(2 ** (round(math.log2(minutes) * _STEPS) / _STEPS)) * 60)
+
+
+def pending_rows(
+    engine: Engine, queue: ClusterQueueName, key_of: Callable[[str], str], forecast_of: ForecastOf
+) -> Iterator[Due]:
+    """Those of one queue in their order, as they stand now: the engine may go on while they are looked at."""
+    queues = engine.state.queues
+    ordered = queues.in_order([*queues.active(queue), *queues.parked(queue)])
+    for position, pending in enumerate(ordered):
+        place = position if position < POSITIONS else None
+        record, forecast = engine.stories.last(pending.key), forecast_of(pending.key)
+        parked = pending.at is not None and pending.at.is_parked(pending)
+        of = (
+            pending.key,
+            pending.priority,
+            pending.queued_at_s,
+            place,
+            parked,
+            forecast,
+            _Same(record),
+            _Same(pending.info),
+        )
+        yield Due(key_of(pending.key), of, partial(_waiting, pending, queue, place, parked, record, forecast))
+
+
+class _Same:
+    """Equal to itself alone: what is compared by identity."""
+
+    __slots__ = ("it",)
+
+    def __init__(self, it: object) -> None:
+        self.it = it
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.it is self.it
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+
+def _waiting(
+    pending: PendingWorkload,
+    queue: ClusterQueueName,
+    place: int | None,
+    parked: bool,
+    record: DecisionRecord | None,
+    forecast: Json | None,
+) -> Json:
+    pod_sets = pending.info.pod_sets
+    waits = record is not None and record.rule.name not in ("FITS", "PLACED")
+    return {
+        "workload": pending.key,
+        "hidden": False,
+        "queue": queue,
+        "localQueue": pending.local_queue,
+        "priority": pending.priority,
+        "position": place,
+        "parked": parked,
+        "since": pending.queued_at_s,
+        "pods": sum(each.count for each in pod_sets),
+        "asks": _sums((name, amount) for each in pod_sets for name, amount in each.requests.items()),
+        "reason": record.reason.value if record is not None else None,
+        "sentence": sentence(record) if record is not None and waits else None,
+        "forecast": forecast,
+    }
+
+
+def _sums(amounts: Iterable[tuple[ResourceName, Amount]]) -> dict[str, float | None]:
+    found: dict[ResourceName, Amount] = {}
+    for name, amount in amounts:
+        found[name] = found.get(name, 0) + amount
+    return {name: number(name, amount) for name, amount in sorted(found.items())}
+
+
+# -- workloads that hold quota ---------------------------------------------------------------------------------------
+
+
+def holder_rows(holders: Mapping[WorkloadKey, Holder], key_of: Callable[[str], str]) -> Iterator[Due]:
+    for holder in list(holders.values()):
+        yield Due(key_of(holder.key), _Same(holder), partial(_holding, holder))
+
+
+def _holding(holder: Holder) -> Json:
+    admission = holder.info.workload.status.admission
+    nodes: dict[str, None] = {}
+    for assigned in admission.pod_set_assignments if admission is not None else ():
+        nodes |= dict.fromkeys(hosts(assigned.topology_assignment))
+    return {
+        "workload": holder.key,
+        "hidden": False,
+        "queue": holder.cluster_queue,
+        "localQueue": holder.local_queue,
+        "priority": holder.priority,
+        "state": "Evicting" if holder.evicted else "Admitted" if holder.admitted else "QuotaReserved",
+        "since": holder.reserved_at_s,
+        "holds": [
+            {"flavor": fr.flavor, "resource": fr.resource, "amount": number(fr.resource, amount)}
+            for fr, amount in sorted(holder.usage.items())
+        ],
+        "nodes": list(nodes)[:_NODES],
+        "nodeCount": len(nodes),
+    }

@@ -1,0 +1,385 @@
+"""The page's requests: who asks, where it comes from, and what is answered. See ``docs/page-protocol.md``.
+
+Files of the page are no secret. Everything else is for those who are signed in: by the headers that the port knows, or
+by the cookie, which counts only for requests that the page itself makes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+from aiohttp import web
+
+from controller.visibility.answers import Answers
+from controller.visibility.documents import status
+from controller.visibility.identity import MAX_TOKEN, User
+from controller.visibility.reviews_shell import MOST_NAMESPACES, Reviews
+from controller.visibility.routes import Attributes, parsed, workloads_of
+from controller.visibility.server_shell import RefusedError, ViewServer
+from controller.web.assets import SAFE, Asset, Assets
+from controller.web.detail import Detail
+from controller.web.events_shell import Hub, Looked, Watch
+from controller.web.live import TOPICS, State
+from controller.web.session import COOKIE, LIFE_S, Seal, Session, TooLongError
+from controller.web.sight import Sight
+from inventory import __version__
+from inventory.api.gpunode import PLURAL
+from inventory.api.names import GROUP, VERSION, VIEW_GROUP, VIEW_VERSION
+from kube.clock import Clock
+from kube.errors import KubeError
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+AGGREGATED: Final = f"/apis/{VIEW_GROUP}/{VIEW_VERSION}/page"
+"""The page through the API server; its events have a resource of their own, so that they can be watched for long."""
+FLEET: Final = Attributes("list", GROUP, VERSION, PLURAL)
+QUEUES: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "queueviews")
+_RIGHTS: Final[Mapping[str, Attributes]] = {"fleet": FLEET, **dict.fromkeys(TOPICS[1:], QUEUES)}
+_TOKEN_BYTES: Final = MAX_TOKEN + 1024
+_HOW: Final = {True: "token", False: "kubeconfig"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """What this replica knows. ``answers`` and ``state`` are None while it does not lead; ``namespaces``: those there
+    now. ``relay``: the answer of the replica that leads.
+    """
+
+    answers: Callable[[], Answers | None]
+    state: Callable[[], State | None]
+    namespaces: Callable[[], list[str]]
+    relay: Callable[[web.Request, str, User], Awaitable[web.StreamResponse]]
+    seal: Callable[[str], Seal | None]
+
+
+class _Browser:
+    """Credentials in the cookie."""
+
+    def __init__(self, page: "PageServer") -> None:
+        self._page = page
+
+    def token(self, request: web.Request) -> str | None:
+        found = self._page.session(request)
+        return found.token or None if found is not None else None
+
+    def user(self, request: web.Request) -> User | None:
+        found = self._page.session(request)
+        return found.user if found is not None else None
+
+
+class PageServer:
+    """``oidc``: signs in at a provider, where one is configured. ``others``: handlers of further paths."""
+
+    def __init__(
+        self,
+        server: ViewServer,
+        reviews: Reviews,
+        source: Source,
+        hub: Hub,
+        clock: Clock,
+        *,
+        assets: Assets | None = None,
+        others: "Others | None" = None,
+    ) -> None:
+        self._server = server
+        self._reviews = reviews
+        self._source = source
+        self.hub = hub
+        self._clock = clock
+        self._assets = assets or Assets()
+        self._browser = _Browser(self)
+        self.others = others or Others()
+
+    def owns(self, path: str) -> bool:
+        return inner_path(path) is not None
+
+    # -- one request -------------------------------------------------------------------------------------------------
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        path = inner_path(request.path)
+        assert path is not None
+        try:
+            return await self._handled(request, path)
+        except RefusedError as refused:
+            headers = {"Retry-After": str(max(1, round(refused.after_s)))} if refused.after_s else {}
+            return answered(status(refused.code, str(refused)), refused.code, headers)
+        except KubeError as failed:
+            log.warning("a question about rights got no answer: %s", failed)
+            words = "the API server does not say who may see this: try again"
+            return answered(status(503, words), 503, {"Retry-After": "1"})
+
+    async def _handled(self, request: web.Request, path: str) -> web.StreamResponse:
+        method = request.method
+        if path == "session":
+            return await self._session(request)
+        if path.startswith("oidc/") and self.others.sign_in is not None and method == "GET":
+            return await self.others.sign_in(request, path)
+        if method == "GET" and (found := self._assets.get(path)) is not None and path != "index.html":
+            return sent(request, found)
+        if path in ("", "index.html") and method == "GET":
+            return await self._page(request)
+        user, forwarded = await self._who(request)
+        self._server.count(user)
+        return await self._data(request, path, user, forwarded=forwarded)
+
+    async def _who(self, request: web.Request) -> tuple[User, bool]:
+        """Raises RefusedError and KubeError."""
+        return await self._server.user(request, self._browser if from_page(request) else None)
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        try:
+            await self._server.user(request, self._browser)
+        except RefusedError as refused:
+            if refused.code != web.HTTPUnauthorized.status_code:
+                raise
+            return sent(request, self._asset("signin.html"), 401)
+        return sent(request, self._asset("index.html"))
+
+    def _asset(self, name: str) -> Asset:
+        found = self._assets.get(name)
+        if found is None:
+            raise RefusedError(404, "the page is not part of this image")
+        return found
+
+    async def _data(self, request: web.Request, path: str, user: User, *, forwarded: bool) -> web.StreamResponse:
+        parts = [unquote(part) for part in path.split("/")]
+        known = path in ("events", "waste", "history", "whatif") or parts[0] in ("workloads", "nodes")
+        if not known:
+            raise RefusedError(404, "the server could not find the requested resource")
+        wanted = "POST" if path == "whatif" else "GET"
+        if request.method != wanted:
+            raise RefusedError(405, f"method: found {request.method[:20]!r}, expected {wanted}")
+        answers, state = self._source.answers(), self._source.state()
+        if answers is None or state is None:
+            if forwarded:
+                raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
+            return await self._source.relay(request, f"/page/{path}", user)
+        match parts:
+            case ["events"]:
+                return await self._events(request, user)
+            case ["history"]:
+                await self._needs(user, QUEUES)
+                return answered(await self._history(request, user))
+            case ["whatif"] if self.others.what_if is not None:
+                await self._needs(user, QUEUES)
+                return answered(await self.others.what_if(request, user))
+        return answered(await self._detail(answers, Detail(state, self._clock.wall()), user, parts))
+
+    async def _detail(self, answers: Answers, detail: Detail, user: User, parts: list[str]) -> Json:
+        match parts:
+            case ["workloads", namespace, name]:
+                return await self._workload(answers, detail, user, namespace, name)
+            case ["nodes", name]:
+                await self._needs(user, Attributes("get", GROUP, VERSION, PLURAL, name=name))
+                if (node := detail.node(name)) is None:
+                    raise RefusedError(404, f'{PLURAL}.{GROUP} "{name[:253]}" not found')
+                return await self._seen(user, answers, node)
+            case ["waste"]:
+                await self._needs(user, FLEET)
+                return await self._seen(user, answers, detail.waste())
+        raise RefusedError(404, "the server could not find the requested resource")
+
+    async def _history(self, request: web.Request, user: User) -> Json:
+        if self.others.history is None:
+            return {"configured": False, "why": "no Prometheus is configured: see tessera.page.prometheus"}
+        return await self.others.history(request, user)
+
+    async def _needs(self, user: User, right: Attributes) -> None:
+        if not await self._reviews.may(user, right):
+            raise RefusedError(403, f'User "{user.name}" may not {right}')
+
+    # -- what is answered --------------------------------------------------------------------------------------------
+
+    async def _workload(self, answers: Answers, detail: Detail, user: User, namespace: str, name: str) -> Json:
+        path = f"/apis/{VIEW_GROUP}/{VIEW_VERSION}/namespaces/{namespace}/workloadviews/{name}"
+        asked = parsed(path, {}, frozenset())
+        if asked is None:
+            raise RefusedError(404, "the server could not find the requested resource")
+        await self._needs(user, asked.right)
+        found: Json = (await self._server.shown(answers, asked, user))["status"]
+        told = found["forecast"]
+        named = {"from": "fromSeconds", "likely": "likelySeconds", "to": "toSeconds"}
+        changes = told["changes"] if told is not None else []
+        return {
+            **found,
+            **detail.of_workload(f"{namespace}/{name}"),
+            "forecast": None if told is None else {**told, **{name: told[theirs] for name, theirs in named.items()}},
+            "change": changes[0]["sentence"] if changes else None,
+        }
+
+    async def _seen(self, user: User, answers: Answers, row: Json) -> Json:
+        """As the user may see it."""
+        sight = await self.sight(user)
+        return await asyncio.to_thread(sight.shown, row, self.hub.known(), answers.queue_of)
+
+    async def sight(self, user: User) -> Sight:
+        if await self._reviews.may(user, workloads_of("")):
+            return Sight(None)
+        names = self._source.namespaces()[:MOST_NAMESPACES]
+        allowed = await asyncio.gather(*(self._reviews.may(user, workloads_of(name)) for name in names))
+        return Sight(frozenset(name for name, may in zip(names, allowed, strict=True) if may))
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    async def _events(self, request: web.Request, user: User) -> web.StreamResponse:
+        asked = request.query.get("topics", ",".join(TOPICS))[:200].split(",")
+        topics = tuple(topic for topic in TOPICS if topic in asked)
+        if not topics:
+            raise RefusedError(400, f"topics: found {','.join(asked)[:60]!r}, expected some of {', '.join(TOPICS)}")
+        if self.hub.full(user.name):
+            raise RefusedError(429, "too many open pages: close one", after_s=10.0)
+
+        async def look() -> Looked | None:
+            try:
+                now, _ = await self._who(request)
+            except RefusedError:
+                return None
+            if now != user or self._source.state() is None:
+                return None
+            may = {right: await self._reviews.may(user, right) for right in {_RIGHTS[topic] for topic in topics}}
+            denied: dict[str, str] = {
+                topic: f"{user.name} may not {_RIGHTS[topic]}" for topic in topics if not may[_RIGHTS[topic]]
+            }
+            return await self.sight(user), denied
+
+        def hello() -> Json:
+            history = self.others.history is not None
+            return {"user": user.name, "version": __version__, "now": self._clock.wall(), "history": history}
+
+        last = request.headers.get("Last-Event-ID", "")[:400]
+        packed = "gzip" in request.headers.get("Accept-Encoding", "")
+        return await self.hub.serve(request, Watch(user.name, topics, last, look, hello, packed))
+
+    # -- signing in and out ------------------------------------------------------------------------------------------
+
+    def session(self, request: web.Request) -> Session | None:
+        seal, text = self._source.seal("session"), request.cookies.get(COOKIE, "")
+        return seal.session(text, self._clock.wall()) if seal is not None and text else None
+
+    async def _session(self, request: web.Request) -> web.StreamResponse:
+        match request.method:
+            case "GET":
+                return await self._session_now(request)
+            case "POST" | "DELETE" if not same_origin(request):
+                raise RefusedError(403, "Origin: expected the page's own")
+            case "POST":
+                return await self._sign_in(request)
+            case "DELETE":
+                return self.with_cookie(web.Response(status=204, headers=SAFE), COOKIE, "", 0.0)
+        raise RefusedError(405, f"method: found {request.method[:20]!r}, expected GET, POST or DELETE")
+
+    async def _session_now(self, request: web.Request) -> web.StreamResponse:
+        try:
+            user, _ = await self._who(request)
+        except RefusedError as refused:
+            if refused.code != web.HTTPUnauthorized.status_code:
+                raise
+            return answered({"message": str(refused), "oidc": self.others.button}, 401)
+        found = self.session(request)
+        how = "kubeconfig" if found is None else "oidc" if found.user is not None else "token"
+        expires = found.expires_s if found is not None else None
+        return answered({"user": user.name, "groups": list(user.groups), "expires": expires, "how": how})
+
+    async def _sign_in(self, request: web.Request) -> web.StreamResponse:
+        raw = await limited(request, _TOKEN_BYTES)
+        try:
+            token = msgspec.json.decode(raw, type=_Pasted).token.strip()
+        except msgspec.MsgspecError:
+            raise RefusedError(400, 'body: expected {"token": "..."}') from None
+        if not token or len(token) > MAX_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
+            raise RefusedError(401, "Unauthorized: this is no token")
+        await self._server.reviewed(request, token)
+        session = Session(expires_s=self._clock.wall() + LIFE_S, token=token)
+        return self.signed_in(web.Response(status=204, headers=SAFE), session)
+
+    def signed_in(self, response: web.Response, session: Session) -> web.Response:
+        """Raises RefusedError."""
+        seal = self._source.seal("session")
+        if seal is None:
+            raise RefusedError(503, "this replica has no key yet: try again", after_s=2.0)
+        try:
+            text = seal.sealed(session)
+        except TooLongError as wrong:
+            raise RefusedError(400, str(wrong)) from None
+        return self.with_cookie(response, COOKIE, text, session.expires_s - self._clock.wall())
+
+    @staticmethod
+    def with_cookie(
+        response: web.Response, name: str, text: str, life_s: float, *, same_site: str = "Strict"
+    ) -> web.Response:
+        response.set_cookie(
+            name, text, max_age=max(0, int(life_s)), path="/", secure=True, httponly=True, samesite=same_site
+        )
+        return response
+
+
+class _Pasted(msgspec.Struct):
+    token: str
+
+
+@dataclass(frozen=True)
+class Others:
+    """What is there by configuration alone. ``button``: what leads to the provider is called so."""
+
+    sign_in: Callable[[web.Request, str], Awaitable[web.StreamResponse]] | None = None
+    button: str | None = None
+    history: Callable[[web.Request, User], Awaitable[Json]] | None = None
+    what_if: Callable[[web.Request, User], Awaitable[Json]] | None = None
+
+
+def inner_path(path: str) -> str | None:
+    """What is asked of the page, whichever way it came; None for what is not the page's."""
+    if path == "/":
+        return ""
+    if path == f"{AGGREGATED}events":
+        return "events"
+    for prefix in ("/page/", f"{AGGREGATED}/"):
+        if path.startswith(prefix):
+            return path.removeprefix(prefix)
+    return None
+
+
+def from_page(request: web.Request) -> bool:
+    """Whether a cookie counts: the page itself asks, or somebody who follows no link to get here."""
+    if request.method == "GET":
+        return request.headers.get("Sec-Fetch-Site", "same-origin") in ("same-origin", "none")
+    return same_origin(request)
+
+
+def same_origin(request: web.Request) -> bool:
+    return request.headers.get("Origin", "") == f"https://{request.host}"
+
+
+async def limited(request: web.Request, most: int) -> bytes:
+    """The body. Raises RefusedError for more than ``most`` bytes of it, or one that does not come."""
+    found = bytearray()
+    try:
+        async with asyncio.timeout(10.0):
+            while chunk := await request.content.read(64 * 1024):
+                found += chunk
+                if len(found) > most:
+                    raise RefusedError(413, f"body: found more than {most} bytes")
+    except TimeoutError:
+        raise RefusedError(400, "body: it did not come in time") from None
+    return bytes(found)
+
+
+def answered(body: Json, code: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    raw = msgspec.json.encode(body)
+    sent_with = {**SAFE, "Cache-Control": "no-store", **(headers or {})}
+    return web.Response(body=raw, status=code, headers=sent_with, content_type="application/json")
+
+
+def sent(request: web.Request, found: Asset, code: int = 200) -> web.Response:
+    """A file. Browsers ask each time whether it is still the same."""
+    cached = {**SAFE, "Cache-Control": "no-cache" if code == web.HTTPOk.status_code else "no-store", "ETag": found.etag}
+    if code == web.HTTPOk.status_code and found.etag in request.headers.get("If-None-Match", ""):
+        return web.Response(status=304, headers=cached)
+    response = web.Response(body=found.body, status=code, headers={**cached, "Content-Type": found.type})
+    response.enable_compression()
+    return response

@@ -1,0 +1,92 @@
+"""The cookie of a browser: who is signed in, sealed so that every replica reads it and nobody else. Pure.
+
+It holds a bearer token, which the API server is asked about each time, or a user whose ID token was verified. The key
+is derived from the authority in the port's own Secret: who has that could be anybody at this port already.
+"""
+
+import os
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final, TypeVar
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from controller.visibility.identity import User
+
+COOKIE: Final = "__Host-tessera"
+SIGNING_IN: Final = "__Host-tessera-signing-in"
+"""What has to come back from an OIDC provider."""
+LIFE_S: Final = 12 * 3600.0
+_MOST: Final = 3_900
+"""Bytes of a cookie's value: browsers take 4,096 with its name and attributes."""
+_MOST_PLAIN: Final = 64 * 1024
+_NONCE: Final = 12
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class TooLongError(ValueError):
+    """It does not fit into a cookie: one sentence."""
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``token`` or ``user``. ``expires_s``: seconds since 1970."""
+
+    expires_s: float
+    token: str = ""
+    user: User | None = None
+
+    def __repr__(self) -> str:
+        return f"Session(until {self.expires_s:.0f})"
+
+
+class SigningIn(msgspec.Struct, frozen=True, kw_only=True):
+    """Between the way to a provider and the way back. ``to``: the path to go on to."""
+
+    expires_s: float
+    state: str
+    nonce: str
+    verifier: str
+    to: str
+
+
+class Seal:
+    """``secret``: any text that only replicas know. ``purpose``: what is sealed for one opens for no other."""
+
+    def __init__(self, secret: bytes, purpose: str) -> None:
+        key = HKDF(algorithm=SHA256(), length=32, salt=None, info=f"tessera page {purpose}".encode()).derive(secret)
+        self._cipher = AESGCM(key)
+        self._purpose = purpose.encode()
+
+    def sealed(self, given: msgspec.Struct) -> str:
+        """Raises TooLongError."""
+        nonce = os.urandom(_NONCE)
+        plain = zlib.compress(msgspec.json.encode(given), 9)
+        text = urlsafe_b64encode(nonce + self._cipher.encrypt(nonce, plain, self._purpose)).rstrip(b"=").decode()
+        if len(text) > _MOST:
+            raise TooLongError(f"the token is too long for a cookie: found {len(text)} bytes, expected at most {_MOST}")
+        return text
+
+    def session(self, text: str, now_s: float) -> Session | None:
+        found = self._opened(text, Session)
+        return found if found is not None and now_s < found.expires_s else None
+
+    def signing_in(self, text: str, now_s: float) -> SigningIn | None:
+        found = self._opened(text, SigningIn)
+        return found if found is not None and now_s < found.expires_s else None
+
+    def _opened(self, text: str, kind: type[S]) -> S | None:
+        """None for what was not sealed with this key, for this purpose."""
+        if not text or len(text) > _MOST or not text.isascii():
+            return None
+        try:
+            raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            plain = self._cipher.decrypt(raw[:_NONCE], raw[_NONCE:], self._purpose)
+            return msgspec.json.decode(zlib.decompressobj().decompress(plain, _MOST_PLAIN), type=kind)
+        except (ValueError, InvalidTag, zlib.error, msgspec.MsgspecError):
+            return None

@@ -1,0 +1,103 @@
+"""What of the rows one group of users may see: those who may list workloads of the same namespaces. Pure.
+
+What is allowed is listed, not what is hidden: where a key stands for itself, a
+namespace that nobody has heard of is hidden. In sentences only ``known`` namespaces can be told from other words.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from controller.visibility.redaction import Named, named, redacted, told
+from controller.web.table import Changes, Row
+
+QueueOf = Callable[[str], str | None]
+_KEYS: Final = ("workload", "pod")
+
+
+class Sight(NamedTuple):
+    """``allowed`` None: everything."""
+
+    allowed: frozenset[str] | None
+
+    @property
+    def id(self) -> str:
+        """Equal for those who see the same; names nothing."""
+        if self.allowed is None:
+            return "all"
+        return hashlib.sha256("/".join(sorted(self.allowed)).encode()).hexdigest()[:16]
+
+    def hides(self, found: Named, known: AbstractSet[str]) -> frozenset[str]:
+        """Those of the named namespaces that are hidden."""
+        if self.allowed is None:
+            return frozenset()
+        return (found.keyed - self.allowed) | {
+            name for name in found.said if name not in self.allowed and name in known
+        }
+
+    def shown(self, row: Any, known: AbstractSet[str], queue_of: QueueOf) -> Any:
+        """A row as those who have this sight see it."""
+        hidden = self.hides(named(row), known)
+        return hide(row, hidden, queue_of) if hidden else row
+
+
+def hide(row: Any, hidden: AbstractSet[str], queue_of: QueueOf) -> Any:
+    """A row without what is in ``hidden`` namespaces: an object with a key gets ``hidden`` true."""
+    if isinstance(row, dict):
+        if "hidden" in row:
+            return _object(row, hidden, queue_of)
+        return {redacted(key, hidden, queue_of): hide(each, hidden, queue_of) for key, each in row.items()}
+    if isinstance(row, list):
+        return [hide(each, hidden, queue_of) for each in row]
+    return redacted(row, hidden, queue_of)
+
+
+def _object(row: dict[str, Any], hidden: AbstractSet[str], queue_of: QueueOf) -> dict[str, Any]:
+    named = (*_KEYS, "localQueue")
+    keys = {name: row[name] for name in named if isinstance(row.get(name), str)}
+    rest = {name: hide(each, hidden, queue_of) for name, each in row.items() if name not in keys}
+    if not any(key.partition("/")[0] in hidden for key in keys.values()):
+        return {**rest, **keys, "hidden": False}
+    workload = keys.get("workload", "")
+    words = told(workload, queue_of)
+    return {
+        **rest,
+        **dict.fromkeys(keys, words),
+        **({"localQueue": None} if "localQueue" in keys else {}),
+        "hidden": True,
+    }
+
+
+class Audience:
+    """Those with one ``sight``. Rows that hide something are kept as they see them; all others are the table's own.
+
+    ``rows`` may run on a thread: it reads ``changes`` alone, and one call runs at a time.
+    """
+
+    def __init__(self, sight: Sight, known: Callable[[], AbstractSet[str]], queue_of: QueueOf) -> None:
+        self.sight = sight
+        self._known = known
+        self._queue_of = queue_of
+        self._kept: dict[tuple[str, str], tuple[Row, bytes]] = {}
+
+    def rows(self, topic: str, changes: Changes) -> Iterator[tuple[str, bytes]]:
+        if changes.whole:
+            there = {key for key, _ in changes.rows}
+            self._kept = {at: kept for at, kept in self._kept.items() if at[0] != topic or at[1] in there}
+        for key in changes.gone:
+            self._kept.pop((topic, key), None)
+        for key, row in changes.rows:
+            yield key, self._seen(topic, key, row)
+
+    def _seen(self, topic: str, key: str, row: Row) -> bytes:
+        hidden = self.sight.hides(row.named, self._known())
+        if not hidden:
+            return row.raw
+        kept = self._kept.get((topic, key))
+        if kept is None or kept[0] is not row:
+            raw = msgspec.json.encode(hide(msgspec.json.decode(row.raw), hidden, self._queue_of))
+            kept = self._kept[topic, key] = row, raw
+        return kept[1]

@@ -1,0 +1,220 @@
+"""The page at the port: who gets it, what signs in, and what each sees."""
+
+import json
+import zlib
+from typing import Any
+
+import pytest
+
+from controller.objects.workload import Workload
+from controller.web import events_shell
+from controller.web.assets import POLICY
+from controller.web.session import COOKIE
+from tests.controller.visibility.test_redaction import SPACES, preempting
+from tests.support.controller.pageworld import PageScene, events, page_served
+from tests.support.controller.viewworld import PERSON, SERVED_AS
+
+BEARER = {"Authorization": "Bearer secret-token"}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_shell, "ROUND_S", 0.01)
+
+
+def scene() -> Any:
+    return page_served(preempting(), list(SPACES))
+
+
+async def signed_in(page: PageScene) -> dict[str, str]:
+    """Headers of a browser after it signed in."""
+    headers = {"Origin": page.url}
+    code, _, answer = await page.ask("/page/session", "POST", json={"token": "secret-token"}, headers=headers)
+    assert code == 204
+    cookie = answer["Set-Cookie"]
+    assert cookie.startswith(f"{COOKIE}=")
+    assert {"HttpOnly", "Secure", "SameSite=Strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
+    assert "secret-token" not in cookie
+    return {"Cookie": cookie.partition(";")[0], "Origin": page.url}
+
+
+async def test_without_a_session_there_is_a_page_to_sign_in_and_nothing_else() -> None:
+    async with scene() as page:
+        code, body, headers = await page.ask("/")
+        assert (code, body) == (401, b"<h1>sign in</h1>")
+        assert headers["Content-Security-Policy"] == POLICY
+        for path in ("/page/events", "/page/waste", "/page/nodes/n", "/page/workloads/a/b", "/page/session", "/page/x"):
+            code, body, headers = await page.ask(path)
+            assert code == 401, path
+            assert not any(space.encode() in body for space in SPACES)
+            assert headers["Content-Security-Policy"] == POLICY
+        assert (await page.ask("/page/whatif", "POST", json={}))[0] == 401
+
+
+async def test_files_of_the_page_are_served_with_their_types_and_not_twice() -> None:
+    async with scene() as page:
+        code, body, headers = await page.ask("/page/views/a.js")
+        assert (code, body, headers["Content-Type"]) == (200, b"export {}", "text/javascript; charset=utf-8")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        again = await page.ask("/page/views/a.js", headers={"If-None-Match": headers["ETag"]})
+        assert (again[0], again[1]) == (304, b"")
+        assert (await page.ask("/page/../server_shell.py"))[0] in (401, 404)
+
+
+async def test_a_pasted_token_signs_in_until_it_is_withdrawn() -> None:
+    async with scene() as page:
+        headers = await signed_in(page)
+        assert (await page.ask("/", headers=headers))[1] == b"<h1>page</h1>"
+        session = json.loads((await page.ask("/page/session", headers=headers))[1])
+        assert (session["user"], session["how"]) == ("person", "token")
+        page.api.users.clear()
+        page.clock.advance(60)
+        assert (await page.ask("/page/session", headers=headers))[0] == 401
+        assert (await page.ask("/", headers=headers))[0] == 401
+
+
+async def test_what_is_no_token_signs_nobody_in() -> None:
+    async with scene() as page:
+        headers = {"Origin": page.url}
+        for token in ("forged", "", "a b", "x" * 20_000):
+            assert (await page.ask("/page/session", "POST", json={"token": token}, headers=headers))[0] in (401, 413)
+        assert (await page.ask("/page/session", "POST", data=b"{", headers=headers))[0] == 400
+        forged = {"Cookie": f"{COOKIE}=AAAA"}
+        assert (await page.ask("/", headers=forged))[0] == 401
+
+
+async def test_another_sites_page_cannot_sign_in_or_out_or_ask() -> None:
+    async with scene() as page:
+        headers = await signed_in(page)
+        for origin in ("https://evil.example", "null", f"http://127.0.0.1:{page.service.server.port}"):
+            other = {**headers, "Origin": origin}
+            assert (await page.ask("/page/session", "DELETE", headers=other))[0] == 403
+            assert (await page.ask("/page/session", "POST", json={"token": "secret-token"}, headers=other))[0] == 403
+            assert (await page.ask("/page/whatif", "POST", json={}, headers=other))[0] == 401
+        fetched = {**headers, "Sec-Fetch-Site": "cross-site"}
+        assert (await page.ask("/page/waste", headers=fetched))[0] == 401
+        code, _, answer = await page.ask("/page/session", "DELETE", headers=headers)
+        assert (code, "Max-Age=0" in answer["Set-Cookie"]) == (204, True)
+
+
+async def test_a_cookie_counts_at_the_page_alone() -> None:
+    async with scene() as page:
+        headers = await signed_in(page)
+        assert (await page.ask("/apis/view.tessera.dev/v1alpha1/queueviews", headers=headers))[0] == 401
+
+
+async def test_events_begin_with_snapshots_go_on_with_deltas_and_resume() -> None:
+    async with scene() as page, page.browser() as browser:
+        url = f"{page.url}/page/events?topics=queues,pending,workloads"
+        async with browser.get(url, headers=BEARER, server_hostname=SERVED_AS) as answer:
+            assert answer.headers["Content-Type"] == "text/event-stream"
+            first = await events(answer)
+        names = [(name, data.get("topic")) for name, data, _ in first]
+        assert names == [
+            ("hello", None), ("snapshot", "queues"), ("snapshot", "pending"), ("snapshot", "workloads"), ("mark", None),
+        ]  # fmt: skip
+        rows = [row for _, data, _ in first if data.get("topic") == "pending" for row in data["set"].values()]
+        assert {row["workload"].partition("/")[0] for row in rows} == {SPACES[1], SPACES[2]}
+        resumed = {**BEARER, "Last-Event-ID": first[-1][2]}
+        holder = next(iter(page.world.engine.state.cluster.holders.values())).info.workload
+        page.world.engine.drop(Workload, holder.metadata.namespace, holder.metadata.name, page.world.now_s)
+        async with browser.get(url, headers=resumed, server_hostname=SERVED_AS) as answer:
+            again = await events(answer)
+        assert {name for name, _, _ in again} == {"hello", "delta", "mark"}
+        gone = [key for _, data, _ in again if data.get("topic") == "workloads" for key in data["gone"]]
+        assert len(gone) == 1
+        strange = {**BEARER, "Last-Event-ID": "0.all.pending=1,queues=1,workloads=1"}
+        async with browser.get(url, headers=strange, server_hostname=SERVED_AS) as answer:
+            assert "delta" not in {name for name, _, _ in await events(answer)}
+
+
+async def test_a_compressed_stream_is_the_same_stream() -> None:
+    async with scene() as page, page.browser(auto_decompress=False) as browser:
+        url, headers = f"{page.url}/page/events?topics=pending", {**BEARER, "Accept-Encoding": "gzip"}
+        async with browser.get(url, headers=headers, server_hostname=SERVED_AS) as answer:
+            opened, text = zlib.decompressobj(31), b""
+            while b"event: mark" not in text:
+                text += opened.decompress(await answer.content.readany())
+        assert text.startswith(b"event: hello\ndata: {")
+        assert b"event: snapshot\ndata: {" in text
+
+
+async def test_two_users_get_different_bytes() -> None:
+    async with scene() as page, page.browser() as browser:
+        for allowed in (SPACES[1:2], SPACES[2:3]):
+            page.may(*allowed)
+            page.clock.advance(60)
+            url = f"{page.url}/page/events"
+            async with browser.get(url, headers=BEARER, server_hostname=SERVED_AS) as answer:
+                found = json.dumps(await events(answer))
+            assert {space for space in SPACES if space in found} == set(allowed)
+            assert "a workload of queue one" in found
+
+
+async def test_topics_that_may_not_be_seen_are_named_and_left_out() -> None:
+    async with scene() as page, page.browser() as browser:
+        page.may(queues=False)
+        async with browser.get(f"{page.url}/page/events", headers=BEARER, server_hostname=SERVED_AS) as answer:
+            found = await events(answer)
+        assert set(found[0][1]["denied"]) == {"queues", "pending", "workloads"}
+        assert {data.get("topic") for _, data, _ in found[1:-1]} == {"fleet"}
+        page.may(fleet=False)
+        page.clock.advance(60)
+        assert (await page.ask("/page/waste", headers=BEARER))[0] == 403
+
+
+async def test_a_stream_ends_with_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_shell, "BEAT_S", 0.01)
+    async with scene() as page, page.browser() as browser:
+        async with browser.get(f"{page.url}/page/events", headers=BEARER, server_hostname=SERVED_AS) as answer:
+            await events(answer)
+            page.api.users.clear()
+            page.clock.advance(60)
+            rest = await answer.content.read()
+        assert rest.endswith(b"\n\n") or not rest
+        assert page.page.hub.streams == 0
+
+
+async def test_one_user_opens_so_many_streams_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_shell, "MOST_OF_ONE", 1)
+    async with (
+        scene() as page,
+        page.browser() as browser,
+        browser.get(f"{page.url}/page/events", headers=BEARER, server_hostname=SERVED_AS) as answer,
+    ):
+        await events(answer)
+        assert (await page.ask("/page/events", headers=BEARER))[0] == 429
+
+
+async def test_the_api_server_hands_the_page_on_under_its_group() -> None:
+    async with scene() as page:
+        tls = page.proxy.shows(page.service.server.trust.own)
+        headers = {"X-Remote-User": PERSON.name, "X-Remote-Group": "people"}
+        at = "/apis/view.tessera.dev/v1alpha1"
+        assert (await page.ask(f"{at}/page/index.html", tls=tls, headers=headers))[1] == b"<h1>page</h1>"
+        session = json.loads((await page.ask(f"{at}/page/session", tls=tls, headers=headers))[1])
+        assert (session["user"], session["how"]) == ("person", "kubeconfig")
+        async with page.browser(tls) as browser:
+            url = f"{page.url}{at}/pageevents?watch=true&topics=queues"
+            async with browser.get(url, headers=headers, server_hostname=SERVED_AS) as answer:
+                assert [name for name, _, _ in await events(answer)] == ["hello", "snapshot", "mark"]
+
+
+async def test_a_follower_hands_questions_on_and_serves_the_page_itself() -> None:
+    async with scene() as page:
+        page.leads = False
+        assert json.loads((await page.ask("/page/waste", headers=BEARER))[1]) == {
+            "relayed": "/page/waste",
+            "user": "person",
+        }
+        assert (await page.ask("/", headers=BEARER))[1] == b"<h1>page</h1>"
+
+
+async def test_one_workload_is_explained_and_one_that_is_not_there_is_not() -> None:
+    async with scene() as page:
+        found = json.loads((await page.ask(f"/page/workloads/{SPACES[2]}/late-of-{SPACES[2]}-2", headers=BEARER))[1])
+        assert (found["state"], found["gpus"], found["forecast"]) == ("Pending", [], None)
+        assert (await page.ask(f"/page/workloads/{SPACES[2]}/nothing", headers=BEARER))[0] == 404
+        assert (await page.ask("/page/workloads/UPPER/x", headers=BEARER))[0] == 404
+        assert (await page.ask("/page/nodes/nothing", headers=BEARER))[0] == 404
+        assert json.loads((await page.ask("/page/history?what=fleet", headers=BEARER))[1])["configured"] is False

@@ -12,8 +12,7 @@ import msgspec
 
 from controller.jobframework import compose, names
 from controller.jobframework.kind import JobKind, completed
-from controller.jobframework.marks import queue_name
-from controller.jobframework.owners import is_managed
+from controller.jobframework.marks import is_managed, queue_name
 from controller.jobframework.podview import SeenPod
 from controller.jobframework.raw import JobError, Json, labels
 from controller.jobframework.settings import ClusterObjects, JobSettings

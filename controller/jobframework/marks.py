@@ -1,4 +1,9 @@
-"""Labels and annotations of a job that are for the queue. JobError for a value that cannot be read."""
+"""Labels and annotations of a job that are for the queue; whether it is managed, by them and by its owners'.
+
+JobError for a value that cannot be read.
+"""
+
+from collections.abc import Mapping
 
 import msgspec
 
@@ -13,13 +18,21 @@ from controller.jobframework.raw import (
     parsed_integer,
     sequence,
     shown,
+    text,
 )
+from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.meta import OwnerReference
 from inventory.api.names import ABOVE_MIN_REPLICAS, FULL_PARALLELISM, MIN_REPLICAS
 
 _MAX_INT32 = 2**31 - 1
 MAX_DIGITS = 9
+MAX_DEPTH = 10
+"""Levels of owners above a job that are followed."""
 _NOT_PASSED_ON = (ABOVE_MIN_REPLICAS, FULL_PARALLELISM)
+
+
+class NestingTooDeepError(Exception):
+    """More levels of owners above the job than are followed."""
 
 
 def queue_name(job: Json) -> str:
@@ -96,3 +109,34 @@ def controller_of(job: Json) -> OwnerReference | None:
         if owner.controller:
             return owner
     return None
+
+
+def is_managed(job: Json, namespace_labels: Mapping[str, str], settings: JobSettings) -> bool:
+    if not settings.managed_jobs_namespace_selector.matches(namespace_labels):
+        return False
+    return bool(queue_name(job)) or settings.manage_jobs_without_queue_name
+
+
+def managed_ancestor(job: Json, settings: JobSettings, cluster: ClusterObjects) -> str | None:
+    """The uid of the topmost job above this one that is queued itself; None where there is none.
+
+    An owner counts by its uid: a new object under an old name owns nothing. All are in the job's namespace, which the
+    caller has matched. Raises NestingTooDeepError.
+    """
+    namespace = text(job, "metadata", "namespace")
+    found: str | None = None
+    current = job
+    for _ in range(MAX_DEPTH):
+        reference = controller_of(current)
+        if reference is None:
+            return found
+        owner = cluster.owner(namespace, reference)
+        if owner is None or text(owner, "metadata", "uid") != reference.uid:
+            return found
+        is_job = cluster.is_job_kind(reference.api_version, reference.kind)
+        if is_job and (queue_name(owner) or settings.manage_jobs_without_queue_name):
+            found = reference.uid
+        current = owner
+    if controller_of(current) is None:
+        return found
+    raise NestingTooDeepError(f"expected at most {MAX_DEPTH} levels of owners above a job")

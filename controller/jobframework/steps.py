@@ -15,7 +15,7 @@ from controller.jobframework.actions import (
     RemoveFinalizer,
     UpdateWorkload,
 )
-from controller.jobframework.owners import NestingTooDeepError
+from controller.jobframework.marks import NestingTooDeepError
 from controller.jobframework.podsets import FlavorMissingError, SeenWorkload
 from controller.jobframework.raw import JobError, PriorityClassMissingError
 from controller.objects.meta import Condition

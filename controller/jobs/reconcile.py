@@ -28,8 +28,13 @@ from controller.jobframework.actions import (
 from controller.jobframework.context import Context, controls
 from controller.jobframework.foreignmarks import smaller_gang
 from controller.jobframework.kind import Outcome, Review, completed, refused
-from controller.jobframework.marks import prebuilt_mark, prebuilt_workload
-from controller.jobframework.owners import NestingTooDeepError, is_managed, managed_ancestor
+from controller.jobframework.marks import (
+    NestingTooDeepError,
+    is_managed,
+    managed_ancestor,
+    prebuilt_mark,
+    prebuilt_workload,
+)
 from controller.jobframework.podsets import FlavorMissingError, SeenWorkload, StartConflictError, infos
 from controller.jobframework.raw import JobError, PriorityClassMissingError, text
 from controller.jobframework.settings import ClusterObjects, JobSettings, Observed

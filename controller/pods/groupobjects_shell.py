@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any
 
 from controller.engine.mirror.specs import System
-from controller.jobframework.marks import controller_of
-from controller.jobframework.owners import NestingTooDeepError
+from controller.jobframework.marks import NestingTooDeepError, controller_of
 from controller.jobframework.podview import GroupName, SeenPod
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import ClusterObjects, JobSettings

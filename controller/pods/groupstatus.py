@@ -8,7 +8,7 @@ from controller.engine.model.podrequests import amounts, one_pod, scaled
 from controller.engine.model.resources import UNLIMITED, Amount, ClusterQueueName, ResourceName
 from controller.engine.model.workload import WorkloadInfo
 from controller.engine.quota.queueusage import quantity_of
-from controller.jobframework.owners import managed_ancestor
+from controller.jobframework.marks import managed_ancestor
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import GroupName, SeenPod
 from controller.jobframework.raw import JobError, Json, at

@@ -23,8 +23,7 @@ from controller.jobframework.actions import (
     Refuse,
     SetReclaimable,
 )
-from controller.jobframework.marks import prebuilt_workload, queue_name
-from controller.jobframework.owners import NestingTooDeepError, managed_ancestor
+from controller.jobframework.marks import NestingTooDeepError, managed_ancestor, prebuilt_workload, queue_name
 from controller.jobframework.podsets import FlavorMissingError, JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
 from controller.jobframework.podview import GroupName, SeenPod, key_of
 from controller.jobframework.raw import JobError, shown

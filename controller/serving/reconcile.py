@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from controller.jobframework import compose as jobcompose
 from controller.jobframework import names
 from controller.jobframework.actions import CreateWorkload
-from controller.jobframework.marks import queue_name
-from controller.jobframework.owners import NestingTooDeepError, is_managed, managed_ancestor
+from controller.jobframework.marks import NestingTooDeepError, is_managed, managed_ancestor, queue_name
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import SeenPod
 from controller.jobframework.raw import JobError, Json, labels, text

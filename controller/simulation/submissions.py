@@ -14,8 +14,7 @@ import msgspec
 
 from controller.jobframework import compose, names
 from controller.jobframework.kind import JobKind, ObjectKind, api_version, completed
-from controller.jobframework.marks import priority_class, queue_name
-from controller.jobframework.owners import is_managed
+from controller.jobframework.marks import is_managed, priority_class, queue_name
 from controller.jobframework.podview import GroupName, SeenPod, key_of
 from controller.jobframework.raw import JobError, Json, annotations, labels, shown, strings
 from controller.jobframework.settings import ClusterObjects, JobSettings

@@ -9,7 +9,7 @@ import msgspec
 
 from controller.jobframework import compose, names
 from controller.jobframework.actions import CreateWorkload, SetPodsReady
-from controller.jobframework.owners import managed_ancestor
+from controller.jobframework.marks import managed_ancestor
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, infos, started_template
 from controller.jobframework.raw import Json, PriorityClassMissingError, merged
 from controller.jobframework.steps import refuse

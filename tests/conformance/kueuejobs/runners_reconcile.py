@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from controller.jobframework.kind import JobKind
-from controller.jobframework.owners import is_managed, managed_ancestor
+from controller.jobframework.marks import is_managed, managed_ancestor
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
 from controller.jobkinds.batchjob import BatchJob

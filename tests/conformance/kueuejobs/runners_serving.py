@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from controller.config.settings import KNOWN_FRAMEWORKS, implied
-from controller.jobframework.owners import NestingTooDeepError, managed_ancestor
+from controller.jobframework.marks import NestingTooDeepError, managed_ancestor
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import OwnerReference

@@ -15,8 +15,8 @@ from controller.jobframework.actions import (
     RemoveFinalizer,
     UpdateWorkload,
 )
+from controller.jobframework.marks import is_managed
 from controller.jobframework.names import QUEUE_NAME
-from controller.jobframework.owners import is_managed
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import SeenPod
 from controller.jobframework.raw import Json, merged

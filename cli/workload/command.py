@@ -59,6 +59,11 @@ def _argument(command: Command) -> Command:
     return argument(space_option(command))
 
 
+def _changing(command: Command) -> Command:
+    """What every command that changes a Workload takes."""
+    return _argument(dry_run_option(kube_options(output_option(command))))
+
+
 @workload.command("list", short_help="Workloads with their job, queue, state and age.")
 @space_option
 @all_spaces_option
@@ -177,10 +182,7 @@ def story(where: Where, name: str, namespace: str | None, output: str) -> None:
 
 
 @workload.command(short_help="Evict a workload, and try it no more until it is resumed.")
-@_argument
-@dry_run_option
-@kube_options
-@output_option
+@_changing
 def stop(where: Where, name: str, namespace: str | None, dry_run: str, output: str) -> None:
     """Stop WORKLOAD: spec.active becomes false. One that runs is evicted; none is tried before it is resumed.
 
@@ -193,10 +195,7 @@ def stop(where: Where, name: str, namespace: str | None, dry_run: str, output: s
 
 
 @workload.command(short_help="Let a stopped workload wait in its queue again.")
-@_argument
-@dry_run_option
-@kube_options
-@output_option
+@_changing
 def resume(where: Where, name: str, namespace: str | None, dry_run: str, output: str) -> None:
     """Resume WORKLOAD: spec.active becomes true, and it waits in its queue again.
 
@@ -208,11 +207,8 @@ def resume(where: Where, name: str, namespace: str | None, dry_run: str, output:
 
 
 @workload.command(short_help="Put a workload that waits into another LocalQueue.")
-@_argument
 @click.option("--to", "queue", required=True, metavar="LOCALQUEUE", help="A LocalQueue of the same namespace.")
-@dry_run_option
-@kube_options
-@output_option
+@_changing
 def move(where: Where, name: str, namespace: str | None, queue: str, dry_run: str, output: str) -> None:
     """Put WORKLOAD into another LocalQueue of its namespace, by the label of its job; it is at the queue's end there.
 
@@ -237,11 +233,8 @@ def move(where: Where, name: str, namespace: str | None, queue: str, dry_run: st
 
 
 @workload.command("raise", short_help="Give a workload another priority by a class.")
-@_argument
 @click.option("--class", "class_", required=True, metavar="NAME", help="A WorkloadPriorityClass.")
-@dry_run_option
-@kube_options
-@output_option
+@_changing
 def raise_(where: Where, name: str, namespace: str | None, class_: str, dry_run: str, output: str) -> None:
     """Give WORKLOAD the priority of a WorkloadPriorityClass, higher or lower, by the label of its job.
 

@@ -32,12 +32,12 @@ class TaskView(Struct, frozen=True, kw_only=True):
     @property
     def hosts(self) -> tuple[str, ...]:
         """What its pods are called in DNS within the namespace, in the order of their indexes."""
-        return tuple(self.host(index) for index in range(self._named))
+        return tuple(self.host(index) for index in range(self.named))
 
     @property
     def listed_bytes(self) -> int:
         """Of ``hosts`` with a separator behind each, without making them."""
-        count = self._named
+        count = self.named
         each = len(f"{self.host(0)},".encode())
         if self.hostname or not count:
             return each * count
@@ -51,7 +51,8 @@ class TaskView(Struct, frozen=True, kw_only=True):
         return f"{name}.{self.domain}"
 
     @property
-    def _named(self) -> int:
+    def named(self) -> int:
+        """How many names its pods have."""
         return max(0, min(self.replicas, 1) if self.hostname else self.replicas)
 
 
@@ -150,10 +151,16 @@ def set_variables(container: Json, *variables: Json) -> None:
 def variable(name: str, value: object) -> Json:
     """Raises JobError for one that is too long: the container would not start."""
     found = str(value)
-    size = len(f"{name}={found}".encode())
+    fits(name, len(f"{name}={found}".encode()))
+    return {"name": name, "value": found}
+
+
+def fits(name: str, size: int) -> None:
+    """Raises JobError for a variable of ``size`` bytes that is too long. What is asked before a list is made costs
+    nothing, however many pods a job says that it has.
+    """
     if size > LONGEST_VARIABLE:
         raise JobError(f"spec.plugins: expected at most {LONGEST_VARIABLE} bytes of {name}, found {size}: {_FEWER}")
-    return {"name": name, "value": found}
 
 
 def open_port(container: Json, name: str, port: int) -> None:

@@ -20,6 +20,8 @@ _WITHIN: Final = ".ssh"
 """A folder within the volume: the volume's own root is open to all, and sshd refuses keys in such a folder."""
 _ID, _ID_PUB, _AUTHORIZED, _CONFIG = FILES = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
 _KEY_BITS: Final = 2048
+_KEYS: Final = 4096
+"""Bytes; more than the files of the keys have."""
 _OWNER_ALONE: Final = 0o600
 _READABLE: Final = 0o644
 """For users other than root, whom the files do not belong to."""
@@ -57,6 +59,14 @@ def keyed(secret: Json) -> Json:
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return {**secret, "data": {**secret["data"], **_pair(private.decode(), public.decode() + "\n")}}
+
+
+def secret_bytes(job: JobView, given: Parsed) -> int:
+    """Of the Secret's data, a little more than it has; no list is made."""
+    # A host stands there twice, once without its domain and the dot before that; listed, it has a separator behind it.
+    around = len(f"Host \n  HostName \n  Port {given.number(_PORT)}\n") - len(",,.")
+    tasks = (2 * task.listed_bytes + task.named * (around - len(task.domain.encode())) for task in job.tasks)
+    return sum(tasks) + _KEYS
 
 
 def _pair(private: str, public: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from controller.volcanojobs.plugins.mpi import Mpi
 from controller.volcanojobs.plugins.plugin import LONGEST_VARIABLE, Kept, Plugin, PodView, view
 from controller.volcanojobs.plugins.pytorch import Pytorch
 from controller.volcanojobs.plugins.ray import Ray
-from controller.volcanojobs.plugins.ssh import Ssh, keyed
+from controller.volcanojobs.plugins.ssh import Ssh, keyed, secret_bytes
 from controller.volcanojobs.plugins.svc import Svc
 from controller.volcanojobs.plugins.tensorflow import Tensorflow
 
@@ -37,9 +37,8 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
 _SURELY_FEW: Final = LONGEST_VARIABLE // 160
 """Pods whose names are no variable too long: a label of DNS has 63 characters, two and a port are a host."""
 
-_MOST_LISTED: Final = 1024 * 1024 // 2
-"""Bytes of the names of all pods. ``svc`` writes them twice into a ConfigMap, ``ssh`` into a Secret, of 1 MiB each."""
-_LISTING: Final = ("svc", "ssh")
+_MOST_IN_OBJECT: Final = 1024 * 1024
+"""Bytes of the data of a ConfigMap or Secret: the API server takes no more."""
 
 Writer = Callable[[str, int, Json], Json]
 """The pod of a task and index with what the job's plugins write into it; the given one is not touched."""
@@ -66,14 +65,18 @@ def check(job: Json) -> None:
     tasks = view(job).tasks if mapping(job, "spec", "plugins") else ()
     if sum(task.replicas for task in tasks) < _SURELY_FEW:
         return
-    enabled = {plugin.name for plugin, _ in _enabled(job)}
-    listing = next((name for name in _LISTING if name in enabled), None)
-    found = sum(task.listed_bytes for task in tasks)
-    if listing is not None and found > _MOST_LISTED:
-        raise JobError(
-            f"spec.plugins.{listing}: expected at most {_MOST_LISTED} bytes of the names of all pods, found {found}: "
-            "the API takes no object that has them twice"
-        )
+    for plugin, given in _enabled(job):
+        if plugin.name == "svc":
+            kind, found = "ConfigMap", 2 * sum(task.listed_bytes for task in tasks)
+        elif plugin.name == "ssh":
+            kind, found = "Secret", secret_bytes(view(job), given)
+        else:
+            continue
+        if found > _MOST_IN_OBJECT:
+            raise JobError(
+                f"spec.plugins.{plugin.name}: expected at most {_MOST_IN_OBJECT} bytes in its {kind}, found {found}: "
+                "the names of all pods stand there twice"
+            )
     apply = writer(job)
     objects(job)
     for task in tasks:

@@ -78,20 +78,52 @@ def test_names_that_no_object_takes_twice_are_refused_before_they_are_listed(
         raise AssertionError("a list of all names was made")
 
     monkeypatch.setattr(TaskView, "hosts", property(listed))
-    told = "svc" if plugin != "ssh" else "ssh"
+    told, kind = ("svc", "ConfigMap") if plugin != "ssh" else ("ssh", "Secret")
     huge = job({f"t{at}": 100_000 for at in range(18)}, **{plugin: []})
-    with pytest.raises(JobError, match=f"^spec.plugins.{told}: expected at most 524288 bytes of the names of all"):
+    with pytest.raises(JobError, match=f"^spec.plugins.{told}: expected at most 1048576 bytes in its {kind}, found"):
         table.check(huge)
     table.check(job({f"t{at}": 100_000 for at in range(18)}, env=[], hcclrank=[]))
 
 
 def test_an_object_has_the_names_up_to_its_bound() -> None:
     quiet = ["--inject-hosts-env=false"]
-    sizes = accumulate(len(f"train-w-{index}.train,") for index in range(40_000))
-    most, more = next((count, size) for count, size in enumerate(sizes) if size > 524288)
+    sizes = accumulate(2 * len(f"train-w-{index}.train,") for index in range(40_000))
+    most, more = next((count, size) for count, size in enumerate(sizes) if size > 1048576)
     table.check(job({"w": most}, svc=quiet))
-    with pytest.raises(JobError, match=f"found {more}: the API takes no object that has them twice$"):
+    with pytest.raises(JobError, match=f"found {more}: the names of all pods stand there twice$"):
         table.check(job({"w": most + 1}, svc=quiet))
+
+
+def test_the_secret_of_a_job_that_is_queued_is_no_larger_than_the_api_takes() -> None:
+    def data_bytes(whole: Json) -> int:
+        (secret,) = table.objects(whole)
+        return sum(len(base64.b64decode(each)) for each in table.made(secret)["data"].values())
+
+    fits, grown = (job({"w": pods}, ssh=[]) for pods in (17_000, 17_900))
+    table.check(fits)
+    assert data_bytes(fits) <= 1048576 < data_bytes(grown)
+    with pytest.raises(JobError, match="in its Secret, found 10") as told:
+        table.check(grown)
+    assert 0 <= int(str(told.value).split("found ")[1].split(":")[0]) - data_bytes(grown) < 4096
+
+
+def test_a_hostname_that_many_pods_share_is_not_listed_for_each_before_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = job(dict.fromkeys(("ps", "worker", "chief", "evaluator"), 100000), tensorflow=[])
+    for task in whole["spec"]["tasks"]:
+        task["template"]["spec"]["hostname"] = "same"
+    asked: list[int] = []
+    host = TaskView.host
+
+    def counted(task: TaskView, index: int) -> str:
+        asked.append(index)
+        return host(task, index)
+
+    monkeypatch.setattr(TaskView, "host", counted)
+    with pytest.raises(JobError, match="expected at most 131071 bytes of TF_CONFIG, found 7200000: "):
+        table.check(whole)
+    assert len(asked) < 100
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1, 2, 9, 10, 11, 99, 100, 101, 1000, 1001])

@@ -27,6 +27,10 @@ def is_never_spare(_pod: Json) -> bool:
     return False
 
 
+def has_not_ended(_namespace: str, _job: OwnerReference) -> bool:
+    return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
     """The keys of the configuration of the same names; ``wait_for_pods_ready``: the condition PodsReady is kept;
@@ -63,6 +67,8 @@ class ClusterObjects:
     """Whether apiVersion and kind are those of jobs that are queued, here or by another controller."""
     is_admitted: Callable[[str], bool]
     """Whether the workload of the job of that uid is admitted."""
+    has_ended: Callable[[str, OwnerReference], bool] = has_not_ended
+    """Whether the job, of a kind that is queued here, has finished; by its namespace and a reference to it."""
     may_be_spare: Callable[[Json], bool] = is_never_spare
     """Whether a new pod of what serves may be above its minimum of replicas: it is until it is known not to be."""
     device_plan: DevicePlan = no_plan

@@ -7,7 +7,7 @@ from controller.config.settings import ControllerConfig, Policy
 from controller.engine.mirror.forest import FLAVOR, UNPLACED
 from controller.engine.mirror.specs import System
 from controller.jobframework.kind import ObjectKind
-from controller.jobframework.raw import Json
+from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import ClusterObjects, DevicePlan, JobSettings, is_never_spare, no_plan
 from controller.jobshell.watched import JobKinds, read_kinds
 from controller.objects.meta import LabelSelector, OwnerReference
@@ -69,6 +69,15 @@ def cluster_objects(
         entry = feeds[resource].get(ObjectKey(namespace, reference.name))
         return entry.object.json if entry is not None and entry.uid == reference.uid else None
 
+    by_version = {(resource.api_version, resource.kind): kind for resource, kind in kinds.items()}
+
+    def has_ended(namespace: str, reference: OwnerReference) -> bool:
+        kind, job = by_version.get((reference.api_version, reference.kind)), owner(namespace, reference)
+        try:
+            return kind is not None and job is not None and kind.finished(job) is not None
+        except JobError:
+            return False
+
     reads = read_kinds(kinds)
 
     def look(kind: ObjectKind, namespace: str, name: str) -> Json | None:
@@ -84,6 +93,7 @@ def cluster_objects(
         owner=owner,
         is_job_kind=lambda version, kind: (version, kind) in resources,
         is_admitted=is_admitted,
+        has_ended=has_ended,
         may_be_spare=may_be_spare,
         device_plan=device_plan,
         look=look,

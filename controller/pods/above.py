@@ -8,10 +8,12 @@ none, or lacks a pod, those that wait lose the mark again: they may be needed fo
 """
 
 from controller.engine.topology.gangdomains import shape_of
+from controller.jobframework.marks import controller_of
 from controller.jobframework.names import QUEUE_NAME
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import SeenPod
-from controller.jobframework.raw import Json
+from controller.jobframework.raw import Json, text
+from controller.jobframework.settings import ClusterObjects
 from controller.objects.meta import is_true
 from controller.podgroups.group import subgroup_of
 from controller.pods.actions import PatchPod, PodAction, deleted, dropped, is_of_pods
@@ -56,23 +58,28 @@ def returned(pods: tuple[SeenPod, ...], workload: SeenWorkload | None, minimum: 
     ]
 
 
-def left_behind(pods: tuple[SeenPod, ...], seen: SeenWorkload | None, minimum: SeenWorkload | None) -> list[PodAction]:
+def left_behind(
+    pods: tuple[SeenPod, ...], seen: SeenWorkload | None, minimum: SeenWorkload | None, cluster: ClusterObjects
+) -> list[PodAction]:
     """For pods that still wait above the minimum of a job that has ended: they go, as nobody else would delete them.
 
     ``seen``: their own Workload. Pods of the job that run go on to their own end, and so do pods that have the queue's
-    finalizer: no job made them.
+    finalizer: no job made them. Where the minimum's Workload is not kept once it has finished, the job itself tells.
     """
     waiting = [pod for pod in pods if pod.waits_with_its_job and pod.stays and not pod.has_finalizer]
-    if not waiting or minimum is None or not minimum.is_finished:
+    if not waiting or not (_has_ended(waiting[0], cluster) if minimum is None else minimum.is_finished):
         return []
     own = seen if seen is not None and is_of_pods(seen, pods) else None
+    told = f"Workload {waiting[0].above_minimum_of} has finished, whose minimum it waited above"
     return [
         *([] if own is None or own.is_terminating else dropped(own)),
-        *(
-            deleted(pod, "JobFinished", f"Workload {minimum.name} has finished, whose minimum it waited above")
-            for pod in waiting
-        ),
+        *(deleted(pod, "JobFinished", told) for pod in waiting),
     ]
+
+
+def _has_ended(pod: SeenPod, cluster: ClusterObjects) -> bool:
+    job = controller_of(pod.raw)
+    return job is not None and cluster.has_ended(text(pod.raw, "metadata", "namespace"), job)
 
 
 def is_whole(minimum: SeenWorkload) -> bool:

@@ -112,7 +112,7 @@ def _owned(
         was_above = own is not None and ABOVE_MINIMUM_OF in own.typed.metadata.annotations and is_of_pods(own, pods)
         left = dropped(own) if own is not None and was_above else []
         return [*left, *(PatchPod(name=pod.name, body=released(pod)) for pod in pods if free or pod.is_over)]
-    if left := left_behind(pods, seen.workload, seen.minimum):
+    if left := left_behind(pods, seen.workload, seen.minimum, cluster):
         return left
     foreign, pods = _of_pod_group(seen, pods)
     if not queue_name(pods[0].raw) and not settings.manage_jobs_without_queue_name:

@@ -10,6 +10,7 @@ from controller.jobframework.actions import CreateWorkload, DeleteWorkload
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import MANAGED, SeenPod
 from controller.jobframework.settings import JobSettings
+from controller.objects.meta import OwnerReference
 from controller.pods.actions import DeletePod, PatchPod, PodAction, uncounted
 from controller.pods.group import SeenPods
 from controller.pods.reconcile import reconcile_pods
@@ -134,6 +135,21 @@ def test_one_that_goes_already_or_has_no_workload_yet_is_looked_at_once() -> Non
     ]
     new = SeenPods(pods=(SeenPod(pod()),), minimum=ended())
     assert [type(each) for each in reconcile_pods(new, JobSettings(), cluster_objects())] == [DeletePod]
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_where_finished_workloads_are_not_kept_the_job_tells_that_it_has_ended(done: bool) -> None:
+    asked = []
+
+    def has_ended(namespace: str, job: OwnerReference) -> bool:
+        asked.append((namespace, job.name, job.uid))
+        return done
+
+    seen = SeenPods(pods=(SeenPod(pod()),), minimum=None)
+    actions = reconcile_pods(seen, JobSettings(), cluster_objects(has_ended=has_ended))
+    assert asked == [("default", "j", "j")]
+    gone = [each for each in actions if isinstance(each, DeletePod)]
+    assert [each.message for each in gone] == ["Workload w has finished, whose minimum it waited above"] * done
 
 
 @pytest.mark.parametrize("meta", [{"gates": ()}, {"finalizers": [MANAGED]}])

@@ -72,6 +72,41 @@ def translation(pod: Json, fleet: Fleet, base: str = "") -> list[Json]:
     return operations
 
 
+def refusal(pod: Json) -> str:
+    """Why the API server refuses a pod after its translation, as the chart's policies say it; empty where it does not.
+
+    Raises JobError for what is no pod.
+    """
+    notes, containers = strings(pod, "metadata", "annotations"), sequence(pod, "spec", "containers")
+    limits = [mapping({"container": each}, "container", "resources", "limits") for each in containers]
+    is_translated = any(GPU_PERCENT in each for each in limits)
+    asks, named = not {FRACTION, MEMORY}.isdisjoint(notes), notes.get(CONTAINER)
+    if asks and not is_translated and named is not None and all(text(each, "name") != named for each in containers):
+        return f'{CONTAINER}: found "{named}", expected the name of a container'
+    if FRACTION in notes and not _is(_SOME_PART, notes[FRACTION]):
+        return f'{FRACTION}: found "{notes[FRACTION]}", expected a part of one GPU such as "0.3"'
+    if not _is(WHOLE, notes.get(DEVICES, "1")):
+        return f'{DEVICES}: found "{notes[DEVICES]}", expected a whole number from 1 to 64'
+    if DEVICES in notes and not asks:
+        return f"{DEVICES}: found without {FRACTION} and {MEMORY}, expected one of them beside it"
+    if MEMORY in notes and not is_translated:
+        return f'{MEMORY}: found "{notes[MEMORY]}" and no GPU that it is a part of: {_SELECT_ONE}'
+    shares = [each for each in limits if _shares(each)]
+    if any(_integer(each, _GPU, "1") > 1 for each in shares):
+        return "nvidia.com/gpucores, gpumem: a share lies on one GPU here: ask for nvidia.com/gpu: 1"
+    return _UNKNOWN if shares else ""
+
+
+_SOME_PART: Final = r"^(0?\.[0-9]*[1-9][0-9]*|1(\.0*)?)$"
+_SELECT_ONE: Final = (
+    "give MiB, and, where the fleet has several products, select one by the node label nvidia.com/gpu.product"
+)
+_UNKNOWN: Final = (
+    "nvidia.com/gpumem: no GPU is known that it is a part of: where the fleet has several products, select one by the "
+    "node label nvidia.com/gpu.product"
+)
+
+
 def _is(pattern: str, value: str) -> bool:
     return re.fullmatch(pattern, value) is not None
 

@@ -35,6 +35,7 @@ from controller.objects.queues import (
 from controller.podgroups.group import group_queue
 from controller.simulation.crddefaults import with_defaults
 from controller.simulation.documents import Document, Json
+from controller.simulation.fractions import in_percents
 from controller.simulation.groups import KINDS_OF_GROUPS, groups
 from controller.simulation.growing import grown
 from controller.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
@@ -124,7 +125,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
         if is_declaration(document):
             continue
         if _arrives(document, kinds):
-            jobs.append(document)
+            jobs.append(in_percents(document, config.fractions))
         elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
             meta = document.data["metadata"]
             facts[read, meta["namespace"] if read.namespaced else "", meta["name"]] = document.data

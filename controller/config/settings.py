@@ -14,7 +14,7 @@ from controller.engine.mirror.specs import Adoption, System
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import ResourceName
 from controller.foreignrules.fractions import Fleet
-from controller.foreignrules.schedulers import bound_by
+from controller.foreignrules.schedulers import SCHEDULERS, bound_by
 from controller.jobframework.tiers import Tiers
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
@@ -325,6 +325,12 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
 
     def switch(self, system: System) -> ForeignSystem:
         return self.foreign.get(system) or ForeignSystem(system=system)
+
+    @property
+    def schedulers(self) -> dict[str, System]:
+        """The systems by the names of their schedulers."""
+        found = {system: self.switch(system).scheduler_names or (SCHEDULERS[system.value],) for system in System}
+        return {name: system for system, names in found.items() for name in names}
 
     @property
     def local_queue_metrics(self) -> bool:

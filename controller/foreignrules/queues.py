@@ -10,13 +10,20 @@ from collections.abc import Iterable
 from typing import Final
 
 from controller.foreignrules.ruled import System
-from controller.jobframework.foreignmarks import KUBEFLOW_QUEUE, SPARK_QUEUE, SPARK_SCHEDULER, VOLCANO_QUEUES
+from controller.jobframework.foreignmarks import (
+    KUBEFLOW_QUEUE,
+    SPARK_QUEUE,
+    SPARK_SCHEDULER,
+    TWO_QUEUES,
+    TWO_SCHEDULERS,
+    VOLCANO_QUEUES,
+)
 from controller.jobframework.kind import JobKind
 from controller.jobframework.podview import KAI_GROUP, KAI_QUEUE, VOLCANO_GROUPS
 from controller.jobrules import cel
 from inventory.api.names import SCHEDULER_NAME
 
-NAMES: Final = "SCHEDULERS"
+NAMES: Final[dict[System, str]] = {"volcano": "VOLCANO_SCHEDULERS", "kai": "KAI_SCHEDULERS"}
 """Stands for the list of names by which pods ask for the system's scheduler: each site has its own."""
 
 _WILD: Final = re.compile(r"(.*?)(\[\]|\{\})\.(.*)")
@@ -60,38 +67,90 @@ def _grouped(*keys: str) -> str:
 _NAMED: Final = f"string({cel.field('t', 'spec', 'schedulerName')}.orValue(''))"
 """A text for the compiler too: the API server's takes no list of what is one and what may be one."""
 _SCHEDULER: Final = cel.any_of(cel.key(_ANNOTATIONS, SCHEDULER_NAME), _NAMED)
-_BY_SCHEDULER: Final = f"m.exists(t, {_SCHEDULER} in {NAMES})"
-_MARKS: Final[dict[System, tuple[str, ...]]] = {
-    "volcano": tuple(cel.key(where, key) for key in VOLCANO_QUEUES for where in (_ANNOTATIONS, _LABELS)),
-    "kai": (cel.key(_LABELS, KAI_QUEUE),),
-}
-_GROUPS: Final[dict[System, tuple[str, ...]]] = {"volcano": VOLCANO_GROUPS, "kai": (KAI_GROUP,)}
 
 
 def _text(*path: str) -> str:
     return f"string({cel.field('object', *path)}.orValue(''))"
 
 
+_SCHEDULERS: Final = f"[{_text(*SPARK_SCHEDULER)}] + m.map(t, string({_SCHEDULER}))"
+"""Of the object; ``n`` in what follows."""
+_MARKS: Final[dict[System, tuple[tuple[str, str], ...]]] = {
+    "volcano": tuple((key, cel.key(where, key)) for key in VOLCANO_QUEUES for where in (_ANNOTATIONS, _LABELS)),
+    "kai": ((KAI_QUEUE, cel.key(_LABELS, KAI_QUEUE)),),
+}
+"""Keys under which a queue is named, each with its value."""
+_GROUPS: Final[dict[System, tuple[str, ...]]] = {"volcano": VOLCANO_GROUPS, "kai": (KAI_GROUP,)}
+_ALL_MARKS: Final[dict[System, tuple[tuple[str, str], ...]]] = {
+    "volcano": (*_MARKS["volcano"], *((key, cel.key(_ANNOTATIONS, key)) for key in VOLCANO_GROUPS)),
+    "kai": _MARKS["kai"],
+}
+"""KAI's group alone is nobody's."""
+
+
+def _values(marks: Iterable[tuple[str, str]]) -> str:
+    return _first(*(value for _, value in marks))
+
+
+def _named(system: System) -> str:
+    """Whether the object names the system's scheduler."""
+    return f"n.exists(s, s in {NAMES[system]})"
+
+
 def _default(system: System) -> str:
     """Of what names the system's scheduler alone."""
-    by_spark = f"{_text(*SPARK_SCHEDULER)} in {NAMES}"
     if system == "kai":
-        return cel.when(f"{by_spark} || {_BY_SCHEDULER}", cel.quoted("default-queue"))
+        return cel.when(_named(system), cel.quoted("default-queue"))
     fallback = cel.quoted("default")
-    of_kubeflow = cel.when(_BY_SCHEDULER, cel.any_of(_text(*KUBEFLOW_QUEUE), fallback))
+    by_spark = f"n[0] in {NAMES[system]}"
+    of_kubeflow = cel.when(_named(system), cel.any_of(_text(*KUBEFLOW_QUEUE), fallback))
     return cel.when(by_spark, cel.any_of(_text(*SPARK_QUEUE), fallback), of_kubeflow)
+
+
+def _of(kinds: Iterable[JobKind], told: str) -> str:
+    """``told`` of the object's templates ``m`` and its schedulers ``n``."""
+    paths = dict.fromkeys(path for kind in kinds for path in kind.template_paths)
+    return f"[{_marked(paths)}].map(m, [{_SCHEDULERS}].map(n, {told})[0])[0]"
 
 
 def queue_of(system: System, kinds: Iterable[JobKind]) -> str:
     """A text, empty where the object is for none of the system's queues, or for that of its PodGroup.
 
+    Empty too where the object is the other system's, or where nothing says which one's it is (``conflict``).
     ``kinds``: those that objects may be of.
     """
-    paths = dict.fromkeys(path for kind in kinds for path in kind.template_paths)
-    told = cel.any_of(_first(*_MARKS[system]), cel.when(_grouped(*_GROUPS[system]), "''", _default(system)))
-    return f"[{_marked(paths)}].map(m, {told})[0]"
+    other: System = "kai" if system == "volcano" else "volcano"
+    own, others = _named(system), _named(other)
+    one_is_marked = " || ".join(f"{_values(_ALL_MARKS[each])} == ''" for each in (system, other))
+    is_own = f"({own} != {others} ? {own} : !{own} && ({one_is_marked}))"
+    queue = cel.any_of(_values(_MARKS[system]), cel.when(_grouped(*_GROUPS[system]), "''", _default(system)))
+    return _of(kinds, cel.when(is_own, queue))
+
+
+def conflict(kinds: Iterable[JobKind]) -> str:
+    """Why nothing says which system's the object is, as ``foreignmarks.conflict`` has it; empty where it is known."""
+    names = [f"n.filter(s, s in {NAMES[system]})[?0].orValue('')" for system in ("volcano", "kai")]
+    marks = [_shown(_ALL_MARKS["volcano"]), _shown(_ALL_MARKS["kai"])]
+    of_schedulers = cel.text(
+        cel.quoted(f"{TWO_SCHEDULERS}, found "), cel.shown("f[0]"), cel.quoted(" and "), cel.shown("f[1]")
+    )
+    of_queues = cel.text(cel.quoted(f"{TWO_QUEUES}, found "), "f[0]", cel.quoted(" and "), "f[1]")
+    by_scheduler = f"[[{', '.join(names)}]].map(f, f[0] != '' && f[1] != '' ? {of_schedulers} : '')[0]"
+    by_mark = f"[[{', '.join(marks)}]].map(f, f[0] != '' && f[1] != '' ? {of_queues} : '')[0]"
+    named = f"({' || '.join(map(_named, NAMES))})"
+    return _of(kinds, f"({named} ? {by_scheduler} : {by_mark})")
+
+
+def _shown(marks: Iterable[tuple[str, str]]) -> str:
+    """The first mark of the object with its value; empty for none."""
+    pairs = ", ".join(f"[{cel.quoted(key)}, string({value})]" for key, value in marks)
+    said = cel.text("p[0]", cel.quoted(" "), cel.shown("p[1]"))
+    return (
+        f"m.map(t, [{pairs}].filter(p, p[1] != '').map(p, {said})[?0].orValue('')).filter(s, s != '')[?0].orValue('')"
+    )
 
 
 def is_grouped(system: System) -> str:
     """Whether a pod that names none of the system's queues is in a PodGroup of it."""
-    return f"[[object]].map(m, {_grouped(*_GROUPS[system])} && {_BY_SCHEDULER})[0]"
+    by_scheduler = f"m.exists(t, {_SCHEDULER} in {NAMES[system]})"
+    return f"[[object]].map(m, {_grouped(*_GROUPS[system])} && {by_scheduler})[0]"

@@ -1,6 +1,7 @@
 """Marks of Volcano and KAI on jobs and pods, as ours: the queue, the priority, whether the job may be preempted.
 
-An object that names a LocalQueue is Kueue's: that label wins. Sources: KAI's pod grouper (label on the owner, then on
+An object that names a LocalQueue is Kueue's: that label wins. Between the two the scheduler decides that its pods name;
+without one marks of both are refused. Sources: KAI's pod grouper (label on the owner, then on
 the pod), Volcano's annotations on pods and owners, and the ``schedulerName`` of pods that name no queue. JobError for a
 mark that cannot be read.
 """
@@ -12,8 +13,8 @@ from typing import Final, NamedTuple
 from controller.engine.mirror.specs import System
 from controller.jobframework.marks import queue_name
 from controller.jobframework.names import QUEUE_NAME
-from controller.jobframework.podview import KAI_QUEUE, SCHEDULERS, GroupName, foreign_group
-from controller.jobframework.raw import Json, annotations, at, labels, mapping, parsed_duration, text
+from controller.jobframework.podview import KAI_QUEUE, SCHEDULERS, VOLCANO_GROUPS, GroupName, foreign_group
+from controller.jobframework.raw import JobError, Json, annotations, at, labels, mapping, parsed_duration, shown, text
 from inventory.api.names import SCHEDULER_NAME
 
 KAI_PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
@@ -37,6 +38,10 @@ KUBEFLOW_MINIMUMS: Final = (
 _NUMBER: Final = re.compile("[0-9]{1,9}", re.ASCII)
 _MARKS: Final = {"annotations": annotations, "labels": labels}
 
+TWO_SCHEDULERS: Final = "schedulerName: expected that of Volcano or of KAI"
+TWO_QUEUES: Final = "metadata: expected marks of Volcano or of KAI, or a schedulerName that says whose it is"
+"""The beginnings of sentences about objects with marks of both."""
+_AS_SAID: Final = (System.VOLCANO, System.KAI)
 _VOLCANO_GROUP: Final = "batch.volcano.sh"
 _BY_KIND: Final = {"Deployment": "inference", "Notebook": "build"}
 _OF_JOBS: Final = "train"
@@ -64,25 +69,72 @@ def no_group(_namespace: str, _name: GroupName) -> str:
 def foreign_queue(
     job: Json, group_queue: GroupQueue = no_group, schedulers: Mapping[str, System] = SCHEDULERS
 ) -> ForeignQueue | None:
-    """The queue that the object is for; None where it is for none of them, or names one of Kueue's."""
+    """The queue that the object is for; None where it is for none of them, or names one of Kueue's.
+
+    ``schedulers``: the systems by the names of their schedulers. The one that the object names decides whose the object
+    is, as a scheduler takes the pods that name it. JobError where none is named and marks of both are there (decision
+    075).
+    """
     if queue_name(job):
         return None
-    marked = [job, *pod_templates(job)]
-    for each in marked:
-        if name := labels(each).get(KAI_QUEUE, ""):
-            return ForeignQueue(System.KAI, name)
-        if name := _volcano_queue(each):
-            return ForeignQueue(System.VOLCANO, name)
-        group = foreign_group(labels(each), annotations(each), text(each, "spec", "schedulerName"))
-        if group is not None and (name := group_queue(text(job, "metadata", "namespace"), group)):
-            return ForeignQueue(group.system, name)
-    if text(job, "apiVersion").partition("/")[0] == _VOLCANO_GROUP:
+    if _is_volcano_job(job):
         return ForeignQueue(System.VOLCANO, text(job, "spec", "queue") or DEFAULT_QUEUES[System.VOLCANO])
+    marked = [job, *pod_templates(job)]
+    if told := conflict(job, schedulers):
+        raise JobError(told)
+    named = _named_systems(job, marked, schedulers)
+    for system in named or System:
+        for each in marked:
+            if name := _marked_queue(each, system):
+                return ForeignQueue(system, name)
+            group = foreign_group(labels(each), annotations(each), _scheduler(each), schedulers)
+            if system in named and group is not None and group.system is system:
+                namespace = text(job, "metadata", "namespace")
+                if name := group_queue(namespace, group):
+                    return ForeignQueue(system, name)
+    for system, queue in named.items():
+        return ForeignQueue(system, (queue if system is System.VOLCANO else "") or DEFAULT_QUEUES[system])
+    return None
+
+
+def conflict(job: Json, schedulers: Mapping[str, System] = SCHEDULERS) -> str:
+    """Why nothing says whether the object is Volcano's or KAI's, with the two marks; empty where it is known.
+
+    An object that names one of Kueue's queues is neither's.
+    """
+    if queue_name(job) or _is_volcano_job(job):
+        return ""
+    marked = [job, *pod_templates(job)]
+    listed = [scheduler for scheduler, _ in _named_schedulers(job, marked)]
+    names = [next((each for each in listed if schedulers.get(each) is system), "") for system in _AS_SAID]
+    if any(names):
+        return f"{TWO_SCHEDULERS}, found {' and '.join(map(shown, names))}" if all(names) else ""
+    marks = [next(filter(None, (_mark(each, system) for each in marked)), "") for system in _AS_SAID]
+    return f"{TWO_QUEUES}, found {' and '.join(marks)}" if all(marks) else ""
+
+
+def _mark(marked: Json, system: System) -> str:
+    """The first mark of the system's, with its value; empty for none. KAI's group alone is nobody's."""
+    said, own = annotations(marked), labels(marked)
+    if system is System.KAI:
+        found = [(KAI_QUEUE, own.get(KAI_QUEUE, ""))]
+    else:
+        found = [(key, where.get(key, "")) for key in VOLCANO_QUEUES for where in (said, own)]
+        found += [(key, said.get(key, "")) for key in VOLCANO_GROUPS]
+    return next((f"{key} {shown(value)}" for key, value in found if value), "")
+
+
+def _is_volcano_job(job: Json) -> bool:
+    return text(job, "apiVersion").partition("/")[0] == _VOLCANO_GROUP
+
+
+def _named_systems(job: Json, marked: Iterable[Json], schedulers: Mapping[str, System]) -> dict[System, str]:
+    """Those whose scheduler the object names, each with the queue that stands beside the first such name."""
+    found: dict[System, str] = {}
     for scheduler, queue in _named_schedulers(job, marked):
         if (system := schedulers.get(scheduler)) is not None:
-            own = queue if system is System.VOLCANO else ""
-            return ForeignQueue(system, own or DEFAULT_QUEUES[system])
-    return None
+            found.setdefault(system, queue)
+    return found
 
 
 def _named_schedulers(job: Json, marked: Iterable[Json]) -> Iterator[tuple[str, str]]:
@@ -97,14 +149,18 @@ def _scheduler(marked: Json) -> str:
     return annotations(marked).get(SCHEDULER_NAME) or text(marked, "spec", "schedulerName")
 
 
-def _volcano_queue(marked: Json) -> str:
+def _marked_queue(marked: Json, system: System) -> str:
     said, own = annotations(marked), labels(marked)
+    if system is System.KAI:
+        return own.get(KAI_QUEUE, "")
     return next((name for key in VOLCANO_QUEUES if (name := said.get(key) or own.get(key, ""))), "")
 
 
-def as_queued(job: Json, group_queue: GroupQueue = no_group) -> Json:
-    """The object with Kueue's label for the queue that it is for; as it is where it is for none of theirs."""
-    found = foreign_queue(job, group_queue)
+def as_queued(job: Json, group_queue: GroupQueue = no_group, schedulers: Mapping[str, System] = SCHEDULERS) -> Json:
+    """The object with Kueue's label for the queue that it is for; as it is where it is for none of theirs. JobError as
+    ``foreign_queue``.
+    """
+    found = foreign_queue(job, group_queue, schedulers)
     if found is None:
         return job
     return {**job, "metadata": {**mapping(job, "metadata"), "labels": {**labels(job), QUEUE_NAME: found.name}}}
@@ -138,15 +194,19 @@ def kai_class(job: Json, known: PriorityOf) -> tuple[str, int] | None:
 
 
 def _is_of_kai(job: Json) -> bool:
+    if _is_volcano_job(job):
+        return False
     marked = (job, *pod_templates(job))
-    return any(KAI_QUEUE in labels(each) or SCHEDULERS.get(_scheduler(each)) is System.KAI for each in marked)
+    named = _named_systems(job, marked, SCHEDULERS)
+    return System.KAI in named or (not named and any(KAI_QUEUE in labels(each) for each in marked))
 
 
 def is_in_kai_queue(job: Json) -> bool:
     """Whether the queue that the job is in is the one that it, or its pods, name as KAI's."""
     queue = queue_name(job)
     bare = {key: {k: v for k, v in said(job).items() if k != QUEUE_NAME} for key, said in _MARKS.items()}
-    found = foreign_queue({**job, "metadata": {**mapping(job, "metadata"), **bare}})
+    unnamed = {**job, "metadata": {**mapping(job, "metadata"), **bare}}
+    found = None if conflict(unnamed) else foreign_queue(unnamed)
     return found is not None and found.system is System.KAI and found.name == queue
 
 

@@ -71,12 +71,21 @@ class GroupName(NamedTuple):
     name: str
 
 
-def foreign_group(own_labels: Mapping[str, str], said: Mapping[str, str], scheduler: str) -> GroupName | None:
-    """The PodGroup of a pod with these labels, annotations and ``schedulerName``; None where it is in none."""
-    for key in VOLCANO_GROUPS:
+def foreign_group(
+    own_labels: Mapping[str, str],
+    said: Mapping[str, str],
+    scheduler: str,
+    schedulers: Mapping[str, System] = SCHEDULERS,
+) -> GroupName | None:
+    """The PodGroup of a pod with these labels, annotations and ``schedulerName``; None where it is in none.
+
+    One of the system whose scheduler it names, where it names one of ``schedulers``.
+    """
+    system = schedulers.get(said.get(SCHEDULER_NAME) or scheduler)
+    for key in VOLCANO_GROUPS if system is not System.KAI else ():
         if said.get(key):
             return GroupName(System.VOLCANO, said[key])
-    for_kai = KAI_QUEUE in own_labels or SCHEDULERS.get(said.get(SCHEDULER_NAME) or scheduler) is System.KAI
+    for_kai = system is System.KAI or (system is None and KAI_QUEUE in own_labels)
     name = said.get(KAI_GROUP, "")
     return GroupName(System.KAI, name) if for_kai and name and not _OF_GROUPER.fullmatch(name) else None
 

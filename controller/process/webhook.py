@@ -102,8 +102,12 @@ def _foreign(config: ControllerConfig, suspend_paths: SuspendPaths) -> dict[str,
     found: dict[str, Answer] = {}
     for system in System:
         switch = config.switch(system)
-        found[foreign.queue_path(system)] = partial(foreign.queue_answer, switch=switch, suspend_paths=suspend_paths)
+        found[foreign.queue_path(system)] = partial(
+            foreign.queue_answer, switch=switch, schedulers=config.schedulers, suspend_paths=suspend_paths
+        )
         found[foreign.scheduler_path(system)] = partial(foreign.scheduler_answer, switch=switch)
-    found[foreign.GANG_PATH] = partial(foreign.gang_answer, switch=config.switch(System.VOLCANO))
+    found[foreign.GANG_PATH] = partial(
+        foreign.gang_answer, switch=config.switch(System.VOLCANO), schedulers=config.schedulers
+    )
     found[foreign.DEFAULTS_PATH] = foreign.defaults_answer
     return found

@@ -134,7 +134,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
         else:
             objects += _object(document, kinds, warnings)
     outside = _Outside(config, objects)
-    jobs = [_queued(job, pod_groups, systems, outside) for job in jobs]
+    jobs = [_queued(job, pod_groups, systems, outside, config.schedulers) for job in jobs]
     systems |= {system_of(type(loaded)) for loaded in objects if isinstance(loaded, QueueOwner)}
     objects += _namespaces(objects, jobs)
     base_s = _base_s(objects)
@@ -353,7 +353,13 @@ class _Outside:
         return not self._config.switch(system).namespaces.matches(labels)
 
 
-def _queued(document: Document, pod_groups: PodGroups, systems: set[System], outside: _Outside) -> Document:
+def _queued(
+    document: Document,
+    pod_groups: PodGroups,
+    systems: set[System],
+    outside: _Outside,
+    schedulers: Mapping[str, System],
+) -> Document:
     """With Kueue's label where the job is for a queue of Volcano's or KAI's. Raises InputError."""
 
     def queue_of(namespace: str, name: GroupName) -> str:
@@ -362,12 +368,12 @@ def _queued(document: Document, pod_groups: PodGroups, systems: set[System], out
     if document.kind == "Workload":
         return document
     try:
-        found = foreign_queue(document.data, queue_of)
+        found = foreign_queue(document.data, queue_of, schedulers)
         if found is None or outside(found.system, document.data["metadata"]["namespace"]):
             return document
         systems.add(found.system)
         data = document.data if found.system is System.KAI else servinggangs.stamped(document.data, found.name)
-        return Document(document.file, document.number, as_queued(data, queue_of), document.path)
+        return Document(document.file, document.number, as_queued(data, queue_of, schedulers), document.path)
     except JobError as error:
         raise document.error(f"{document.kind} {document.data['metadata']['name']}: {error}") from None
 

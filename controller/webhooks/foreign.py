@@ -6,6 +6,7 @@ stamped as one, and a Job of Volcano's gets its defaults. Each looks at one syst
 namespaces of its switch, and leave out children of other jobs.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from controller.config.settings import ForeignSystem
@@ -15,6 +16,7 @@ from controller.foreignrules.schedulers import DEFAULT_SCHEDULER
 from controller.foreignrules.servinggangs import is_asked, is_deployment, stamped
 from controller.foreignrules.volcanodefaults import defaulted
 from controller.jobframework.foreignmarks import foreign_queue
+from controller.jobframework.podview import SCHEDULERS
 from controller.jobframework.raw import JobError
 from controller.webhooks import jobs, pods
 from controller.webhooks.jobs import SuspendPaths
@@ -24,15 +26,24 @@ from inventory.api.names import SCHEDULER_NAME
 _OBJECT: Final = ".request.object"
 GANG_PATH: Final = "/mutate-volcano-gang"
 DEFAULTS_PATH: Final = "/mutate-volcano-defaults"
+Schedulers = Mapping[str, System]
 _ITS_GROUPS: Final = "?"
 """The queue that a PodGroup says. No queue has this name."""
 
 
-def queue_answer(body: bytes, *, switch: ForeignSystem, suspend_paths: SuspendPaths | None = None) -> bytes:
-    """The review of the same uid: allowed, with the label and what holds the job or pod back."""
+def queue_answer(
+    body: bytes,
+    *,
+    switch: ForeignSystem,
+    schedulers: Schedulers = SCHEDULERS,
+    suspend_paths: SuspendPaths | None = None,
+) -> bytes:
+    """The review of the same uid: allowed, with the label and what holds the job or pod back; refused where marks of
+    both systems leave open whose it is. ``schedulers``: both systems', by name.
+    """
 
     def made(given: Json, _namespace: str) -> list[Json]:
-        return queue_patch(given, switch, suspend_paths or {})
+        return queue_patch(given, switch, suspend_paths or {}, schedulers)
 
     return answered(body, made)
 
@@ -46,11 +57,11 @@ def scheduler_answer(body: bytes, *, switch: ForeignSystem) -> bytes:
     return answered(body, made)
 
 
-def gang_answer(body: bytes, *, switch: ForeignSystem) -> bytes:
+def gang_answer(body: bytes, *, switch: ForeignSystem, schedulers: Schedulers = SCHEDULERS) -> bytes:
     """The same for a Deployment or StatefulSet whose pods start together."""
 
     def made(owner: Json, _namespace: str) -> list[Json]:
-        return gang_patch(owner, switch)
+        return gang_patch(owner, switch, schedulers)
 
     return answered(body, made, made)
 
@@ -64,12 +75,14 @@ def defaults_answer(body: bytes) -> bytes:
     return answered(body, made)
 
 
-def queue_patch(given: Json, switch: ForeignSystem, suspend_paths: SuspendPaths) -> list[Json]:
+def queue_patch(
+    given: Json, switch: ForeignSystem, suspend_paths: SuspendPaths, schedulers: Schedulers = SCHEDULERS
+) -> list[Json]:
     """The JSON patch (RFC 6902); empty for what names a queue already, or is for none of the system's.
 
     A pod that leaves its queue to its PodGroup is held without the label: the controller reads the group.
     """
-    queue = _queue(given, switch)
+    queue = _queue(given, switch, schedulers)
     api_version, kind = (text(given, key, _OBJECT) for key in ("apiVersion", "kind"))
     is_pod = (api_version, kind) == ("v1", "Pod")
     if not queue or (queue == _ITS_GROUPS and not is_pod):
@@ -85,21 +98,20 @@ def queue_patch(given: Json, switch: ForeignSystem, suspend_paths: SuspendPaths)
     return [*marks, *jobs.suspended(queued, path)]
 
 
-def _queue(given: Json, switch: ForeignSystem) -> str:
+def _queue(given: Json, switch: ForeignSystem, schedulers: Schedulers) -> str:
     try:
-        schedulers = dict.fromkeys(switch.scheduler_names, switch.system)
         found = foreign_queue(given, lambda _namespace, _group: _ITS_GROUPS, schedulers)
     except (JobError, AttributeError, TypeError) as error:
         raise ConversionError(f"{_OBJECT}: {error}") from None
     return "" if found is None or found.system is not switch.system else found.name
 
 
-def gang_patch(owner: Json, switch: ForeignSystem) -> list[Json]:
+def gang_patch(owner: Json, switch: ForeignSystem, schedulers: Schedulers = SCHEDULERS) -> list[Json]:
     """Stamps for a Deployment's pods, and the label of its queue for a StatefulSet; empty for what is no gang of the
     system's.
     """
     try:
-        if not is_asked(owner) or (queue := _queue(owner, switch)) in ("", _ITS_GROUPS):
+        if not is_asked(owner) or (queue := _queue(owner, switch, schedulers)) in ("", _ITS_GROUPS):
             return []
         if is_deployment(owner):
             return jobs.differences(owner, stamped(owner, queue))

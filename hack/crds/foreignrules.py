@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.foreignrules import fractions, servinggangs
-from controller.foreignrules.queues import is_grouped, queue_of
+from controller.foreignrules.queues import conflict, is_grouped, queue_of
 from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.ruled import ForeignKind
 from controller.foreignrules.schedulers import SCHEDULERS
@@ -20,12 +20,13 @@ def rendered() -> str:
     """The named template ``tessera.foreignRules``: a YAML object.
 
     ``kinds`` with their sentences, ``refused`` with theirs; by the system the names of ``schedulers``, and in
-    ``queues`` the queue that an object is for, in ``grouped`` whether a pod is for that of its PodGroup. ``fractions``:
-    what makes percents of parts of GPUs.
+    ``queues`` the queue that an object is for, in ``grouped`` whether a pod is for that of its PodGroup. ``conflict``:
+    why nothing says which system's the object is. ``fractions``: what makes percents of parts of GPUs.
     """
     queues = {system: queue_of(system, JOB_KINDS) for system in SCHEDULERS}
     grouped = {system: is_grouped(system) for system in SCHEDULERS}
     body = f"schedulers: {flow(SCHEDULERS)}\nqueues: {flow(queues)}\ngrouped: {flow(grouped)}\n"
+    body += f"conflict: {flow(conflict(JOB_KINDS))}\n"
     body += f"gangs: {flow({'asked': servinggangs.IS_ASKED, 'patch': servinggangs.PATCH})}\n"
     body += f"fractions: {flow(fractions.in_cel())}\nkinds:\n"
     body += "".join(f"- {flow(_row(kind))}\n" for kind in FOREIGN_KINDS)

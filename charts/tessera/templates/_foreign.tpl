@@ -37,13 +37,29 @@ likewise. */ -}}
 {{- /* CEL: the queue of theirs that the object is for, empty for none; likewise. */ -}}
 {{- define "tessera.foreignQueue" -}}
 {{- $rules := include "tessera.foreignRules" .root | fromYaml -}}
-{{- get $rules.queues .system | replace "SCHEDULERS" (include "tessera.foreignSchedulers" .) -}}
+{{- include "tessera.withSchedulers" (dict "expression" (get $rules.queues .system) "root" .root) -}}
 {{- end -}}
 
 {{- /* CEL: whether a pod is for the queue of its PodGroup, which no policy sees; likewise. */ -}}
 {{- define "tessera.foreignGrouped" -}}
 {{- $rules := include "tessera.foreignRules" .root | fromYaml -}}
-{{- get $rules.grouped .system | replace "SCHEDULERS" (include "tessera.foreignSchedulers" .) -}}
+{{- include "tessera.withSchedulers" (dict "expression" (get $rules.grouped .system) "root" .root) -}}
+{{- end -}}
+
+{{- /* CEL: why nothing says whether the object is Volcano's or KAI's, empty where it is known; the argument is the root. */ -}}
+{{- define "tessera.foreignConflict" -}}
+{{- $rules := include "tessera.foreignRules" . | fromYaml -}}
+{{- include "tessera.withSchedulers" (dict "expression" $rules.conflict "root" .) -}}
+{{- end -}}
+
+{{- /* CEL with the names of both systems' schedulers in it; a dict of the `expression` and `root`. */ -}}
+{{- define "tessera.withSchedulers" -}}
+{{- $expression := .expression -}}
+{{- range $system := list "kai" "volcano" -}}
+{{- $names := include "tessera.foreignSchedulers" (dict "system" $system "root" $.root) -}}
+{{- $expression = replace (printf "%s_SCHEDULERS" (upper $system)) $names $expression -}}
+{{- end -}}
+{{- $expression -}}
 {{- end -}}
 
 {{- /* CEL's list of names by which pods ask for the system's scheduler; likewise. */ -}}
@@ -70,12 +86,17 @@ likewise. */ -}}
   expression: {{ include "tessera.queueName" .root }} == ''
 - name: for-theirs
   expression: {{ printf "%s != '' || (%s)" (include "tessera.foreignQueue" .) (include "tessera.foreignGrouped" .) | toJson }}
+{{ include "tessera.ownPods" .root }}
+{{- end -}}
+
+{{- /* Match conditions: pods that belong to no queued job, nor to what a kubelet mirrors; the argument is the root. */ -}}
+{{- define "tessera.ownPods" -}}
 - name: of-no-queued-job
   expression: >-
     !object.metadata.?labels[?'kueue.x-k8s.io/podset'].hasValue() &&
     !object.metadata.?annotations[?'kueue.x-k8s.io/pod-suspending-parent'].hasValue() &&
     !object.metadata.?ownerReferences.orValue([]).exists(o, o.apiVersion.startsWith('batch.volcano.sh/')) &&
-    !({{ include "tessera.child" .root | replace "\n" " " }})
+    !({{ include "tessera.child" . | replace "\n" " " }})
 - name: no-mirror
   expression: "!('system:nodes' in request.userInfo.?groups.orValue([]))"
 {{- end -}}
@@ -99,12 +120,18 @@ the root. */ -}}
 {{- /* Match conditions: the object is for no queue of theirs; likewise. */ -}}
 {{- define "tessera.forNoneOfTheirs" -}}
 {{- $root := . -}}
+{{- $decided := false -}}
 {{- range $system := list "kai" "volcano" }}
 {{- $of := dict "system" $system "root" $root }}
 {{- if eq (include "tessera.queuesOf" $of) "true" }}
 - name: not-for-{{ $system }}
   expression: {{ printf "%s == ''" (include "tessera.foreignQueue" $of) | toJson }}
+{{- $decided = true }}
 {{- end }}
+{{- end }}
+{{- if $decided }}
+- name: not-marked-for-both
+  expression: {{ printf "%s == ''" (include "tessera.foreignConflict" $root) | toJson }}
 {{- end }}
 {{- end -}}
 

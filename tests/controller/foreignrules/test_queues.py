@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from controller.engine.mirror.specs import System
 from controller.foreignrules.queues import NAMES, is_grouped, queue_of
+from controller.foreignrules.queues import conflict as conflict_in_cel
 from controller.foreignrules.schedulers import SCHEDULERS
-from controller.jobframework.foreignmarks import DEFAULT_QUEUES, VOLCANO_QUEUES, foreign_queue
+from controller.jobframework.foreignmarks import DEFAULT_QUEUES, VOLCANO_QUEUES, conflict, foreign_queue
 from controller.jobframework.podview import KAI_QUEUE
 from controller.jobkinds.table import DECLARED_KINDS, JOB_KINDS
 from inventory.api.names import SCHEDULER_NAME
@@ -23,15 +24,11 @@ GROUP: Final = "scheduling.k8s.io/group-name"
 SCHEDULER: Final = st.sampled_from(["", "default-scheduler", "volcano", "kai-scheduler"])
 
 
-def metadata(system: System) -> st.SearchStrategy[dict[str, Any]]:
-    """With marks of one system: whose an object is that has those of both is told by where they stand."""
-    names = st.sampled_from(["", "a", "b"])
-    kept = {SCHEDULER_NAME: SCHEDULER}
-    if system is System.KAI:
-        marks, notes = {KAI_QUEUE: names}, kept
-    else:
-        marks = dict.fromkeys(VOLCANO_QUEUES[1:], names)
-        notes = {**kept, **dict.fromkeys(VOLCANO_QUEUES, names)}
+def metadata() -> st.SearchStrategy[dict[str, Any]]:
+    """With marks of either system, of both or of none."""
+    names = st.sampled_from(["", "a", "b'c", "d" * 70])
+    marks = dict.fromkeys((KAI_QUEUE, *VOLCANO_QUEUES[1:]), names)
+    notes = {SCHEDULER_NAME: SCHEDULER, **dict.fromkeys((*VOLCANO_QUEUES, GROUP), names)}
     return st.fixed_dictionaries(
         {},
         optional={
@@ -42,23 +39,24 @@ def metadata(system: System) -> st.SearchStrategy[dict[str, Any]]:
 
 
 @st.composite
-def objects(draw: st.DrawFn, system: System) -> dict[str, Any]:
+def objects(draw: st.DrawFn) -> dict[str, Any]:
     """A pod, or a job."""
 
     def spec(**more: Any) -> dict[str, Any]:
         scheduler = draw(SCHEDULER)
         return {"containers": [], **more} | ({"schedulerName": scheduler} if scheduler else {})
 
-    meta = {"name": "o", "namespace": "ns", **draw(metadata(system))}
+    meta = {"name": "o", "namespace": "ns", **draw(metadata())}
     if draw(st.booleans()):
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec()}
-    template = {"metadata": draw(metadata(system)), "spec": spec()}
+    template = {"metadata": draw(metadata()), "spec": spec()}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template}}
 
 
-def asked(system: System, expression: str, given: dict[str, Any]) -> Any:
-    names = f"['{SCHEDULERS[system.value]}']"
-    return evaluated(expression.replace(NAMES, names), {"object": given})
+def asked(expression: str, given: dict[str, Any]) -> Any:
+    for system, names in NAMES.items():
+        expression = expression.replace(names, f"['{SCHEDULERS[system]}']")
+    return evaluated(expression, {"object": given})
 
 
 @cache
@@ -67,22 +65,78 @@ def expression(system: System) -> str:
 
 
 def in_cel(system: System, given: dict[str, Any]) -> str:
-    return str(asked(system, expression(system), given))
+    return str(asked(expression(system), given))
+
+
+@cache
+def conflict_expression() -> str:
+    return conflict_in_cel(JOB_KINDS)
+
+
+def refusal(given: dict[str, Any]) -> str:
+    return str(asked(conflict_expression(), given))
 
 
 def held(system: System, given: dict[str, Any]) -> bool:
-    return bool(asked(system, is_grouped(system.value), given))
+    return bool(asked(is_grouped(system.value), given))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from(System), st.data())
-def test_both_name_the_same_queue(system: System, data: st.DataObject) -> None:
-    given = data.draw(objects(system))
-    found = foreign_queue(given)
-    own = found.name if found is not None and found.system is system else ""
-    theirs = in_cel(system, given)
-    # Of schedulers of both systems that an object names beside its template the first counts there, any here.
-    assert own == theirs or (own == "" and theirs in ("default", "default-queue"))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(objects())
+def test_both_name_the_same_queue_of_one_system_or_refuse_the_object(given: dict[str, Any]) -> None:
+    theirs = {system: queue for system in System if (queue := in_cel(system, given))}
+    assert refusal(given).replace("'", '"') == conflict(given).replace("'", '"')
+    if conflict(given):
+        assert theirs == {}
+        return
+    found = foreign_queue(given, lambda _namespace, _group: "its group's")
+    if found is None or found.name == "its group's":
+        assert theirs == {}
+    else:
+        assert theirs == {found.system: found.name}
+
+
+def pod(scheduler: str = "", **meta: Any) -> dict[str, Any]:
+    return {"metadata": meta, "spec": {"containers": [], **({"schedulerName": scheduler} if scheduler else {})}}
+
+
+@pytest.mark.parametrize("system", System)
+def test_whose_scheduler_is_named_decides_between_marks_of_both(system: System) -> None:
+    given = pod(SCHEDULERS[system.value], labels={KAI_QUEUE: "k"}, annotations={VOLCANO_QUEUES[0]: "v"})
+    assert foreign_queue(given) == (system, "k" if system is System.KAI else "v")
+    assert in_cel(system, given) == system.value[0]
+    (other,) = set(System) - {system}
+    assert (in_cel(other, given), refusal(given)) == ("", "")
+    only_the_others = pod(SCHEDULERS[system.value], **MARKS[other])
+    assert foreign_queue(only_the_others) == (system, DEFAULT_QUEUES[system])
+    assert in_cel(system, only_the_others) == DEFAULT_QUEUES[system]
+
+
+MARKS: Final[dict[System, dict[str, Any]]] = {
+    System.KAI: {"labels": {KAI_QUEUE: "k"}},
+    System.VOLCANO: {"annotations": {VOLCANO_QUEUES[1]: "v"}},
+}
+
+
+def test_marks_of_both_without_a_scheduler_are_refused_by_both_names() -> None:
+    job = {"metadata": MARKS[System.VOLCANO], "spec": {"template": pod(**MARKS[System.KAI])}}
+    sentence = (
+        "metadata: expected marks of Volcano or of KAI, or a schedulerName that says whose it is, "
+        "found volcano.sh/queue-name 'v' and kai.scheduler/queue 'k'"
+    )
+    assert refusal(job) == conflict(job) == sentence
+    grouped = pod(labels={KAI_QUEUE: "k"}, annotations={GROUP: "g"})
+    assert refusal(grouped).endswith(f"found {GROUP} 'g' and kai.scheduler/queue 'k'")
+    assert conflict({**job, "metadata": {**job["metadata"], "labels": {"kueue.x-k8s.io/queue-name": "q"}}}) == ""
+
+
+def test_pods_for_the_schedulers_of_both_are_refused() -> None:
+    given = {"metadata": {}, "spec": {"workers": [pod("kai-scheduler"), pod("volcano")]}}
+    by_spark = {"metadata": {}, "spec": {"batchScheduler": "volcano", "driver": {"template": pod("kai-scheduler")}}}
+    sentence = "schedulerName: expected that of Volcano or of KAI, found 'volcano' and 'kai-scheduler'"
+    assert conflict(given) == conflict(by_spark) == sentence
+    in_groups = with_templates(PATH_OF_GROUPS, pod("kai-scheduler"), pod("volcano"))
+    assert refusal(in_groups) == conflict(in_groups) == sentence
 
 
 def with_templates(path: str, *templates: dict[str, Any]) -> dict[str, Any]:
@@ -158,6 +212,7 @@ def test_fields_of_operators_name_the_queue_beside_the_scheduler(spec: Any, syst
     assert in_cel(system, given) == expected
 
 
+PATH_OF_GROUPS: Final = next(path for _, path in PATHS if "[]" in path)
 GROUPS: Final = {System.VOLCANO: (GROUP, "volcano"), System.KAI: ("pod-group-name", "kai-scheduler")}
 
 

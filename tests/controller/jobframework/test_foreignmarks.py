@@ -59,6 +59,8 @@ def test_a_volcano_job_says_its_queue_itself() -> None:
     given = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"namespace": "ns"}}
     assert foreign_queue({**given, "spec": {"queue": "q"}}) == ForeignQueue(VOLCANO, "q")
     assert foreign_queue({**given, "spec": {}}) == ForeignQueue(VOLCANO, "default")
+    marked = {**given, "metadata": {"labels": {QUEUE: "theirs"}}, "spec": {"queue": "q"}}
+    assert (foreign_queue(marked), kai_class(marked, lambda _name: None)) == (ForeignQueue(VOLCANO, "q"), None)
 
 
 def test_a_job_that_is_for_one_of_theirs_gets_our_label_beside_its_own() -> None:
@@ -81,6 +83,7 @@ def test_a_job_that_is_for_one_of_theirs_gets_our_label_beside_its_own() -> None
         (job(labels={"priorityClassName": "build"}), None),
         (job(scheduler="kai-scheduler"), ("train", 50)),
         (job(scheduler="volcano"), None),
+        (job(scheduler="volcano", labels={QUEUE: "q"}), None),
     ],
 )
 def test_a_job_of_kai_runs_by_kais_classes(given: Any, expected: tuple[str, int] | None) -> None:

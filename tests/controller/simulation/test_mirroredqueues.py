@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from controller.simulation.documents import InputError
 from controller.simulation.timeline import SimulationResult
 from tests.support.controller.manifests import GPU, job, run, told
 
@@ -165,3 +168,13 @@ def test_a_simulation_in_which_nothing_else_comes_ends() -> None:
     events = told(run(*queues, job("a", queue="a"), job("b", queue="b", arrival="1h"), using=PAST_USE))
     assert events[0] == "0 Admitted a"
     assert len(events) < 10
+
+
+def test_the_scheduler_decides_between_marks_of_both_and_without_one_they_are_refused() -> None:
+    both = {"labels": {"kai.scheduler/queue": "k"}, "annotations": {"scheduling.volcano.sh/queue-name": "v"}}
+    queues = (kai_queue("dept"), kai_queue("k", "dept", quota=2), queue(VOLCANO, "v"))
+    result = run(node(), *queues, pod("a", scheduler="volcano", meta=both), pod("b", 2, "kai-scheduler", both))
+    assert {name: found for name, (found, _) in used(result).items() if found} == {"v": 1, "k": 2}
+    says = "Pod c: metadata: expected marks of Volcano or of KAI, .* scheduling.volcano.sh/queue-name 'v' and kai.sched"
+    with pytest.raises(InputError, match=says):
+        run(node(), *queues, pod("c", meta=both))

@@ -26,7 +26,7 @@ from controller.webhooks.foreign import (
 from controller.webhooks.jobs import QUEUE_LABEL
 from controller.webhooks.pods import GATE, MANAGED
 from inventory.api.names import SCHEDULER_NAME
-from tests.controller.foreignrules.test_queues import in_cel, objects
+from tests.controller.foreignrules.test_queues import in_cel, objects, refusal
 from tests.controller.webhooks.test_jobs import review
 from tests.support.controller.celpolicies import patched as after
 from tests.support.controller.celpolicies import patches
@@ -60,7 +60,7 @@ def test_a_pod_of_theirs_waits_in_the_queue_of_that_name_behind_its_gate() -> No
         (pod("volcano"), KAI),
         (pod("mine"), VOLCANO),
         (pod(labels={QUEUE_LABEL: "own"}, **THEIRS), VOLCANO),
-        (pod("volcano", labels={"kai.scheduler/queue": "t"}), VOLCANO),
+        (pod("volcano", labels={"kai.scheduler/queue": "t"}), KAI),
     ],
 )
 def test_what_is_for_no_queue_of_the_system_stays_as_it_is(given: dict[str, Any], switch: Any) -> None:
@@ -96,7 +96,8 @@ def test_other_names_and_those_of_a_scheduler_that_is_kept_stay() -> None:
     for given, switch in ((pod("volcano"), keeps), (pod(), VOLCANO), (pod("volcano"), own), (pod("volcano"), KAI)):
         assert scheduler_patch(given, switch) == []
     assert scheduler_patch(pod("vc"), own)
-    assert queued(pod("vc"), own)["metadata"]["labels"][QUEUE_LABEL] == "default"
+    of_site = queue_patch(pod("vc"), own, {}, {"vc": System.VOLCANO})
+    assert after(pod("vc"), of_site)["metadata"]["labels"][QUEUE_LABEL] == "default"
 
 
 def serving(kind: str, **meta: Any) -> dict[str, Any]:
@@ -126,18 +127,29 @@ def test_what_serves_and_is_no_gang_of_the_system_stays_as_it_is(kind: str) -> N
         ({"annotations": {MIN_MEMBER: ""}}, VOLCANO),
         ({"annotations": minimum}, KAI),
         ({"annotations": minimum, "labels": {QUEUE_LABEL: "own"}}, VOLCANO),
-        ({"annotations": minimum, "labels": {"kai.scheduler/queue": "t"}}, VOLCANO),
         ({"annotations": {**minimum, "scheduling.k8s.io/group-name": "g"}}, VOLCANO),
     ):
         assert gang_patch(serving(kind, **meta), switch) == [], meta
 
 
 @settings(max_examples=30, deadline=None)
-@drawn(objects(System.VOLCANO))
+@drawn(objects())
 def test_policy_and_webhook_name_the_same_queue(given: dict[str, Any]) -> None:
-    label = queued(given)["metadata"].get("labels", {}).get(QUEUE_LABEL, "")
-    theirs = in_cel(System.VOLCANO, given)
-    assert label == theirs or (label == "" and theirs == "default")
+    if refused := refusal(given):
+        for switch in (VOLCANO, KAI):
+            answer = msgspec.json.decode(queue_answer(review(given), switch=switch))["response"]
+            assert (answer["allowed"], len(answer["status"]["message"]) >= len(refused)) == (False, True)
+        return
+    for switch in (VOLCANO, KAI):
+        label = queued(given, switch)["metadata"].get("labels", {}).get(QUEUE_LABEL, "")
+        assert label == in_cel(switch.system, given)
+
+
+def test_a_scheduler_of_the_other_system_by_its_own_name_says_that_it_is_its() -> None:
+    given = pod("kai2", annotations={**THEIRS["annotations"]}, labels={"kai.scheduler/queue": "t"})
+    named = {"volcano": System.VOLCANO, "kai2": System.KAI}
+    assert queue_patch(given, VOLCANO, {}, named) == []
+    assert queue_patch(given, KAI, {}, named)[0]["value"] == "t"
 
 
 @pytest.mark.parametrize(

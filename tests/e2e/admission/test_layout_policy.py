@@ -24,8 +24,14 @@ pytestmark = pytest.mark.e2e
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 POLICIES = ("layout-policy", "foreign-rules-policy", "foreign-defaults-policy")
-QUEUES = ("foreign-queue-policy", "foreign-serving-policy", "job-suspend-policy", "pod-gate-policy")
-"""The first two are there only where their queues are queues here."""
+QUEUES = (
+    "foreign-marks-policy",
+    "foreign-queue-policy",
+    "foreign-serving-policy",
+    "job-suspend-policy",
+    "pod-gate-policy",
+)
+"""The first three are there only where their queues are queues here."""
 VOLCANO, KAI = "scheduling.volcano.sh/v1beta1", "scheduling.run.ai/v2"
 DEFAULT = "default-scheduler"
 LAST_IN_EFFECT = (VOLCANO, "Queue", {"parent": "one"})
@@ -209,6 +215,21 @@ def test_what_is_for_a_queue_of_theirs_is_queued_by_the_label_of_all_others(clus
         gates = [each["name"] for each in found["spec"].get("schedulingGates", [])]
         assert (queue(found), gates) == (name, ["kueue.x-k8s.io/admission"] if name else [])
         assert found["metadata"].get("finalizers", []) == (["kueue.x-k8s.io/managed"] if name else [])
+
+
+def test_the_scheduler_decides_between_marks_of_both_and_without_one_they_are_refused(cluster: Cluster) -> None:
+    both: dict[str, Any] = {
+        "labels": {"kai.scheduler/queue": "a"},
+        "annotations": {"scheduling.volcano.sh/queue-name": "b"},
+    }
+    for scheduler, name in (("volcano", "b"), ("kai-scheduler", "a")):
+        assert queue(created(cluster, batch_job(scheduler, **both))) == name
+        marked = pod(scheduler)
+        assert queue(created(cluster, {**marked, "metadata": {**marked["metadata"], **both}})) == name
+    says = "found scheduling.volcano.sh/queue-name 'b' and kai.scheduler/queue 'a'"
+    assert says in refused(cluster, batch_job(**both))
+    marked = pod(DEFAULT)
+    assert says in refused(cluster, {**marked, "metadata": {**marked["metadata"], **both}})
 
 
 def test_marks_in_the_templates_of_any_kind_queue_its_object(cluster: Cluster) -> None:

@@ -66,6 +66,8 @@ def outcomes(chart: list[dict[str, Any]], one: dict[str, Any], *, default_queue:
         ("Deployment", GANG, True, ""),
         ("Deployment", KAIS, True, ""),
         ("Deployment", NONE, True, "default"),
+        ("TrainJob", {**VOLCANOS, **KAIS}, True, ""),
+        ("StatefulSet", {**GANG, **KAIS}, True, ""),
     ],
     ids=str,
 )

@@ -37,6 +37,7 @@ pytestmark = pytest.mark.e2e
 
 AS_1_35 = Spec(nodes=(), apiserver_args=("--emulated-version=1.35",))
 TEMPLATES = (
+    "foreign-marks-policy",
     "foreign-rules-policy",
     "foreign-webhook",
     "fractions-policy",
@@ -215,6 +216,17 @@ def test_what_is_volcanos_or_kais_waits_in_its_queue_and_the_default_scheduler_b
         given["metadata"] |= {key: {**given["metadata"].get(key, {}), **value} for key, value in marks.items()}
         found = tried(hooked, given)
         assert (labels(found)[QUEUE], suspended(found)) == (queue, True), "not the LocalQueue default"
+
+
+def test_the_scheduler_decides_between_marks_of_both_and_without_one_they_are_refused(hooked: Cluster) -> None:
+    both: dict[str, Any] = {"labels": {KAI: "a"}, "annotations": {VOLCANO: "b"}}
+    assert labels(tried(hooked, pod("volcano", **both)))[QUEUE] == "b"
+    assert labels(tried(hooked, pod("kai-scheduler", **both)))[QUEUE] == "a"
+    says = "scheduling.volcano.sh/queue-name 'b' and kai.scheduler/queue 'a'"
+    assert says in refused(hooked, pod(**both))
+    assert says in refused(
+        hooked, job_of(pod(**both)) | {"metadata": {"generateName": "j-", "namespace": "team", **both}}
+    )
 
 
 def test_a_pod_that_leaves_the_queue_to_its_group_is_held_without_one(hooked: Cluster) -> None:

@@ -17,6 +17,7 @@ COPY kube /build/src/kube
 COPY simulator /build/src/simulator
 COPY yamlfile /build/src/yamlfile
 COPY controller /build/src/controller
+COPY docs/runbooks /build/src/controller/web/runbooks
 COPY cli /build/src/cli
 COPY kubeletapi /build/src/kubeletapi
 # The project is pure Python: its rooms are the packages, and its commands are two lines each. No build backend is fetched.

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "layout": ("cli.layout.command:layout", "How GPUs are cut and shared: plan a layout, apply it."),
     "list": ("cli.kueuectl.lists:list_", "List queues, workloads, flavors and the pods of a job."),
     "node": ("cli.node.command:node", "What this node's agent knows: GPUs, holders, health."),
+    "page": ("cli.page.command:page", "Open the page in a browser, with the rights of the kubeconfig."),
     "patch": ("cli.kueuectl.passthrough:patch", "Patch objects, as kubectl does."),
     "queue": ("cli.queue.command:queue", "What queues have and who waits; stop and resume them."),
     "release-nvml": ("cli.node.command:release_nvml", "Let the agent close its NVML session for a while."),
@@ -91,6 +92,7 @@ def tessera() -> None:
       tessera queue pending              who waits in the cluster's queues, and why
       tessera explain -n team-a bert     what one workload waits for, in numbers
       tessera top                        what all GPUs do, who holds them, and what waits; live
+      tessera page                       all of that in a browser, with your rights
       tessera workload story bert        its time line; list, show, stop, resume, move, raise
       tessera simulate --fleet f.yaml .  who would run when, from files alone
       tessera advise --prometheus URL    which pods could ask for less GPU

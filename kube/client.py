@@ -350,6 +350,24 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnavailableError(f"{what}: {describe(error)}") from None
 
+    def passed_on(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> "AbstractAsyncContextManager[aiohttp.ClientResponse]":
+        """The answer as it comes, whatever its status: for a proxy. A stream may be silent for a minute.
+
+        Raises aiohttp.ClientError, TimeoutError and OSError.
+        """
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(sock_connect=self._timeout_s, sock_read=max(60.0, self._timeout_s))
+        return self._open(self._watches, method, path, params=params, data=data, headers=headers, timeout=timeout)
+
     async def _request(
         self,
         method: str,

@@ -1,0 +1,1 @@
+"""``tessera page``: the page in a browser, with the rights of the kubeconfig."""

@@ -1,0 +1,139 @@
+"""A server on this machine alone that sends a browser's requests through the API server, with the caller's credentials.
+
+Whoever may talk to it has the caller's rights on the page, so it answers one browser alone: the address that is opened
+works once and leaves a cookie there. Another page in that browser is kept out by the cookie's SameSite, the Host that
+was asked for, and the Origin of what changes something.
+"""
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+
+from inventory.api.names import VIEW_GROUP, VIEW_VERSION
+from kube.client import Client, describe
+
+HOST: Final = "127.0.0.1"
+_AT: Final = f"/apis/{VIEW_GROUP}/{VIEW_VERSION}/page"
+_MOST_BYTES: Final = 256 * 1024
+_HANDED_ON: Final = ("Last-Event-ID", "Content-Type", "If-None-Match")
+_HANDED_BACK: Final = (
+    "Content-Type",
+    "Cache-Control",
+    "ETag",
+    "Retry-After",
+    "Content-Security-Policy",
+    "X-Content-Type-Options",
+    "Referrer-Policy",
+)
+_DENIED: Final = 'This address is for the browser that "tessera page" opened. Start it again for a new one.\n'
+_STOPPED_S: Final = 0.2
+
+
+class PageProxy:
+    """``start`` gives the address to open; it serves until ``stop``."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._ticket: str | None = secrets.token_urlsafe(32)
+        self._cookie = secrets.token_urlsafe(32)
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    async def start(self, port: int) -> str:
+        """``port`` 0: any that is free. Raises OSError for one that is taken."""
+        app = web.Application(client_max_size=_MOST_BYTES)
+        app.router.add_get("/open/{ticket}", self._open)
+        app.router.add_route("*", "/{path:.*}", self._pass)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOPPED_S, auto_decompress=False)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, HOST, port).start()
+        self.port = int(self._runner.addresses[0][1])
+        return f"http://{HOST}:{self.port}/open/{self._ticket}"
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @property
+    def _name(self) -> str:
+        """Of the cookie: browsers send those of one port to all ports."""
+        return f"tessera-page-{self.port}"
+
+    async def _open(self, request: web.Request) -> web.Response:
+        given, ticket = request.match_info["ticket"], self._ticket
+        if (
+            request.host != f"{HOST}:{self.port}"
+            or ticket is None
+            or not hmac.compare_digest(given.encode(), ticket.encode())
+        ):
+            return _denied()
+        self._ticket = None
+        response = web.Response(status=303, headers={"Location": "/", "Referrer-Policy": "no-referrer"})
+        response.set_cookie(self._name, self._cookie, path="/", httponly=True, samesite="Strict")
+        return response
+
+    def _may(self, request: web.Request) -> bool:
+        own = f"{HOST}:{self.port}"
+        known = hmac.compare_digest(request.cookies.get(self._name, "").encode(), self._cookie.encode())
+        changes = request.method not in ("GET", "HEAD")
+        return known and request.host == own and (not changes or request.headers.get("Origin") == f"http://{own}")
+
+    async def _pass(self, request: web.Request) -> web.StreamResponse:
+        target = aggregated(request.path)
+        if not self._may(request):
+            return _denied()
+        if target is None:
+            return web.Response(status=404)
+        params = dict(request.query)
+        if target == f"{_AT}events":
+            params["watch"] = "true"
+        headers = {name: value for name in _HANDED_ON if (value := request.headers.get(name)) is not None}
+        data = await request.read() if request.body_exists else None
+        response: web.StreamResponse | None = None
+        try:
+            async with self._client.passed_on(
+                request.method, target, params=params, data=data, headers=headers
+            ) as answer:
+                kept = {name: value for name in _HANDED_BACK if (value := answer.headers.get(name)) is not None}
+                response = web.StreamResponse(status=answer.status, headers=kept)
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+        except (aiohttp.ClientError, TimeoutError, OSError) as failed:
+            if response is None:
+                words = {"message": f"the API server does not answer: {describe(failed)}"}
+                return web.json_response(words, status=503, headers={"Retry-After": "2"})
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+
+def aggregated(path: str) -> str | None:
+    """Where the API server has what is asked; None for what is not the page's."""
+    if path == "/":
+        return f"{_AT}/index.html"
+    if path == "/page/events":
+        return f"{_AT}events"
+    inner = path.removeprefix("/page/")
+    if inner == path or ".." in inner.split("/"):
+        return None
+    return f"{_AT}/{inner}"
+
+
+def _denied() -> web.Response:
+    return web.Response(text=_DENIED, status=403)
+
+
+async def serve(client: Client, port: int, opened: Callable[[str], Awaitable[None]], stop: asyncio.Event) -> None:
+    """Until ``stop``. ``opened`` gets the address. Raises OSError for a port that is taken."""
+    proxy = PageProxy(client)
+    try:
+        await opened(await proxy.start(port))
+        await stop.wait()
+    finally:
+        await proxy.stop()

@@ -42,6 +42,7 @@ from controller.objects.workload import Workload
 from controller.watching.inbox import Inbox, ObjectChange
 from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, DECIDING, FOREIGN_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.watching.ledger import Ledger
+from controller.words import statuses
 from controller.writing.decisionwriter import DecisionWriter
 from controller.writing.finalizers import KINDS as FINALIZED
 from controller.writing.finalizers import Finalizers
@@ -392,7 +393,7 @@ class Core:
         self._tell_listeners(workload, gone=False)
         gates = self.engine.state.config.gates
         if before is not None and gates_of(before, gates) and not gates_of(workload, gates):
-            self._observer.events((Event(key, EventType.NORMAL, "AdmissionGateCleared", "The workload may queue now"),))
+            self._observer.events((Event(key, EventType.NORMAL, "AdmissionGateCleared", statuses.gate_cleared()),))
         where = standing(workload, self.engine.state.config)
         if where in (WorkloadPhase.PENDING, WorkloadPhase.HELD_BACK):
             self.pending_conditions.arrived(workload, now_s)

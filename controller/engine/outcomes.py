@@ -10,7 +10,7 @@ from controller.engine.conditions import reasons, status
 from controller.engine.conditions.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
 from controller.engine.conditions.evictionstatus import evicted
 from controller.engine.conditions.records import DecisionRecord, Rule
-from controller.engine.conditions.sentences import moves
+from controller.engine.conditions.sentences import moves, namespace_of, workloads_of
 from controller.engine.conditions.stories import Stories
 from controller.engine.cycle.secondpass import placed_holder, with_places
 from controller.engine.flavors.assignment import PodSetChoice
@@ -22,6 +22,7 @@ from controller.engine.quota.queuestate import Holder
 from controller.engine.state.enginestate import EngineState, UnwrittenDecisions
 from controller.engine.state.minimums import without_minimum
 from controller.engine.state.workloadevents import requests_of
+from controller.words import statuses
 
 
 class Outcomes:
@@ -140,7 +141,7 @@ class Outcomes:
                 yield self._without(holder, minimum, now_s)
 
     def _without(self, holder: Holder, minimum: WorkloadKey, now_s: float) -> Evicted:
-        message = f"{minimum}, the minimum of its gang, holds no quota any more"
+        message = statuses.minimum_gone(minimum)
         record = DecisionRecord(
             at_s=now_s,
             workload=holder.key,
@@ -363,12 +364,14 @@ _TAKES = "of Queue {queue}, which takes what is its part"
 
 def _message(entry: Entry, target: Target) -> str:
     metadata = entry.incoming.info.workload.metadata
-    preemptor = f"workload {entry.key} (UID {metadata.uid or 'unknown'})"
+    alike = namespace_of(entry.key) == namespace_of(target.holder.key)
+    name = f"workload {entry.key}" if alike else workloads_of(entry.incoming.queue.name, 1)
+    preemptor = f"{name} (UID {metadata.uid or 'unknown'})"
     if entry.rule is Rule.MIGRATES:
-        return f"Evicted to admit {preemptor}, the same job on a better flavor"
+        return statuses.migrated(preemptor)
     ours, theirs = entry.incoming.priority, target.holder.priority
     rank = f"priority {ours} over {theirs}" if ours > theirs else f"equal priority {ours}, queued earlier"
     of_others = entry.mirrored and target.reason is PreemptionReason.IN_COHORT_RECLAMATION
     why = (_TAKES if of_others else _WHY[target.reason]).format(queue=entry.incoming.queue.name, rank=rank)
     where = f" {moves(target.move)}" if target.move is not None else ""
-    return f"Preempted to accommodate {preemptor} {why}{where}"
+    return statuses.preempted(preemptor, f"{why}{where}")

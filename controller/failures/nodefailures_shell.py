@@ -38,6 +38,7 @@ from controller.objects.workload import PodSetAssignment, UnhealthyNode, Workloa
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import NODES, PODS
 from controller.watching.ledger import Ledger
+from controller.words import statuses
 from controller.writing.workloadwrites import Result, Stamped, WorkloadWrites
 from kube.clock import Clock, sleep
 from kube.reading.reflector import Added, Changed, Removed
@@ -147,7 +148,7 @@ class NodeFailureController:
             after = msgspec.structs.replace(
                 before, status=msgspec.structs.replace(before.status, unhealthy_nodes=named)
             )
-            event = Event(key, EventType.WARNING, UNHEALTHY_NODE, f"Lost {', '.join(hosts)}: its pods get another node")
+            event = Event(key, EventType.WARNING, UNHEALTHY_NODE, statuses.node_of_pods_lost(", ".join(hosts)))
 
         def then(result: Result, _why: str) -> None:
             if result is Result.WRITTEN:

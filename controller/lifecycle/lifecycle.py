@@ -16,7 +16,6 @@ from controller.engine.conditions import reasons, status
 from controller.engine.conditions.decisions import Event
 from controller.engine.conditions.evictionstatus import deactivation_target, evicted, restarted
 from controller.engine.conditions.reasons import EventType, PendingReason
-from controller.engine.conditions.sentences import uncounted
 from controller.engine.conditions.status import checks_for
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig, WaitForPodsReady
@@ -27,6 +26,7 @@ from controller.lifecycle.pendingcause import PendingCause, unreservable
 from controller.objects.meta import Condition, epoch_s, find_condition, is_true
 from controller.objects.queues import StopPolicy
 from controller.objects.workload import AdmissionCheckState, RequeueState, Workload
+from controller.words import pending, statuses
 
 CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
@@ -103,7 +103,7 @@ def queue_policies(engine: Engine, workload: Workload) -> QueuePolicies:
 
 def _uncounted(engine: Engine, workload: Workload) -> str:
     claims = engine.state.device_claims.count(workload)
-    return uncounted(claims.problem) if claims is not None and claims.problem else ""
+    return pending.uncounted_claims(claims.problem) if claims is not None and claims.problem else ""
 
 
 def due_s(workload: Workload, config: EngineConfig) -> float | None:
@@ -140,7 +140,7 @@ def _deactivation(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s:
     marked = target is not None and target.status == "True"
     if workload.spec.active:
         return Step(after=workload, deactivate=True) if marked else None
-    reason, message = DEACTIVATED, "The workload is not active (spec.active is false)"
+    reason, message = DEACTIVATED, pending.not_active()
     if target is not None and marked:
         reason, message = f"DeactivatedDueTo{target.reason}", target.message
     if _held(workload) and not is_true(conditions, reasons.EVICTED):
@@ -169,7 +169,7 @@ def _requeue(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: 
     ):
         if requeued.reason == reason:
             restarted = stop == "None"
-            message = f"The {name} is no longer stopped"
+            message = statuses.queue_restarted(name)
             return Step(after=status.requeued(workload, f"{name}Restarted", message, now_s)) if restarted else None
     if requeued.reason == PendingReason.ON_HOLD:
         return None  # its job's reconciler takes it off hold
@@ -215,12 +215,12 @@ def _checks(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: f
         return Step(after=_with(workload, admission_checks=synced))
     rejected = [state for state in states if state.state == "Rejected"]
     if rejected:
-        message = f"Admission check {rejected[0].name} rejected the workload{_because(rejected[0])}"
+        message = statuses.check_rejected(rejected[0].name, rejected[0].message)
         return _mark(workload, ADMISSION_CHECK, message, "AdmissionCheckRejected", now_s)
     retrying = [state for state in states if state.state == "Retry"]
     if not retrying:
         return None
-    message = f"Admission check {retrying[0].name} is in Retry{_because(retrying[0])}"
+    message = statuses.check_retries(retrying[0].name, retrying[0].message)
     delay_s = max((state.requeue_after_seconds or 0 for state in retrying), default=0)
     counted = _with(workload, admission_checks=tuple(_counted(state) for state in states))
     return _evict(counted, ADMISSION_CHECK, message, now_s, delay_s=delay_s)
@@ -236,7 +236,7 @@ def _stops(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: fl
         (LOCAL_QUEUE_STOPPED, queues.local_queue_stop, "LocalQueue"),
     ):
         if stop == "HoldAndDrain":
-            return _evict(workload, reason, f"The {name} is stopped ({stop})", now_s, hold=True)
+            return _evict(workload, reason, statuses.queue_stopped(name, stop), now_s, hold=True)
     return None
 
 
@@ -284,11 +284,11 @@ def _pods_ready(workload: Workload, _: QueuePolicies, config: EngineConfig, now_
         return None
     count = ((workload.status.requeue_state or RequeueState()).count or 0) + 1
     if rules.backoff_limit_count is not None and count > rules.backoff_limit_count:
-        message = f"Its pods were not ready in time, and it was requeued {count - 1} times already"
+        message = statuses.requeued_too_often(count - 1)
         return _mark(workload, REQUEUING_LIMIT_EXCEEDED, message, None, now_s)
     started = _started(workload.status.conditions)
     limit_s = rules.recovery_timeout_s if started else rules.timeout_s
-    message = f"Its pods were not {'ready again' if started else 'ready'} within {limit_s:g} s"
+    message = statuses.pods_not_ready_in_time("ready again" if started else "ready", f"{limit_s:g}")
     wait_s = backoff_s(WorkloadKey(workload.key), count, rules)
     return _evict(workload, PODS_READY_TIMEOUT, message, now_s, delay_s=wait_s, count=count)
 
@@ -298,8 +298,8 @@ def _stale(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s: float)
     if not any(deadline <= now_s for deadline in _stale_deadlines(workload)):
         return None
     lost = _pods_lost(workload.status.conditions)
-    why = f": {lost.message}" if lost is not None and lost.message else ""
-    message = f"It has run below its minimum for {patience_s(workload.metadata.annotations):g} s{why}"
+    why = lost.message if lost is not None else ""
+    message = statuses.below_minimum_for(f"{patience_s(workload.metadata.annotations):g}", why)
     return _evict(workload, reasons.STALE_GANG, message, now_s)
 
 
@@ -307,7 +307,7 @@ def _execution_time(workload: Workload, _: QueuePolicies, __: EngineConfig, now_
     if not any(deadline <= now_s for deadline in _execution_deadlines(workload)):
         return None
     limit_s = workload.spec.maximum_execution_time_seconds
-    message = f"It has been admitted for longer than its maximum execution time of {limit_s} s"
+    message = statuses.ran_too_long(limit_s)
     return _mark(workload, MAXIMUM_EXECUTION_TIME_EXCEEDED, message, MAXIMUM_EXECUTION_TIME_EXCEEDED, now_s)
 
 
@@ -321,7 +321,7 @@ def _admission(workload: Workload, queues: QueuePolicies, config: EngineConfig, 
         return None
     events: tuple[Event, ...] = ()
     if is_true(after.status.conditions, reasons.ADMITTED) and workload.status.admission is not None:
-        message = f"Admitted by ClusterQueue {workload.status.admission.cluster_queue}"
+        message = statuses.admitted_by(workload.status.admission.cluster_queue)
         events = (_event(workload, EventType.NORMAL, "Admitted", message),)
     return Step(after=after, events=events)
 
@@ -438,10 +438,6 @@ def _counted(state: AdmissionCheckState) -> AdmissionCheckState:
     if state.state != "Retry":
         return state
     return msgspec.structs.replace(state, retry_count=(state.retry_count or 0) + 1)
-
-
-def _because(state: AdmissionCheckState) -> str:
-    return f": {state.message}" if state.message else ""
 
 
 def _event(workload: Workload, type_: EventType, reason: str, message: str) -> Event:

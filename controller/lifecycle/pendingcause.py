@@ -17,6 +17,7 @@ from controller.engine.state.intake import ADMISSION_GATED_BY, local_queue_of
 from controller.objects.meta import SELECTOR_OPERATORS, find_condition, is_true
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Workload
+from controller.words import pending as words
 
 
 class PendingCause(NamedTuple):
@@ -42,9 +43,9 @@ def held_back(workload: Workload, gates: FeatureGates) -> PendingCause | None:
     requeued = find_condition(conditions, reasons.REQUEUED)
     if not workload.spec.active or is_true(conditions, reasons.DEACTIVATION_TARGET):
         cause = requeued.message if requeued is not None and requeued.status == "False" else ""
-        return PendingCause(PendingReason.DEACTIVATED, cause or "The workload is not active (spec.active is false)")
+        return PendingCause(PendingReason.DEACTIVATED, cause or words.not_active())
     if gated := gates_of(workload, gates):
-        return PendingCause(PendingReason.ADMISSION_GATED, f"Held back by {gated}")
+        return PendingCause(PendingReason.ADMISSION_GATED, words.admission_gated(gated))
     if requeued is not None and requeued.status == "False":
         if is_uncounted(workload):
             return PendingCause(PendingReason.MISCONFIGURED, requeued.message)
@@ -68,9 +69,9 @@ def blocked_by_queues(engine: Engine, key: LocalQueueKey) -> PendingCause | None
     cluster = engine.state.cluster
     local = cluster.local_queues.get(key)
     if local is None:
-        return PendingCause(PendingReason.MISCONFIGURED, f"There is no LocalQueue {key}")
+        return PendingCause(PendingReason.MISCONFIGURED, words.no_local_queue(key))
     if local.metadata.deletion_timestamp is not None:
-        return PendingCause(PendingReason.MISCONFIGURED, f"LocalQueue {key} is being deleted")
+        return PendingCause(PendingReason.MISCONFIGURED, words.local_queue_deleted(key))
     name = ClusterQueueName(local.spec.cluster_queue)
     queue = cluster.queues.get(name)
     problems = engine.inactive(name) if queue is not None else ()
@@ -81,28 +82,25 @@ def blocked_by_queues(engine: Engine, key: LocalQueueKey) -> PendingCause | None
         return None
     if found.reason == "ClusterQueueDoesNotExist":
         return PendingCause(PendingReason.MISCONFIGURED, found.message)
-    return PendingCause(
-        PendingReason.SUSPENDED, f"{found.message}: {problems[0].message}" if problems else found.message
-    )
+    message = words.queue_inactive(name, problems[0].message) if problems else found.message
+    return PendingCause(PendingReason.SUSPENDED, message)
 
 
 def _misconfigured(queue: ClusterQueue) -> str | None:
     if queue.metadata.deletion_timestamp is not None:
-        return f"ClusterQueue {queue.metadata.name} is being deleted"
+        return words.cluster_queue_deleted(queue.metadata.name)
     selector = queue.spec.namespace_selector
     for requirement in selector.match_expressions if selector is not None else ():
         if requirement.operator not in SELECTOR_OPERATORS:
-            return (
-                f"ClusterQueue {queue.metadata.name}: spec.namespaceSelector: expected one of "
-                f"{', '.join(SELECTOR_OPERATORS)} as operator, found {requirement.operator or 'none'}"
-            )
+            operators = ", ".join(SELECTOR_OPERATORS)
+            return words.unknown_operator(queue.metadata.name, operators, requirement.operator or "none")
     return None
 
 
 def unreservable(engine: Engine, workload: Workload) -> PendingCause | None:
     """Why a workload that holds quota, and was not admitted yet, may not keep it."""
     if gated := gates_of(workload, engine.state.config.gates):
-        return PendingCause(PendingReason.ADMISSION_GATED, f"Held back by {gated}")
+        return PendingCause(PendingReason.ADMISSION_GATED, words.admission_gated(gated))
     return blocked_by_queues(engine, local_queue_of(workload))
 
 
@@ -125,7 +123,7 @@ def before_a_try(engine: Engine, workload: Workload) -> PendingCause | None:
             return PendingCause(record.reason, sentence(record))
     elif said.status != "False" or said.reason not in {reason_code(reason, gates) for reason in _BLOCKED}:
         return None
-    return PendingCause(PendingReason.PENDING_EVALUATION, "It has not been tried yet")
+    return PendingCause(PendingReason.PENDING_EVALUATION, words.not_tried())
 
 
 def reason_code(reason: PendingReason, gates: FeatureGates) -> str:
@@ -138,7 +136,7 @@ def why(engine: Engine, workload: Workload, now_s: float) -> PendingCause:
     found = blocked(engine, workload)
     pending = engine.explain(WorkloadKey(workload.key), now_s) if found is None else None
     if found is not None or pending is None:
-        return found or PendingCause(PendingReason.PENDING_EVALUATION, "It has not been tried yet")
+        return found or PendingCause(PendingReason.PENDING_EVALUATION, words.not_tried())
     record = engine.with_taken_nodes(pending.record, now_s, every_name=True)
     return of_decision(msgspec.structs.replace(pending, record=record))
 
@@ -146,9 +144,7 @@ def why(engine: Engine, workload: Workload, now_s: float) -> PendingCause:
 def of_decision(pending: Pending) -> PendingCause:
     """What a decision not to admit says."""
     if pending.record.rule is Rule.FITS:
-        return PendingCause(
-            PendingReason.PENDING_EVALUATION, "It fits by itself, and waits for workloads before it in the queue"
-        )
+        return PendingCause(PendingReason.PENDING_EVALUATION, words.waits_in_turn())
     return PendingCause(pending.reason, sentence(pending.record))
 
 

@@ -13,13 +13,14 @@ from controller.engine.cluster.incoming import Move, PreemptionReason
 from controller.engine.conditions import reasons, status
 from controller.engine.conditions.reasons import EventType, PendingReason
 from controller.engine.conditions.records import DecisionRecord
-from controller.engine.conditions.sentences import moves, sentence
+from controller.engine.conditions.sentences import moves, namespace_of, sentence
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.model.workload import WorkloadInfo
 from controller.engine.quota.queuestate import Holder
 from controller.objects.meta import is_true
 from controller.objects.workload import Admission, Workload
+from controller.words import statuses
 
 
 class Event(NamedTuple):
@@ -86,11 +87,11 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         found = []
         if not self.second_pass:
             waited_s = max(0, int(self.record.at_s - max(0.0, self.holder.queued_at_s)))
-            message = f"Holds quota in ClusterQueue {queue} after waiting {waited_s} s"
+            message = statuses.holds_quota_after(queue, waited_s)
             found.append(Event(key, EventType.NORMAL, "QuotaReserved", message))
         before = is_true(self.workload.status.conditions, reasons.ADMITTED)
         if not before and self.outright:
-            found.append(Event(key, EventType.NORMAL, "Admitted", f"Admitted by ClusterQueue {queue}"))
+            found.append(Event(key, EventType.NORMAL, "Admitted", statuses.admitted_by(queue)))
         return tuple(found)
 
 
@@ -121,9 +122,11 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
         found = [Event(self.key, EventType.NORMAL, f"EvictedDueTo{self.reason}", self.message)]
         if self.preemption is not None and self.by is not None:
             found.append(Event(self.key, EventType.NORMAL, "Preempted", self.message))
-            message = f"Preempted workload {self.key} of ClusterQueue {self.holder.cluster_queue}"
+            alike = namespace_of(self.key) == namespace_of(self.by.key)
+            name = f"workload {self.key}" if alike else "a workload"
+            message = statuses.preempted_workload(name, self.holder.cluster_queue)
             if self.move is not None:
-                message = f"Moved workload {self.key} of ClusterQueue {self.holder.cluster_queue} {moves(self.move)}"
+                message = statuses.moved_workload(name, self.holder.cluster_queue, moves(self.move))
             found.append(Event(self.by.key, EventType.NORMAL, "PreemptedWorkload", message))
         return tuple(found)
 
@@ -149,7 +152,7 @@ class SliceReplaced(msgspec.Struct, frozen=True, kw_only=True):
         return status.slice_replaced(self.holder.info.workload, self.by, self.record.at_s)
 
     def events(self) -> tuple[Event, ...]:
-        message = f"Replaced by the workload slice {self.by}"
+        message = statuses.slice_replaced(self.by)
         return (Event(self.key, EventType.NORMAL, reasons.WORKLOAD_SLICE_REPLACED, message),)
 
 

@@ -9,6 +9,7 @@ from controller.engine.conditions import reasons
 from controller.engine.conditions.status import MESSAGE_LIMIT, moment
 from controller.objects.meta import Condition, find_condition, with_condition
 from controller.objects.workload import AdmissionCheckState, EvictionCount, SchedulingStats, Workload
+from controller.words import statuses
 from inventory.api.names import MOVED
 
 _DEACTIVATED_DUE_TO: Final = "DeactivatedDueTo"
@@ -68,7 +69,7 @@ def restarted(state: AdmissionCheckState, now_s: float) -> AdmissionCheckState:
     return AdmissionCheckState(
         name=state.name,
         state="Pending",
-        message="It starts over with the next reservation",
+        message=statuses.check_starts_over(),
         last_transition_time=moment(now_s),
         retry_count=state.retry_count,
     )

@@ -1,12 +1,15 @@
 """Records in words: a sentence for a condition, and the arithmetic below it for explanations."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from controller.engine.cluster.incoming import Move
 from controller.engine.conditions.records import DecisionRecord, Missing, Rule, TakenNodes
 from controller.engine.flavors.assignment import FlavorAttempt, Mode, Shortfall
-from controller.engine.model.resources import UNLIMITED, Amount, ResourceName
+from controller.engine.model.resources import UNLIMITED, Amount, ClusterQueueName, ResourceName, WorkloadKey
 from controller.engine.quota.queueusage import quantity_of
+from controller.words import pending
 
 _SHOWN = 8
 _HOLDERS_SHOWN = 3
@@ -16,41 +19,36 @@ def sentence(record: DecisionRecord) -> str:
     """What a condition says: the rule that decided, and the number that would change it."""
     said = _SAYS.get(record.rule)
     if said is not None:
-        return said.format(queue=record.cluster_queue, detail=record.detail)
+        return said(record.cluster_queue, record.detail)
     if record.rule in (Rule.PREEMPTS, Rule.MIGRATES):
         verb = "be preempted" if record.rule is Rule.PREEMPTS else "be evicted for a better flavor"
         if all(target.move is not None for target in record.targets):
             verb = "move to other nodes"
-        return f"Waits for {_count(record)} to {verb}: {_names(record)}"
-    return "; ".join(_no_fit(record)) or f"Nothing fits in ClusterQueue {record.cluster_queue} now"
+        return pending.waits_for_preempted(_count(record), verb, _names(record))
+    return "; ".join(_no_fit(record)) or pending.nothing_fits(record.cluster_queue)
 
 
-def uncounted(problem: str) -> str:
-    """Why claims of devices keep a workload from queueing."""
-    return f"Its claims of devices cannot be counted: {problem}"
-
-
-_SAYS = {
-    Rule.FITS_AFTER_PREEMPTION: "Fits once the workloads that are being preempted for others have stopped",
-    Rule.OVERLAPPING_TARGETS: "Another workload preempts the same victims; it is tried again in the next cycle",
-    Rule.NO_LONGER_FITS: "Another workload was admitted to the capacity it needs; it is tried again in the next cycle",
-    Rule.PODS_NOT_READY: "Waits until the pods of all admitted workloads are ready",
-    Rule.SLICE_GONE: "The workload slice it replaces is being evicted: {detail}",
-    Rule.BETTER_VARIANT_ADMITTED: "A variant of the same job on a better flavor holds quota: {detail}",
-    Rule.VARIANT_NOT_ACCEPTABLE: "ClusterQueue {queue} takes no variant on flavor {detail} while another one runs",
-    Rule.OVER_SHARE: "{detail}",
-    Rule.NOT_PLACED: "No place for its pods yet: {detail}",
-    Rule.NODE_LOST: "A node is lost and no other takes its pods: {detail}",
-    Rule.HELD_BACK: "Fits, but would delay {detail}",
-    Rule.WRITE_FAILED: "The admission could not be written: {detail}",
-    Rule.PREEMPTION_GATED: "Needs preemption, and its preemption gates are closed: {detail}",
-    Rule.BELOW_MINIMUM: "Waits for {detail}, the minimum of its gang, to hold quota",
-    Rule.CHECKS_FAILED: "Admission checks rejected it: {detail}",
-    Rule.QUEUE_INACTIVE: "ClusterQueue {queue} is not active: {detail}",
-    Rule.QUEUE_MISSING: "There is no ClusterQueue {queue}",
-    Rule.NAMESPACE_MISMATCH: "ClusterQueue {queue} does not take workloads of namespace {detail}",
-    Rule.BAD_REQUESTS: "Its requests are not valid: {detail}",
-    Rule.UNCOUNTED_CLAIMS: uncounted("{detail}"),
+_SAYS: Final[Mapping[Rule, Callable[[str, str], str]]] = {
+    Rule.FITS_AFTER_PREEMPTION: lambda _queue, _detail: pending.fits_after_preemption(),
+    Rule.OVERLAPPING_TARGETS: lambda _queue, _detail: pending.same_victims(),
+    Rule.NO_LONGER_FITS: lambda _queue, _detail: pending.capacity_taken(),
+    Rule.PODS_NOT_READY: lambda _queue, _detail: pending.pods_not_ready(),
+    Rule.SLICE_GONE: lambda _queue, detail: pending.slice_gone(detail),
+    Rule.BETTER_VARIANT_ADMITTED: lambda _queue, detail: pending.better_variant_admitted(detail),
+    Rule.VARIANT_NOT_ACCEPTABLE: pending.variant_not_acceptable,
+    Rule.OVER_SHARE: lambda _queue, detail: detail,
+    Rule.NOT_PLACED: lambda _queue, detail: pending.not_placed(detail),
+    Rule.NODE_LOST: lambda _queue, detail: pending.node_lost(detail),
+    Rule.HELD_BACK: lambda _queue, detail: pending.would_delay(detail),
+    Rule.WRITE_FAILED: lambda _queue, detail: pending.write_failed(detail),
+    Rule.PREEMPTION_GATED: lambda _queue, detail: pending.preemption_gated(detail),
+    Rule.BELOW_MINIMUM: lambda _queue, detail: pending.below_minimum(detail),
+    Rule.CHECKS_FAILED: lambda _queue, detail: pending.checks_failed(detail),
+    Rule.QUEUE_INACTIVE: pending.queue_inactive,
+    Rule.QUEUE_MISSING: lambda queue, _detail: pending.no_cluster_queue(queue),
+    Rule.NAMESPACE_MISMATCH: pending.wrong_namespace,
+    Rule.BAD_REQUESTS: lambda _queue, detail: pending.bad_requests(detail),
+    Rule.UNCOUNTED_CLAIMS: lambda _queue, detail: pending.uncounted_claims(detail),
 }
 
 
@@ -135,22 +133,22 @@ def _taken(taken: TakenNodes) -> Iterator[str]:
     if taken.outside:
         by.append(f"pods of no queue on {taken.outside}")
     if by:
-        yield f"full nodes are taken by {', '.join(by)}"
+        yield pending.full_nodes(", ".join(by))
     if taken.unfit:
         told = [f"{number} {why}" for why, number in taken.unfit[:_SHOWN]]
-        yield f"nodes that do not fit: {', '.join(told)}"
+        yield pending.unfit_nodes(", ".join(told))
 
 
 def _change(missing: Missing) -> str:
     parts = []
     for shortfall in missing.shortfalls:
         name, flavor = shortfall.resource, missing.flavor
-        asks = f"{shown(name, shortfall.needed)} {name} of flavor {flavor}"
+        needed = shown(name, shortfall.needed)
         if shortfall.needed > shortfall.potential:
-            parts.append(f"asks for {asks} where the queue can have {shown(name, shortfall.potential)} at most")
+            parts.append(pending.beyond_quota(needed, name, flavor, shown(name, shortfall.potential)))
         else:
             lacking = shown(name, max(shortfall.needed - shortfall.available, 0))
-            parts.append(f"needs {asks}: {shown(name, shortfall.available)} free, {lacking} more needed")
+            parts.append(pending.short_of_quota(needed, name, flavor, shown(name, shortfall.available), lacking))
     said = ", ".join(parts)
     return said[:1].upper() + said[1:]
 
@@ -161,7 +159,22 @@ def _count(record: DecisionRecord) -> str:
 
 
 def _names(record: DecisionRecord) -> str:
-    return listed(target.holder.key for target in record.targets)
+    """Workloads of the reader's namespace by name, of others by their ClusterQueue: whose they are is not told."""
+    own = namespace_of(record.workload)
+    named = [target.holder.key for target in record.targets if namespace_of(target.holder.key) == own]
+    of_others = Counter(
+        target.holder.cluster_queue for target in record.targets if namespace_of(target.holder.key) != own
+    )
+    return listed([*named, *(workloads_of(queue, number) for queue, number in of_others.items())])
+
+
+def workloads_of(queue: ClusterQueueName, number: int) -> str:
+    """So many workloads whose names the reader is not told."""
+    return f"a workload of queue {queue}" if number == 1 else f"{number} workloads of queue {queue}"
+
+
+def namespace_of(workload: WorkloadKey) -> str:
+    return workload.partition("/")[0]
 
 
 def listed(names: Iterable[str]) -> str:

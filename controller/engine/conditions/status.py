@@ -31,6 +31,8 @@ from controller.objects.workload import (
     Workload,
     WorkloadStatus,
 )
+from controller.words import pending as pending_words
+from controller.words import statuses
 
 # Conditions' messages are cut to this length by the API server's schema.
 MESSAGE_LIMIT: Final = 32768
@@ -124,7 +126,7 @@ def reserved(
             reasons.QUOTA_RESERVED,
             True,
             "QuotaReserved",
-            f"Holds quota in ClusterQueue {admission.cluster_queue}",
+            statuses.holds_quota(admission.cluster_queue),
             now_s,
         ),
     )
@@ -144,15 +146,15 @@ def admitted_if_ready(workload: Workload, *, checks: tuple[str, ...], now_s: flo
     states = workload.status.admission_checks
     unready = not checks_ready(workload, checks) or any(state.state != "Ready" for state in states)
     if not unready and not topology_outstanding(workload):
-        return _set(workload, reasons.ADMITTED, True, "Admitted", "All requirements of admission are met", now_s)
+        return _set(workload, reasons.ADMITTED, True, "Admitted", statuses.admitted(), now_s)
     if is_true(workload.status.conditions, reasons.ADMITTED) or not gates.on("UnadmittedWorkloadsObservability"):
         return workload
     if unready:
         names = ", ".join(sorted(state.name for state in states if state.state != "Ready")) or "some"
-        reason, message = NotAdmittedReason.UNSATISFIED_ADMISSION_CHECKS, f"Admission checks are not ready: {names}"
+        reason, message = NotAdmittedReason.UNSATISFIED_ADMISSION_CHECKS, statuses.checks_not_ready(names)
     else:
         reason = NotAdmittedReason.PENDING_DELAYED_TOPOLOGY_REQUESTS
-        message = "The topology assignment is pending"
+        message = statuses.topology_pending()
     return _set(workload, reasons.ADMITTED, False, reason, message, now_s)
 
 
@@ -208,7 +210,7 @@ def unreserved(
                 reasons.ADMITTED,
                 False,
                 NotAdmittedReason.NO_RESERVATION,
-                "Holds no quota in its ClusterQueue",
+                statuses.holds_no_quota(),
                 now_s,
             ),
         )
@@ -241,7 +243,7 @@ def blocked_on_preemption_gates(workload: Workload, now_s: float) -> Workload:
         reasons.BLOCKED_ON_PREEMPTION_GATES,
         True,
         reasons.PREEMPTION_GATED,
-        f"Needs preemption, and these preemption gates are closed: {names}",
+        pending_words.preemption_gated(names),
         now_s,
     )
 
@@ -278,7 +280,7 @@ def finished(workload: Workload, reason: str, message: str, now_s: float) -> Wor
 
 def slice_replaced(workload: Workload, by: str, now_s: float) -> Workload:
     """An elastic slice ends because a larger one has taken its place."""
-    return finished(workload, reasons.WORKLOAD_SLICE_REPLACED, f"Replaced by the workload slice {by}", now_s)
+    return finished(workload, reasons.WORKLOAD_SLICE_REPLACED, statuses.slice_replaced(by), now_s)
 
 
 def requeued(workload: Workload, reason: str, message: str, now_s: float) -> Workload:

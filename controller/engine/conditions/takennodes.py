@@ -7,6 +7,7 @@ import msgspec
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.conditions.records import DecisionRecord, TakenNodes
+from controller.engine.conditions.sentences import namespace_of
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.fullnodes import FullNodes
@@ -23,7 +24,7 @@ def with_taken_nodes(cluster: Cluster, record: DecisionRecord, now_s: float, *, 
     full = cluster.placement.full_nodes(refusal, now_s) if refusal is not None else None
     if full is None:
         return record
-    own = None if every_name else record.workload.partition("/")[0]
+    own = None if every_name else namespace_of(record.workload)
     return msgspec.structs.replace(record, taken=_taken(full, cluster.holders, own))
 
 
@@ -37,7 +38,7 @@ def _taken(full: FullNodes, holders: Mapping[WorkloadKey, Holder], own: str | No
 
 
 def _name(workload: WorkloadKey, holders: Mapping[WorkloadKey, Holder], own: str | None) -> str:
-    if own is None or workload.partition("/")[0] == own:
+    if own is None or namespace_of(workload) == own:
         return workload
     holder = holders.get(workload)
     return f"workloads of queue {holder.cluster_queue}" if holder is not None else "workloads of other namespaces"

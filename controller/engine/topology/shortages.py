@@ -7,6 +7,7 @@ from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.topology.ask import Ask
 from controller.engine.topology.counts import Counts
 from controller.engine.topology.domainsearch import Shortage
+from controller.words import pending
 from inventory.layout.entries import PERCENT_RESOURCE
 
 _REASONS: Final = 4
@@ -31,7 +32,7 @@ def shortage_sentence(found: Shortage, ask: Ask, counts: Counts) -> str:
     needs = _needs(ask.shape.devices) if ask.shape.devices is not None else ""
     if any(str(name) == PERCENT_RESOURCE for name, _ in ask.shape.each):
         needs += f"; what a container asks for lies on {_parts(ask.shape.devices)}"
-    return f"no room for {wanted} {where} topology {tree.topology}: {largest}{nodes}{needs}"
+    return pending.no_room(wanted, where, tree.topology, largest) + nodes + needs
 
 
 def _nodes(counts: Counts) -> str:
@@ -39,13 +40,13 @@ def _nodes(counts: Counts) -> str:
     open_, all_ = counts.eligible(), counts.tree.node_count()
     found = ""
     if open_ < all_:
-        found = f"; {all_ - open_} of {all_} nodes are closed to these pods"
         reasons = counts.closed().most_common()
         told = [f"{number} {why}" for why, number in reasons[:_REASONS]]
         rest = sum(number for _, number in reasons[_REASONS:])
-        found += f": {', '.join([*told, f'{rest} for other reasons'] if rest else told)}" if told else ""
+        why = ", ".join([*told, f"{rest} for other reasons"] if rest else told)
+        found = f"; {pending.closed_nodes(all_ - open_, all_, why)}"
     full = counts.full()
-    return found + (f"; {full} of {open_} open nodes have no room for one of them" if full else "")
+    return found + (f"; {pending.nodes_without_room(full, open_)}" if full else "")
 
 
 def _claims(counts: Counts) -> str:

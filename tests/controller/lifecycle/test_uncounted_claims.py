@@ -11,10 +11,14 @@ from controller.objects.workload import Workload
 from tests.support.engine.deviceclaims import asks, claiming, counting, template
 from tests.support.engine.world import NOW_S
 
-MISSING = "Its claims of devices cannot be counted: pod set main: claim t0: there is no ResourceClaimTemplate ns/t"
+MISSING = (
+    "Its claims of devices cannot be counted: pod set main: claim t0: there is no ResourceClaimTemplate ns/t. "
+    "Correct what is named; it queues then"
+)
 UNMAPPED = (
     "Its claims of devices cannot be counted: pod set main: claim t0: ResourceClaimTemplate t: request r0: "
-    "DeviceClass other is not mapped: resources.deviceClassMappings does not name it"
+    "DeviceClass other is not mapped: resources.deviceClassMappings does not name it. "
+    "Correct what is named; it queues then"
 )
 
 

@@ -90,7 +90,8 @@ def test_what_is_known_beside_the_numbers_comes_last() -> None:
 
 def test_more_than_can_ever_be_had_is_said_as_such() -> None:
     said = sentence(record(attempt("h100", lacks(8, 2, potential=4))))
-    assert said == "Asks for 8 nvidia.com/gpu of flavor h100 where the queue can have 4 at most"
+    most = "Asks for 8 nvidia.com/gpu of flavor h100 where the queue can have 4 at most"
+    assert said == f"{most} (ask for less, or raise its quota)"
 
 
 def test_details_show_the_arithmetic_of_each_flavor() -> None:

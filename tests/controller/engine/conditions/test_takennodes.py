@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from controller.engine.cluster.incoming import PreemptionReason, Target
+from controller.engine.conditions.records import Rule
 from controller.engine.conditions.sentences import sentence
 from controller.engine.model.resources import WorkloadKey
 from controller.objects.decode import decode_object
@@ -122,3 +124,13 @@ def test_a_record_of_a_flavor_that_is_gone_stays_as_it_is() -> None:
     placement = world.engine.state.cluster.placement
     placement.remove_flavor(pending.record.assignment.pod_sets[0].refusal.flavor)  # type: ignore[union-attr]
     assert world.engine.with_taken_nodes(pending.record, world.now_s) == pending.record
+
+
+def test_victims_of_another_namespace_are_told_by_their_queue_alone() -> None:
+    world = two_teams()
+    last = world.engine.stories.last(WorkloadKey("theirs/big"))
+    assert last is not None
+    holders = [world.engine.state.cluster.holders[WorkloadKey(key)] for key in ("theirs/big", "ns/own")]
+    targets = tuple(Target(holder, PreemptionReason.IN_CLUSTER_QUEUE) for holder in holders)
+    record = msgspec.structs.replace(last, workload=WorkloadKey("ns/new"), rule=Rule.PREEMPTS, targets=targets)
+    assert sentence(record) == "Waits for 2 workloads to be preempted: ns/own, a workload of queue theirs"

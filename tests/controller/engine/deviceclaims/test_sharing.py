@@ -57,7 +57,8 @@ def test_a_template_may_come_later() -> None:
     lab.settle()
     assert lab.running() == set()
     assert said(lab, "job") == (
-        "Its claims of devices cannot be counted: pod set main: claim t0: there is no ResourceClaimTemplate ns/late"
+        "Its claims of devices cannot be counted: pod set main: claim t0: there is no ResourceClaimTemplate ns/late. "
+        "Correct what is named; it queues then"
     )
     lab.put(template("late", asks(), namespace="other"))
     lab.settle()

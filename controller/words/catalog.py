@@ -1,0 +1,62 @@
+"""What a sentence is: a function of its parameters, with where it is read and whether the reader has something to do.
+
+``said`` notes a function and returns it as it is: a sentence costs what its f-string costs. ``python -m hack.messages``
+prints all of them to ``docs/messages.md``, each parameter by its name, so that they can be read as one text.
+"""
+
+import inspect
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final, NamedTuple, ParamSpec
+
+P = ParamSpec("P")
+
+
+class Kind(StrEnum):
+    """What is expected of the reader. A refusal ends with the next step."""
+
+    REFUSAL = "somebody must act"
+    WAITING = "goes on by itself"
+    NOTE = "tells what happened"
+    PART = "a clause of one of the others"
+
+
+class Place(StrEnum):
+    """Where a sentence is read."""
+
+    PENDING = "Workload: QuotaReserved=False"
+    ADMITTED = "Workload: QuotaReserved, Admitted"
+    EVICTED = "Workload: Evicted, Requeued, Finished"
+    QUEUES = "ClusterQueue and LocalQueue: Active=False"
+    JOB_EVENTS = "Events of jobs, pods and Workloads"
+
+
+class Sentence(NamedTuple):
+    """``text`` has each parameter as its name in capitals."""
+
+    module: str
+    name: str
+    place: Place
+    kind: Kind
+    text: str
+
+
+EVERY: Final[list[Sentence]] = []
+"""In the order in which modules are imported and functions stand in them; written by ``said`` alone."""
+
+
+def because(why: str) -> str:
+    """What follows a sentence that may have a cause; empty for none."""
+    return f": {why}" if why else ""
+
+
+def said(place: Place, kind: Kind) -> Callable[[Callable[P, str]], Callable[P, str]]:
+    """For a function that makes a sentence of strings and of numbers that it only writes down."""
+
+    def note(function: Callable[P, str]) -> Callable[P, str]:
+        names = inspect.signature(function).parameters
+        text = function(**{name: name.upper() for name in names})  # type: ignore[arg-type, call-arg]
+        EVERY.append(Sentence(function.__module__, function.__name__, place, kind, text))
+        return function
+
+    return note

@@ -1,0 +1,192 @@
+"""Why a workload holds no quota: the condition QuotaReserved=False, its Event, ``tessera explain``."""
+
+from controller.words.catalog import Kind, Place, because, said
+
+_refusal = said(Place.PENDING, Kind.REFUSAL)
+_waiting = said(Place.PENDING, Kind.WAITING)
+_part = said(Place.PENDING, Kind.PART)
+
+
+@_refusal
+def no_local_queue(local_queue: str) -> str:
+    return f"There is no LocalQueue {local_queue}. Create it, or correct the label kueue.x-k8s.io/queue-name"
+
+
+@_waiting
+def local_queue_deleted(local_queue: str) -> str:
+    return f"LocalQueue {local_queue} is being deleted"
+
+
+@_refusal
+def no_cluster_queue(queue: str) -> str:
+    return f"There is no ClusterQueue {queue}. Create it, or name another one in the LocalQueue"
+
+
+@_waiting
+def cluster_queue_deleted(queue: str) -> str:
+    return f"ClusterQueue {queue} is being deleted"
+
+
+@_refusal
+def unknown_operator(queue: str, expected: str, found: str) -> str:
+    return f"ClusterQueue {queue}: spec.namespaceSelector: expected one of {expected} as operator, found {found}"
+
+
+@_refusal
+def wrong_namespace(queue: str, namespace: str) -> str:
+    return (
+        f"ClusterQueue {queue} does not take workloads of namespace {namespace}. "
+        "Use another queue, or change its spec.namespaceSelector"
+    )
+
+
+@_refusal
+def bad_requests(problem: str) -> str:
+    return f"Its requests are not valid: {problem}. Correct the job and submit it again"
+
+
+@_refusal
+def uncounted_claims(problem: str) -> str:
+    return f"Its claims of devices cannot be counted: {problem}. Correct what is named; it queues then"
+
+
+@_refusal
+def checks_failed(checks: str) -> str:
+    return f"Admission checks rejected it: {checks}. Read their messages in status.admissionChecks"
+
+
+@_waiting
+def queue_inactive(queue: str, problem: str) -> str:
+    """``problem`` is one of those of the queue, with its next step."""
+    return f"ClusterQueue {queue} is not active: {problem}"
+
+
+@_refusal
+def not_active() -> str:
+    return "The workload is not active (spec.active is false). Set spec.active to true to queue it again"
+
+
+@_refusal
+def admission_gated(gates: str) -> str:
+    return f"Held back by {gates}. Remove the gate from the annotation kueue.x-k8s.io/admission-gated-by to queue it"
+
+
+@_refusal
+def preemption_gated(gates: str) -> str:
+    return f"Needs preemption, and its preemption gates are closed: {gates}. Open them in status.preemptionGates"
+
+
+@_part
+def beyond_quota(amount: str, resource: str, flavor: str, most: str) -> str:
+    asks = f"asks for {amount} {resource} of flavor {flavor} where the queue can have {most} at most"
+    return f"{asks} (ask for less, or raise its quota)"
+
+
+@_part
+def short_of_quota(amount: str, resource: str, flavor: str, free: str, missing: str) -> str:
+    return f"needs {amount} {resource} of flavor {flavor}: {free} free, {missing} more needed"
+
+
+@_waiting
+def nothing_fits(queue: str) -> str:
+    return f"Nothing fits in ClusterQueue {queue} now"
+
+
+@_waiting
+def waits_for_preempted(count: str, verb: str, names: str) -> str:
+    return f"Waits for {count} to {verb}: {names}"
+
+
+@_waiting
+def fits_after_preemption() -> str:
+    return "Fits once the workloads that are being preempted for others have stopped"
+
+
+@_waiting
+def same_victims() -> str:
+    return "Another workload preempts the same victims; it is tried again in the next cycle"
+
+
+@_waiting
+def capacity_taken() -> str:
+    return "Another workload was admitted to the capacity it needs; it is tried again in the next cycle"
+
+
+@_waiting
+def pods_not_ready() -> str:
+    return "Waits until the pods of all admitted workloads are ready"
+
+
+@_waiting
+def slice_gone(workload: str) -> str:
+    return f"The workload slice it replaces is being evicted: {workload}"
+
+
+@_waiting
+def better_variant_admitted(workload: str) -> str:
+    return f"A variant of the same job on a better flavor holds quota: {workload}"
+
+
+@_waiting
+def variant_not_acceptable(queue: str, flavor: str) -> str:
+    return f"ClusterQueue {queue} takes no variant on flavor {flavor} while another one runs"
+
+
+@_waiting
+def not_placed(problem: str) -> str:
+    return f"No place for its pods yet: {problem}"
+
+
+@_waiting
+def node_lost(problem: str) -> str:
+    return f"A node is lost and no other takes its pods: {problem}"
+
+
+@_waiting
+def would_delay(workload: str) -> str:
+    return f"Fits, but would delay {workload}"
+
+
+@_waiting
+def write_failed(problem: str) -> str:
+    return f"The admission could not be written: {problem}"
+
+
+@_waiting
+def below_minimum(workload: str) -> str:
+    return f"Waits for {workload}, the minimum of its gang, to hold quota"
+
+
+@_waiting
+def not_tried() -> str:
+    return "It has not been tried yet"
+
+
+@_waiting
+def waits_in_turn() -> str:
+    return "It fits by itself, and waits for workloads before it in the queue"
+
+
+@_part
+def full_nodes(holders: str) -> str:
+    return f"full nodes are taken by {holders}"
+
+
+@_part
+def unfit_nodes(numbers: str) -> str:
+    return f"nodes that do not fit: {numbers}"
+
+
+@_part
+def no_room(wanted: str, where: str, topology: str, largest: str) -> str:
+    return f"no room for {wanted} {where} topology {topology}: {largest}"
+
+
+@_part
+def closed_nodes(closed: object, every: object, reasons: str) -> str:
+    return f"{closed} of {every} nodes are closed to these pods{because(reasons)}"
+
+
+@_part
+def nodes_without_room(full: object, open_nodes: object) -> str:
+    return f"{full} of {open_nodes} open nodes have no room for one of them"

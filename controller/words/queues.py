@@ -1,0 +1,71 @@
+"""Why a queue takes nothing in: the condition Active=False of ClusterQueues and LocalQueues, ``tessera queue``."""
+
+from controller.words.catalog import Kind, Place, said
+
+_refusal = said(Place.QUEUES, Kind.REFUSAL)
+_waiting = said(Place.QUEUES, Kind.WAITING)
+
+
+@_waiting
+def deleted() -> str:
+    return "The ClusterQueue is being deleted"
+
+
+@_refusal
+def stopped(policy: str) -> str:
+    return f"The ClusterQueue is stopped ({policy}). Set its spec.stopPolicy to None to start it again"
+
+
+@_refusal
+def no_flavors(names: str) -> str:
+    return f"There are no such ResourceFlavors: {names}. Create them, or take them out of spec.resourceGroups"
+
+
+@_refusal
+def no_topologies(names: str) -> str:
+    return f"There are no such Topologies: {names}. Create them, or correct spec.topologyName of the flavors"
+
+
+@_refusal
+def cohorts_in_circle() -> str:
+    return "Its Cohorts name each other in a circle. Correct spec.parentName of one of them"
+
+
+@_refusal
+def no_checks(names: str) -> str:
+    return f"There are no such AdmissionChecks: {names}. Create them, or take them out of spec.admissionChecksStrategy"
+
+
+@_refusal
+def checks_inactive(names: str) -> str:
+    return f"These AdmissionChecks are not active: {names}. See that their controllers run"
+
+
+@_refusal
+def several_multikueue_checks(names: str) -> str:
+    return f"One MultiKueue check at most, found {names}. Keep one of them in spec.admissionChecksStrategy"
+
+
+@_refusal
+def multikueue_by_flavor() -> str:
+    return "A MultiKueue check holds for all flavors or none. Take its onFlavors away"
+
+
+@_refusal
+def multikueue_with_provisioning() -> str:
+    return "A MultiKueue check stands beside one that makes nodes. Keep one of the two"
+
+
+@_refusal
+def local_queue_stopped(policy: str) -> str:
+    return f"The LocalQueue is stopped ({policy}). Set its spec.stopPolicy to None to start it again"
+
+
+@_refusal
+def leads_nowhere(queue: str) -> str:
+    return f"There is no ClusterQueue {queue}. Create it, or correct the LocalQueue's spec.clusterQueue"
+
+
+@_refusal
+def leads_to_inactive(queue: str) -> str:
+    return f"ClusterQueue {queue} is not active. Its own condition Active says why"

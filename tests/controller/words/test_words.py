@@ -1,0 +1,70 @@
+"""Every sentence of conditions and Events, read as one text: rules that hold for all of them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from controller.words.catalog import Kind, Sentence
+from hack.messages import MODULES, PAGE, page, rules, sentences
+
+MOST_WORDS = 32
+BANNED = (
+    "please",
+    "oops",
+    "invalid",
+    "illegal",
+    "failed to",
+    "unable to",
+    "cannot be null",
+    "kindly",
+    "simply",
+    "e.g.",
+)
+"""Words that say nothing, or that no field's text has."""
+STEPS = ("Create", "Use", "Correct", "Read", "Set", "Remove", "Open", "Keep", "See", "Take", "Submit", "Its own")
+"""How a next step begins."""
+
+
+def named(sentence: Sentence) -> str:
+    return sentence.name
+
+
+def test_the_page_has_every_sentence_as_it_is() -> None:
+    assert PAGE.read_text() == page(), f"{PAGE.name} is stale: run python -m hack.messages"
+
+
+@pytest.mark.parametrize("sentence", sentences(), ids=named)
+def test_a_sentence_is_short_plain_and_begins_with_a_capital(sentence: Sentence) -> None:
+    text = sentence.text
+    assert len(text.split()) <= MOST_WORDS
+    assert text == " ".join(text.split())
+    assert not text.endswith((".", ":", ","))
+    assert not [word for word in BANNED if word in text.lower()]
+    assert sentence.kind is Kind.PART or text[0].isupper()
+
+
+@pytest.mark.parametrize("sentence", [each for each in sentences() if each.kind is Kind.REFUSAL], ids=named)
+def test_a_refusal_ends_with_the_next_step_or_with_what_is_expected(sentence: Sentence) -> None:
+    last = sentence.text.rpartition(". ")[2] if ". " in sentence.text else ""
+    assert last.startswith(STEPS) or "expected" in sentence.text, sentence.text
+
+
+def test_no_two_sentences_say_the_same_otherwise() -> None:
+    """One thing is said in one way wherever it is read."""
+    texts = [each.text for each in sentences()]
+    assert len(texts) == len(set(texts))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_every_function_of_the_modules_is_in_the_catalog(module: object) -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_text())  # type: ignore[attr-defined]
+    written = {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+    name = module.__name__  # type: ignore[attr-defined]
+    assert written == {each.name for each in sentences() if each.module == name}
+
+
+def test_each_rule_about_a_foreign_kind_says_what_is_expected() -> None:
+    found = dict(rules())
+    assert min(map(len, found.values())) > 0
+    assert all("expected" in said for told in found.values() for said in told)

@@ -12,7 +12,7 @@ from cli.kubeapi import all_spaces_option, kube_options, opened, place, space_op
 from cli.kueuectl.kinds import Kinds
 from cli.output import FOR_PEOPLE, list_option, print_names, printed
 from cli.workload.command import list_ as workload_list
-from cli.workload.find import find_workload
+from cli.workload.find import find_workload, typed
 from cli.workload.read import pods_of
 from cli.workload.story import time_of
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
@@ -169,13 +169,11 @@ def pods(where: Where, job: str, namespace: str | None, output: str) -> None:
       tessera list pods --for job/bert
       tessera list pods -n team-a --for workload/job-bert-4f1c2 -o wide
     """
-    type_, slash, name = job.partition("/")
-    if not (type_ and slash and name) or "/" in name:
-        raise click.UsageError(f"--for: found {job!r}, expected TYPE/NAME such as job/bert")
+    kind, name = typed(job)
 
     async def work() -> None:
         async with opened(where) as client:
-            found = await pods_of(client, await find_workload(client, *place(where, name, namespace)))
+            found = await pods_of(client, await find_workload(client, *place(where, name, namespace), kind))
         _told(PODS, found, output, (("name", "phase", "age"), ("node", "IP"), _pod))
 
     run(work())

@@ -1,6 +1,7 @@
 """``tessera stop``, ``resume`` and ``delete`` of queues and Workloads, as ``kubectl kueue`` has them."""
 
 from contextlib import suppress
+from typing import Final
 
 import click
 
@@ -11,10 +12,10 @@ from cli.kueuectl.kinds import Kinds, handed_over
 from cli.output import output_option, printed
 from cli.queue.policy import set_policy
 from cli.workload.command import change, switched
-from cli.workload.find import find_workload, group_pods, owner_of
+from cli.workload.find import find_workload, group_pods, owner_of, uid_of
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.client import Client
-from kube.errors import NotFoundError
+from kube.errors import ConflictError, NotFoundError
 from kube.resources import PODS, Resource
 
 
@@ -143,10 +144,13 @@ def delete_workload(
                 for each in gone:
                     click.echo(f"  {_shown(each)}", err=True)
                 click.confirm("Delete these?", abort=True, err=True)
-            for resource, space, name in gone if dry_run != "client" else ():
+            for (resource, space, name), uid in gone.items() if dry_run != "client" else ():
                 dry = dry_run == "server"
                 with suppress(NotFoundError):  # gone meanwhile, or before its Workload
-                    await client.delete(resource, name, namespace=space, background=True, dry_run=dry)
+                    try:
+                        await client.delete(resource, name, namespace=space, uid=uid, background=True, dry_run=dry)
+                    except ConflictError:
+                        raise click.ClickException(f"{_shown((resource, space, name))}: {_ANOTHER}") from None
         if output != "text":
             items = [{"kind": resource.kind, "namespace": space, "name": name} for resource, space, name in gone]
             printed({"deleted": items, "dryRun": dry_run}, output)
@@ -164,21 +168,30 @@ Marked = tuple[Resource, str, str]
 """Kind, namespace and name of what is deleted."""
 
 
-async def _marked(client: Client, where: Where, names: tuple[str, ...], namespace: str | None) -> list[Marked]:
-    """Each job, each pod of a group, and each Workload that stands for none."""
+_ANOTHER: Final = "found another object of that name, created since; it is not deleted. Look, and run the command again"
+
+
+async def _marked(
+    client: Client, where: Where, names: tuple[str, ...], namespace: str | None
+) -> dict[Marked, str | None]:
+    """Each job, each pod of a group, and each Workload that stands for none; with the uid that is meant."""
     if names:
         found = [await find_workload(client, *place(where, name, namespace)) for name in names]
     else:
         found = list(await namespaced(client, WORKLOADS, namespace or where.cluster().namespace))
-    marked: dict[Marked, None] = {}
+    marked: dict[Marked, str | None] = {}
     for workload in found:
         space = str(workload["metadata"]["namespace"])
         if members := group_pods(workload):
-            marked |= dict.fromkeys((PODS, space, member) for member in members)
+            marked |= {(PODS, space, member): uid_of(workload, member) for member in members}
             continue
         owner = await owner_of(client, workload)
-        marked[(owner[0], space, owner[1]) if owner else (WORKLOADS, space, str(workload["metadata"]["name"]))] = None
-    return list(marked)
+        if owner is not None:
+            marked[owner[0], space, owner[1]] = uid_of(workload, owner[1])
+        else:
+            meta = workload["metadata"]
+            marked[WORKLOADS, space, str(meta["name"])] = meta.get("uid")
+    return marked
 
 
 def _shown(marked: Marked) -> str:

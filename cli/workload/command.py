@@ -20,7 +20,7 @@ from cli.kubeapi import (
 from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
 from cli.workload import read, tables
 from cli.workload.changes import Change, RefusedError, activated, moved, raised
-from cli.workload.find import find_workload, owner_of
+from cli.workload.find import find_workload, owner_of, typed
 from cli.workload.rows import STATES, chosen, requests, state_of
 from controller.objects.decode import decode
 from controller.objects.queues import WorkloadPriorityClass
@@ -104,7 +104,7 @@ async def _list(where: Where, output: str, given: dict[str, Any]) -> None:
         found.rows, cluster_queue=given["clusterqueue"], local_queue=given["localqueue"], states=tuple(states)
     )
     if given["job"] is not None:
-        kind, name = _typed(given["job"])
+        kind, name = typed(given["job"])
         rows = [each for each in rows if (each.job_kind.lower(), each.job_name) == (kind, name)]
     if output in FOR_PEOPLE:
         tables.show_list(rows, everywhere=space is None, wide=output == "wide")
@@ -113,15 +113,6 @@ async def _list(where: Where, output: str, given: dict[str, Any]) -> None:
     else:
         items = [found.objects[each.key] for each in rows]
         printed({"apiVersion": WORKLOADS.api_version, "kind": "WorkloadList", "items": items}, output)
-
-
-def _typed(job: str) -> tuple[str, str]:
-    """The kind in small letters, singular, and the name. Raises click.UsageError."""
-    type_, slash, name = job.partition("/")
-    kind = type_.partition(".")[0].lower()
-    if not (kind and slash and name) or "/" in name:
-        raise click.UsageError(f"--for: found {job!r}, expected TYPE/NAME such as job/bert")
-    return kind.removesuffix("s"), name
 
 
 @workload.command(short_help="One workload: what it asks for, has, and where its pods are.")

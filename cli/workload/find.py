@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Final
 
 import click
 
@@ -18,23 +19,41 @@ from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import PODS, Resource
 
+_WORKLOAD: Final = ("workload", "wl")
 
-async def find_workload(client: Client, namespace: str, name: str) -> Json:
-    """The Workload of that name, else that of the job of that name. Raises click.ClickException."""
-    try:
-        return await client.get(WORKLOADS, name, Json, namespace=namespace)
-    except NotFoundError:
-        pass
-    there = await namespaced(client, WORKLOADS, namespace)
-    owned = [workload for workload in there if owner_name(workload) == name]
-    if groups := [workload for workload in there if name in _group_names(workload)]:
+
+def typed(job: str) -> tuple[str, str]:
+    """Of TYPE/NAME the kind in small letters, singular and without its group, and the name. Raises click.UsageError."""
+    type_, slash, name = job.partition("/")
+    kind = type_.partition(".")[0].lower()
+    if not (kind and slash and name) or "/" in name:
+        raise click.UsageError(f"--for: found {job!r}, expected TYPE/NAME such as job/bert")
+    return kind.removesuffix("s"), name
+
+
+async def find_workload(client: Client, namespace: str, name: str, kind: str = "") -> Json:
+    """The Workload of that name, else that of the job of that name. Raises click.ClickException, also where jobs of
+    several kinds have that name.
+
+    ``kind``: as ``typed`` gives it, the only one that is meant; empty for any.
+    """
+    if kind in ("", *_WORKLOAD):
+        with suppress(NotFoundError):
+            return await client.get(WORKLOADS, name, Json, namespace=namespace)
+    there = await namespaced(client, WORKLOADS, namespace) if kind not in _WORKLOAD else []
+    owned = [each for each in there if owner_name(each) == name and kind in ("", owner_kind(each).lower())]
+    if groups := [each for each in there if name in _group_names(each) and kind in ("", *_kinds_of_group(each))]:
         return min(groups, key=_least_said)
-    if not owned and (replicas := [workload for workload in there if _is_replica(workload, name)]):
+    replicas = [each for each in there if kind in ("", "deployment") and _is_replica(each, name)]
+    if replicas and not owned:
         return min(replicas, key=_least_said)
+    if len({owner_kind(each) for each in owned}) > 1:
+        those = ", ".join(sorted(f"{each['metadata']['name']} (of a {owner_kind(each)})" for each in owned))
+        raise click.ClickException(f"WORKLOAD: found jobs of several kinds called {name}, expected one of {those}")
     if owned:
         return max(owned, key=lambda workload: str(workload["metadata"].get("creationTimestamp", "")))
     where = f"WORKLOAD: found {namespace}/{name}"
-    found = [job async for job in _jobs(client, namespace, name)]
+    found = [job async for job in _jobs(client, namespace, name) if kind in ("", job[0].lower())]
     if not found:
         raise click.ClickException(f"{where}, expected a Workload or a job that exists")
     # Of several kinds under one name, the one that is in a queue is meant.
@@ -67,9 +86,25 @@ def _labels(job: Json) -> Json:
     return job["metadata"].get("labels") or {}
 
 
+def owner_kind(workload: Json) -> str:
+    """The kind of the object that controls it; empty for none."""
+    return next((str(each.get("kind")) for each in _references(workload) if each.get("controller")), "")
+
+
+def uid_of(workload: Json, name: str) -> str | None:
+    """Of the object of that name that the Workload refers to, so that no other of its name is meant."""
+    return next(
+        (str(each["uid"]) for each in _references(workload) if each.get("name") == name and "uid" in each), None
+    )
+
+
 def owner_name(workload: Json) -> str | None:
     owners = workload["metadata"].get("ownerReferences") or []
     return next((str(owner["name"]) for owner in owners if owner.get("controller")), None)
+
+
+def _kinds_of_group(workload: Json) -> set[str]:
+    return {str(each.get("kind")).lower() for each in _references(workload)} | {"pod"}
 
 
 def _group_names(workload: Json) -> tuple[str, ...]:

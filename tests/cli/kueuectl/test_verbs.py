@@ -39,7 +39,8 @@ def team(shell: Shell) -> Shell:
     scene, server = shell.scene, shell.scene.server
     scene.queue()
     server.create(JOBS, "train", {"metadata": {"labels": {names.QUEUE_NAME: "lq-cq"}}}, namespace="team")
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    uid = server.get(JOBS, "train", namespace="team")["metadata"]["uid"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}
     scene.workload("job-train-1", 2)
     server.merge(WORKLOADS, "job-train-1", {"metadata": {"ownerReferences": [owner]}}, namespace="team")
     pod = {"metadata": {"annotations": {names.WORKLOAD: "job-train-1"}}, "status": {"phase": "Running"}}
@@ -177,9 +178,10 @@ async def test_a_name_forges_no_line_of_what_is_deleted(team: Shell) -> None:
 async def test_of_a_group_of_pods_each_is_deleted_and_none_is_moved(team: Shell) -> None:
     server = team.scene.server
     team.scene.workload("group", 1)
-    references = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name} for name in ("p", "q")]
     for name in ("p", "q"):
         server.create(PODS, name, {"metadata": {"annotations": {names.WORKLOAD: "group"}}}, namespace="team")
+    uids = {name: server.get(PODS, name, namespace="team")["metadata"]["uid"] for name in ("p", "q")}
+    references = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uids[name]} for name in ("p", "q")]
     metadata = {"annotations": {names.JOB_OWNER_NAME: "group"}, "ownerReferences": references}
     server.merge(WORKLOADS, "group", {"metadata": metadata}, namespace="team")
     server.create(LOCAL_QUEUES, "other", {"spec": {"clusterQueue": "cq"}}, namespace="team")
@@ -189,3 +191,28 @@ async def test_of_a_group_of_pods_each_is_deleted_and_none_is_moved(team: Shell)
     assert said == "pod/p in team deleted\npod/q in team deleted\n"
     assert [each["metadata"]["name"] for each in server.list_all(PODS)] == ["train-0"]
     assert "pod" not in (await team.run("workload", "story", "group")).stderr
+
+
+async def test_a_job_that_was_created_anew_meanwhile_is_not_deleted(team: Shell) -> None:
+    server = team.scene.server
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "an-earlier-one", "controller": True}
+    server.merge(WORKLOADS, "job-train-1", {"metadata": {"ownerReferences": [owner]}}, namespace="team")
+    refused = await team.run("delete", "wl", "job-train-1", "--yes", code=1)
+    assert "job.batch/train in team: found another object of that name" in refused.stderr
+    assert len(server.list_all(JOBS)) == 1
+
+
+async def test_of_jobs_of_several_kinds_under_one_name_the_type_says_which(team: Shell) -> None:
+    server = team.scene.server
+    team.scene.workload("other", 1)
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": "p", "controller": True}
+    server.merge(WORKLOADS, "other", {"metadata": {"ownerReferences": [owner]}}, namespace="team")
+    refused = await team.run("workload", "show", "train", code=1)
+    assert "found jobs of several kinds called train, expected one of job-train-1 (of a Job), other" in refused.stderr
+    assert "train-0" in (await team.run("list", "pods", "--for", "job/train")).stdout
+    assert "train-0" not in (await team.run("list", "pods", "--for", "pytorchjob/train")).stdout
+    assert (
+        "expected a Workload or a job that exists"
+        in (await team.run("list", "pods", "--for", "mpijob/train", code=1)).stderr
+    )
+    assert "expected a Workload" in (await team.run("list", "pods", "--for", "wl/train", code=1)).stderr

@@ -14,7 +14,7 @@ from typing import Final
 from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.table import FOREIGN_KINDS
 from controller.words import pending, queues, statuses
-from controller.words.catalog import EVERY, Kind, Sentence
+from controller.words.catalog import EVERY, Kind, Place, Sentence
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "messages.md"
 MODULES: Final = (pending, queues, statuses)
@@ -52,7 +52,8 @@ def page() -> str:
 
 
 def _conditions() -> Iterator[str]:
-    for place, told in groupby(sorted(sentences(), key=lambda each: list(type(each.place)).index(each.place)), _place):
+    order = list(Place)
+    for place, told in groupby(sorted(sentences(), key=lambda each: order.index(each.place)), _place):
         yield f"## {place}\n\n"
         every = list(told)
         for kind in Kind:

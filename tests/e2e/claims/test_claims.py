@@ -124,6 +124,13 @@ def test_an_agent_writes_the_slices_of_its_own_node_alone(lab: Lab) -> None:
     }
     with pytest.raises(ClusterError, match="may not write slices of node"):
         lab.cluster.kubectl("create", "-f", "-", *as_agent(lab), input=json.dumps(foreign))
+    others = {**foreign, "metadata": {"name": "others"}, "spec": {**own["spec"], "driver": "gpu.example.com"}}
+    with pytest.raises(ClusterError, match="writes slices of the driver"):
+        lab.cluster.kubectl("create", "-f", "-", *as_agent(lab), input=json.dumps(others))
+    lab.cluster.kubectl("create", "-f", "-", input=json.dumps(others))
+    with pytest.raises(ClusterError, match="writes slices of the driver"):
+        lab.cluster.kubectl("delete", "resourceslice", "others", *as_agent(lab))
+    lab.cluster.kubectl("delete", "resourceslice", "others")
 
 
 def test_a_pod_that_asks_for_nvidia_gpu_is_served_by_claim_where_the_plugin_has_none(lab: Lab, agent: Agent) -> None:

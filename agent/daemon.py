@@ -37,7 +37,7 @@ from agent.mps.node import MpsNode
 from agent.mps.specs import DaemonSpec
 from agent.nodestate import NodeState
 from agent.process.tasks import Alarm
-from agent.report import Answers, GpuFaults, HeldDevice, NodeReport, device_reports
+from agent.report import Answers, GpuFaults, NodeReport, device_reports, held_devices
 from agent.serving.endpoints import Endpoints
 from agent.serving.metrics import AgentMetrics, CallObserver
 from agent.start import Learned, Start
@@ -149,6 +149,7 @@ class Agent:
         )
         self.dra.observe(self.metrics.claim_called)
         self.sampler.claims = self.dra.uses
+        self.sampler.sharers = lambda: self.holders.sharers
         self.mig = MigNode(
             self.node_state,
             self.monitor,
@@ -437,7 +438,7 @@ class Agent:
             health=device_reports(self.node_state),
             faults=tuple(GpuFaults(gpu.uuid, faults) for gpu in gpus if (faults := health.faults(gpu.uuid))),
             history=tuple(change for gpu in gpus for change in health.history(gpu.uuid)),
-            holders=tuple(HeldDevice(device, holder) for device, holder in sorted(self._holders().items())),
+            holders=held_devices(self._holders(), self.holders.sharers, self.dra.uses()),
             mps=self.mps.states(),
             mig=self.mig.statuses,
             by_claim=tuple(sorted(self.node_state.by_claim)),

@@ -4,11 +4,12 @@ The structs are the interface: the CLI decodes with them, ``-o json`` prints the
 here because both modules of ``agent.serving`` need it, and one loads the other.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct
 
 from agent.health.states import DeviceHealth, Fault, Transition
+from agent.kubelet.containers import ClaimUse
 from agent.kubelet.podresources import Holder
 from agent.mig.outcomes import MigStatus
 from agent.mps.core import DaemonState
@@ -37,8 +38,11 @@ class GpuFaults(Struct, frozen=True):
 
 
 class HeldDevice(Struct, frozen=True):
+    """``claim``: ``namespace/name`` of the ResourceClaim by which it is held; empty for a device of the plugin."""
+
     device: DeviceId
     holder: Holder
+    claim: str = ""
 
 
 class NodeReport(Struct, frozen=True):
@@ -60,6 +64,19 @@ class NodeReport(Struct, frozen=True):
     mig: tuple[MigStatus, ...] = ()
     by_claim: tuple[GpuUuid, ...] = ()
     """The GPUs that are given out by ResourceClaim."""
+
+
+def held_devices(
+    holders: Mapping[DeviceId, Holder],
+    sharers: Mapping[DeviceId, tuple[Holder, ...]],
+    claims: Mapping[DeviceId, ClaimUse],
+) -> tuple[HeldDevice, ...]:
+    """By device. ``sharers``: all containers that have one by one claim together; ``claims``: by which it is held."""
+    return tuple(
+        HeldDevice(device, each, f"{claims[device].namespace}/{claims[device].name}" if device in claims else "")
+        for device, holder in sorted(holders.items())
+        for each in sharers.get(device, (holder,))
+    )
 
 
 def device_reports(node_state: NodeState) -> tuple[DeviceReport, ...]:

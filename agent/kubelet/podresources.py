@@ -79,6 +79,20 @@ def holders_of(
     return found
 
 
+def sharers_of(answer: pb.ListPodResourcesResponse, claimed: Claimed = _nothing) -> dict[DeviceId, tuple[Holder, ...]]:
+    """The containers that have one device by claim together, in the kubelet's order; not of a device that one has."""
+    found: dict[DeviceId, dict[Holder, None]] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for claim in container.dynamic_resources:
+                for given in claim.claim_resources:
+                    device = claimed(given.driver_name, claim.claim_namespace, claim.claim_name, given.device_name)
+                    if device is not None:
+                        holder = Holder(pod.namespace, pod.name, container.name, ResourceName(given.driver_name))
+                        found.setdefault(device, {})[holder] = None
+    return {device: tuple(holders) for device, holders in found.items() if len(holders) > 1}
+
+
 class PodResources:
     """Client of the kubelet at ``folder/kubelet.sock``. Each call opens its own channel: the kubelet may be new."""
 
@@ -134,6 +148,9 @@ class HolderWatch:
         self._changed = changed
         self._nudged = asyncio.Event()
         self.holders: dict[DeviceId, Holder] = {}
+        """One container of each device: the last of those that have it by one claim."""
+        self.sharers: dict[DeviceId, tuple[Holder, ...]] = {}
+        """All of them, where these are several."""
         self.allocatable: dict[ResourceName, set[DeviceId]] = {}
         self.reachable = False
         self._asked_about: set[DeviceId] = set()
@@ -170,10 +187,12 @@ class HolderWatch:
         # Which devices are ours is asked after the answers: a discovery may have come in between.
         devices = self._devices()
         holders = holders_of(answer, devices, self._claimed())
+        sharers = sharers_of(answer, self._claimed())
         # An empty answer is news of devices that were not asked about before.
-        same = (holders, allocatable, devices) == (self.holders, self.allocatable, self._asked_about)
+        known = self.holders, self.sharers, self.allocatable, self._asked_about
+        same = (holders, sharers, allocatable, devices) == known
         differs = not same or not self.reachable
-        self.holders, self.allocatable, self.reachable = holders, allocatable, True
+        self.holders, self.sharers, self.allocatable, self.reachable = holders, sharers, allocatable, True
         self._asked_about = devices
         if differs:
             self._changed()

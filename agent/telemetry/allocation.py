@@ -1,7 +1,7 @@
 """The share of each device that each container holds, from pod resources and the layout. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct, structs
 
@@ -57,16 +57,17 @@ def allocations(
     layout: Layout,
     holders: Mapping[DeviceId, Holder],
     claims: Mapping[DeviceId, ClaimUse] | None = None,
+    sharers: Mapping[DeviceId, tuple[Holder, ...]] | None = None,
 ) -> tuple[Allocation, ...]:
     """One for each place, container, resource, mode and claim. Devices of GPUs that are gone are left out. ``claims``:
-    by which claim a device is held.
+    by which claim a device is held; ``sharers``: the containers that have one by one claim together, in equal parts.
     """
     devices = {device.id: device for resource in layout.resources for device in resource.devices}
     parts = Counter((resource.name, device.physical_id) for resource in layout.resources for device in resource.devices)
     instances = {str(mig.uuid): (gpu, mig) for gpu in node.gpus for mig in gpu.mig_instances}
     gpus = {str(gpu.uuid): gpu for gpu in node.gpus}
     found: dict[tuple[GpuPart, PodContainer, ResourceName, str, ClaimUse], float] = {}
-    for device_id, holder in holders.items():
+    for device_id, holder, number in _each(holders, sharers or {}):
         unit = physical_id(device_id)
         device = devices.get(device_id)
         claim = (claims or {}).get(device_id, NO_CLAIM)
@@ -87,11 +88,20 @@ def allocations(
         )
         # A device that is not planned any more (the layout was changed under its holder) counts for all it stands on.
         of = parts[holder.resource, unit] if device is not None else 1
-        found[key] = found.get(key, 0.0) + whole * (part or 1 / max(1, of))
+        found[key] = found.get(key, 0.0) + whole * (part or 1 / max(1, of)) / number
     return tuple(
         Allocation(place, holder, resource, mode, min(1.0, share), claim)
         for (place, holder, resource, mode, claim), share in sorted(found.items())
     )
+
+
+def _each(
+    holders: Mapping[DeviceId, Holder], sharers: Mapping[DeviceId, tuple[Holder, ...]]
+) -> Iterator[tuple[DeviceId, Holder, int]]:
+    """With how many containers have the device."""
+    for device, holder in holders.items():
+        every = sharers.get(device, (holder,))
+        yield from ((device, each, len(every)) for each in every)
 
 
 def _mode(device: LogicalDevice | None, unit: str) -> str:

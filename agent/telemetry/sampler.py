@@ -95,6 +95,7 @@ class Sampler:
         self._node_state = node_state
         self._holders = holders
         self.claims: Callable[[], Mapping[DeviceId, ClaimUse]] = dict
+        self.sharers: Callable[[], Mapping[DeviceId, tuple[Holder, ...]]] = dict
         self._pods = pods
         self._process_root = process_root
         self._clock = clock or SystemClock()
@@ -293,7 +294,7 @@ class Sampler:
 
     def _scene(self) -> Scene:
         node = self._node_state.node
-        held = allocations(node, self._node_state.layout, self._holders(), self.claims())
+        held = allocations(node, self._node_state.layout, self._holders(), self.claims(), self.sharers())
         found = usage.usages(node, self._pass.readings, tenants(held), self._pass.owners)
         energy = {gpu.uuid: self._energy.account(gpu.uuid) for gpu in node.gpus}
         holders = [allocation.holder for allocation in held]

@@ -104,15 +104,17 @@ def resources(report: NodeReport) -> Table | None:
 def holders(report: NodeReport) -> Table | None:
     if not report.holders:
         return None
-    table = titled("Held", "pod", "container", "resource", "device")
-    percents: dict[tuple[Holder, str], int] = {}
+    by_claim = any(held_by.claim for held_by in report.holders)
+    table = titled("Held", "pod", "container", "resource", "device", *(("claim",) if by_claim else ()))
+    percents: dict[tuple[Holder, str, str], int] = {}
     for held_by in report.holders:
         whole = held_by.holder.resource == PERCENT_RESOURCE
-        key = (held_by.holder, physical_id(held_by.device) if whole else held_by.device)
+        key = (held_by.holder, physical_id(held_by.device) if whole else held_by.device, held_by.claim)
         percents[key] = percents.get(key, 0) + 1
-    for (holder, device), count in percents.items():
+    for (holder, device, claim), count in percents.items():
         shown = f"{count} % of {device}" if holder.resource == PERCENT_RESOURCE else device
-        table.add_row(f"{holder.namespace}/{holder.pod}", holder.container, holder.resource, shown)
+        cells = (f"{holder.namespace}/{holder.pod}", holder.container, holder.resource, shown)
+        table.add_row(*cells, *((claim or "-",) if by_claim else ()))
     return table
 
 

@@ -59,6 +59,7 @@ from controller.objects.meta import KubernetesObject
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
+from inventory.api.claimplan import ClaimPlan
 
 _Try = tuple[WorkloadKey, tuple[tuple[tuple[ResourceName, int], ...], ...]]
 
@@ -450,6 +451,10 @@ class Engine:
         GpuNode, or its pods ask for nothing that is known there.
         """
         return self.state.cluster.placement.device_plan(key, pod_set, node)
+
+    def claim_plan(self, key: WorkloadKey, pod_set: str) -> ClaimPlan:
+        """By claim and request the devices for the pods of the set that have none yet; nothing without places."""
+        return self.state.cluster.placement.claim_plan(key, pod_set)
 
     def held_by(self, queue: ClusterQueueName, fr: FlavorResource, limit: int = 5) -> list[Held]:
         """The workloads that hold most of a flavor-resource in the ClusterQueue's tree now, its own included."""

@@ -18,7 +18,7 @@ from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import Condition, Struct, epoch_s, find_condition, is_true, to_json
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSetAssignment, Workload
-from inventory.api.names import ABOVE_MINIMUM_OF
+from inventory.api.names import ABOVE_MINIMUM_OF, CLAIM_DEVICES
 
 OWN_LABELS: Final = (names.POD_SET, names.CLUSTER_QUEUE_NAME, names.LOCAL_QUEUE_NAME)
 OWN_ANNOTATIONS: Final = (names.WORKLOAD, names.SLICE_NAME)
@@ -202,10 +202,21 @@ def check_requests(template: Json, path: str) -> None:
                 raise JobError(f"{field}[{low}]: expected an amount of at least 0, found {amounts[low]}")
 
 
+def no_claim_plan(_pod_set: str) -> str:
+    """Any free devices will do."""
+    return ""
+
+
 def infos(
-    workload: Workload, flavor: Callable[[str], ResourceFlavor | None], *, elastic: bool, grows: bool = False
+    workload: Workload,
+    flavor: Callable[[str], ResourceFlavor | None],
+    *,
+    elastic: bool,
+    grows: bool = False,
+    claims: Callable[[str], str] = no_claim_plan,
 ) -> tuple[PodSetInfo, ...]:
     """The changes to each pod set of an admitted workload at its start. ``grows``: it is the minimum of its job.
+    ``claims``: by pod set the annotation with the devices for its claims, see ``claimplan``.
 
     Raises FlavorMissingError, and StartConflictError where flavors or admission checks contradict each other.
     """
@@ -214,7 +225,7 @@ def infos(
         return ()
     counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
     return tuple(
-        _info(workload, assignment, counts.get(assignment.name, 0), flavor, elastic=elastic, grows=grows)
+        _info(workload, assignment, counts.get(assignment.name, 0), flavor, claims, elastic=elastic, grows=grows)
         for assignment in admission.pod_set_assignments
     )
 
@@ -224,6 +235,7 @@ def _info(
     assignment: PodSetAssignment,
     full: int,
     flavor: Callable[[str], ResourceFlavor | None],
+    claims: Callable[[str], str],
     *,
     elastic: bool,
     grows: bool,
@@ -248,6 +260,7 @@ def _info(
     count = full if assignment.count is None else assignment.count
     placed = grows or assignment.topology_assignment or assignment.delayed_topology_request
     gates = [names.TOPOLOGY_GATE] if placed else []
+    devices = claims(assignment.name) if placed else ""
     return PodSetInfo(
         name=assignment.name,
         count=min(count, full) if elastic else count,  # a slice may have been lowered since it got its quota
@@ -261,6 +274,7 @@ def _info(
             **({UNCONSTRAINED: "true"} if _is_placed_unasked(workload, assignment) else {}),
             names.WORKLOAD: workload.metadata.name,
             **({ABOVE_MINIMUM_OF: ""} if grows else {}),
+            **({CLAIM_DEVICES: devices} if devices else {}),
             **({names.SLICE_NAME: slice_name(workload)} if elastic else {}),
         },
     )

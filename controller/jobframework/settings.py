@@ -13,9 +13,18 @@ from controller.jobframework.raw import Json
 from controller.jobframework.tiers import Tiers
 from controller.objects.meta import LabelSelector, OwnerReference
 from controller.objects.queues import ResourceFlavor
+from inventory.api.claimplan import ClaimPlan
 
 DevicePlan = Callable[[WorkloadKey, str, str], Sequence[tuple[str, ...]]]
 """Given a workload, a pod set and a node: the UUIDs of each pod that is planned there; empty where nothing is."""
+
+ClaimDevices = Callable[[WorkloadKey, str], ClaimPlan]
+"""Given a workload and a pod set: the devices that are planned for the claims of its pods."""
+
+
+def no_claim_devices(_workload: WorkloadKey, _pod_set: str) -> ClaimPlan:
+    """Any free devices will do."""
+    return {}
 
 
 def no_plan(_workload: WorkloadKey, _pod_set: str, _node: str) -> Sequence[tuple[str, ...]]:
@@ -72,6 +81,7 @@ class ClusterObjects:
     may_be_spare: Callable[[Json], bool] = is_never_spare
     """Whether a new pod of what serves may be above its minimum of replicas: it is until it is known not to be."""
     device_plan: DevicePlan = no_plan
+    claim_devices: ClaimDevices = no_claim_devices
     look: Look = no_objects
     """Objects that kinds of jobs read, see ``JobKind.reads``."""
 

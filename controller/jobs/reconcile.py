@@ -12,6 +12,7 @@ because of the state in which the job was seen.
 
 from dataclasses import replace
 
+from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import compose, names
 from controller.jobframework.actions import (
     Action,
@@ -56,6 +57,7 @@ from controller.jobs.ending import outlived, reclaimed
 from controller.lifecycle.readiness import pods_ready_action
 from controller.objects.meta import Condition, find_condition
 from controller.objects.workload import Workload
+from inventory.api import claimplan
 
 _GONE = "The job does not exist any more"
 _ON_HOLD = "OnHold"
@@ -380,7 +382,13 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
         return elastic.ungated(context, workload) if context.elastic else []
     try:
         grows = bool(context.kind.counts_above(context.job))
-        given = infos(workload.typed, context.cluster.flavor, elastic=context.elastic, grows=grows)
+        given = infos(
+            workload.typed,
+            context.cluster.flavor,
+            elastic=context.elastic,
+            grows=grows,
+            claims=lambda name: claimplan.written(context.cluster.claim_devices(WorkloadKey(workload.typed.key), name)),
+        )
         patches = context.kind.start(context.job, workload, given)
     except StartConflictError as conflict:
         return [*not_startable(workload.name, workload.uid, f"The job cannot start: {conflict}")]

@@ -15,7 +15,7 @@ from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.raw import JobError, Json
-from controller.jobframework.settings import Observed
+from controller.jobframework.settings import ClaimDevices, Observed, no_claim_devices
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.ending import awaits_pods
 from controller.jobs.reconcile import is_orphan, reconcile, unowned
@@ -77,6 +77,7 @@ class JobController:
         *,
         own_namespace: str,
         owned: Collection[Resource] = (),
+        claim_devices: ClaimDevices = no_claim_devices,
     ) -> None:
         self._client = client
         self._feeds = feeds
@@ -90,7 +91,9 @@ class JobController:
         self._frameworks = {(api_version(kind), kind.kind): kind.framework for kind in kinds.values()}
         self._externals = {one for one in external_kinds(config.integrations.external_frameworks) if one in feeds}
         self._owned = frozenset(owned)
-        self._cluster = cluster_objects(feeds, kinds, self.is_admitted, externals=self._externals, owned=owned)
+        self._cluster = cluster_objects(
+            feeds, kinds, self.is_admitted, externals=self._externals, owned=owned, claim_devices=claim_devices
+        )
         self._selectors = {VOLCANO_JOB: config.switch(System.VOLCANO).namespaces}
         self._has_pods = config.integrations.queue_pods
         self._grouped = {

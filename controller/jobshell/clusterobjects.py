@@ -8,7 +8,15 @@ from controller.engine.mirror.forest import FLAVOR, UNPLACED
 from controller.engine.mirror.specs import System
 from controller.jobframework.kind import ObjectKind
 from controller.jobframework.raw import JobError, Json
-from controller.jobframework.settings import ClusterObjects, DevicePlan, JobSettings, is_never_spare, no_plan
+from controller.jobframework.settings import (
+    ClaimDevices,
+    ClusterObjects,
+    DevicePlan,
+    JobSettings,
+    is_never_spare,
+    no_claim_devices,
+    no_plan,
+)
 from controller.jobshell.watched import JobKinds, read_kinds
 from controller.objects.meta import LabelSelector, OwnerReference
 from controller.watching.feeds import Feeds
@@ -48,6 +56,7 @@ def cluster_objects(
     externals: Collection[Resource] = (),
     may_be_spare: Callable[[Json], bool] = is_never_spare,
     owned: Collection[Resource] = (),
+    claim_devices: ClaimDevices = no_claim_devices,
 ) -> ClusterObjects:
     """``kinds``: those that are queued here, ``externals``: by others; ``owned``: what lies between one that is queued
     and its pods. ``is_admitted``: see ``ClusterObjects``.
@@ -96,6 +105,7 @@ def cluster_objects(
         has_ended=has_ended,
         may_be_spare=may_be_spare,
         device_plan=device_plan,
+        claim_devices=claim_devices,
         look=look,
     )
 

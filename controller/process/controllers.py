@@ -151,6 +151,7 @@ class TermControllers:
                 self._workloads,
                 own_namespace=self._own_namespace,
                 owned=self._owned,
+                claim_devices=self._core.engine.claim_plan,
             )
             self._of_workloads.append(jobs.workload)
             self._of_others.append(jobs.hear)

@@ -8,9 +8,12 @@ from typing import Final
 from controller.config.settings import ControllerConfig
 from controller.engine.mirror.specs import System
 from controller.jobkinds.table import JOB_KINDS
+from controller.objects.core import Pod
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import LOCAL_QUEUES
+from controller.watching.kinds import LOCAL_QUEUES, PODS
 from controller.webhooks import foreign, fractions, jobs, pods, serving
+from controller.webhooks.claims import PATH
+from controller.webhooks.claims_shell import ClaimAnswers
 from controller.webhooks.injection import ServiceTarget
 from controller.webhooks.jobs import HasDefaultQueue, SuspendPaths
 from controller.webhooks.keeper import GivenCertificates, OwnCertificates, SecretName
@@ -23,6 +26,8 @@ from kube.reading.reflector import ObjectKey
 SERVICE: Final = "tessera-controller-webhook"
 """The chart's Service in a release called tessera, and its Secret; the configuration names others."""
 _CONFIGURATION: Final = "-webhook"
+ALWAYS: Final = ("job-suspend", "fractions", "claims")
+"""Configurations that are written wherever they are installed."""
 
 
 def webhook_service(
@@ -46,11 +51,16 @@ def webhook_service(
     def has_default_queue(where: str) -> bool:
         return feeds[LOCAL_QUEUES].get(ObjectKey(where, jobs.DEFAULT_QUEUE)) is not None
 
-    server = webhook_server(config, suspend_paths, has_default_queue=has_default_queue)
+    def seen(where: str, pod: str) -> Pod | None:
+        entry = feeds[PODS].get(ObjectKey(where, pod)) if PODS in feeds else None
+        return None if entry is None else entry.object
+
+    asks = ClaimAnswers(client, seen)
+    server = webhook_server(config, suspend_paths, has_default_queue=has_default_queue, claims=asks)
     name = release(config)
-    pods_too = (f"{name}-pod-gate",) if config.integrations.queue_pods else ()
-    serving_too = (f"{name}-serving-queue",) if config.integrations.serving_kinds else ()
-    foreign_too = (f"{name}-foreign",) if any(each.enabled is not False for each in config.foreign.values()) else ()
+    pods_too = ("pod-gate",) if config.integrations.queue_pods else ()
+    serving_too = ("serving-queue",) if config.integrations.serving_kinds else ()
+    foreign_too = ("foreign",) if any(each.enabled is not False for each in config.foreign.values()) else ()
     return WebhookService(
         client,
         server,
@@ -61,7 +71,7 @@ def webhook_service(
         clock=clock,
         backoff=Backoff(random=random.random),
         may_take_over=may_take_over,
-        configurations=(f"{name}-job-suspend", f"{name}-fractions", *pods_too, *serving_too, *foreign_too),
+        configurations=tuple(f"{name}-{each}" for each in (*ALWAYS, *pods_too, *serving_too, *foreign_too)),
     )
 
 
@@ -71,7 +81,11 @@ def release(config: ControllerConfig) -> str:
 
 
 def webhook_server(
-    config: ControllerConfig, suspend_paths: SuspendPaths, *, has_default_queue: HasDefaultQueue
+    config: ControllerConfig,
+    suspend_paths: SuspendPaths,
+    *,
+    has_default_queue: HasDefaultQueue,
+    claims: ClaimAnswers | None = None,
 ) -> WebhookServer:
     """It answers by the configuration. ``suspend_paths`` is read at each request."""
     everything = config.manage_jobs_without_queue_name
@@ -94,6 +108,7 @@ def webhook_server(
             **_foreign(config, suspend_paths),
             fractions.PATH: partial(fractions.answer, fleet=config.fractions),
         },
+        asking={} if claims is None else {PATH: claims.answer},
     )
 
 

@@ -25,7 +25,7 @@ def answered(body: bytes, created: Patch, changed: Patch | None = None) -> bytes
     """
     uid = ""
     try:
-        request = _request(body)
+        request = request_of(body)
         uid = text(request, "uid", ".request")
         made, namespace = child(request, "object", ".request"), text(request, "namespace", ".request")
         patch = {"CREATE": created, "UPDATE": changed}.get(str(request.get("operation")))
@@ -45,7 +45,8 @@ def escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def _request(body: bytes) -> Json:
+def request_of(body: bytes) -> Json:
+    """The request in a review. Raises ConversionError for no review."""
     try:
         review: Any = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeError) as error:

@@ -5,7 +5,7 @@ The certificate can be exchanged while it serves: new connections get the new on
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from aiohttp import web
@@ -23,10 +23,14 @@ _READ_S: Final = 20.0
 """A slower sender is cut off: callers are not authenticated, and must not hold a connection."""
 
 Answer = Callable[[bytes], bytes]
+AskingAnswer = Callable[[bytes], Awaitable[bytes]]
+"""Of a small body, and after a look at other objects."""
 
 
 class WebhookServer:
-    """Serves on ``host``:``port`` (0: any free one) from ``start`` to ``stop``. ``mutate``: more answers, by path."""
+    """Serves on ``host``:``port`` (0: any free one) from ``start`` to ``stop``. More answers by path: ``mutate``, and
+    ``asking`` for those that look at other objects.
+    """
 
     def __init__(
         self,
@@ -37,6 +41,7 @@ class WebhookServer:
         mutate_pod: Answer = pods.answer,
         mutate_serving: Answer = serving.answer,
         mutate: Mapping[str, Answer] | None = None,
+        asking: Mapping[str, AskingAnswer] | None = None,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._host = host
@@ -44,6 +49,7 @@ class WebhookServer:
         self._ready = ready
         own = {"/mutate-job": mutate_job, "/mutate-pod": mutate_pod, "/mutate-serving": mutate_serving}
         self._mutate = {**own, **(mutate or {})}
+        self._asking = dict(asking or {})
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._large = asyncio.Lock()
@@ -71,6 +77,8 @@ class WebhookServer:
         app.router.add_post("/convert", self._convert)
         for path in self._mutate:
             app.router.add_post(path, self._mutated)
+        for path in self._asking:
+            app.router.add_post(path, self._asked)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
@@ -94,6 +102,13 @@ class WebhookServer:
     async def _mutated(self, request: web.Request) -> web.Response:
         return await self._answered(request, self._mutate[request.path])
 
+    async def _asked(self, request: web.Request) -> web.Response:
+        length = request.content_length
+        if length is None or length > _SMALL_BYTES:
+            raise web.HTTPRequestEntityTooLarge(_SMALL_BYTES, length or 0)
+        found = await self._asking[request.path](await _read(request))
+        return web.Response(body=found, content_type="application/json")
+
     async def _answered(self, request: web.Request, answer: Answer) -> web.Response:
         length = request.content_length
         if length is not None and length <= _SMALL_BYTES:
@@ -109,10 +124,14 @@ class WebhookServer:
 
 
 async def _answer(request: web.Request, answer: Answer) -> web.Response:
+    # In a thread: a list of many thousand objects must not block the controller's loop.
+    found = await asyncio.to_thread(answer, await _read(request))
+    return web.Response(body=found, content_type="application/json")
+
+
+async def _read(request: web.Request) -> bytes:
     try:
         async with asyncio.timeout(_READ_S):
-            body = await request.read()
+            return await request.read()
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
-    # In a thread: a list of many thousand objects must not block the controller's loop.
-    return web.Response(body=await asyncio.to_thread(answer, body), content_type="application/json")

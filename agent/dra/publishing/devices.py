@@ -24,7 +24,7 @@ from agent.dra.publishing.partitions import (
     partitions,
 )
 from agent.dra.publishing.shares import Share, amounts, policies, share_name, whole
-from inventory.api.names import CLIQUE, LINK_GROUP
+from inventory.api.names import CLIQUE, LINK_GROUP, PART
 from inventory.devices import Gpu, GpuUuid, NodeInventory
 from inventory.mig.plan import Slot
 
@@ -202,7 +202,12 @@ def _shared(node: NodeInventory, gpu: Gpu, step: int) -> DraDevice:
 
 
 def _part(node: NodeInventory, gpu: Gpu, part: Partition, counters: str) -> DraDevice:
-    own: dict[str, Attribute | None] = {"type": "mig", "parentUUID": gpu.uuid, "profile": part.slot.profile}
+    own: dict[str, Attribute | None] = {
+        "type": "mig",
+        "parentUUID": gpu.uuid,
+        "profile": part.slot.profile,
+        PART: f"{gpu.uuid}{part.name.removeprefix(device_name(gpu))}",
+    }
     return DraDevice(
         name=part.name,
         gpu=gpu.uuid,

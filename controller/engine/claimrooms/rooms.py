@@ -8,7 +8,7 @@ its place is free: the pod is on its way out. Grants change inside trials and ar
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from controller.engine.claimrooms.allocator import sets_of, still_free, with_sets
@@ -17,6 +17,7 @@ from controller.engine.claimrooms.checks import check
 from controller.engine.claimrooms.held import HeldClaim, HeldClaims, pod_of
 from controller.engine.claimrooms.nodeclaims import NOTHING, ClaimGrant, Holdings, NodeClaims, merged
 from controller.engine.claimrooms.offers import Offer, PoolKey, Slices
+from controller.engine.claimrooms.planned import Planned
 from controller.engine.claimrooms.resolving import ELSEWHERE, Asks
 from controller.engine.claimrooms.views import Set, State, View, Views
 from controller.engine.devices.cache import HeldPlace
@@ -116,18 +117,27 @@ class ClaimRooms:
         """None where the pod has no claims, or none that are counted."""
         return None if names is None else self.asks.of(names)
 
-    def room(self, host: str, ask: ClaimsAsk, *, empty: bool, beside: Sequence[Set] = ()) -> int:
-        """How many such pods find devices there. ``empty``: as if nothing preemptible were running."""
+    def room(
+        self,
+        host: str,
+        ask: ClaimsAsk,
+        *,
+        empty: bool,
+        beside: Sequence[tuple[ClaimKey | None, Set]] = (),
+    ) -> int:
+        """How many such pods find devices there. ``empty``: as if nothing preemptible were running. ``beside``: what
+        is given away besides, with the claim by name that has it.
+        """
         self._catch_up()
         name = self._pods.name(host)
         state = self.state(name, empty=empty)
         if beside:
-            state = with_sets(state, beside)
+            state = with_sets(state, (one for _, one in beside))
         offer = self.slices.offer(name)
         for shared in ask.shared:
             if shared.node and shared.node != name:
                 return 0
-            if not shared.node:
+            if not shared.node and all(key != shared.key for key, _ in beside):
                 found = sets_of(self._views.of(shared.asked, offer), state)
                 if not found:
                     return 0
@@ -136,12 +146,17 @@ class ClaimRooms:
 
     def room_beside(self, host: str, leader: ClaimsAsk | None, workers: ClaimsAsk | None, *, empty: bool) -> int | None:
         """``room`` for workers once their leader has its devices; None where it finds none."""
-        found: tuple[Set, ...] = ()
+        found: list[tuple[ClaimKey | None, Set]] = []
         if leader is not None:
             if not self.room(host, leader, empty=empty):
                 return None
-            name = self._pods.name(host)
-            found = sets_of(self._views.of(leader, self.slices.offer(name)), self.state(name, empty=empty))[:1]
+            offer = self.slices.offer(self._pods.name(host))
+            state = self.state(self._pods.name(host), empty=empty)
+            named = ((shared.key, shared.asked) for shared in leader.shared if not shared.node)
+            for key, asked in (*named, (None, leader)):
+                for one in sets_of(self._views.of(asked, offer), state)[:1]:
+                    found.append((key, one))
+                    state = with_sets(state, (one,))
         return UNBOUNDED if workers is None else self.room(host, workers, empty=empty, beside=found)
 
     def state(self, name: str, *, empty: bool) -> State:
@@ -155,18 +170,17 @@ class ClaimRooms:
     def view(self, ask: ClaimsAsk, name: str) -> View:
         return self._views.of(ask, self.slices.offer(name))
 
-    def plan(self, owner: GrantOwner, host: str) -> tuple[tuple[ClaimsAsk, Offer, Set, tuple[str, ...]], ...]:
-        """For each pod of it that has no devices yet what it asks, what is offered, its devices, its claims' names."""
+    def plan(self, owner: GrantOwner, host: str | None = None) -> Iterator[Planned]:
+        """For each pod of it that has no devices yet; without a host on all nodes."""
         self._catch_up()
-        name = self._pods.name(host)
-        node, offer = self._nodes.get(name), self.slices.offer(name)
-        grants = node.grants if node is not None else ()
-        return tuple(
-            (ask, offer, one, self.asks.claims_of(grant.names))
-            for grant in grants
-            if grant.owner == owner and (ask := self.asks.of(grant.names)) is not None
-            for one in grant.sets
-        )
+        names = sorted(self._nodes) if host is None else [self._pods.name(host)]
+        for name in names:
+            node = self._nodes.get(name)
+            for grant in node.grants if node is not None else ():
+                ask = self.asks.of(grant.names) if grant.owner == owner and grant.sets else None
+                if ask is not None:
+                    claims, offer = self.asks.claims_of(grant.names), self.slices.offer(name)
+                    yield from (Planned(ask, offer, one, claims) for one in grant.sets)
 
     # -- places ------------------------------------------------------------------------------------------------------
 

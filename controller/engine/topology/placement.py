@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from controller.engine.claimrooms.planned import claim_plan
 from controller.engine.claimrooms.rooms import ClaimRooms
 from controller.engine.devices.cache import DeviceCache, HeldPlace
 from controller.engine.devices.grants import NOBODY, Drift, GrantOwner
@@ -30,6 +31,7 @@ from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ResourceFlavor, Topology
+from inventory.api.claimplan import ClaimPlan
 from inventory.api.names import ALL_NODES
 
 PlacedTogether = list[PlacementRequest]
@@ -145,6 +147,9 @@ class Topologies:
 
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         return self.devices.plan(GrantOwner(owner, pod_set), node)
+
+    def claim_plan(self, owner: WorkloadKey, pod_set: str) -> ClaimPlan:
+        return {} if self.claims is None else claim_plan(self.claims.plan(GrantOwner(owner, pod_set)))
 
     def begin(self, now_s: float, *, anew: bool = False) -> None:
         self.devices.begin(now_s, anew=anew)

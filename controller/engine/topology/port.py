@@ -24,6 +24,7 @@ from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.objects.workload import PodSet
+from inventory.api.claimplan import ClaimPlan
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +117,9 @@ class Placement(Protocol):
 
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         """UUIDs for each pod of the set that was given devices on the node."""
+
+    def claim_plan(self, owner: WorkloadKey, pod_set: str) -> ClaimPlan:
+        """The devices that are planned for the set's claims."""
 
     def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:
         """Whether the set must be placed when it gets this flavor. ``implied``: its queue has only such flavors."""
@@ -221,6 +225,9 @@ class Everywhere:
 
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:  # noqa: ARG002
         return ()
+
+    def claim_plan(self, owner: WorkloadKey, pod_set: str) -> ClaimPlan:  # noqa: ARG002
+        return {}
 
     def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
         return False

@@ -31,6 +31,7 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.client import Selection
 from tests.support.e2e.person import Person
+from tests.support.e2e.plannedclaims import CONFIGURATION, WAITS, PlannedClaims
 from tests.support.e2e.queuelab import (
     ALONE,
     CONFIG,
@@ -42,6 +43,7 @@ from tests.support.e2e.queuelab import (
     lab,
     until,
 )
+from tests.support.e2e.webhooklab import Webhook, rendered
 
 pytestmark = pytest.mark.e2e
 
@@ -310,3 +312,33 @@ async def test_pods_of_a_placed_job_run_where_their_rank_says(cluster: Cluster, 
             assert [ranks[rank]["spec"]["nodeName"] for rank in range(4)] == wanted
             await scene.clean()
         cluster.kubectl("delete", "resourceflavors.kueue.x-k8s.io", "placed", "--wait=false")
+
+
+async def test_claims_of_a_job_get_the_devices_that_were_planned_for_it(cluster: Cluster, tmp_path: Path) -> None:
+    (node, *_) = cluster.kubectl("get", "nodes", "-l", "type=kwok", "-o", "name").split()
+    parts = ("webhook", "claims-webhook")
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered(*parts, values=("dra.enabled=true",)))
+    (tmp_path / "controller.yaml").write_text(CONFIGURATION)
+    async with lab(cluster, {"*": 8}) as scene:
+        claims = PlannedClaims(scene, node.partition("/")[2])
+        await claims.prepared()
+        with scene.controllers(tmp_path, "one", flags=ALONE):
+            with Webhook(cluster):
+                await claims.job("linked", "pair", WAITS)
+                await until(lambda: bool(claims.claim("linked")), "the first job's pod has its claim")
+                await until(lambda: '["GPU-0","GPU-1"]' in claims.planned("linked"), "it has a plan")
+                await claims.job("single", "one")
+                await until(lambda: scene.runs("single"), "the second runs, past the first's pair")
+                assert claims.given("single") == [("gpu/planned", "gpu-2")]
+                claims.lets_go("linked")
+                await until(lambda: scene.runs("linked"), "the first runs on its pair")
+                assert sorted(claims.given("linked")) == [("gpu/planned", "gpu-0"), ("gpu/planned", "gpu-1")]
+            began_s = time.monotonic()
+            await claims.job("unplanned", "one")
+            await until(lambda: scene.runs("unplanned"), "the webhook is away, and the third runs")
+            assert time.monotonic() - began_s < STOPS_S
+            assert claims.planned("unplanned")
+            assert claims.given("unplanned") == [("gpu", "gpu-3")]
+            await scene.clean()
+        claims.gone()
+    cluster.kubectl("delete", "mutatingwebhookconfiguration", "t-tessera-controller-claims")

@@ -21,6 +21,7 @@ from controller.config.settings import ControllerConfig
 from controller.config.settings import Webhook as Address
 from controller.jobkinds.table import JOB_KINDS
 from controller.process.webhook import webhook_server
+from controller.webhooks.claims_shell import ClaimAnswers
 from controller.webhooks.injection import UrlTarget
 from controller.webhooks.keeper import OwnCertificates, SecretName
 from controller.webhooks.service import WebhookService
@@ -38,7 +39,8 @@ CONTROLLER: Final = f"system:serviceaccount:{NAMESPACE}:t-tessera-controller"
 JOBSET: Final = "system:serviceaccount:jobset-system:jobset-controller-manager"
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 CONFIGURATIONS: Final = tuple(
-    f"t-tessera-controller-{name}" for name in ("job-suspend", "pod-gate", "serving-queue", "foreign", "fractions")
+    f"t-tessera-controller-{name}"
+    for name in ("job-suspend", "pod-gate", "serving-queue", "foreign", "fractions", "claims")
 )
 
 
@@ -137,10 +139,11 @@ class Webhook:
         port = self.cluster.state.ports["apiserver"] + 1000
         config = msgspec.structs.replace(self._config, webhook=Address(host="127.0.0.1", port=port))
         paths = {(kind.group, kind.kind): kind.suspend_path for kind in JOB_KINDS}
-        server = webhook_server(config, paths, has_default_queue="team".__eq__)
         account = replace(from_kubeconfig(self.cluster.kubeconfig), token=self._token)
         async with Client(account) as client:
             clock = SystemClock()
+            claims = ClaimAnswers(client, lambda _namespace, _name: None)
+            server = webhook_server(config, paths, has_default_queue="team".__eq__, claims=claims)
             secret = SecretName(NAMESPACE, "t-tessera-controller-webhook")
             certificates = OwnCertificates(client, secret, names=("127.0.0.1",), clock=clock)
             self.service = WebhookService(

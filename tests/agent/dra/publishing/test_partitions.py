@@ -94,6 +94,7 @@ def test_a_part_says_what_nvidias_driver_says_of_it() -> None:
             "type": {"string": "mig"},
             "parentUUID": {"string": uuid(3)},
             "profile": {"string": "3g.20gb"},
+            "tessera.dev/part": {"string": f"{uuid(3)}-mig-3g20gb-9-4"},
             "productName": {"string": A100},
             "brand": {"string": "Nvidia"},
             "resource.kubernetes.io/pciBusID": {"string": "0000:03:00.0"},

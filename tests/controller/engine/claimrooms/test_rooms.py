@@ -389,7 +389,7 @@ def test_a_claim_by_name_that_gets_devices_elsewhere_is_planned_no_more() -> Non
 
 
 def test_workers_find_what_their_leader_leaves() -> None:
-    known = lab(claim("c", asks(count=4)), a=3)
+    known = lab(claim("c", asks(count=4)), claim("d", asks(count=2)), claim("e", asks()), a=3)
     one, two, pair = known.ask("one"), known.ask("two"), known.ask("pair")
     beside = known.rooms.room_beside
     assert beside("a", None, None, empty=False) == UNBOUNDED
@@ -400,6 +400,12 @@ def test_workers_find_what_their_leader_leaves() -> None:
     assert beside("a", pair, one, empty=False) == 1
     assert beside("a", two, pair, empty=False) == 0
     assert beside("a", known.ask(claims=["c"]), one, empty=False) is None
+    both, named = known.ask("one", claims=["d"]), known.ask(claims=["d"])
+    assert beside("a", named, one, empty=False) == 1, "the leader's claim by name has two"
+    assert beside("a", both, one, empty=False) == 0
+    assert beside("a", named, both, empty=False) == 1, "the workers have the same claim"
+    assert beside("a", known.ask(claims=["d", "e"]), named, empty=False) == UNBOUNDED
+    assert beside("a", known.ask(claims=["e"]), both, empty=False) == 0
     known.place("w", usage("two", a=1))
     assert beside("a", two, one, empty=False) is None
     assert beside("a", two, one, empty=True) == 1

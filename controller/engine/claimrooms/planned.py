@@ -1,0 +1,69 @@
+"""The devices that are planned for pods whose claims are made after admission, named so that a selector chooses them.
+
+A selector sees attributes, and no device's name: one that has no attribute of its own is left to the scheduler.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from controller.engine.claimrooms.asks import ClaimsAsk
+from controller.engine.claimrooms.offers import Offer, attribute_of
+from controller.engine.claimrooms.views import Set
+from inventory.api import claimplan
+from inventory.api.claimplan import ClaimPlan
+from inventory.api.names import PART
+
+_UUID: Final = "uuid"
+
+
+class Planned(NamedTuple):
+    """The devices of one pod: ``claims`` are the pod's names of ``ask.each``, in their order."""
+
+    ask: ClaimsAsk
+    offer: Offer
+    devices: Set
+    claims: tuple[str, ...]
+
+
+def claim_plan(pods: Iterable[Planned]) -> ClaimPlan:
+    """All pods' devices together. A request is left out that is for all devices or with admin access, or that has a
+    device without an attribute of its own.
+    """
+    every = [each for pod in pods for each in _named(pod)]
+    unnamed = {(claim, request) for claim, request, named in every if named is None}
+    return claimplan.merged(
+        (claim, request, *named)
+        for claim, request, named in every
+        if named is not None and (claim, request) not in unnamed
+    )
+
+
+def _named(pod: Planned) -> Iterator[tuple[str, str, tuple[str, str] | None]]:
+    """By device its claim, its request, and an attribute that no other device of the node has, with its value."""
+    for given in pod.devices:
+        wanted = next(each for each in _wanted(pod.ask, given.claim) if each[0] == given.label)
+        named = None if given.admin or not wanted[1] else _identity(pod.offer, given.device)
+        yield pod.claims[given.claim], given.label, named
+
+
+def _wanted(ask: ClaimsAsk, claim: int) -> Iterator[tuple[str, int]]:
+    return ((wanted.label, wanted.number) for request in ask.each[claim].requests for wanted in request)
+
+
+def _identity(offer: Offer, at: int) -> tuple[str, str] | None:
+    driver = offer.drivers[at]
+    for attribute in (f"{driver}/{_UUID}", PART):
+        found = attribute_of(driver, offer.devices[at], attribute)
+        value = found.string if found is not None else None
+        if value and claimplan.sayable(attribute, value) and _is_alone(offer, at, attribute):
+            return attribute, value
+    return None
+
+
+def _is_alone(offer: Offer, at: int, attribute: str) -> bool:
+    own = attribute_of(offer.drivers[at], offer.devices[at], attribute)
+    return all(
+        attribute_of(driver, device, attribute) != own
+        for place, (driver, device) in enumerate(zip(offer.drivers, offer.devices, strict=True))
+        if place != at
+    )

@@ -1,0 +1,58 @@
+"""The webhook for claims with its pods: out of the watch, or asked for where the claim comes before the watch tells of
+its pod. Without an answer within a second, and for a pod that is not there, nothing is planned.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from controller.objects.core import Pod
+from controller.watching.kinds import PODS
+from controller.webhooks import claims
+from controller.webhooks.claims import OwnerPod
+from inventory.api.names import CLAIM_DEVICES
+from kube.client import Client
+from kube.errors import KubeError
+
+log = logging.getLogger(__name__)
+
+_WAITS_S: Final = 0.8
+"""Below the second for which the API server waits."""
+
+
+class _Meta(Struct, frozen=True):
+    uid: str = ""
+    annotations: dict[str, str] = {}
+
+
+class _Pod(Struct, frozen=True):
+    """As much of a pod as is looked at."""
+
+    metadata: _Meta
+
+
+class ClaimAnswers:
+    """``seen``: a pod as the watch has it, by namespace and name; None for one that it does not know."""
+
+    def __init__(self, client: Client, seen: Callable[[str, str], Pod | None]) -> None:
+        self._client = client
+        self._seen = seen
+
+    async def answer(self, body: bytes) -> bytes:
+        owner = claims.owner(body)
+        return claims.answer(body, "" if owner is None else await self._planned(owner))
+
+    async def _planned(self, owner: OwnerPod) -> str:
+        known = self._seen(owner.namespace, owner.name)
+        if known is not None and known.metadata.uid == owner.uid:
+            return known.metadata.annotations.get(CLAIM_DEVICES, "")
+        try:
+            async with asyncio.timeout(_WAITS_S):
+                found = await self._client.get(PODS, owner.name, _Pod, namespace=owner.namespace)
+        except (KubeError, TimeoutError) as error:
+            log.debug("the pod of a claim is not known: %s/%s: %s", owner.namespace, owner.name, error)
+            return ""
+        return found.metadata.annotations.get(CLAIM_DEVICES, "") if found.metadata.uid == owner.uid else ""

@@ -1,0 +1,93 @@
+"""The annotation with the devices that are planned for a pod set's claims: written by the controller as the pods'
+template starts, read by its webhook as claims are made for the pods.
+
+    {claim of the pod: {request, or request/alternative: {attribute: [values]}}}
+
+A device is named by an attribute that no other has. The devices of all pods of the set stand together: each pod goes to
+a node, and of the claim's devices it can get only those there.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+MOST_EXPRESSION: Final = 10 * 1024
+"""Bytes of one selector, by the API server."""
+_MOST_TEXT: Final = 65_536
+_VALUE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
+_ATTRIBUTE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]{0,31}")
+
+Attributes = Mapping[str, Sequence[str]]
+"""By qualified attribute (``domain/name``) the values of devices."""
+Requests = Mapping[str, Attributes]
+"""By request, or ``request/alternative``."""
+ClaimPlan = Mapping[str, Requests]
+"""By the name that the pod has for the claim."""
+
+
+def sayable(attribute: str, value: str) -> bool:
+    """Whether a selector can name a device so."""
+    return _ATTRIBUTE.fullmatch(attribute) is not None and _VALUE.fullmatch(value) is not None
+
+
+def written(plan: ClaimPlan) -> str:
+    """Empty for a plan of nothing. What would make a selector too long is left out: any device will do there."""
+    fitting = {
+        claim: {request: attributes for request, each in requests.items() if (attributes := _fitting(each))}
+        for claim, requests in plan.items()
+    }
+    known = {claim: requests for claim, requests in fitting.items() if requests}
+    text = json.dumps(known, separators=(",", ":")) if known else ""
+    return text if len(text) <= _MOST_TEXT else ""
+
+
+def read(text: str) -> ClaimPlan:
+    """Whoever makes pods can write it: empty for what is none."""
+    if not 0 < len(text) <= _MOST_TEXT:
+        return {}
+    try:
+        found = msgspec.json.decode(text, type=dict[str, dict[str, dict[str, list[str]]]])
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    named = ((name, value) for each in found.values() for one in each.values() for name in one for value in one[name])
+    return found if all(sayable(*each) for each in named) else {}
+
+
+def expression(attributes: Attributes) -> str:
+    """A selector in CEL: true for these devices alone. An attribute that a device lacks is no error."""
+    return " || ".join(_one_of(name, values) for name, values in attributes.items())
+
+
+def _one_of(attribute: str, values: Iterable[str]) -> str:
+    domain, _, name = attribute.partition("/")
+    where = f'device.attributes["{domain}"]'
+    listed = ", ".join(f'"{value}"' for value in values)
+    return f'("{name}" in {where} && {where}.{name} in [{listed}])'
+
+
+def _fitting(attributes: Attributes) -> dict[str, list[str]]:
+    """The first that one selector has room for."""
+    found: dict[str, list[str]] = {}
+    left = MOST_EXPRESSION
+    for name, values in attributes.items():
+        left -= len(expression({name: ()})) + len(" || ")
+        for value in values:
+            left -= len(f'"{value}", ')
+            if left < 0:
+                return found
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def merged(plans: Iterable[tuple[str, str, str, str]]) -> dict[str, Any]:
+    """Of claim, request, attribute and value of each device; each stands once, in their order."""
+    found: dict[str, dict[str, dict[str, dict[str, None]]]] = {}
+    for claim, request, attribute, value in plans:
+        found.setdefault(claim, {}).setdefault(request, {}).setdefault(attribute, {})[value] = None
+    return {
+        claim: {request: {name: list(values) for name, values in each.items()} for request, each in requests.items()}
+        for claim, requests in found.items()
+    }

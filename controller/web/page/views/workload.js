@@ -1,0 +1,96 @@
+/** One workload: its state, what would admit it, its story as a time line, and its GPUs on the map of the fleet. */
+
+import { html, nothing } from "../lit.js";
+import "../parts/fleetmap.js";
+import { history } from "../parts/history.js";
+import { bar, empty, fetched, figure, link, panel, time, workloadLink } from "../parts/ui.js";
+import { absolute, amount, count, percent, plural, range, resource } from "../pure/format.js";
+import { timeline } from "../pure/timeline.js";
+import { stateOfWorkload } from "./pending.js";
+
+export const title = (page) => page.route.parts.slice(2).join("/");
+
+export function render(page) {
+  const [, namespace, ...rest] = page.route.parts;
+  const path = `${encodeURIComponent(namespace)}/${encodeURIComponent(rest.join("/"))}`;
+  return fetched(page.ask(`page/workloads/${path}`, 5), "this workload", (data) => shown(page, data, namespace));
+}
+
+function shown(page, data, namespace) {
+  const waits = data.state === "Pending" || data.state === "HeldBack";
+  const decision = data.decision;
+  return html`<p class="crumbs">${link([waits ? "pending" : "workloads"], {}, waits ? "Pending" : "Running")} › ${namespace} ${stateOfWorkload(data.state)}</p>
+    <dl class="figures">
+      <div class="figure"><dt>Queue</dt><dd><b>${data.clusterQueue ? link(["queues", data.clusterQueue], {}, data.clusterQueue) : "none"}</b></dd></div>
+      ${figure("Priority", count(data.priority))}
+      ${data.position === null || data.position === undefined ? nothing : figure("Place in the queue", `${count(data.position + 1)}.`)}
+      ${waits ? figure("Expected start", start(data.forecast), data.forecast?.ahead ? `${plural(data.forecast.ahead, "workload")} ahead` : "") : figure("GPUs", count(data.gpus.length), plural(new Set(data.gpus.map((gpu) => gpu.node)).size, "node"))}
+    </dl>
+    ${waits ? why(page, data, decision) : nothing}
+    ${placed(page, data)}
+    <div class="two">
+      ${panel("Story", story(page, data))}
+      <div>${gpus(data)}${past(page, data)}</div>
+    </div>`;
+}
+
+function start(forecast) {
+  return forecast && forecast.from !== null ? range(forecast.from, forecast.to) : "not known";
+}
+
+function why(page, data, decision) {
+  const rows = decision?.wouldAdmit?.resources ?? [];
+  const holders = rows.flatMap((row) => (row.heldBy ?? []).map((each) => ({ ...each, resource: row.resource })));
+  return panel("Why it waits", html`
+    <p class="lead">${data.blocked?.sentence ?? decision?.sentence ?? "It was not tried yet."}</p>
+    ${data.change ? html`<p class="change"><b>What would start it now:</b> ${data.change}</p>` : nothing}
+    ${(data.forecast?.assumes ?? []).length ? html`<details><summary>What the expected start assumes</summary><ul class="plain">${data.forecast.assumes.map((each) => html`<li>${each}</li>`)}</ul></details>` : nothing}
+    ${rows.length ? html`<h3>By flavor ${decision.wouldAdmit.flavor}</h3><div class="scroll-x"><table class="small"><thead><tr><th scope="col">Resource</th><th scope="col" class="number">Needed</th><th scope="col" class="number">Free</th><th scope="col" class="number">Lacking</th><th scope="col" class="number">Quota</th><th scope="col" class="number">Used</th><th scope="col" class="number">At most</th></tr></thead>
+      <tbody>${rows.map((row) => html`<tr><td><code>${row.resource}</code></td><td class="number">${shownAmount(row.needed)}</td><td class="number">${shownAmount(row.available)}</td><td class="number lacking">${lacking(row)}</td><td class="number">${shownAmount(row.nominal)}</td><td class="number">${shownAmount(row.used)}</td><td class="number">${shownAmount(row.atMost)}</td></tr>`)}</tbody></table></div>` : nothing}
+    ${holders.length ? html`<details><summary>Who holds it: ${plural(holders.length, "workload")}</summary><div class="scroll-x"><table class="small"><thead><tr><th scope="col">Workload</th><th scope="col">Queue</th><th scope="col" class="number">Holds</th><th scope="col" class="number">Priority</th></tr></thead>
+      <tbody>${holders.slice(0, 100).map((each) => html`<tr><td>${workloadLink(each.workload, each.hidden)}</td><td>${each.clusterQueue ?? each.queue}</td><td class="number">${shownAmount(each.amount)} ${resource(each.resource)}</td><td class="number">${count(each.priority)}</td></tr>`)}</tbody></table></div></details>` : nothing}
+    ${(decision?.details ?? []).length ? html`<details><summary>What was tried</summary><pre>${decision.details.join("\n")}</pre></details>` : nothing}`, nothing, "why-panel");
+}
+
+function shownAmount(value) {
+  return typeof value === "number" ? amount(value) : value ?? "–";
+}
+
+function lacking(row) {
+  const [needed, available] = [Number(row.needed), Number(row.available)];
+  return Number.isFinite(needed - available) ? amount(Math.max(0, needed - available)) : "–";
+}
+
+function placed(page, data) {
+  const marked = new Set(data.gpus.map((gpu) => `${gpu.node}/${gpu.index}`));
+  if (!marked.size || !page.known.nodes.length) return nothing;
+  const view = { label: `Map of the fleet with ${plural(marked.size, "GPU")} of this workload`, blocks: page.known.blocks(""), colour: "state", queues: [], queueOf: () => "", selected: "", marked, height: 300 };
+  return html`<section class="panel map-panel" aria-label="Where it runs"><header><h2>Where it runs</h2></header><fleet-map .view=${view} @pick=${(event) => page.go(["nodes", event.detail.node.name])}></fleet-map></section>`;
+}
+
+function story(page, data) {
+  const steps = timeline(data);
+  if (!steps.length) return empty("No story yet", "What is decided about it is kept from when this controller began to lead.");
+  return html`<ol class="timeline">${steps.map((step) => html`<li class="is-${step.kind}">
+    <p><b>${step.title}</b>${step.times > 1 ? html` <span class="muted">${count(step.times)} times, last ${time(step.until, page.now)}</span>` : nothing} <span class="when" title=${absolute(step.at)}>${time(step.at, page.now)}</span></p>
+    ${step.text ? html`<p>${step.text}</p>` : nothing}
+    ${(step.preempts ?? []).map((each) => html`<p class="why">preempts ${workloadLink(each.workload, !each.workload?.includes("/"))}</p>`)}
+    ${step.details.length ? html`<details><summary>In numbers</summary><pre>${step.details.join("\n")}</pre></details>` : nothing}
+  </li>`)}</ol>`;
+}
+
+function gpus(data) {
+  if (!data.gpus.length) return nothing;
+  const measured = data.gpus.filter((gpu) => gpu.busy !== null);
+  const mean = measured.length ? measured.reduce((sum, gpu) => sum + gpu.busy, 0) / measured.length : null;
+  return panel("Its GPUs", html`${mean === null ? html`<p class="muted">How busy they are is not measured.</p>` : html`<p>${percent(mean)} busy, the mean of ${plural(measured.length, "GPU")}</p>`}
+    <div class="scroll-x tall"><table class="small"><thead><tr><th scope="col">GPU</th><th scope="col">Pod</th><th scope="col">Health</th><th scope="col">Busy</th></tr></thead>
+    <tbody>${data.gpus.slice(0, 256).map((gpu) => html`<tr><td>${link(["nodes", gpu.node, "gpus", gpu.index], {}, `${gpu.node} #${gpu.index}`)}</td><td>${(gpu.pod ?? "–").split("/").at(-1)}</td><td>${gpu.health}</td>
+      <td>${gpu.busy === null ? html`<span class="muted">–</span>` : html`<span class="cell-bar">${bar(gpu.busy, "", `${percent(gpu.busy)} busy`)}<span class="num">${percent(gpu.busy)}</span></span>`}</td></tr>`)}</tbody></table></div>`);
+}
+
+function past(page, data) {
+  if (!data.gpus.length) return nothing;
+  const answer = page.ask(`page/history?what=workload&name=${encodeURIComponent(data.workload)}&hours=24`, 120);
+  return panel("Use by hour", fetched(answer, "the history", (found) => history(found)));
+}

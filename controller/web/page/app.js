@@ -90,7 +90,7 @@ function entered() {
 
 function shell(parts, view, title) {
   const waiting = known.topic("pending").rows.size;
-  const entry = (name, text, note) => html`<a href=${formatRoute([name])} aria-current=${parts[0] === name || (name === "fleet" && parts[0] === "nodes") ? "page" : nothing}>
+  const entry = (name, text, note) => html`<a href=${formatRoute([name])} aria-current=${(parts[0] === name && !(name === "workloads" && parts.length > 1)) || (name === "fleet" && parts[0] === "nodes") ? "page" : nothing}>
     ${icon(name)}<span>${text}</span>${note ? html`<small aria-hidden="true">${note}</small>` : nothing}</a>`;
   return html`<header class="side">
       <a class="brand" href="#/fleet"><img src="page/icon.svg" alt="" width="26" height="26"><b>Tessera</b></a>
@@ -102,8 +102,8 @@ function shell(parts, view, title) {
         ${status()}
         ${session ? html`<p class="who" title=${session.groups.join(", ")}>${session.user}</p>` : nothing}
         <p class="tools">
-          <button type="button" class="quiet" @click=${switchTheme} aria-pressed=${String(theme.isDark())}>${icon("sun")}<span>Dark</span></button>
-          ${session && session.how !== "kubeconfig" ? html`<button type="button" class="quiet" @click=${signOut}>${icon("out")}<span>Sign out</span></button>` : nothing}
+          <button type="button" class="quiet" aria-label="Dark" title="Light or dark" @click=${switchTheme} aria-pressed=${String(theme.isDark())}>${icon("sun")}<span>Dark</span></button>
+          ${session && session.how !== "kubeconfig" ? html`<button type="button" class="quiet" aria-label="Sign out" title="Sign out" @click=${signOut}>${icon("out")}<span>Sign out</span></button>` : nothing}
         </p>
       </div>
     </header>

@@ -51,6 +51,17 @@ export class Derived {
     return this.blocksOf(this.nodes, filter ?? "");
   }
 
+  /** The blocks that have one of these nodes, as they are known now. */
+  blocksWith(names) {
+    const all = this.blocks("");
+    const key = [...names].sort().join(" ");
+    if (this.withNames?.key !== key || this.withNames.all !== all) {
+      const found = all.filter((block) => block.racks.some((rack) => rack.nodes.some((node) => names.has(node.name))));
+      this.withNames = { key, all, found };
+    }
+    return this.withNames.found;
+  }
+
   /** The queue of each workload that runs and has a name. */
   get queueByWorkload() {
     return this.queuesOf(this.topic("workloads").rows);

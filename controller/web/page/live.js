@@ -4,6 +4,7 @@ import { applied, initial } from "./pure/store.js";
 
 export const TOPICS = "fleet,queues,pending,workloads";
 const SILENT_S = 40;
+const HIDDEN_S = 60;
 
 export class Live {
   /** `changed` is called after each message, `ended` when the session has. */
@@ -32,7 +33,25 @@ export class Live {
       });
     }
     this.source.onerror = () => this.failed();
-    this.watch ??= setInterval(() => this.look(), 5000);
+    if (this.watch) return;
+    this.watch = setInterval(() => this.look(), 5000);
+    // A browser has six connections for one server in all its tabs: a tab that nobody sees keeps none of them.
+    addEventListener("pagehide", () => this.rest());
+    addEventListener("pageshow", () => this.wake());
+    document.addEventListener("visibilitychange", () => {
+      clearTimeout(this.tired);
+      if (document.hidden) this.tired = setTimeout(() => this.rest(), HIDDEN_S * 1000);
+      else this.wake();
+    });
+  }
+
+  rest() {
+    this.source.close();
+    this.status = "resting";
+  }
+
+  wake() {
+    if (this.status === "resting") this.again();
   }
 
   /** The server's clock less the browser's: waits and ages are told by the former. */

@@ -15,7 +15,7 @@ from hack.cluster.errors import ClusterError
 
 AXE = Path(__file__).parent / "axe.min.js"
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
-WAIT_S = 60.0
+WAIT_S = 30.0
 
 
 def ensure() -> None:

@@ -1,7 +1,7 @@
 /** Small pieces that all views are made of. Every text is a text node: nothing that the cluster says is read as HTML. */
 
 import { html, nothing, svg } from "../lit.js";
-import { absolute, relative } from "../pure/format.js";
+import { absolute, duration, relative } from "../pure/format.js";
 import { formatRoute } from "../pure/route.js";
 import { stateOf, STATES } from "../pure/tiles.js";
 
@@ -25,6 +25,12 @@ export function icon(name) {
 export function time(at, now) {
   if (typeof at !== "number") return html`<span class="muted">–</span>`;
   return html`<time datetime=${new Date(at * 1000).toISOString()} title=${absolute(at)}>${relative(at, now)}</time>`;
+}
+
+/** How long something has lasted, with its beginning as the title. */
+export function lasting(since, now) {
+  if (typeof since !== "number") return html`<span class="muted">–</span>`;
+  return html`<time datetime=${new Date(since * 1000).toISOString()} title=${`since ${absolute(since)}`}>${duration(now - since)}</time>`;
 }
 
 /** A link into the page. */

@@ -79,13 +79,14 @@ function placed(blocks, widthPx, tile, shape) {
   return out;
 }
 
-/** A rack is about twice as wide as high, and never wider than the view. */
+/** A rack is about three times as wide as high, its last line full where it can be, and never wider than the view. */
 function rackSize(nodes, cell, between, widthPx, tile) {
   const step = cell.w + between;
   const most = Math.max(1, Math.floor((widthPx - 2 * PAD + between) / step));
-  const wanted = Math.ceil(Math.sqrt((nodes * 2 * (cell.h + between)) / step));
-  const named = Math.ceil(tile >= 9 ? 72 / step : 48 / step);
-  const cols = Math.max(1, Math.min(most, nodes, Math.max(wanted, Math.min(named, nodes))));
+  const wanted = Math.ceil(Math.sqrt((nodes * 3 * (cell.h + between)) / step));
+  const full = [wanted, wanted + 1, wanted - 1].find((cols) => cols > 0 && nodes % cols === 0) ?? wanted;
+  const named = Math.ceil((tile >= 9 ? 72 : 48) / step);
+  const cols = Math.max(1, Math.min(most, nodes, Math.max(full, named)));
   const rows = Math.ceil(nodes / cols);
   return { cols, w: cols * step - between + 2 * PAD, h: rows * (cell.h + between) - between + PAD + RACK_HEAD };
 }

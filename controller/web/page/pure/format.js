@@ -73,9 +73,10 @@ export function range(from, to) {
   return to < 30 ? "at once" : least === most ? `about ${most}` : `${least} to ${most}`;
 }
 
+/** The nearest whole number of the largest unit: a forecast is no more exact than that. */
 function first(seconds) {
-  const text = duration(seconds);
-  return seconds >= 86400 || seconds < 3600 ? text.match(/^\d+ \S+/)[0] : text;
+  const [size, unit] = UNITS.find(([each]) => seconds >= each) ?? [1, "s"];
+  return `${Math.round(seconds / size)} ${unit}`;
 }
 
 /** `NVIDIA A100-SXM4-80GB` as `A100-SXM4-80GB`: the maker says nothing where all are of one. */

@@ -2,7 +2,7 @@
 
 import { html, nothing } from "../lit.js";
 import "../parts/fleetmap.js";
-import { busyColour, queueColour } from "../parts/palette.js";
+import { busyColour, palette, queueColour } from "../parts/palette.js";
 import { sortedRows } from "../parts/table.js";
 import { badge, bar, choice, empty, figure, link, stateBadge, time, workloadLink } from "../parts/ui.js";
 import { count, memory, percent, plural, product } from "../pure/format.js";
@@ -72,7 +72,7 @@ function figures(sums) {
 
 function legend(page, by) {
   if (by === "busy") {
-    return html`<ul class="legend" aria-label="Colours">${[0, 0.2, 0.4, 0.6, 0.8, 1].map((share) => html`<li>${swatch(busyColour(share))}${percent(share)}</li>`)}<li>${swatch("none")}Free</li></ul>`;
+    return html`<ul class="legend" aria-label="Colours">${[0, 0.2, 0.4, 0.6, 0.8, 1].map((share) => html`<li>${swatch(busyColour(share))}${percent(share)}</li>`)}<li>${swatch(palette().muted)}Not measured</li><li>${swatch("none")}Free</li></ul>`;
   }
   if (by === "queue") {
     const names = page.known.queueNames;
@@ -88,12 +88,12 @@ function swatch(colour) {
 }
 
 const COLUMNS = (now) => [
-  { id: "node", label: "Node", css: "l", sort: (node) => node.name, cell: (node) => html`${link(["nodes", node.name], {}, node.name, "strong")}<small>${[node.block, node.rack].filter(Boolean).join(" · ")}</small>` },
+  { id: "node", label: "Node", css: "xl", sort: (node) => node.name, cell: (node) => html`${link(["nodes", node.name], {}, node.name, "strong")}<small>${[node.block, node.rack].filter(Boolean).join(" · ")}</small>` },
   { id: "state", label: "State", css: "m", sort: (node) => worst(node), cell: (node) => html`${nodeBadge(node)}<small>${node.taints.join(", ")}</small>` },
   { id: "gpus", label: "GPUs in use", css: "m", down: true, sort: (node) => node.gpus.filter(isHeld).length, cell: (node) => html`<span class="tiles">${node.gpus.map((gpu) => html`<i class="swatch is-${stateOf(node, gpu)}"></i>`)}</span><small>${node.gpus.filter(isHeld).length} of ${node.gpus.length} in use</small>` },
-  { id: "busy", label: "Busy", css: "n", down: true, sort: meanBusy, cell: (node) => percent(meanBusy(node)) },
+  { id: "busy", label: "Busy", css: "n", less: true, down: true, sort: meanBusy, cell: (node) => percent(meanBusy(node)) },
   { id: "product", label: "Product", css: "l", less: true, sort: (node) => node.gpus[0]?.product ?? "", cell: (node) => html`${product(node.gpus[0]?.product) || "–"}<small>${memory(node.gpus[0]?.memoryMiB)} each</small>` },
-  { id: "holders", label: "Held by", css: "xl", less: true, cell: (node) => holdersOf(node) },
+  { id: "holders", label: "Held by", css: "xxl", less: true, cell: (node) => holdersOf(node) },
   { id: "seen", label: "Changed", css: "s", less: true, down: true, sort: (node) => node.observed, cell: (node) => time(node.observed, now) },
 ];
 

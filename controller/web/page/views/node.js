@@ -25,7 +25,7 @@ export function render(page) {
       ${index === undefined ? nothing : html` › ${link(["nodes", name], {}, name)}`} ${nodeBadge(node)}</p>
     ${index === undefined ? facts(page, node) : nothing}
     ${faults(page, more.data?.faults?.filter((fault) => index === undefined || String(fault.gpu) === index) ?? [], more)}
-    <section aria-label="GPUs"><div class="cards">${gpus.map((gpu) => card(page, node, gpu))}</div></section>
+    <section aria-label="GPUs"><h2 class="sr">GPUs</h2><div class="cards">${gpus.map((gpu) => card(page, node, gpu))}</div></section>
     ${gpus.length ? nothing : empty("No such GPU", "The node tells of none with this index.")}
     <div class="two">
       ${links(node, more)}
@@ -52,7 +52,7 @@ function faults(page, all, answer) {
   return panel(plural(all.length, "open fault"), html`<ul class="faults">${all.map((fault) => html`<li>
     <p><b>${link(["nodes", page.route.parts[1], "gpus", fault.gpu], {}, `GPU ${fault.gpu}`)}</b> ${badge(fault.state === "Probation" ? "watched" : "fault", fault.state)} <span class="muted">${time(fault.since, page.now)}</span></p>
     <p class="why">${fault.reason}</p>
-    ${fault.runbook ? html`<details><summary>What to do: ${fault.runbook.title}</summary><pre class="runbook">${fault.runbook.text}</pre></details>` : nothing}
+    ${fault.runbook ? html`<details><summary>What to do: ${fault.runbook.title}</summary><pre class="runbook" tabindex="0">${fault.runbook.text}</pre></details>` : nothing}
   </li>`)}</ul>`, nothing, "bad");
 }
 

@@ -3,7 +3,7 @@
 import { html, nothing } from "../lit.js";
 import "../parts/table.js";
 import { sortedRows } from "../parts/table.js";
-import { badge, empty, figure, time, workloadLink } from "../parts/ui.js";
+import { badge, empty, figure, lasting, workloadLink } from "../parts/ui.js";
 import { asked, count, plural, range } from "../pure/format.js";
 import { devices, split } from "../pure/model.js";
 import { wordsOf } from "../pure/tiles.js";
@@ -12,10 +12,10 @@ import { orderOf } from "./fleet.js";
 export const title = () => "Pending";
 
 const COLUMNS = (now) => [
-  { id: "position", label: "#", css: "xs", sort: placeOf, cell: (row) => html`<span class="num">${row.position === null ? "100+" : row.position + 1}</span>` },
+  { id: "position", label: "#", css: "xs", less: true, sort: placeOf, cell: (row) => html`<span class="num">${row.position === null ? "100+" : row.position + 1}</span>` },
   { id: "workload", label: "Workload", css: "xl", sort: (row) => row.workload, cell: (row) => html`${workloadLink(row.workload, row.hidden, "strong")}<small>${row.queue}${row.priority ? html` · priority ${count(row.priority)}` : nothing}</small>` },
-  { id: "asks", label: "Asks for", css: "l", down: true, sort: (row) => devices(row.asks), cell: (row) => html`<span title=${asked(row.asks)}>${asked(row.asks)}</span><small>${plural(row.pods, "pod")}</small>` },
-  { id: "since", label: "Waits", css: "s", sort: (row) => row.since, cell: (row) => time(row.since, now) },
+  { id: "asks", label: "Asks for", css: "l", less: true, down: true, sort: (row) => devices(row.asks), cell: (row) => html`<span title=${asked(row.asks)}>${asked(row.asks)}</span><small>${plural(row.pods, "pod")}</small>` },
+  { id: "since", label: "Waits", css: "s", sort: (row) => row.since, cell: (row) => lasting(row.since, now) },
   { id: "start", label: "Expected start", css: "m", sort: (row) => row.forecast?.likely ?? null, cell: forecastCell },
   { id: "why", label: "Why it waits", css: "xxl", less: true, cell: (row) => html`<span title=${row.sentence}>${row.sentence || "It was not tried yet"}</span><small>${row.reason}${row.parked ? ", tried again when something changes" : ""}</small>` },
 ];
@@ -48,7 +48,7 @@ export function render(page) {
   const view = { rows: turns, columns, keyOf: (row) => row.key, order, label: "Pending workloads" };
   return html`<dl class="figures">${figure("Waiting", count(rows.length), query.queue ? `in ${query.queue}` : `in ${plural(new Set(rows.map((row) => row.queue)).size, "queue")}`)}
       ${figure("Ask for", count(wanted), "devices together")}
-      <div class="figure"><dt>Longest wait</dt><dd><b>${Number.isFinite(oldest) ? time(oldest, page.now) : "–"}</b></dd></div>
+      <div class="figure"><dt>Longest wait</dt><dd><b>${Number.isFinite(oldest) ? lasting(oldest, page.now) : "–"}</b></dd></div>
       ${figure("Until a change", count(rows.filter((row) => row.parked).length), "not tried before")}</dl>
     <div class="tools-row">
       <label class="search"><span class="sr">Filter</span><input type="search" placeholder="Filter: name, namespace, reason …" .value=${query.q ?? ""} @input=${(event) => page.put({ q: event.target.value })}></label>

@@ -27,9 +27,9 @@ export function render(page) {
   }
   return html`<div class="tools-row">${names.length > 1 ? choice("resource", "Resource", names.slice(0, 5).map((each) => [each, short(each)]), chosen, (each) => page.put({ resource: each === names[0] ? "" : each })) : nothing}
       <ul class="legend"><li><i class="swatch bar-own"></i>own quota used</li><li><i class="swatch bar-borrowed"></i>borrowed</li><li><i class="swatch mark"></i>nominal quota</li><li><i class="swatch mark-guarantee"></i>never lent</li></ul></div>
-    <section class="panel flush" aria-label="Queues"><div class="scroll-x"><table class="tree"><thead><tr>
-      <th scope="col">Queue</th><th scope="col">State</th><th scope="col" class="wide">${short(chosen ?? "")} used of nominal</th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th>
-      <th scope="col" class="number">Borrowed</th><th scope="col" class="number" title="What it could take now, with all it may borrow">Available</th><th scope="col" class="number less" title="Weighted share of fair sharing: 0 borrows nothing">Share</th><th scope="col" class="number">Running</th><th scope="col" class="number">Waiting</th>
+    <section class="panel flush" aria-label="Queues"><div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="tree"><thead><tr>
+      <th scope="col">Queue</th><th scope="col" class="less">State</th><th scope="col" class="wide">${short(chosen ?? "")} used of nominal</th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th>
+      <th scope="col" class="number">Borrowed</th><th scope="col" class="number less" title="What it could take now, with all it may borrow">Available</th><th scope="col" class="number less" title="Weighted share of fair sharing: 0 borrows nothing">Share</th><th scope="col" class="number less">Running</th><th scope="col" class="number">Waiting</th>
     </tr></thead><tbody>${rows.map((row) => line(row, chosen))}</tbody></table></div></section>`;
 }
 
@@ -40,12 +40,12 @@ function line(row, chosen) {
   return html`<tr class=${row.kind}>
     <th scope="row" data-depth=${Math.min(6, row.depth)}>${queue ? link(["queues", row.name], {}, row.name) : html`<span>${row.name}</span>`}
       ${queue ? nothing : html`<small>cohort</small>`}${row.weight !== undefined && row.weight !== 1 ? html`<small>weight ${amount(row.weight)}</small>` : nothing}</th>
-    <td>${queue ? badge(kind, word, (row.problems ?? []).join("\n")) : nothing}</td>
+    <td class="less">${queue ? badge(kind, word, (row.problems ?? []).join("\n")) : nothing}</td>
     <td class="wide">${has.known ? quotaDrawn(has) : nothing}</td>
     <td class="number">${has.known ? quantity(chosen, has.used) : "–"}</td><td class="number muted">${has.known ? quantity(chosen, has.nominal) : "–"}</td>
-    <td class="number ${has.borrowed ? "borrowed" : "muted"}">${has.known ? quantity(chosen, has.borrowed) : "–"}</td><td class="number">${has.known && queue ? quantity(chosen, has.available) : ""}</td>
+    <td class="number ${has.borrowed ? "borrowed" : "muted"}">${has.known ? quantity(chosen, has.borrowed) : "–"}</td><td class="number less">${has.known && queue ? quantity(chosen, has.available) : ""}</td>
     <td class="number less">${row.share === undefined || row.share === null ? "–" : amount(row.share / 1000)}</td>
-    <td class="number">${count(row.admitted ?? 0)}</td>
+    <td class="number less">${count(row.admitted ?? 0)}</td>
     <td class="number">${row.pending && queue ? link(["pending"], { queue: row.name }, count(row.pending)) : count(row.pending ?? 0)}</td></tr>`;
 }
 
@@ -74,7 +74,7 @@ function one(page, row) {
       ${figure("Weight", amount(row.weight), "")}
       ${figure("Order", row.strategy === "StrictFIFO" ? "strict" : "best effort", row.strategy)}
     </dl>
-    ${panel("Quota", html`<div class="scroll-x"><table class="small"><thead><tr><th scope="col">Flavor</th><th scope="col">Resource</th><th scope="col" class="wide"><span class="sr">Drawn</span></th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th><th scope="col" class="number">Borrowed</th><th scope="col" class="number">May borrow</th><th scope="col" class="number">Never lent</th><th scope="col" class="number">Available</th></tr></thead>
+    ${panel("Quota", html`<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="small"><thead><tr><th scope="col">Flavor</th><th scope="col">Resource</th><th scope="col" class="wide"><span class="sr">Drawn</span></th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th><th scope="col" class="number">Borrowed</th><th scope="col" class="number">May borrow</th><th scope="col" class="number">Never lent</th><th scope="col" class="number">Available</th></tr></thead>
       <tbody>${row.resources.map((each) => html`<tr><td>${each.flavor}</td><td><code>${each.resource}</code></td><td class="wide">${quotaDrawn(each)}</td><td class="number">${quantity(each.resource, each.used)}</td><td class="number">${quantity(each.resource, each.nominal)}</td><td class="number">${quantity(each.resource, each.borrowed)}</td>
         <td class="number">${each.borrowingLimit === null ? "no limit" : quantity(each.resource, each.borrowingLimit)}</td><td class="number">${quantity(each.resource, each.guaranteed)}</td><td class="number">${quantity(each.resource, each.available)}</td></tr>`)}</tbody></table></div>`)}
     ${panel("History by hour", fetched(past, "the history", (data) => history(data)), choice("hours", "How far back", [["24", "1 day"], ["168", "7 days"]], hours, (each) => page.put({ hours: each === "24" ? "" : each })))}

@@ -37,7 +37,7 @@ function gpu(each) {
 }
 
 function table(heads, rows, all) {
-  return html`<div class="scroll-x"><table class="small"><thead><tr>${heads.map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
+  return html`<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="small"><thead><tr>${heads.map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
     <tbody>${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody></table></div>
     ${all > rows.length ? html`<p class="muted">and ${plural(all - rows.length, "more GPU")}</p>` : nothing}`;
 }

@@ -28,9 +28,9 @@ function shown(page, data, namespace) {
     </dl>
     ${waits ? why(page, data, decision) : nothing}
     ${placed(page, data)}
-    <div class="two">
+    <div class=${data.gpus.length ? "two" : ""}>
       ${panel("Story", story(page, data))}
-      <div>${gpus(data)}${past(page, data)}</div>
+      ${data.gpus.length ? html`<div>${gpus(data)}${past(page, data)}</div>` : nothing}
     </div>`;
 }
 
@@ -45,9 +45,9 @@ function why(page, data, decision) {
     <p class="lead">${data.blocked?.sentence ?? decision?.sentence ?? "It was not tried yet."}</p>
     ${data.change ? html`<p class="change"><b>What would start it now:</b> ${data.change}</p>` : nothing}
     ${(data.forecast?.assumes ?? []).length ? html`<details><summary>What the expected start assumes</summary><ul class="plain">${data.forecast.assumes.map((each) => html`<li>${each}</li>`)}</ul></details>` : nothing}
-    ${rows.length ? html`<h3>By flavor ${decision.wouldAdmit.flavor}</h3><div class="scroll-x"><table class="small"><thead><tr><th scope="col">Resource</th><th scope="col" class="number">Needed</th><th scope="col" class="number">Free</th><th scope="col" class="number">Lacking</th><th scope="col" class="number">Quota</th><th scope="col" class="number">Used</th><th scope="col" class="number">At most</th></tr></thead>
+    ${rows.length ? html`<h3>By flavor ${decision.wouldAdmit.flavor}</h3><div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="small"><thead><tr><th scope="col">Resource</th><th scope="col" class="number">Needed</th><th scope="col" class="number">Free</th><th scope="col" class="number">Lacking</th><th scope="col" class="number">Quota</th><th scope="col" class="number">Used</th><th scope="col" class="number">At most</th></tr></thead>
       <tbody>${rows.map((row) => html`<tr><td><code>${row.resource}</code></td><td class="number">${shownAmount(row.needed)}</td><td class="number">${shownAmount(row.available)}</td><td class="number lacking">${lacking(row)}</td><td class="number">${shownAmount(row.nominal)}</td><td class="number">${shownAmount(row.used)}</td><td class="number">${shownAmount(row.atMost)}</td></tr>`)}</tbody></table></div>` : nothing}
-    ${holders.length ? html`<details><summary>Who holds it: ${plural(holders.length, "workload")}</summary><div class="scroll-x"><table class="small"><thead><tr><th scope="col">Workload</th><th scope="col">Queue</th><th scope="col" class="number">Holds</th><th scope="col" class="number">Priority</th></tr></thead>
+    ${holders.length ? html`<details><summary>Who holds it: ${plural(holders.length, "workload")}</summary><div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="small"><thead><tr><th scope="col">Workload</th><th scope="col">Queue</th><th scope="col" class="number">Holds</th><th scope="col" class="number">Priority</th></tr></thead>
       <tbody>${holders.slice(0, 100).map((each) => html`<tr><td>${workloadLink(each.workload, each.hidden)}</td><td>${each.clusterQueue ?? each.queue}</td><td class="number">${shownAmount(each.amount)} ${resource(each.resource)}</td><td class="number">${count(each.priority)}</td></tr>`)}</tbody></table></div></details>` : nothing}
     ${(decision?.details ?? []).length ? html`<details><summary>What was tried</summary><pre>${decision.details.join("\n")}</pre></details>` : nothing}`, nothing, "why-panel");
 }
@@ -64,7 +64,8 @@ function lacking(row) {
 function placed(page, data) {
   const marked = new Set(data.gpus.map((gpu) => `${gpu.node}/${gpu.index}`));
   if (!marked.size || !page.known.nodes.length) return nothing;
-  const view = { label: `Map of the fleet with ${plural(marked.size, "GPU")} of this workload`, blocks: page.known.blocks(""), colour: "state", queues: [], queueOf: () => "", selected: "", marked, height: 300 };
+  const names = new Set(data.gpus.map((gpu) => gpu.node));
+  const view = { label: `Map of the fleet with ${plural(marked.size, "GPU")} of this workload`, blocks: page.known.blocksWith(names), colour: "state", queues: [], queueOf: () => "", selected: "", marked, height: 300 };
   return html`<section class="panel map-panel" aria-label="Where it runs"><header><h2>Where it runs</h2></header><fleet-map .view=${view} @pick=${(event) => page.go(["nodes", event.detail.node.name])}></fleet-map></section>`;
 }
 
@@ -80,17 +81,15 @@ function story(page, data) {
 }
 
 function gpus(data) {
-  if (!data.gpus.length) return nothing;
   const measured = data.gpus.filter((gpu) => gpu.busy !== null);
   const mean = measured.length ? measured.reduce((sum, gpu) => sum + gpu.busy, 0) / measured.length : null;
   return panel("Its GPUs", html`${mean === null ? html`<p class="muted">How busy they are is not measured.</p>` : html`<p>${percent(mean)} busy, the mean of ${plural(measured.length, "GPU")}</p>`}
-    <div class="scroll-x tall"><table class="small"><thead><tr><th scope="col">GPU</th><th scope="col">Pod</th><th scope="col">Health</th><th scope="col">Busy</th></tr></thead>
+    <div class="scroll-x tall" tabindex="0" role="group" aria-label="Table"><table class="small"><thead><tr><th scope="col">GPU</th><th scope="col">Pod</th><th scope="col">Health</th><th scope="col">Busy</th></tr></thead>
     <tbody>${data.gpus.slice(0, 256).map((gpu) => html`<tr><td>${link(["nodes", gpu.node, "gpus", gpu.index], {}, `${gpu.node} #${gpu.index}`)}</td><td>${(gpu.pod ?? "–").split("/").at(-1)}</td><td>${gpu.health}</td>
       <td>${gpu.busy === null ? html`<span class="muted">–</span>` : html`<span class="cell-bar">${bar(gpu.busy, "", `${percent(gpu.busy)} busy`)}<span class="num">${percent(gpu.busy)}</span></span>`}</td></tr>`)}</tbody></table></div>`);
 }
 
 function past(page, data) {
-  if (!data.gpus.length) return nothing;
   const answer = page.ask(`page/history?what=workload&name=${encodeURIComponent(data.workload)}&hours=24`, 120);
   return panel("Use by hour", fetched(answer, "the history", (found) => history(found)));
 }

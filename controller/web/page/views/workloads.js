@@ -14,10 +14,10 @@ export const title = () => "Running";
 
 const COLUMNS = (now) => [
   { id: "workload", label: "Workload", css: "xl", sort: (row) => row.workload, cell: (row) => html`${workloadLink(row.workload, row.hidden, "strong")}<small>${row.queue}${row.priority ? html` · priority ${count(row.priority)}` : nothing}</small>` },
-  { id: "state", label: "State", css: "m", sort: (row) => row.state, cell: (row) => stateOfWorkload(row.state) },
+  { id: "state", label: "State", css: "m", less: true, sort: (row) => row.state, cell: (row) => stateOfWorkload(row.state) },
   { id: "holds", label: "Holds", css: "l", down: true, sort: held, cell: (row) => holdsCell(row) },
   { id: "since", label: "Since", css: "s", sort: (row) => row.since, cell: (row) => time(row.since, now) },
-  { id: "nodes", label: "Nodes", css: "xl", less: true, down: true, sort: (row) => row.nodeCount, cell: (row) => html`${row.nodes.slice(0, 2).map((name, at) => html`${at ? ", " : ""}${link(["nodes", name], {}, name)}`)}${row.nodeCount > 2 ? html`<small>and ${plural(row.nodeCount - 2, "other")}</small>` : nothing}${row.nodeCount ? nothing : html`<span class="muted">as the scheduler likes</span>`}` },
+  { id: "nodes", label: "Nodes", css: "xxl", less: true, down: true, sort: (row) => row.nodeCount, cell: (row) => html`${row.nodes.slice(0, 2).map((name, at) => html`${at ? ", " : ""}${link(["nodes", name], {}, name)}`)}${row.nodeCount > 2 ? html`<small>and ${plural(row.nodeCount - 2, "other")}</small>` : nothing}${row.nodeCount ? nothing : html`<span class="muted">as the scheduler likes</span>`}` },
 ];
 
 function held(row) {

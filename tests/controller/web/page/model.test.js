@@ -1,0 +1,112 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { chart, niceTop } from "./pure/chart.js";
+import { fabric, linkWords } from "./pure/fabric.js";
+import { gpuOf, nodeOf, ofResource, queueOfHolder, resourcesOf } from "./pure/model.js";
+import { formatRoute, parseRoute } from "./pure/route.js";
+import { heldShare, matches, stateOf, totals, wordsOf } from "./pure/tiles.js";
+import { timeline } from "./pure/timeline.js";
+import { quotaBar, treeRows } from "./pure/tree.js";
+
+const holder = (name, takes = 1) => ({ pod: `${name}-0`, workload: name, hidden: false, takes });
+const gpu = (parts, more = {}) => gpuOf({ index: 0, uuid: "GPU-1", product: "H100", mode: "whole", health: "Healthy", reasons: [], busy: null, parts, ...more });
+const whole = (...holders) => [{ name: "whole", size: 1, health: "Healthy", holders }];
+const row = (more = {}) => ({ name: "n-1", ready: true, cordoned: false, taints: [], levels: ["b-1", "r-1", "n-1"], gpus: [], linkGroups: [], ...more });
+const LEVELS = ["x/block", "x/rack", "kubernetes.io/hostname"];
+
+test("every address leads to a view and back, whatever is in its names", () => {
+  for (const name of ["a", "a/b", "a%b", "ü?&=#", "<script>", "a b+c"]) {
+    const fragment = formatRoute(["queues", name], { q: name, by: "", none: null });
+    assert.deepEqual(parseRoute(fragment), { parts: ["queues", name], query: { q: name } });
+  }
+  assert.deepEqual(parseRoute(""), { parts: ["fleet"], query: {} });
+  assert.deepEqual(parseRoute("#/x/%E0%A4%A").parts, ["x", "%E0%A4%A"]);
+});
+
+test("a GPU is out of service before it is idle, and held before its node counts as away", () => {
+  const node = row();
+  assert.equal(stateOf(node, gpu(whole())), "free");
+  assert.equal(stateOf(node, gpu(whole(holder("a/b")))), "held");
+  assert.equal(stateOf(node, gpu(whole(holder("a/b")), { busy: 0.001 })), "idle");
+  assert.equal(stateOf(node, gpu(whole(holder("a/b")), { busy: 0, health: "Unhealthy" })), "fault");
+  assert.equal(stateOf(node, gpu(whole(), { health: "Probation" })), "watched");
+  assert.equal(stateOf(node, gpu(whole(), { health: "Suspect" })), "free");
+  assert.equal(stateOf(row({ ready: false }), gpu(whole())), "off");
+  assert.equal(stateOf(row({ cordoned: true }), gpu(whole(holder("a/b")))), "held");
+});
+
+test("shares of the parts of a GPU add up to what is given out", () => {
+  const shared = gpu([{ name: "share", size: 4, health: "Healthy", holders: [holder("a/b"), holder("a/c", 2)] }]);
+  assert.deepEqual(shared.parts.map((part) => part.share), [0.25, 0.5, 0.25]);
+  assert.equal(heldShare(shared), 0.75);
+  const percents = gpu([{ name: "percent", size: 100, health: "Healthy", holders: [holder("a/b", 30)] }]);
+  assert.equal(heldShare(percents), 0.3);
+  const mig = gpu([{ name: "3g.40gb", size: 1, health: "Healthy", holders: [holder("a/b")] }, { name: "1g.10gb", size: 1, health: "Healthy", holders: [] }]);
+  assert.equal(Math.round(heldShare(mig) * 7), 3);
+  assert.equal(heldShare(gpu(whole(holder("a/b")))), 1);
+});
+
+test("sums of the fleet count each GPU once and take the mean of those that are measured", () => {
+  const node = nodeOf(row({ gpus: [{ index: 0, parts: whole(holder("a/b")), health: "Healthy", reasons: [], busy: 0.5 }, { index: 1, parts: whole(), health: "Healthy", reasons: [], busy: null }] }), LEVELS);
+  const sums = totals([node, nodeOf(row({ ready: false }), LEVELS)]);
+  assert.equal(sums.gpus, 2);
+  assert.equal(Object.values(sums.byState).reduce((a, b) => a + b), 2);
+  assert.deepEqual([sums.busy, sums.measured, sums.unready], [0.5, 1, 1]);
+});
+
+test("a filter wants all its words, in a name, a place or a holder", () => {
+  const node = nodeOf(row({ gpus: [{ index: 0, uuid: "u", product: "H100", mode: "whole", parts: whole(holder("team-a/bert")), health: "Healthy", reasons: ["XID 79"], busy: null }] }), LEVELS);
+  for (const [text, wanted] of [["", true], ["R-1 bert", true], ["xid", true], ["bert r-2", false]]) assert.equal(matches(node, wordsOf(text)), wanted, text);
+  assert.deepEqual([node.block, node.rack], ["b-1", "r-1"]);
+});
+
+test("a holder without a name has its queue in what is said of it", () => {
+  assert.equal(queueOfHolder({ name: "a workload of queue research" }, new Map()), "research");
+  assert.equal(queueOfHolder({ name: "a/b", workload: "a/b" }, new Map([["a/b", "vision"]])), "vision");
+  assert.equal(queueOfHolder({ name: "a/b", workload: null }, new Map()), "");
+});
+
+test("cohorts stand before what is in them, made ones too, and a circle ends", () => {
+  const rows = treeRows([{ name: "q2", kind: "queue", parent: "c" }, { name: "q1", kind: "queue", parent: "c" }, { name: "alone", kind: "queue", parent: "" }, { name: "d", kind: "cohort", parent: "c" }]);
+  assert.deepEqual(rows.map((each) => `${each.depth} ${each.name}`), ["0 c", "1 d", "1 q1", "1 q2", "0 alone"]);
+  const circle = treeRows([{ name: "a", kind: "cohort", parent: "b" }, { name: "b", kind: "cohort", parent: "a" }, { name: "q", kind: "queue", parent: "b" }]);
+  assert.deepEqual(circle.map((each) => each.name).sort(), ["a", "b", "q"]);
+});
+
+test("a quota's bar never leaves its frame, and what is beyond the quota is borrowed", () => {
+  for (const [nominal, used, guarantee] of [[16, 20, 0], [16, 4, 8], [0, 0, null], [0, 5, null], [8, 8, 8]]) {
+    const bar = quotaBar(nominal, used, guarantee);
+    assert.ok(bar.own + bar.borrowed <= 1 + 1e-9 && bar.nominal <= 1, `${nominal} ${used}`);
+  }
+  assert.deepEqual(quotaBar(10, 20), { own: 0.5, borrowed: 0.5, nominal: 0.5, guarantee: null });
+});
+
+test("what a queue has is the sum of its flavors, and of a cohort the quota below it", () => {
+  const parts = [{ flavor: "a", resource: "nvidia.com/gpu", nominal: 8, subtree: 8, used: 3 }, { flavor: "b", resource: "nvidia.com/gpu", nominal: 4, subtree: 16, used: 1 }];
+  assert.equal(ofResource({ kind: "queue", resources: parts }, "nvidia.com/gpu").nominal, 12);
+  assert.equal(ofResource({ kind: "cohort", resources: parts }, "nvidia.com/gpu").nominal, 24);
+  assert.equal(ofResource({ kind: "queue", resources: parts }, "cpu").known, false);
+  assert.deepEqual(resourcesOf([{ resources: [{ resource: "cpu" }, { resource: "nvidia.com/gpu" }] }]), ["nvidia.com/gpu", "cpu"]);
+});
+
+test("the same decision again and again is one step of the story, the newest first", () => {
+  const record = (at, sentence, more = {}) => ({ at, rule: "no_quota", reason: "r", sentence, details: [], preempts: [], ...more });
+  const steps = timeline({ conditions: [{ type: "Admitted", status: "True", lastTransitionTime: "1970-01-01T00:02:00Z" }], story: [record(10, "x"), record(20, "x"), record(30, "y"), record(40, "x")] });
+  assert.deepEqual(steps.map((step) => [step.at, step.times]), [[120, undefined], [40, 1], [30, 1], [10, 2]]);
+  assert.equal(steps[0].kind, "good");
+});
+
+test("links are drawn between GPUs that exist, and told in words", () => {
+  const drawn = fabric([{ index: 0 }, { index: 3 }], [{ a: 0, b: 3, kind: "NV18" }, { a: 0, b: 9, kind: "NV18" }, { a: 0, b: 3, kind: "SYS" }], 300);
+  assert.deepEqual(drawn.lines.map((line) => [line.from.index, line.to.index, line.nvlinks]), [[0, 3, 18]]);
+  assert.equal(linkWords("NV1"), "1 NVLink");
+  assert.equal(linkWords("PIX"), "PCIe by one PCIe switch");
+});
+
+test("a series with gaps is drawn in pieces under a round top", () => {
+  const drawn = chart([{ name: "used", points: [[0, 1], [1, NaN], [2, 3], [3, 4]] }], 300, 100);
+  assert.equal(drawn.lines[0].d.match(/M/g).length, 2);
+  assert.equal(drawn.top, 4);
+  assert.deepEqual([0, 3, 70, 900, 1001].map(niceTop), [1, 4, 80, 1000, 2000]);
+  assert.deepEqual(chart([{ name: "used", points: [] }], 300, 100).lines, []);
+});

@@ -1,0 +1,263 @@
+"""The page in Chromium, from a server that speaks docs/page-protocol.md: every view, by eye, keyboard and reader.
+
+``TESSERA_PICTURES=1`` writes a picture of each view into docs/pictures/.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.page.browser import Browser, chromium
+from tests.support.page.standin import StandIn
+from tests.support.page.state import EVIL, State, made
+
+pytestmark = pytest.mark.e2e
+
+PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
+DRAW = os.environ.get("TESSERA_PICTURES") == "1"
+WIDE, PHONE = (1440, 900), (390, 844)
+USABLE_S = 2.0
+"""From the request to a fleet of 1,000 nodes that answers to a key, with 10,000 workloads."""
+
+
+def addresses(state: State) -> dict[str, tuple[str, str]]:
+    """Each view's address and a text that it shows once its data is there."""
+    waiting = next(row for row in state.pending.values() if not row["hidden"])
+    running = max((row for row in state.workloads.values() if not row["hidden"]), key=lambda row: row["nodeCount"])
+    faulty = next(node for node in state.fleet.values() if any(gpu["reasons"] for gpu in node["gpus"]))
+    cut = next(node for node in state.fleet.values() if node["gpus"][0]["mode"] == "mig")
+    return {
+        "fleet": ("#/fleet", "Out of service"),
+        "fleet-busy": (f"#/fleet?by=busy&node={cut['name']}", "All about this node"),
+        "fleet-table": ("#/fleet?view=table", "of 8 in use"),
+        "queues": ("#/queues", "weight 2"),
+        "queue": ("#/queues/research", "May borrow"),
+        "pending": ("#/pending", "Expected start"),
+        "running": ("#/workloads", "Holds"),
+        "workload-pending": (f"#/workloads/{waiting['workload']}", "What would start it now"),
+        "workload-running": (f"#/workloads/{running['workload']}", "Where it runs"),
+        "waste": ("#/waste", "Held and idle, the longest first"),
+        "what-if": ("#/whatif?kind=quota", "Move a quota first"),
+        "node": (f"#/nodes/{faulty['name']}", "What to do: TesseraGpuXid"),
+        "gpu": (f"#/nodes/{cut['name']}/gpus/0", "3g.40gb"),
+    }
+
+
+STATE = made(nodes=192, workloads=900)
+VIEWS = addresses(STATE)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[StandIn]:
+    with StandIn(STATE).running() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(window: Browser, server: StandIn) -> Iterator[Browser]:
+    """A wide, light window at the fleet."""
+    window.errors()
+    window.size(*WIDE)
+    window.media(prefers_color_scheme="light")
+    window.open("about:blank")
+    window.open(server.url)
+    window.until_text("1,536")
+    yield window
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_every_view_has_its_data_and_no_barrier(browser: Browser, name: str) -> None:
+    address, wanted = VIEWS[name]
+    for scheme in ("light", "dark"):
+        browser.media(prefers_color_scheme=scheme)
+        browser.go(address)
+        browser.until_text(wanted)
+        assert browser.violations() == [], scheme
+        if DRAW and (scheme == "light" or name == "fleet"):
+            browser.picture(PICTURES / f"page-{name}{'-dark' if scheme == 'dark' else ''}.png")
+    browser.size(*PHONE, phone=True)
+    browser.until_text(wanted)
+    assert browser.violations() == []
+    assert browser.js("return document.documentElement.scrollWidth") <= PHONE[0], "it is wider than a phone"
+    if DRAW and name in ("fleet", "workload-pending"):
+        browser.picture(PICTURES / f"page-{name}-phone.png")
+    assert browser.errors() == []
+
+
+def test_a_fault_is_shown_and_said_as_soon_as_it_is_told(browser: Browser, server: StandIn) -> None:
+    browser.go("#/fleet?node=node-3")
+    browser.until_text("GPU 7", "aside")
+    before = row = STATE.fleet["node-3"]
+    try:
+        # What is said of changes is said at most every five seconds: the first look at the fleet is one of them.
+        browser.until(lambda: told_after_a_fault(browser, server, row), "a live region names the GPU", 30)
+        assert "XID 94: contained" in browser.text("aside")
+    finally:
+        server.tell("fleet", {"node-3": before})
+    browser.until(lambda: "XID 94: contained" not in browser.text("aside"), "the fault is gone again")
+
+
+def told_after_a_fault(browser: Browser, server: StandIn, row: dict[str, Any]) -> bool:
+    failed = row["gpus"][5] | {"health": "Unhealthy", "reasons": ["XID 94: contained"], "since": 1.0}
+    server.tell("fleet", {"node-3": row | {"gpus": [*row["gpus"][:5], failed, *row["gpus"][6:]]}})
+    return "node-3 GPU 5 failed" in browser.text("#told")
+
+
+def test_after_a_break_the_page_goes_on_by_itself(browser: Browser, server: StandIn) -> None:
+    server.cut()
+    one = next(iter(STATE.pending.values())) | {"workload": "team-new/came-after-the-break", "hidden": False}
+    server.tell("pending", {"new": one})
+    try:
+        browser.go("#/pending?q=came-after")
+        browser.until_text("came-after-the-break")
+        browser.until_text("Live", ".foot")
+    finally:
+        server.tell("pending", {}, ("new",))
+
+
+def test_the_map_is_walked_and_opened_by_keys_and_read_aloud(browser: Browser) -> None:
+    browser.go("#/fleet")
+    browser.js("document.querySelector('fleet-map canvas').focus()")
+    press(browser, "ArrowRight")
+    first = browser.text("fleet-map .said")
+    assert first.startswith("node-0 GPU 1, block-1, rack-1: ")
+    press(browser, "ArrowDown")
+    assert browser.text("fleet-map .said") != first
+    press(browser, "Enter")
+    browser.until_text("All about this node", "aside")
+    assert "node=node-" in browser.js("return location.hash")
+
+
+def test_a_long_list_has_few_rows_in_the_document_and_is_walked_by_keys(browser: Browser) -> None:
+    browser.go("#/pending")
+    browser.until_text("Why it waits")
+    rows = "return document.querySelectorAll('virtual-table tbody tr[tabindex]').length"
+    assert 5 < browser.js(rows) < 60
+    browser.js("document.querySelector('virtual-table tr[tabindex=\"0\"]').focus()")
+    for key in ("End", "ArrowUp", "Home", "PageDown", "ArrowDown"):
+        press(browser, key)
+    at = int(browser.js("return document.activeElement.dataset.at"))
+    assert at > 3
+    press(browser, "End")
+    assert int(browser.js("return document.activeElement.dataset.at")) == len(STATE.pending) - 1
+
+
+def press(browser: Browser, key: str) -> None:
+    for kind in ("keyDown", "keyUp"):
+        code = {"Enter": 13}.get(key, 0)
+        text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
+        browser.driver.execute_cdp_cmd(
+            "Input.dispatchKeyEvent", {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code} | text
+        )
+
+
+def test_what_is_chosen_stands_in_the_address_and_leads_back_to_it(browser: Browser) -> None:
+    browser.js("document.querySelector('input[name=colour][value=queue]').click()")
+    search = "const field = document.querySelector('input[type=search]'); field.value = arguments[0];"
+    browser.js(search + "field.dispatchEvent(new Event('input', {bubbles: true}))", "block-2 rack-1")
+    browser.until_text("8 nodes of 192 match")
+    address = browser.driver.current_url
+    browser.open("about:blank")
+    browser.open(address)
+    browser.until_text("8 nodes of 192 match")
+    assert browser.js("return document.querySelector('input[name=colour]:checked').value") == "queue"
+
+
+def test_what_if_shows_the_outcome_beside_the_present_and_the_server_s_refusal(browser: Browser) -> None:
+    browser.go("#/whatif")
+    submit = "document.querySelector('form button[type=submit]').click()"
+    browser.js(submit)
+    browser.until_text("needs 16, 4 free")
+    assert "+4" in browser.text(".compare")
+    fill = "const field = document.querySelector('textarea'); field.value = 'nonsense';"
+    browser.js(fill + "field.dispatchEvent(new Event('input', {bubbles: true}))")
+    browser.js(submit)
+    browser.until_text("line 1: found nonsense")
+
+
+def test_who_is_not_signed_in_gets_a_form_and_then_the_view_that_was_asked_for(window: Browser) -> None:
+    with StandIn(made(nodes=2, workloads=6), signed_in=False).running() as server:
+        window.open(f"{server.url}#/queues/research")
+        window.until_text("Sign in by Company login")
+        assert window.violations() == []
+        if DRAW:
+            window.picture(PICTURES / "page-sign-in.png")
+        for token, wanted in (("wrong", "does not know this token"), ("right", "May borrow")):
+            window.js("document.getElementById('token').value = arguments[0]", token)
+            window.js("document.querySelector('form button').click()")
+            window.until_text(wanted)
+
+
+def test_nothing_that_is_told_becomes_html(window: Browser) -> None:
+    state = made(nodes=12, workloads=60, mark=EVIL)
+    with StandIn(state, mark=EVIL).running() as server:
+        window.size(*WIDE)
+        window.errors()
+        for shape in ("map", "table"):
+            window.open(f"{server.url}#/fleet?node=node-4{EVIL}&view={shape}".replace("<", "%3C").replace(" ", "%20"))
+            window.until_text("<script>", "aside")
+        for address in ("#/queues", "#/queues/research", "#/pending", "#/workloads", "#/waste"):
+            window.go(address)
+            window.until_text("research")
+        for row in (state.pending, state.workloads):
+            key = next(each["workload"] for each in row.values() if not each["hidden"])
+            namespace, _, name = key.partition("/")
+            window.js("location.hash = '#/workloads/' + arguments[0] + '/' + encodeURIComponent(arguments[1])", namespace, name)
+            window.until_text("<script>", "h1")
+            window.until_text("Story")
+        for name in state.fleet:
+            window.js("location.hash = '#/nodes/' + encodeURIComponent(arguments[0])", name)
+            window.until_text("cannot be cut<img")
+        window.go("#/whatif")
+        window.js("document.querySelector('form button[type=submit]').click()")
+        window.until_text("fits now<img")
+        assert window.js("return [window.harmed ?? null, document.querySelectorAll('main img, main script').length]") == [None, 0]
+        assert window.errors() == []
+
+
+TIMED = """
+const begin = () => {
+  const map = document.querySelector("fleet-map");
+  const figure = document.querySelector(".figure b")?.innerText;
+  const waiting = document.querySelector("nav small")?.innerText;
+  if (map?.map?.cells.length === 1000 && figure === "8,000" && waiting) {
+    map.canvas.focus();
+    map.pressed({key: "ArrowRight", preventDefault() {}});
+    if (map.said.textContent) requestAnimationFrame(() => { window.usableS = performance.now() / 1000; });
+    return;
+  }
+  requestAnimationFrame(begin);
+};
+requestAnimationFrame(begin);
+"""
+
+
+def test_a_thousand_nodes_and_ten_thousand_workloads_are_usable_in_two_seconds(window: Browser) -> None:
+    """The best of three: what else runs on the machine is no part of it."""
+    with StandIn(made(nodes=1000, workloads=10_000)).running() as server:
+        window.size(*WIDE)
+        window.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": TIMED})
+        taken_s = []
+        for _ in range(3):
+            window.open("about:blank")
+            window.open(server.url)
+            taken_s.append(window.until(lambda: window.js("return window.usableS ?? null"), "the map answers to a key"))
+        print(f"usable after {min(taken_s):.2f} s (of {', '.join(f'{each:.2f}' for each in taken_s)})")  # noqa: T201
+        if DRAW:
+            window.picture(PICTURES / "page-thousand-nodes.png")
+        assert min(taken_s) < USABLE_S
+        shown = """
+            const begun = performance.now();
+            location.hash = "#/pending";
+            return new Promise((done) => { const look = () => document.querySelector("virtual-table tr[tabindex]")
+              ? done((performance.now() - begun) / 1000) : requestAnimationFrame(look); look(); });"""
+        assert window.js(shown) < USABLE_S / 2

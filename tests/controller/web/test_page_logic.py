@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[3]
 WEB = ROOT / "controller" / "web"
 PAGE = WEB / "page"
 SCRIPTS = sorted(PAGE.rglob("*.js"))
+AXE = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+"""Of axe.min.js in the registry package axe-core."""
 TESTS = sorted((Path(__file__).parent / "page").glob("*.test.js"))
 
 
@@ -39,7 +41,9 @@ def test_pure_modules_pass_their_tests_under_node(tmp_path: Path) -> None:
 
 def test_pure_modules_reach_for_nothing_of_a_browser() -> None:
     for path in (PAGE / "pure").glob("*.js"):
-        found = re.findall(r"\b(document|window|fetch|localStorage|Date\.now|setTimeout|import\(.*)\b", path.read_text())
+        found = re.findall(
+            r"\b(document|window|fetch|localStorage|Date\.now|setTimeout|import\(.*)\b", path.read_text()
+        )
         assert not found, f"{path.name}: {found}"
 
 
@@ -53,10 +57,18 @@ def test_vendored_files_are_the_packages_own(name: str) -> None:
     assert told["licence"] in (folder / "LICENSE").read_text()
 
 
+def test_the_accessibility_checker_is_the_packages_own() -> None:
+    found = (ROOT / "tests" / "support" / "page" / "axe.min.js").read_bytes()
+    assert hashlib.sha256(found).hexdigest() == AXE
+    assert found.startswith(b"/*! axe v4.14.1\n")
+
+
 def test_nothing_that_is_text_can_become_html() -> None:
     """lit-html writes text nodes; the ways around it are not used."""
     for path in SCRIPTS:
-        found = re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|unsafeHTML|document\.write|\beval\b|new Function", path.read_text())
+        found = re.findall(
+            r"innerHTML|outerHTML|insertAdjacentHTML|unsafeHTML|document\.write|\beval\b|new Function", path.read_text()
+        )
         assert not found, f"{path.name}: {found}"
 
 
@@ -76,7 +88,10 @@ def test_every_import_leads_to_a_file() -> None:
             assert wanted.is_file(), f"{path.name}: {target}"
     for page in PAGE.glob("*.html"):
         for target in re.findall(r"(?:src|href)=\"page/([^\"]+)\"", page.read_text()):
-            assert target.startswith("oidc/") or (WEB / target if target.startswith("vendor/") else PAGE / target).is_file()
+            assert (
+                target.startswith("oidc/")
+                or (WEB / target if target.startswith("vendor/") else PAGE / target).is_file()
+            )
 
 
 def test_modules_keep_to_the_projects_sizes() -> None:

@@ -63,7 +63,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def browser(window: Browser, server: StandIn) -> Iterator[Browser]:
+def browser(window: Browser, server: StandIn) -> Browser:
     """A wide, light window at the fleet."""
     window.errors()
     window.size(*WIDE)
@@ -71,7 +71,7 @@ def browser(window: Browser, server: StandIn) -> Iterator[Browser]:
     window.open("about:blank")
     window.open(server.url)
     window.until_text("1,536")
-    yield window
+    return window
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -211,7 +211,11 @@ def test_nothing_that_is_told_becomes_html(window: Browser) -> None:
         for row in (state.pending, state.workloads):
             key = next(each["workload"] for each in row.values() if not each["hidden"])
             namespace, _, name = key.partition("/")
-            window.js("location.hash = '#/workloads/' + arguments[0] + '/' + encodeURIComponent(arguments[1])", namespace, name)
+            window.js(
+                "location.hash = '#/workloads/' + arguments[0] + '/' + encodeURIComponent(arguments[1])",
+                namespace,
+                name,
+            )
             window.until_text("<script>", "h1")
             window.until_text("Story")
         for name in state.fleet:
@@ -220,7 +224,9 @@ def test_nothing_that_is_told_becomes_html(window: Browser) -> None:
         window.go("#/whatif")
         window.js("document.querySelector('form button[type=submit]').click()")
         window.until_text("fits now<img")
-        assert window.js("return [window.harmed ?? null, document.querySelectorAll('main img, main script').length]") == [None, 0]
+        assert window.js(
+            "return [window.harmed ?? null, document.querySelectorAll('main img, main script').length]"
+        ) == [None, 0]
         assert window.errors() == []
 
 

@@ -32,6 +32,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/volcano/test_containers.py": 90,
     "e2e/admission/test_webhooks_older.py": 80,
     "e2e/agent/test_restarts.py": 70,
+    "e2e/page/test_page.py": 60,
 }
 """Of the files that take longest, measured on two cores beside other work: what counts is their order. ``pytest
 --durations=0`` tells.

@@ -67,13 +67,12 @@ class Browser:
         """What axe-core finds against the page as it is, one line each."""
         self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE.read_text(encoding="utf-8")})
         self.driver.set_script_timeout(WAIT_S)
-        found = self.driver.execute_async_script(
-            "const done = arguments[1]; axe.run(document, {runOnly: arguments[0]}).then((all) => done(JSON.stringify(all.violations)))",
-            list(RULES),
-        )
+        run = "axe.run(document, {runOnly: arguments[0]}).then((all) => done(JSON.stringify(all.violations)))"
+        found = self.driver.execute_async_script(f"const done = arguments[1]; {run}", list(RULES))
         violations: list[Mapping[str, Any]] = json.loads(found)
         return [
-            f"{each['id']}: {each['help']}: " + "; ".join(str(node["target"]) + " " + node["html"][:160] for node in each["nodes"][:5])
+            f"{each['id']}: {each['help']}: "
+            + "; ".join(str(node["target"]) + " " + node["html"][:160] for node in each["nodes"][:5])
             for each in violations
         ]
 

@@ -9,12 +9,13 @@ import json
 import mimetypes
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from tests.support.page.state import EVIL, LEVELS, NOW, Row, State, made
+from tests.support.page.state import LEVELS, NOW, Row, State, made
 
 WEB = Path(__file__).parents[3] / "controller" / "web"
 POLICY = (
@@ -88,11 +89,18 @@ class StandIn:
             held.pop(key, None)
         delta = self._event("delta", topic, rows, list(gone))
         self.snapshots[topic] = self._event("snapshot", topic, held, [])
-        self._loop.call_soon_threadsafe(lambda: [stream.put_nowait(delta) for stream in self._streams])
+        self._send(delta)
 
     def cut(self) -> None:
         """All streams end, as when the server restarts."""
-        self._loop.call_soon_threadsafe(lambda: [stream.put_nowait(b"") for stream in self._streams])
+        self._send(b"")
+
+    def _send(self, event: bytes) -> None:
+        def put() -> None:
+            for stream in self._streams:
+                stream.put_nowait(event)
+
+        self._loop.call_soon_threadsafe(put)
 
     def _event(self, kind: str, topic: str, rows: dict[str, Row], gone: list[str]) -> bytes:
         body = {"topic": topic, "revision": self._revision, "set": rows, "gone": gone, "cut": 0}
@@ -219,7 +227,9 @@ class StandIn:
                 "simulated": simulated,
                 "queues": [{"name": "research", "present": present, "simulated": simulated}],
                 "changes": [change | {"after": "admitted", "why": f"fits now{self._mark}"}],
-                "arrived": [{"workload": "default/what-if", "state": "pending", "why": f"needs 16, 4 free{self._mark}"}],
+                "arrived": [
+                    {"workload": "default/what-if", "state": "pending", "why": f"needs 16, 4 free{self._mark}"}
+                ],
                 "warnings": [f"runtimes are not known{self._mark}"],
                 "tookS": 0.8,
                 "note": "Simulated on the present state.",
@@ -250,7 +260,12 @@ def _told(row: Row, state: str, mark: str) -> Row:
 def _waits(row: Row, mark: str) -> Row:
     resources = [
         {"resource": "nvidia.com/gpu", "needed": "16", "available": "4", "nominal": "64", "used": "60", "atMost": "96"}
-        | {"heldBy": [{"workload": "team-research/job-train-0001", "clusterQueue": "research", "amount": "12"} | {"priority": 0}]}
+        | {
+            "heldBy": [
+                {"workload": "team-research/job-train-0001", "clusterQueue": "research", "amount": "12"}
+                | {"priority": 0}
+            ]
+        }
     ]
     decision = _record(NOW - 3, "no_quota", row["sentence"])
     story = [_record(NOW - 900 + 30 * at, "no_quota", row["sentence"]) for at in range(20)]
@@ -266,11 +281,18 @@ def _waits(row: Row, mark: str) -> Row:
 
 def _record(at: float, rule: str, sentence: str) -> Row:
     details = ["pod set main: 2 pods, nvidia.com/gpu 16", "  flavor h100: lacks 12"]
-    return {"at": at, "rule": rule, "reason": "WaitingForQuota", "sentence": sentence, "details": details, "preempts": []}
+    return {
+        "at": at,
+        "rule": rule,
+        "reason": "WaitingForQuota",
+        "sentence": sentence,
+        "details": details,
+        "preempts": [],
+    }
 
 
 def _condition(kind: str, ago_s: float, message: str, status: str = "True") -> Row:
-    at = __import__("datetime").datetime.fromtimestamp(NOW - ago_s, tz=__import__("datetime").UTC)
+    at = datetime.fromtimestamp(NOW - ago_s, tz=UTC)
     return {"type": kind, "status": status, "lastTransitionTime": at.isoformat(), "message": message, "reason": "x"}
 
 
@@ -286,5 +308,5 @@ def _served(path: Path, code: int = 200) -> web.Response:
 
 if __name__ == "__main__":
     with StandIn(made(nodes=1000, workloads=10_000)).running(8099) as server:
-        print(server.url, EVIL and "")  # noqa: T201
+        print(server.url)  # noqa: T201
         threading.Event().wait()

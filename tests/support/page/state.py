@@ -115,7 +115,10 @@ def _gpu(draw: random.Random, node: int, index: int, running: _Running, mark: st
         busy = 0.0
     parts = [{"name": "whole", "uuid": "", "size": 1, "health": "Healthy", "holders": holders}]
     if mig:
-        parts = [_instance(draw, profile, at, mark) for at, profile in enumerate(("3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"))]
+        parts = [
+            _instance(draw, profile, at, mark)
+            for at, profile in enumerate(("3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"))
+        ]
     return {
         "uuid": f"GPU-{node:08x}-0000-0000-0000-{index:012d}",
         "index": index,
@@ -158,8 +161,14 @@ def _pending(draw: random.Random, at: int, mark: str) -> Row:
         "pods": max(1, gpus // 8),
         "asks": {"nvidia.com/gpu": gpus, "cpu": gpus * 8},
         "reason": "WaitingForQuota",
-        "sentence": f"Needs {gpus} nvidia.com/gpu of flavor h100: {gpus // 2} free, {gpus - gpus // 2} more needed{mark}",
-        "forecast": {"from": start, "likely": start * 2, "to": start * 4, "ahead": position, "assumes": ["runtimes as told"]}
+        "sentence": f"Needs {gpus} nvidia.com/gpu of flavor h100: {gpus // 2} free{mark}",
+        "forecast": {
+            "from": start,
+            "likely": start * 2,
+            "to": start * 4,
+            "ahead": position,
+            "assumes": ["runtimes as told"],
+        }
         if known
         else None,
     }
@@ -167,9 +176,7 @@ def _pending(draw: random.Random, at: int, mark: str) -> Row:
 
 def _queues(state: State, mark: str) -> None:
     for at, team in enumerate(TEAMS):
-        used = sum(
-            part["amount"] for row in state.workloads.values() if row["queue"] == team for part in row["holds"]
-        )
+        used = sum(part["amount"] for row in state.workloads.values() if row["queue"] == team for part in row["holds"])
         nominal = len(state.fleet)
         waiting = sum(row["queue"] == team for row in state.pending.values())
         state.queues[f"queue/{team}"] = {

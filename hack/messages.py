@@ -13,11 +13,11 @@ from typing import Final
 
 from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.table import FOREIGN_KINDS
-from controller.words import pending, queues, statuses
+from controller.words import jobs, pending, queues, statuses
 from controller.words.catalog import EVERY, Kind, Place, Sentence
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "messages.md"
-MODULES: Final = (pending, queues, statuses)
+MODULES: Final = (pending, queues, statuses, jobs)
 """Importing one puts its sentences into the catalog."""
 
 _LITERAL: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")

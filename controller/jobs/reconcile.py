@@ -57,6 +57,7 @@ from controller.jobs.ending import outlived, reclaimed
 from controller.lifecycle.readiness import pods_ready_action
 from controller.objects.meta import Condition, find_condition
 from controller.objects.workload import Workload
+from controller.words import jobs as words
 from inventory.api import claimplan
 
 _GONE = "The job does not exist any more"
@@ -132,7 +133,7 @@ def _withdrawn(own: list[SeenWorkload]) -> list[Action]:
 def _withdraw(workload: SeenWorkload) -> list[Action]:
     if workload.is_terminating:
         return [*remove_finalizers([workload])]
-    return [delete(workload), event("DeletedWorkload", f"Deleted workload {workload.name}")]
+    return [delete(workload), event("DeletedWorkload", words.deleted_workload(workload.name))]
 
 
 def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Action]:
@@ -141,7 +142,7 @@ def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Act
     if context.cluster.is_admitted(ancestor) or context.kind.is_suspended(context.job):
         return actions
     stop = StopJob(patches=(context.kind.suspend(context.job),))
-    return [*actions, stop, event("Suspended", "Suspended until the job that owns it is admitted")]
+    return [*actions, stop, event("Suspended", words.owner_not_admitted())]
 
 
 def _leaving(context: Context, own: list[SeenWorkload]) -> list[Action]:
@@ -187,7 +188,7 @@ def _hold(context: Context, error: JobError | None = None) -> list[Action]:
 def _prebuilt(context: Context, name: str) -> list[Action]:
     workload = next((each for each in context.seen.workloads if each.name == name), None)
     if workload is None:
-        waiting = EmitEvent(type="Warning", reason="ErrWorkloadCompose", message=f"Workload {name} does not exist yet")
+        waiting = EmitEvent(type="Warning", reason="ErrWorkloadCompose", message=words.no_prebuilt_workload(name))
         return [*_hold(context), waiting]
     if not controls(context.job, workload):
         if any(owner.controller for owner in workload.typed.metadata.owner_references):
@@ -237,7 +238,7 @@ def _done(
     actions: list[Action] = []
     for workload in live:
         actions.append(finish(workload, outcome.reason, outcome.message))
-        actions.append(event("FinishedWorkload", f"Workload {workload.name} is finished: {outcome.message}"))
+        actions.append(event("FinishedWorkload", words.finished_workload(workload.name, outcome.message)))
     return actions + remove_finalizers(terminating)
 
 
@@ -245,7 +246,7 @@ def _deleted_by_others(context: Context, terminating: list[SeenWorkload], live: 
     """Workloads are being deleted: the job stops, then they lose their finalizers."""
     holder = next((workload for workload in terminating if workload.is_reserved and not workload.is_finished), None)
     if holder is not None and not any(workload.is_admitted for workload in live):
-        stopping = _stopping(context, holder, f"Workload {holder.name} is being deleted")
+        stopping = _stopping(context, holder, words.workload_being_deleted(holder.name))
         if stopping or not context.kind.is_stopped(context.job):
             return stopping
     return [*remove_finalizers(terminating)]
@@ -258,7 +259,7 @@ def _after_the_end(context: Context, finished: list[SeenWorkload], *, prebuilt: 
     reason = "" if condition is None else condition.reason
     if reason in _RUN_TO_THE_END:
         return []
-    stopping = _stopping(context, last, f"Workload {last.name} is finished: {reason}")
+    stopping = _stopping(context, last, words.finished_workload(last.name, reason))
     if stopping or not context.kind.is_stopped(context.job) or prebuilt:
         return stopping
     # A job that was repaired after its start failed is queued as a new one.
@@ -271,12 +272,12 @@ def _age(workload: SeenWorkload) -> tuple[float, str]:
 
 
 def _without_workload(context: Context) -> list[Action]:
-    stopping = _stopping(context, None, "The job has no workload yet")
+    stopping = _stopping(context, None, words.no_workload_yet())
     if stopping or not context.kind.is_stopped(context.job):
         return stopping
     _check_rules(context)
     body = compose.workload_body(context.kind, context.job, context.settings, context.cluster)
-    created = f"Created workload {body['metadata']['name']}"
+    created = words.created_workload(body["metadata"]["name"])
     whole = smaller_gang(context.job, sum(context.kind.counts(context.job).values()))
     told = [event("StartsWhole", whole)] if whole else []
     return [CreateWorkload(body=body), event("CreatedWorkload", created), *told]
@@ -305,22 +306,20 @@ def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> li
     if untouched and not held and not prebuilt:
         _check_rules(context)
         spec = compose.spec_patch(kind, job, workload, context.settings, context.cluster)
-        updated = f"Updated workload {workload.name} to what the job asks for"
+        updated = words.adapted_workload(workload.name)
         return [update(workload, {"spec": spec}), event("UpdatedWorkload", updated)]
-    stopping = _stopping(context, workload, f"The job does not match workload {workload.name} any more")
+    stopping = _stopping(context, workload, words.no_match_any_more(workload.name))
     if stopping or not kind.is_stopped(job):
         return stopping
     if prebuilt:
-        return [finish(workload, "OutOfSync", "The job asks for something else than its prebuilt workload")]
+        return [finish(workload, "OutOfSync", words.other_than_prebuilt())]
     return _withdraw(workload)
 
 
 def _matched(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
     """There is one workload, and it matches the job."""
     if context.kind.needs_again(context.job, workload):
-        stopping = _stopping(
-            context, workload, f"The job needs pods again that workload {workload.name} has given back"
-        )
+        stopping = _stopping(context, workload, words.pods_given_back(workload.name))
         return stopping if stopping or not context.kind.is_stopped(context.job) else _withdraw(workload)
     actions = _synchronized(context, workload, prebuilt=prebuilt)
     if any(isinstance(action, DeleteWorkload) for action in actions):
@@ -344,12 +343,12 @@ def _is_held(workload: SeenWorkload) -> bool:
 
 def _on_hold(context: Context, workload: SeenWorkload) -> list[Action]:
     """The job itself says that it must not start: it holds no quota meanwhile, and keeps its workload."""
-    stopping = _stopping(context, workload, "The job is on hold")
+    stopping = _stopping(context, workload, words.on_hold())
     if stopping or not context.kind.is_stopped(context.job):
         return stopping
     if _is_held(workload) and not workload.is_reserved:
         return []
-    return [hold(workload, "The job is on hold", on=True)]
+    return [hold(workload, words.on_hold(), on=True)]
 
 
 def _synchronized(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
@@ -364,7 +363,7 @@ def _synchronized(context: Context, workload: SeenWorkload, *, prebuilt: bool) -
     metadata = {} if prebuilt else compose.metadata_patch(job, typed, context.settings)
     if not spec and not metadata:
         return []
-    updated = event("UpdatedWorkload", f"Updated workload {workload.name}: {', '.join([*spec, *metadata])}")
+    updated = event("UpdatedWorkload", words.updated_workload(workload.name, ", ".join([*spec, *metadata])))
     return [update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})}), updated]
 
 
@@ -377,7 +376,7 @@ def _evicted(context: Context, workload: SeenWorkload, evicted: Condition) -> li
 
 def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
     if not workload.is_admitted:
-        return _stopping(context, workload, f"Workload {workload.name} is not admitted by a cluster queue")
+        return _stopping(context, workload, words.not_admitted(workload.name))
     if not context.kind.is_suspended(context.job):
         return elastic.ungated(context, workload) if context.elastic else []
     try:
@@ -399,7 +398,7 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
     admission = workload.typed.status.admission
     queue = "" if admission is None else admission.cluster_queue
     started = any(not patch.subresource for patch in patches)
-    events = [event("Started", f"Admitted by cluster queue {queue}")] if started else []
+    events = [event("Started", words.started(queue))] if started else []
     return [StartJob(patches=patches, name=workload.name, uid=workload.uid), *events]
 
 

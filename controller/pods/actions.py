@@ -14,6 +14,7 @@ from controller.jobframework.raw import Json, sequence
 from controller.jobframework.steps import delete, finish_orphans, release_quota, remove_finalizers
 from controller.objects.meta import Struct, find_condition
 from controller.pods.start import unfinalized
+from controller.words import jobs as words
 
 _JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"
 _TRAINING_JOB: Final = "training.kubeflow.org/job-name"
@@ -84,7 +85,7 @@ def closing(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> list[PodAction
         return _replaced(workload, pods, finished.message)
     actions: list[PodAction] = []
     if workload.is_terminating and not workload.is_finished:
-        why = f"Workload {workload.name} was deleted"
+        why = words.workload_was_deleted(workload.name)
         leaving = [pod for pod in pods if pod.may_run or not pod.has_parent]
         actions += [deleted(pod, "WorkloadDeleted", why) for pod in leaving if not pod.is_terminating]
         if any(pod.may_run for pod in pods):

@@ -62,6 +62,7 @@ from controller.pods.actions import (
 from controller.pods.group import MAIN, Group, SeenPods
 from controller.pods.replacing import is_stale, spare_finalizers, waiting
 from controller.pods.start import infos_by_set, places, released, role_in, start_patch
+from controller.words import jobs as words
 from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, DEVICES
 
 
@@ -255,7 +256,7 @@ class _Reconciliation:
 
     def _without_workload(self) -> list[PodAction]:
         if self.prebuilt:
-            why = f"Workload {self.prebuilt} does not exist yet"
+            why = words.no_prebuilt_workload(self.prebuilt)
             return [*deletions(self.pods, "NoMatchingWorkload", why), event("ErrWorkloadCompose", why, warning=True)]
         excess = self._excess(None)
         if excess:
@@ -271,7 +272,7 @@ class _Reconciliation:
             raise JobError("metadata.finalizers: the pod was created without the queue's finalizer; create it anew")
         body = podcompose.workload_body(self.group, holding, sets, self.settings, self.cluster)
         name = body["metadata"]["name"]
-        return [*over, CreateWorkload(body=body), event("CreatedWorkload", f"Created workload {name}")]
+        return [*over, CreateWorkload(body=body), event("CreatedWorkload", words.created_workload(name))]
 
     def _sets(self) -> tuple[JobPodSet, ...]:
         return compose.gated(podgroup.pod_sets(self.group, self.counted, self.settings.tiers), self.settings.gates)
@@ -321,13 +322,13 @@ class _Reconciliation:
                 return None
         elif not workload.is_reserved or self._is_served_by(counts):
             return None
-        why = f"Workload {workload.name} is not one for these pods"
+        why = words.not_of_these_pods(workload.name)
         stopping = deletions(self.pods, "NoMatchingWorkload", why)
         if self.prebuilt:
-            return [*stopping, finish(workload, "OutOfSync", f"{why}: they ask for something else")]
+            return [*stopping, finish(workload, "OutOfSync", words.pods_other_than_prebuilt(workload.name))]
         if stopping or any(pod.may_run for pod in self.pods):
             return stopping
-        return [*dropped(workload), event("DeletedWorkload", f"Deleted workload {workload.name}")]
+        return [*dropped(workload), event("DeletedWorkload", words.deleted_workload(workload.name))]
 
     def _is_served_by(self, counts: Mapping[str, int]) -> bool:
         if self.single:
@@ -355,7 +356,7 @@ class _Reconciliation:
             return []
         counts = None if workload is None else compose.counts_of(workload.typed.spec.pod_sets)
         found = podgroup.excess(self.group, self.counted, counts)
-        why = f"group {self.group.name} has all {self.group.total} pods that were asked for"
+        why = words.excess_pod(self.group.name, self.group.total)
         return [DeletePod(name=pod.name, uid=pod.uid, reason="ExcessPodDeleted", message=why) for pod in found]
 
     def _synchronized(self, workload: SeenWorkload) -> list[PodAction]:
@@ -408,7 +409,7 @@ class _Reconciliation:
         if not held or status.admission is None or not is_true(status.conditions, "Admitted"):
             return self._told(status)
         if self.seen.predecessor_runs:
-            return [event("WaitsForPredecessor", "The pod whose quota it takes over has not ended yet")]
+            return [event("WaitsForPredecessor", words.waits_for_predecessor())]
         # A pod that is being deleted keeps its place until it has ended: no place is for two.
         leaving = [pod for pod in self.pods if pod.is_terminating and pod.may_run]
         minimum = self.group.minimum if self.group.minimum < self.group.total else None
@@ -424,9 +425,9 @@ class _Reconciliation:
         except FlavorMissingError as missing:
             return [flavor_missing("The pods", missing)]
         except TopologyEncodingError as error:
-            return [event("TopologyUnreadable", f"The pods cannot start: {error}", warning=True)]
+            return [event("TopologyUnreadable", words.unreadable_topology(str(error)), warning=True)]
         queue = status.admission.cluster_queue
-        return [*patches, event("Started", f"Admitted by cluster queue {queue}")] if patches else []
+        return [*patches, event("Started", words.started(queue))] if patches else []
 
     def _told(self, status: WorkloadStatus) -> list[PodAction]:
         """Why a pod of what serves waits, or one above a minimum: their users look at pods, and not at Workloads."""

@@ -14,6 +14,7 @@ from controller.jobframework.podview import SeenPod
 from controller.objects.meta import find_condition
 from controller.pods.actions import PodAction, finalizer_removed
 from controller.pods.group import role
+from controller.words import jobs as words
 
 WAITING: Final = WAITING_FOR_PODS
 
@@ -28,7 +29,7 @@ def waiting(workload: SeenWorkload, *, needed: int, there: int, failing: bool) -
     waits = now is not None and now.status == "True"
     name, uid, missing = workload.name, workload.uid, needed - there
     if missing <= 0:
-        why = f"All {needed} pods exist"
+        why = words.pods_complete(needed)
         done = SetWaitingForPods(name=name, uid=uid, status="False", reason="PodsReady", message=why)
         return [done] if waits else []
     if evicted is None and (waits or not failing):
@@ -36,7 +37,7 @@ def waiting(workload: SeenWorkload, *, needed: int, there: int, failing: bool) -
     reason = PODS_FAILED if evicted is None else evicted.reason
     if waits and now is not None and now.reason == reason:
         return []
-    why = f"{missing} of {needed} pods have failed or were deleted, and are not replaced yet"
+    why = words.pods_missing(missing, needed)
     return [SetWaitingForPods(name=name, uid=uid, status="True", reason=reason, message=why)]
 
 

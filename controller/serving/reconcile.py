@@ -34,6 +34,7 @@ from controller.pods.actions import PatchPod, PodAction
 from controller.serving import compose
 from controller.serving.adoption import adoption, queue_patch
 from controller.servingkinds.kind import ServingGroup, ServingKind
+from controller.words import jobs as words
 
 _ON_HOLD = "OnHold"
 
@@ -116,7 +117,7 @@ class _Reconciliation:
         if names.MULTIKUEUE_ORIGIN in labels(self.owner):
             return []  # the cluster that sent it sends its Workloads too
         body = compose.workload_body(self.seen.kind, self.owner, group, self.settings, self.cluster)
-        return [CreateWorkload(body=body), event("CreatedWorkload", f"Created workload {body['metadata']['name']}")]
+        return [CreateWorkload(body=body), event("CreatedWorkload", words.created_workload(body["metadata"]["name"]))]
 
     def _kept(self, group: ServingGroup, workload: SeenWorkload) -> list[PodAction]:
         if workload.is_terminating:
@@ -139,7 +140,7 @@ class _Reconciliation:
         actions: list[PodAction] = [update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})})]
         if names.ADMISSION_GATED_BY in metadata.get("annotations", {}):
             gates = metadata["annotations"][names.ADMISSION_GATED_BY] or "nothing"
-            actions.append(event("UpdatedWorkload", f"Admission is now gated by {gates}"))
+            actions.append(event("UpdatedWorkload", words.admission_gated_now(gates)))
         return actions
 
     def _moves(self, workload: SeenWorkload) -> bool:

@@ -215,7 +215,7 @@ def test_a_job_waits_for_its_prebuilt_workload() -> None:
     stop, event = world.next_actions()
     assert isinstance(stop, StopJob)
     assert isinstance(event, EmitEvent)
-    assert event.message == "Workload made does not exist yet"
+    assert event.message.startswith("Workload made does not exist yet. Create it")
     assert not any(isinstance(action, CreateWorkload) for action in world.next_actions())
 
 

@@ -338,7 +338,8 @@ class TestPrebuilt:
         world = PodWorld(*(member(name, 2, notes=NAMED) for name in "ab"))
         world.settle()
         assert world.workloads == {}
-        assert world.events[-1] == ("ErrWorkloadCompose", "Workload made does not exist yet")
+        reason, message = world.events[-1]
+        assert (reason, message.partition(".")[0]) == ("ErrWorkloadCompose", "Workload made does not exist yet")
         model = PodWorld(*(member(name, 2) for name in "ab"))
         model.settle()
         world.workloads["made"] = prebuilt(podSets=model.workload["spec"]["podSets"])

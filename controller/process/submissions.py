@@ -56,6 +56,10 @@ class Submissions:
         found = await running.forecasts.of_new(workload)
         return _shown(running, workload, found)
 
+    def composed(self, manifest: Any, namespace: str) -> Workload:
+        """The Workload that it would have. Raises NotQueuedError."""
+        return self._reader().workload(manifest, namespace, self._clock.wall())
+
     def _reader(self) -> Reader:
         kinds = {resource: kind for resource, kind in self._kinds().items() if resource in self._feeds}
         return Reader(

@@ -13,8 +13,10 @@ from controller.core import Core
 from controller.engine.model.resources import WorkloadKey
 from controller.forecast.forecast import Forecast
 from controller.forecast.shown import Foretold
+from controller.forecast.submitted import NotQueuedError
 from controller.jobframework.names import WORKLOAD
 from controller.objects.core import Namespace
+from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
 from controller.process.submissions import Submissions
 from controller.process.term import Running
@@ -26,13 +28,16 @@ from controller.visibility.routes import Asked, What
 from controller.visibility.server_shell import Leader, ViewServer
 from controller.visibility.service_shell import ViewService
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import GPU_NODES, NAMESPACES, NODES, PODS, reader
+from controller.watching.kinds import DECIDING, GPU_NODES, NAMESPACES, NODES, PODS, WORKLOADS, reader
 from controller.web.events_shell import Hub
 from controller.web.fleetrows import FiguresOf
 from controller.web.live import State
 from controller.web.queuerows import forecast_row
-from controller.web.server_shell import PageServer, Source
+from controller.web.server_shell import Others, PageServer, Source
 from controller.web.session import Seal
+from controller.web.whatif import Asked as Change
+from controller.web.whatif import Question, WrongChangeError
+from controller.web.whatif_shell import WhatIf
 from controller.webhooks.keeper import OwnCertificates, SecretName
 from controller.webhooks.service import service_names
 from kube.client import Client
@@ -147,6 +152,10 @@ class _Leading:
         workload = found.object.metadata.annotations.get(WORKLOAD) if found is not None else None
         return f"{namespace}/{workload}" if workload else None
 
+    def workloads(self) -> list[Workload]:
+        running = self._running()
+        return [kept.workload for kept in running.core.ledger.values()] if running is not None else []
+
     def queue_of(self, key: str) -> str | None:
         answers = self.answers()
         return answers.queue_of(key) if answers is not None else None
@@ -154,6 +163,23 @@ class _Leading:
     def namespaces(self) -> list[str]:
         """Those that are there now, and those where something is queued first."""
         return sorted(key.name for key in self._feeds[NAMESPACES])
+
+
+def _question(
+    config: ControllerConfig, asked: Change, manifest: Any, submissions: Submissions, now_s: float
+) -> Question:
+    """Raises WrongChangeError."""
+    try:
+        arrives = () if manifest is None else (submissions.composed(manifest, asked.namespace),)
+    except NotQueuedError as wrong:
+        raise WrongChangeError(f"manifest: {wrong}") from None
+    return Question(config=config.engine, now_s=now_s, quotas=asked.quotas, arrives=arrives)
+
+
+def _deciding(feeds: Feeds) -> list[KubernetesObject]:
+    """All that the engine is told of, but for Workloads."""
+    kinds = [resource for resource in DECIDING if resource in feeds and resource is not WORKLOADS]
+    return [each for resource in kinds for each in feeds[resource].objects()]
 
 
 def _workload(core: Core, key: WorkloadKey) -> Workload | None:
@@ -214,7 +240,12 @@ async def view_service(
             relay,
             lambda purpose: Seal(service.authority, purpose) if service.authority is not None else None,
         )
-        server.page = PageServer(server, reviews, source, hub, clock)
+        what_if = WhatIf(
+            lambda asked, manifest: _question(config, asked, manifest, acting.submissions, clock.wall()),
+            lambda: _deciding(feeds),
+            leading.workloads,
+        )
+        server.page = PageServer(server, reviews, source, hub, clock, others=Others(what_if=what_if.handle))
         try:
             yield service
         finally:

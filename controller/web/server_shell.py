@@ -167,7 +167,7 @@ class PageServer:
                 return answered(await self._history(request, user))
             case ["whatif"] if self.others.what_if is not None:
                 await self._needs(user, QUEUES)
-                return answered(await self.others.what_if(request, user))
+                return answered(await self._seen(user, answers, await self.others.what_if(request, user)))
         return answered(await self._detail(answers, Detail(state, self._clock.wall()), user, parts))
 
     async def _detail(self, answers: Answers, detail: Detail, user: User, parts: list[str]) -> Json:

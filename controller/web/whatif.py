@@ -1,0 +1,196 @@
+"""The present and a simulated change of it, beside each other: the real engine on copies of the live objects. Pure.
+
+Time stands still: what is told is what the engine would decide now. A workload that is preempted gives back what it
+holds at once, as in ``controller.simulation``.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
+from controller.objects.meta import KubernetesObject
+from controller.objects.quantity import Quantity, QuantityError, parse_quantity
+from controller.objects.queues import ClusterQueue
+from controller.objects.workload import Workload
+from controller.simulation.manifests import Scenario
+from controller.simulation.run import Run
+from controller.simulation.submissions import Submission
+
+Json = dict[str, Any]
+MOST_CHANGES: Final = 500
+_MOST_QUOTAS: Final = 100
+
+
+class WrongChangeError(ValueError):
+    """What is asked cannot be simulated: one sentence."""
+
+
+class QuotaChange(msgspec.Struct, frozen=True):
+    """Another nominal quota, a quantity as Kubernetes writes it."""
+
+    queue: str
+    flavor: str
+    resource: str
+    nominal: str
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest that arrives in ``namespace``, or quotas that change."""
+
+    manifest: str = ""
+    namespace: str = "default"
+    quotas: tuple[QuotaChange, ...] = ()
+
+
+def read(raw: bytes) -> Asked:
+    """Raises WrongChangeError."""
+    try:
+        asked = msgspec.json.decode(raw, type=Asked)
+    except msgspec.MsgspecError as wrong:
+        raise WrongChangeError(f"body: {str(wrong)[:200]}") from None
+    if bool(asked.manifest) == bool(asked.quotas):
+        raise WrongChangeError("body: expected either a manifest or quotas")
+    if len(asked.quotas) > _MOST_QUOTAS:
+        raise WrongChangeError(f"quotas: found {len(asked.quotas)}, expected at most {_MOST_QUOTAS}")
+    return asked
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """``arrives``: the workloads of the manifest."""
+
+    config: EngineConfig
+    now_s: float
+    quotas: tuple[QuotaChange, ...] = ()
+    arrives: tuple[Workload, ...] = ()
+
+
+def compared(question: Question, objects: Sequence[KubernetesObject], workloads: Sequence[Workload]) -> Json:
+    """Raises WrongChangeError and UnsettledError."""
+    changed = with_quotas(objects, question.quotas)
+    before = _Outcome(question, objects, workloads)
+    after = _Outcome(question, changed, (*workloads, *question.arrives))
+    changes = [*_changes(before, after)]
+    return {
+        "present": before.totals(),
+        "simulated": after.totals(),
+        "queues": [
+            {"name": name, "present": before.of_queue(name), "simulated": after.of_queue(name)}
+            for name in sorted(after.queues)
+        ],
+        "changes": changes[:MOST_CHANGES],
+        "arrived": [
+            {
+                "workload": each.key,
+                "hidden": False,
+                "state": after.state(WorkloadKey(each.key)),
+                "why": after.why(each.key),
+            }
+            for each in question.arrives
+        ],
+        "warnings": [f"{len(changes) - MOST_CHANGES} more changes are not shown"]
+        if len(changes) > MOST_CHANGES
+        else [],
+        "note": "What would be decided now; what ends or arrives later is not simulated.",
+    }
+
+
+class _Outcome:
+    """What the engine makes of it, until nothing changes."""
+
+    def __init__(self, question: Question, objects: Sequence[KubernetesObject], workloads: Iterable[Workload]) -> None:
+        given = tuple(
+            Submission(order=order, arrival_s=0.0, runtime_s=None, workload=workload)
+            for order, workload in enumerate(workloads)
+        )
+        scenario = Scenario(base_s=question.now_s, objects=tuple(objects), submissions=given, warnings=())
+        self._run = Run(scenario, question.config, until_s=0.0, check=False)
+        result = self._run.result(lambda _t, _done, _all: None)
+        self._last = {entry.workload: entry.message for entry in result.timeline}
+        self.queues = self._run.engine.state.cluster.queues
+        self.keys = [WorkloadKey(submission.key) for submission in given]
+
+    def state(self, key: WorkloadKey) -> str:
+        holder = self._run.engine.state.cluster.holders.get(key)
+        return "pending" if holder is None or holder.evicted else "admitted"
+
+    def why(self, key: str) -> str:
+        return self._last.get(key, "")
+
+    def queue(self, key: WorkloadKey) -> str:
+        return self._run.cluster_queue(self._run.workloads[key]) if key in self._run.workloads else ""
+
+    def totals(self) -> Json:
+        states = [self.state(key) for key in self.keys if key in self._run.workloads]
+        return {"admitted": states.count("admitted"), "pending": states.count("pending")}
+
+    def of_queue(self, name: ClusterQueueName) -> Json:
+        found = self.queues.get(name)
+        if found is None:
+            return {"admitted": 0, "pending": 0}
+        active, parked = self._run.engine.state.queues.counts(name)
+        return {"admitted": len(found.holders), "pending": active + parked}
+
+
+def _changes(before: _Outcome, after: _Outcome) -> Iterator[Json]:
+    for key in before.keys:
+        was, now = before.state(key), after.state(key)
+        if was != now:
+            yield {
+                "workload": key,
+                "hidden": False,
+                "queue": after.queue(key),
+                "before": was,
+                "after": "evicted" if was == "admitted" else now,
+                "why": after.why(key),
+            }
+
+
+def with_quotas(objects: Sequence[KubernetesObject], changes: Iterable[QuotaChange]) -> list[KubernetesObject]:
+    """The objects with other quotas. Raises WrongChangeError for a quota that is not there."""
+    changed = list(objects)
+    for change in changes:
+        try:
+            nominal = parse_quantity(change.nominal)
+        except QuantityError as wrong:
+            raise WrongChangeError(f"quotas: nominal of {change.queue[:63]}: {wrong}") from None
+        if nominal.nanos < 0:
+            raise WrongChangeError(
+                f"quotas: nominal of {change.queue[:63]}: found {change.nominal}, expected 0 or more"
+            )
+        at = next(
+            (
+                index
+                for index, each in enumerate(changed)
+                if isinstance(each, ClusterQueue) and each.metadata.name == change.queue
+            ),
+            None,
+        )
+        queue = changed[at] if at is not None else None
+        if at is None or not isinstance(queue, ClusterQueue):
+            raise WrongChangeError(f"quotas: found queue {change.queue[:63]!r}, expected a ClusterQueue that is there")
+        changed[at] = _with_quota(queue, change, nominal)
+    return changed
+
+
+def _with_quota(queue: ClusterQueue, change: QuotaChange, nominal: Quantity) -> ClusterQueue:
+    replace, found = msgspec.structs.replace, False
+    groups = []
+    for group in queue.spec.resource_groups:
+        flavors = []
+        for flavor in group.flavors:
+            resources = []
+            for resource in flavor.resources:
+                if (flavor.name, resource.name) == (change.flavor, change.resource):
+                    found = True
+                    resources.append(replace(resource, nominal_quota=nominal))
+                else:
+                    resources.append(resource)
+            flavors.append(replace(flavor, resources=tuple(resources)))
+        groups.append(replace(group, flavors=tuple(flavors)))
+    if not found:
+        named = f"{change.resource[:63]} of flavor {change.flavor[:63]}"
+        raise WrongChangeError(f"quotas: ClusterQueue {change.queue} has no quota of {named}")
+    return replace(queue, spec=replace(queue.spec, resource_groups=tuple(groups)))

@@ -27,6 +27,7 @@ P = ParamSpec("P")
 
 SERVICE = "tessera-system/tessera-controller"
 QUEUE_VIEWS = Resource(VIEW_GROUP, VIEW_VERSION, "queueviews", "QueueView")
+FORECASTS = Resource(VIEW_GROUP, VIEW_VERSION, "forecasts", "Forecast", namespaced=True)
 WORKLOAD_VIEWS = Resource(VIEW_GROUP, VIEW_VERSION, "workloadviews", "WorkloadView", namespaced=True)
 TIMEOUT_S = 10.0
 _UNAUTHORIZED = 401
@@ -216,6 +217,17 @@ class Controller:
             return None
         except KubeError as failed:
             raise UnreachableError(str(failed)) from None
+
+    async def forecast(self, manifest: Json, namespace: str) -> Json:
+        """What would become of the object. Raises UnreachableError, also where it is told to be no job."""
+        body = {"apiVersion": FORECASTS.api_version, "kind": FORECASTS.kind, "spec": {"manifest": manifest}}
+        try:
+            found = await self._client.create(FORECASTS, body, Json, namespace=namespace)
+        except KubeError as failed:
+            unserved = isinstance(failed, NotFoundError)
+            raise UnreachableError(f"{VIEW_GROUP} is not served here" if unserved else str(failed)) from None
+        status: Json = found["status"]
+        return status
 
     def _direct(self, url: str) -> ClusterConfig:
         """The token goes along; a certificate is for the API server, and so is what its own is checked by."""

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "sim": ("cli.sim:sim", "Let simulated GPUs fail, recover, come and go."),
     "simulate": ("cli.simulate.command:simulate_command", "Which workload would run when, from files alone."),
     "stop": ("cli.kueuectl.verbs:stop", "Stop a ClusterQueue, a LocalQueue or a workload."),
+    "submit": ("cli.submit:submit", "Create jobs and follow them into the queue; or say what would become of them."),
     "support-bundle": ("cli.supportbundle.command:support_bundle", "Collect what a bug report needs into a file."),
     "top": ("cli.top.command:top", "What all GPUs do, who holds them, and what waits; live."),
     "version": ("cli.version:version", "Versions: the command's, the controller's, the agents'."),

@@ -8,6 +8,7 @@ async with FakeApiServer() as server:
 import asyncio
 import copy
 import json
+import re
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
@@ -24,6 +25,8 @@ _ACCESS_REVIEWS: Final = "subjectaccessreviews"
 _TOKEN_REVIEWS: Final = "tokenreviews"  # noqa: S105 - a kind's name
 _REVIEWS: Final = (_OWN_REVIEWS, _ACCESS_REVIEWS, _TOKEN_REVIEWS)
 """Created, answered and not kept."""
+
+_VERSION: Final = re.compile(r"/apis?/((?:[^/]+/)?v[^/]+)")
 
 
 class ServedRequest(tuple[str, str, str]):
@@ -53,8 +56,8 @@ class FakeApiServer:
         self.refuse: Callable[[str, str], int | KubeError | None] = lambda _method, _path: None
         """Given method and path: a status (or an error) to answer instead of serving, or None."""
         self.unknown: set[str] = set()
-        self._installed: set[str] = set()
-        """``apiVersion`` of kinds that discovery names though they have no object."""
+        self._installed: set[Resource] = set()
+        """Kinds that discovery names though they have no object."""
         self.lose_answer: Callable[[str, str], bool] = lambda _method, _path: False
         """Given method and path: True serves the call and cuts the connection before its answer."""
         self.pruned: dict[str, tuple[str, ...]] = {}
@@ -112,7 +115,7 @@ class FakeApiServer:
     def install(self, resource: Resource) -> None:
         """The kind is served, and discovery says so, also while it has no object."""
         self.unknown.discard(resource.plural)
-        self._installed.add(resource.api_version)
+        self._installed.add(resource)
 
     def uninstall(self, resource: Resource) -> None:
         """As when its CRD is deleted: its objects go, then its watches end and its paths are not found."""
@@ -180,6 +183,8 @@ class FakeApiServer:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/apis":
             return self._groups()
+        if (version := _VERSION.fullmatch(request.path)) is not None:
+            return self._resources(version[1])
         if request.path == "/version":
             return web.json_response({"gitVersion": "v1.36.0"})
         collection, namespace, name = parse_path(request.path)
@@ -218,8 +223,20 @@ class FakeApiServer:
             for collection, _, _ in self.store.objects
             if "/apis/" in collection
         }
-        versions = [{"groupVersion": version} for version in sorted(stored | self._installed)]
+        installed = {resource.api_version for resource in self._installed}
+        versions = [{"groupVersion": version} for version in sorted(stored | installed)]
         return web.json_response({"kind": "APIGroupList", "groups": [{"versions": [version]} for version in versions]})
+
+    def _resources(self, version: str) -> web.Response:
+        """Discovery: of one version of a group, the kinds that a test installed."""
+        found = [
+            {"name": each.plural, "kind": each.kind, "namespaced": each.namespaced}
+            for each in self._installed
+            if each.api_version == version
+        ]
+        if not found:
+            return _status(KubeError("the server could not find the requested resource", status=404, reason="NotFound"))
+        return web.json_response({"kind": "APIResourceList", "groupVersion": version, "resources": found})
 
     def _list(self, request: web.Request, collection: str, namespace: str) -> web.Response:
         """A page. Its place is an index, so later pages see what has changed since, as the real ones do not."""

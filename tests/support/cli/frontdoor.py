@@ -66,7 +66,8 @@ class FrontDoor:
             return web.Response(text="404 page not found\n", status=404)
         self.asked.append(request.path_qs)
         port, tls = await until_served(self.behind), self.proxy.shows(trusted(self.behind))
-        code, body = await asked(port, request.path_qs, tls, user=self.user)
+        sent = await request.read() if request.body_exists else None
+        code, body = await asked(port, request.path_qs, tls, method=request.method, user=self.user, data=sent)
         return web.Response(body=body, status=code, content_type="application/json")
 
 

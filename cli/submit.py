@@ -1,0 +1,216 @@
+"""``tessera submit``: objects are created with the caller's own rights, and followed into their queues."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import RenderableType
+from rich.text import Text
+
+from cli import forecasts
+from cli.cluster import Controller, UnreachableError, Where, run
+from cli.console import Json, aside
+from cli.console import show as print_parts
+from cli.kubeapi import kube_options, opened, space_option
+from cli.manifests import WrongInputError, read_documents
+from cli.output import output_option, printed
+from controller.jobframework import names
+from controller.simulation.documents import Document, InputError
+from controller.watching.kinds import WORKLOADS
+from kube.client import Client, Selection
+from kube.errors import NotFoundError
+from kube.resources import Resource
+
+_QUEUED_S: Final = 15.0
+"""So long the controller may take to make the Workload of a job."""
+_LOOK_S: Final = 0.3
+_WAIT_LOOK_S: Final = 2.0
+_STATES: Final = ("Finished", "Admitted", "QuotaReserved")
+
+
+@click.command("submit", short_help="Create jobs and follow them into the queue; or say what would become of them.")
+@click.argument("manifests", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--dry-run", is_flag=True, help="Create nothing: the API server checks it, the controller forecasts it.")
+@click.option("--wait", is_flag=True, help="Until every workload is admitted.")
+@space_option
+@kube_options
+@output_option
+def submit(
+    where: Where, manifests: tuple[Path, ...], dry_run: bool, wait: bool, namespace: str | None, output: str
+) -> None:
+    """Create the objects of MANIFESTS, and tell of each that is queued its place and when it is likely to start.
+
+    MANIFESTS are files, folders of them, or - for standard input. With --dry-run nothing is created: the API server
+    checks each object, and the controller says whether it would start now, else why not, when, and what would let it.
+
+    \b
+    Examples:
+      tessera submit train.yaml
+      tessera submit --dry-run -n team-a train.yaml
+      tessera submit --wait jobs/
+      tessera submit --dry-run train.yaml -o json | jq '.items[].forecast.changes'
+    """
+    try:
+        documents = list(read_documents(manifests, strangers := []))
+    except InputError as wrong:
+        raise WrongInputError(str(wrong)) from None
+    for note in strangers:
+        aside(note)
+
+    async def work() -> None:
+        async with opened(where) as client:
+            one = _Submission(client, Controller(where, where.cluster(), client), dry_run=dry_run)
+            rows: list[Json] = []
+            for document in documents:
+                space = namespace or document.data["metadata"].get("namespace") or where.cluster().namespace
+                rows.append(await one.sent(document, str(space)))
+                if output == "text":
+                    print_parts(*_parts(rows[-1]))
+            if wait and not dry_run:
+                async for row in one.admitted(rows):
+                    if output == "text":
+                        click.echo(f"{row['workload']}: {row['state']}")
+            if output != "text":
+                printed({"dryRun": dry_run, "items": rows}, output)
+
+    run(work())
+
+
+class _Submission:
+    def __init__(self, client: Client, controller: Controller, *, dry_run: bool) -> None:
+        self._client = client
+        self._controller = controller
+        self._dry_run = dry_run
+        self._resources: dict[tuple[str, str], Resource] = {}
+
+    async def sent(self, document: Document, namespace: str) -> Json:
+        """The row of one object, created or checked. Raises KubeError."""
+        resource = await self._resource(document)
+        space = namespace if resource.namespaced else None
+        body = {**document.data, "metadata": {**document.data["metadata"]}}
+        if space is not None:
+            body["metadata"]["namespace"] = space
+        made = await self._client.create(resource, body, Json, namespace=space, dry_run=self._dry_run)
+        row: Json = {
+            "kind": document.kind,
+            "name": made["metadata"]["name"],
+            "namespace": space,
+            "created": not self._dry_run,
+            "workload": None,
+            "clusterQueue": None,
+            "state": None,
+            "position": None,
+            "startsNow": None,
+            "sentence": None,
+            "forecast": None,
+        }
+        if space is None or not _is_queued(made):
+            return row
+        found = await (self._foretold(made, space) if self._dry_run else self._queued(made, space))
+        return row | found
+
+    async def _resource(self, document: Document) -> Resource:
+        """Raises click.ClickException for a kind that the API server does not have."""
+        version, kind = document.version, document.kind
+        if (version, kind) not in self._resources:
+            path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+            found: list[Json] = []
+            with suppress(NotFoundError):
+                found = (await self._client.document(path, Json))["resources"]
+            plural = next((each for each in found if each["kind"] == kind and "/" not in each["name"]), None)
+            if plural is None:
+                raise click.ClickException(
+                    f"{document.file}: found {version} {kind}, expected a kind that the API server has"
+                )
+            group, _, bare = version.rpartition("/")
+            self._resources[version, kind] = Resource(
+                group, bare, plural["name"], kind, namespaced=bool(plural["namespaced"])
+            )
+        return self._resources[version, kind]
+
+    async def _foretold(self, made: Json, namespace: str) -> Json:
+        """Of the object as the API server would keep it."""
+        try:
+            return await self._controller.forecast(made, namespace)
+        except UnreachableError as failed:
+            aside(f"there is no forecast: {failed}")
+            return {}
+
+    async def _queued(self, made: Json, namespace: str) -> Json:
+        """Once its Workload is there: its state, its place, and its forecast where the controller tells."""
+        workload = await self._workload(made, namespace)
+        if workload is None:
+            aside(f"{namespace}/{made['metadata']['name']} has no Workload yet: tessera explain says why, later")
+            return {}
+        key = f"{namespace}/{workload['metadata']['name']}"
+        found: Json = {"workload": key, "state": state_of(workload)}
+        try:
+            told = await self._controller.ask("explain", workload=key)
+        except UnreachableError as failed:
+            aside(f"there is no forecast: {failed}")
+            told = None
+        if told is not None:
+            said = told["blocked"] or told["decision"] or {}
+            found |= {key: told[key] for key in ("clusterQueue", "state", "position", "forecast")}
+            found["sentence"] = said.get("sentence")
+        return found
+
+    async def _workload(self, made: Json, namespace: str) -> Json | None:
+        if made["kind"] == WORKLOADS.kind:
+            return made
+        ours = Selection(namespace=namespace, label_selector=f"{names.JOB_UID}={made['metadata']['uid']}")
+        async with asyncio.timeout(_QUEUED_S) as waiting:
+            with suppress(TimeoutError):
+                while True:
+                    found = (await self._client.list_all(WORKLOADS, Json, ours)).items
+                    if found:
+                        return min(found, key=lambda each: str(each["metadata"]["name"]))
+                    await asyncio.sleep(_LOOK_S)
+        assert waiting.expired()
+        return None
+
+    async def admitted(self, rows: list[Json]) -> AsyncIterator[Json]:
+        """Each row with a workload as often as its state changes, until all are admitted or gone."""
+        left = [row for row in rows if row["workload"] is not None]
+        while left := [row for row in left if row["state"] not in ("Admitted", "Finished", "Gone")]:
+            await asyncio.sleep(_WAIT_LOOK_S)
+            for row in left:
+                space, _, name = row["workload"].partition("/")
+                try:
+                    state = state_of(await self._client.get(WORKLOADS, name, Json, namespace=space))
+                except NotFoundError:
+                    state = "Gone"
+                if state != row["state"]:
+                    row["state"] = state
+                    yield row
+
+
+def state_of(workload: Json) -> str:
+    conditions: list[Any] = (workload.get("status") or {}).get("conditions") or []
+    true = {each["type"] for each in conditions if each.get("status") == "True"}
+    return next((state for state in _STATES if state in true), "Pending")
+
+
+def _is_queued(made: Json) -> bool:
+    return made["kind"] == WORKLOADS.kind or bool((made["metadata"].get("labels") or {}).get(names.QUEUE_NAME))
+
+
+def _parts(row: Json) -> Iterator[RenderableType]:
+    where = f"{row['namespace']}/{row['name']}" if row["namespace"] else row["name"]
+    done = "created" if row["created"] else "passes the API server's checks (dry run)"
+    yield Text(f"{row['kind']} {where} {done}")
+    queue = f"ClusterQueue {row['clusterQueue'] or '(none)'}"
+    if row["startsNow"]:
+        yield Text(f"It would start at once, in {queue}", style="green")
+        return
+    if row["startsNow"] is not None:
+        yield Text(f"It would wait in {queue}", style="yellow")
+    elif row["workload"] is not None:
+        place = f", position {row['position'] + 1} in the queue" if row["position"] is not None else ""
+        yield Text(f"Workload {row['workload']}: {row['state']} in {queue}{place}")
+    if row["sentence"]:
+        yield Text(row["sentence"])
+    yield from forecasts.parts(row["forecast"])

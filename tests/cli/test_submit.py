@@ -1,0 +1,123 @@
+"""``tessera submit`` beside a whole controller and an API server in this process."""
+
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.submit import state_of
+from controller.config.settings import ControllerConfig
+from controller.watching.kinds import JOBS, WORKLOADS
+from inventory.api.names import RUNTIME
+from kube.resources import Resource
+from kube.testing import eventually
+from tests.support.cli.shell import Shell
+from tests.support.controller.stage import CONFIG, config
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
+
+
+def served() -> ControllerConfig:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return config(f"{CONFIG}webhook: {{host: 127.0.0.1, port: {free.getsockname()[1]}}}\n")
+
+
+@asynccontextmanager
+async def busy(shell: Shell) -> AsyncIterator[None]:
+    """``holds`` has one of two cpus for an hour."""
+    scene = shell.scene
+    scene.queue(cpus=2)
+    for resource in (JOBS, WORKLOADS, CONFIG_MAPS):
+        scene.server.install(resource)
+    async with scene.controller(served(), core_only=False) as process:
+        shell.door.behind = process
+        scene.workload("holds", 1, annotations={RUNTIME: "3600s"})
+        await scene.until_admitted("holds")
+        yield
+
+
+def file(folder: Path, *objects: dict[str, Any]) -> str:
+    made = folder / "objects.json"
+    made.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+    return str(made)
+
+
+def job(name: str, cpus: int, queue: str = "lq-cq") -> dict[str, Any]:
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": str(cpus)}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": queue}},
+        "spec": {
+            "suspend": True,
+            "parallelism": 1,
+            "completions": 1,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }
+
+
+async def test_what_would_become_of_a_job_is_told_and_nothing_is_created(shell: Shell, tmp_path: Path) -> None:
+    async with busy(shell):
+        given = file(tmp_path, job("large", 2), job("small", 1), {**job("none", 1), "metadata": {"name": "none"}})
+        found = await shell.json("submit", "--dry-run", given)
+        large, small, none = found["items"]
+        assert (large["startsNow"], large["clusterQueue"]) == (False, "cq")
+        assert "1 more needed" in large["sentence"]
+        assert large["forecast"]["toSeconds"] > 600.0
+        assert [change["kind"] for change in large["forecast"]["changes"]] == ["ends"]
+        assert (small["startsNow"], small["sentence"], small["created"]) == (True, None, False)
+        assert (none["startsNow"], none["forecast"]) == (None, None)
+        text = (await shell.run("submit", "--dry-run", given)).stdout
+        for part in (
+            "Job team/large passes the API server's checks",
+            "It would wait in ClusterQueue cq",
+            "Likely start",
+        ):
+            assert part in text
+        assert "It would start at once, in ClusterQueue cq" in text
+        assert "When team/holds (1 cpu) ends" in text
+        assert list(shell.scene.server.list_all(JOBS)) == []
+
+
+async def test_a_job_is_created_and_followed_into_its_queue(shell: Shell, tmp_path: Path) -> None:
+    async with busy(shell):
+        found = await shell.json("submit", file(tmp_path, job("large", 2)))
+        (row,) = found["items"]
+        assert (row["created"], row["clusterQueue"], row["position"]) == (True, "cq", 0)
+        assert row["workload"].startswith("team/job-large-")
+        assert row["forecast"]["ahead"] == 0
+        text = (await shell.run("submit", file(tmp_path, job("next", 2)))).stdout
+        assert "position 2 in the queue" in text
+
+
+async def test_with_wait_it_ends_when_the_job_is_admitted(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.submit._WAIT_LOOK_S", 0.05)
+    async with busy(shell):
+        text = (await shell.run("submit", "--wait", file(tmp_path, job("small", 1)))).stdout
+        assert text.splitlines()[0] == "Job team/small created"
+        await eventually(lambda: len(list(shell.scene.server.list_all(WORKLOADS))) == 2)
+
+
+async def test_what_cannot_be_sent_is_a_line(shell: Shell, tmp_path: Path) -> None:
+    async with busy(shell):
+        strange = {"apiVersion": "x.io/v1", "kind": "Y", "metadata": {"name": "y"}}
+        said = (await shell.run("submit", file(tmp_path, strange), code=1)).stderr
+        assert "found x.io/v1 Y, expected a kind that the API server has" in said
+        await shell.run("submit", str(tmp_path / "none.yaml"), code=2)
+        shell.door.behind = None
+        found = await shell.run("submit", "--dry-run", file(tmp_path, job("small", 1)))
+        assert "there is no forecast" in found.stderr
+
+
+def test_a_workload_is_as_far_as_its_last_condition() -> None:
+    assert state_of({}) == "Pending"
+    true = [{"type": each, "status": "True"} for each in ("QuotaReserved", "Admitted")]
+    assert state_of({"status": {"conditions": true}}) == "Admitted"

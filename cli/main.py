@@ -92,6 +92,7 @@ def tessera() -> None:
       tessera layout plan -f f.yaml      what a layout would change, and whom it would disturb
       tessera queue pending              who waits in the cluster's queues, and why
       tessera explain -n team-a bert     what one workload waits for, in numbers
+      tessera submit --dry-run job.yaml  what would become of a job; without --dry-run it is created
       tessera top                        what all GPUs do, who holds them, and what waits; live
       tessera page                       all of that in a browser, with your rights
       tessera workload story bert        its time line; list, show, stop, resume, move, raise

@@ -53,8 +53,9 @@ def submit(
       tessera submit --wait jobs/
       tessera submit --dry-run train.yaml -o json | jq '.items[].forecast.changes'
     """
+    strangers: list[str] = []
     try:
-        documents = list(read_documents(manifests, strangers := []))
+        documents = list(read_documents(manifests, strangers))
     except InputError as wrong:
         raise WrongInputError(str(wrong)) from None
     for note in strangers:

@@ -7,6 +7,7 @@ from cli.console import show as print_parts
 from cli.console import titled
 from controller.engine.model.resources import CPU, ResourceName
 from controller.engine.quota.queueusage import quantity_of
+from controller.forecast.shown import starts
 from controller.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent
 from inventory.api.deviceplan import written
 
@@ -102,9 +103,9 @@ def fragmentation(result: SimulationResult) -> RenderableType | None:
 def waiting(result: SimulationResult) -> RenderableType | None:
     if not result.final.pending:
         return None
-    made = titled("Still waiting", "workload", "reason", "")
+    made = titled("Still waiting", "workload", "starts", "reason", "")
     for workload in result.final.pending:
-        made.add_row(workload.workload, workload.reason, workload.message)
+        made.add_row(workload.workload, starts(workload.forecast), workload.reason, workload.message)
     return made
 
 

@@ -184,6 +184,7 @@ class Process:
             namespace=self._own,
             clock=self._clock,
             may_take_over=lambda: self._leadership is None or self._leadership.leading,
+            dry_runs=self._submissions().reviewed,
         )
         return [asyncio.create_task(service.run(), name="webhook")]
 

@@ -1,5 +1,6 @@
 """What would become of an object that somebody is about to create: asked of the term that decides."""
 
+import asyncio
 from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
@@ -7,20 +8,25 @@ from typing import Any, Final
 from controller.config.settings import ControllerConfig
 from controller.engine.model.resources import WorkloadKey
 from controller.explain import in_turn
-from controller.forecast.service_shell import Submitted
+from controller.forecast.service_shell import BusyError, Submitted
 from controller.forecast.shown import AHEAD_SHOWN, Json, shown
-from controller.forecast.submitted import Reader
+from controller.forecast.submitted import NotQueuedError, Reader
 from controller.jobframework.kind import api_version
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
 from controller.jobshell.watched import JobKinds
 from controller.objects.workload import Workload
 from controller.process.term import Running
+from controller.visibility.answers import Answers
+from controller.visibility.redaction import anybodys, redacted
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES
+from controller.webhooks import dryrun
 from kube.clock import Clock
 from kube.reading.reflector import ObjectKey
 
 _DEFAULT: Final = "default"
+_REVIEW_S: Final = 3.0
+"""Of the five seconds that the API server waits."""
 
 
 class Submissions:
@@ -59,6 +65,25 @@ class Submissions:
     def composed(self, manifest: Any, namespace: str) -> Workload:
         """The Workload that it would have. Raises NotQueuedError."""
         return self._reader().workload(manifest, namespace, self._clock.wall())
+
+    async def reviewed(self, body: bytes) -> bytes:
+        """The answer to an AdmissionReview: a dry run is allowed, with warnings of what would become of the object. No
+        name of another namespace is told, since nobody is asked what the caller may see.
+        """
+        asked = dryrun.read(body)
+        if asked.created is None:
+            return dryrun.allowed(asked.uid)
+        try:
+            async with asyncio.timeout(_REVIEW_S):
+                found = await self.foretold(asked.created, asked.namespace)
+        except (NotQueuedError, BusyError, TimeoutError):
+            found = None
+        running = self._running()
+        if found is None or running is None:
+            return dryrun.allowed(asked.uid)
+        answers = Answers(running.core.engine, lambda _: None, self._clock.wall())
+        shown_: Json = redacted(found, anybodys(found) - {asked.namespace}, answers.queue_of)
+        return dryrun.allowed(asked.uid, dryrun.warnings_of(shown_))
 
     def _reader(self) -> Reader:
         kinds = {resource: kind for resource, kind in self._kinds().items() if resource in self._feeds}

@@ -1,7 +1,7 @@
 """The webhook of this replica, from the configuration: conversion of v1beta1, suspension of Jobs, gates of pods."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -11,13 +11,13 @@ from controller.jobkinds.table import JOB_KINDS
 from controller.objects.core import Pod
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES, PODS
-from controller.webhooks import foreign, fractions, jobs, pods, serving
+from controller.webhooks import dryrun, foreign, fractions, jobs, pods, serving
 from controller.webhooks.claims import PATH
 from controller.webhooks.claims_shell import ClaimAnswers
-from controller.webhooks.injection import ServiceTarget
+from controller.webhooks.injection import MUTATING, VALIDATING, ServiceTarget
 from controller.webhooks.jobs import HasDefaultQueue, SuspendPaths
 from controller.webhooks.keeper import GivenCertificates, OwnCertificates, SecretName
-from controller.webhooks.server import Answer, WebhookServer
+from controller.webhooks.server import Answer, AskingAnswer, WebhookServer
 from controller.webhooks.service import WebhookService, service_names
 from kube.client import Client
 from kube.clock import Backoff, Clock
@@ -39,9 +39,10 @@ def webhook_service(
     namespace: str,
     clock: Clock,
     may_take_over: Callable[[], bool],
+    dry_runs: AskingAnswer,
 ) -> WebhookService:
     """``suspend_paths`` is read at each request. ``namespace``: where the Service and its Secret are.
-    ``may_take_over``: no live Kueue is there.
+    ``may_take_over``: no live Kueue is there. ``dry_runs``: answers reviews of them.
     """
     certificates = config.certificates
     service = certificates.service_name or SERVICE
@@ -56,7 +57,8 @@ def webhook_service(
         return None if entry is None else entry.object
 
     asks = ClaimAnswers(client, seen)
-    server = webhook_server(config, suspend_paths, has_default_queue=has_default_queue, claims=asks)
+    asking = {PATH: asks.answer, dryrun.PATH: dry_runs}
+    server = webhook_server(config, suspend_paths, has_default_queue=has_default_queue, asking=asking)
     name = release(config)
     pods_too = ("pod-gate",) if config.integrations.queue_pods else ()
     serving_too = ("serving-queue",) if config.integrations.serving_kinds else ()
@@ -71,7 +73,10 @@ def webhook_service(
         clock=clock,
         backoff=Backoff(random=random.random),
         may_take_over=may_take_over,
-        configurations=tuple(f"{name}-{each}" for each in (*ALWAYS, *pods_too, *serving_too, *foreign_too)),
+        configurations=(
+            *((MUTATING, f"{name}-{each}") for each in (*ALWAYS, *pods_too, *serving_too, *foreign_too)),
+            (VALIDATING, f"{name}-forecast"),
+        ),
     )
 
 
@@ -85,7 +90,7 @@ def webhook_server(
     suspend_paths: SuspendPaths,
     *,
     has_default_queue: HasDefaultQueue,
-    claims: ClaimAnswers | None = None,
+    asking: Mapping[str, AskingAnswer] | None = None,
 ) -> WebhookServer:
     """It answers by the configuration. ``suspend_paths`` is read at each request."""
     everything = config.manage_jobs_without_queue_name
@@ -108,7 +113,7 @@ def webhook_server(
             **_foreign(config, suspend_paths),
             fractions.PATH: partial(fractions.answer, fleet=config.fractions),
         },
-        asking={} if claims is None else {PATH: claims.answer},
+        asking=asking,
     )
 
 

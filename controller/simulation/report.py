@@ -10,6 +10,8 @@ from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.queueusage import quantity_of
 from controller.engine.quota.shares import share
 from controller.engine.topology.measures import Spread as Measured
+from controller.forecast.forecast import Forecasts
+from controller.forecast.shown import brief
 from controller.lifecycle.pendingcause import why
 from controller.objects.meta import is_true
 from controller.objects.workload import PodSetAssignment, Workload
@@ -94,7 +96,7 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
     return f"{said}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else said
 
 
-def end(engine: Engine, workloads: Iterable[Workload], now_s: float, t: float) -> End:
+def end(engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now_s: float, t: float) -> End:
     """``workloads``: those that have come and have not ended. ``t``: seconds since the start."""
     running: list[str] = []
     pending: list[Waits] = []
@@ -103,7 +105,10 @@ def end(engine: Engine, workloads: Iterable[Workload], now_s: float, t: float) -
             running.append(workload.key)
         else:
             found = why(engine, workload, now_s)
-            pending.append(Waits(workload=workload.key, reason=str(found.reason), message=found.message))
+            starts = brief(forecasts.get(WorkloadKey(workload.key)))
+            pending.append(
+                Waits(workload=workload.key, reason=str(found.reason), message=found.message, forecast=starts)
+            )
     queues = engine.state.cluster.queues
     ends: dict[str, QueueEnd] = {name: queue_end(queues[name], engine.mirror.quota_of(name)) for name in sorted(queues)}
     return End(t=t, pending=tuple(pending), running=tuple(running), cluster_queues=ends)

@@ -16,6 +16,7 @@ from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.state.intake import local_queue_of
+from controller.forecast.forecast import Forecaster
 from controller.lifecycle import lifecycle
 from controller.lifecycle.duetimes import DueTimes
 from controller.lifecycle.pendingcause import blocked, of_decision, why
@@ -56,6 +57,7 @@ def simulate(
 class Run:
     def __init__(self, scenario: Scenario, config: EngineConfig, *, until_s: float | None, check: bool) -> None:
         self.engine = Engine(config)
+        self._forecaster = Forecaster()
         self.scenario = scenario
         self.now_s = scenario.base_s
         self.entries: list[TimelineEntry] = []
@@ -110,7 +112,8 @@ class Run:
         if self._until_s is not None and next_s is not None:
             self.now_s = end_s = self._until_s
         last_t = round(end_s - self.scenario.base_s, 6) if next_s is not None else self._last_t()
-        final = report.end(self.engine, self.workloads.values(), self.now_s, last_t)
+        forecasts = self._forecaster.all(self.engine, self.now_s)
+        final = report.end(self.engine, self.workloads.values(), forecasts, self.now_s, last_t)
         return SimulationResult(
             timeline=tuple(self.entries), final=final, fragmentation=report.fragmentation(self.engine, end_s)
         )
@@ -173,7 +176,9 @@ class Run:
         self._record(workload, TimelineEvent.FINISHED, reason, message)
         self._ends.set(key, None)
         self._steps.set(key, None)
-        self.engine.put(status.finished(workload, reason, message, self.now_s), self.now_s)
+        finished = status.finished(workload, reason, message, self.now_s)
+        self.engine.put(finished, self.now_s)
+        self._forecaster.observe(finished)
         del self.workloads[key]
         self._said.pop(key, None)
         self._waiting.pop(key, None)

@@ -47,9 +47,12 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """``forecast``: see ``controller.forecast.shown.brief``."""
+
     workload: str
     reason: str
     message: str
+    forecast: dict[str, float | None] | None = None
 
 
 class QueueEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

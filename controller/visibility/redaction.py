@@ -41,6 +41,11 @@ def namespaces(answer: Json, known: Collection[str]) -> list[str]:
     return list(dict.fromkeys([*(name for name in found if name in known), *_of_keys(answer)]))
 
 
+def anybodys(answer: Json) -> set[str]:
+    """Whatever reads as a namespace before a name: more than there are."""
+    return {match[1] for text in _texts(answer) for match in _KEY.finditer(text)}
+
+
 def _of_keys(answer: Json) -> Iterator[str]:
     if isinstance(answer, dict):
         for field, each in answer.items():

@@ -22,6 +22,12 @@ CRDS: Final = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"
 MUTATING: Final = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"
 )
+VALIDATING: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"
+)
+
+Named = tuple[Resource, str]
+"""A kind of configuration, and its name."""
 
 CONVERTED: Final = ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
 """Plurals whose versions differ by more than fields that are dropped."""
@@ -141,7 +147,7 @@ def _without_service(config: Json) -> Json:
 
 
 async def inject(
-    client: Client, target: Target, trusted: bytes, *, take_over: bool, configurations: tuple[str, ...] = ()
+    client: Client, target: Target, trusted: bytes, *, take_over: bool, configurations: tuple[Named, ...] = ()
 ) -> list[str]:
     """Write what differs; sentences about kinds that are left to another system. Kinds not installed are skipped.
 
@@ -162,13 +168,13 @@ async def inject(
         if patch is not None:
             await client.merge_patch(CRDS, name, patch, dict)
             log.info("wrote spec.conversion of %s", name)
-    for name in configurations:
+    for resource, name in configurations:
         try:
-            found = await client.get(MUTATING, name, dict)
+            found = await client.get(resource, name, dict)
         except NotFoundError:
             continue
         patch = webhook_patch(found, target, trusted)
         if patch is not None:
-            await client.merge_patch(MUTATING, name, patch, dict)
+            await client.merge_patch(resource, name, patch, dict)
             log.info("wrote the caBundle of %s", name)
     return refused

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from controller.webhooks.injection import Target, inject
+from controller.webhooks.injection import Named, Target, inject
 from controller.webhooks.keeper import Served
 from controller.webhooks.rounds import Rounds
 from controller.webhooks.server import WebhookServer
@@ -38,11 +38,11 @@ class WebhookService:
         clock: Clock,
         backoff: Backoff,
         may_take_over: Callable[[], bool] = lambda: True,
-        configurations: tuple[str, ...] = (),
+        configurations: tuple[Named, ...] = (),
     ) -> None:
         """``may_take_over``: whether Kueue's CRDs may name our Service; false while a live Kueue holds its lease.
 
-        ``configurations``: names of our MutatingWebhookConfigurations, if they are installed.
+        ``configurations``: our webhooks' configurations, if they are installed.
         """
         self._client = client
         self._server = server

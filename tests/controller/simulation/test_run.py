@@ -161,7 +161,7 @@ def test_every_key_is_always_there() -> None:
     assert [set(entry) for entry in result["timeline"]] == [entry_keys, entry_keys]
     assert (result["timeline"][1]["flavors"], result["timeline"][1]["preemptedBy"]) == ({}, None)
     assert set(result["final"]) == {"t", "pending", "running", "clusterQueues"}
-    assert set(result["final"]["pending"][0]) == {"workload", "reason", "message"}
+    assert set(result["final"]["pending"][0]) == {"workload", "reason", "message", "forecast"}
     assert result["final"]["clusterQueues"] == {
         "main": {"usage": {GPU: 4}, "borrowed": {GPU: 0}, "share": 0.5, "weightedShare": 0}
     }

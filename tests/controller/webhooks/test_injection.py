@@ -13,6 +13,7 @@ from controller.webhooks.injection import (
     MUTATING,
     PLACEHOLDER,
     PLAIN,
+    VALIDATING,
     ForeignConversionError,
     ServiceTarget,
     UrlTarget,
@@ -135,7 +136,9 @@ async def test_what_is_installed_is_written_once_and_what_is_not_is_passed_over(
         server.create(CRDS, "clusterqueues.kueue.x-k8s.io", crd("clusterqueues", config=KUEUE))
         server.create(CRDS, "topologies.kueue.x-k8s.io", crd("topologies"))
         server.create(MUTATING, "hooks", configuration())
-        refused = await inject(client, US, TRUSTED, take_over=False, configurations=("hooks", "absent"))
+        refused = await inject(
+            client, US, TRUSTED, take_over=False, configurations=((MUTATING, "hooks"), (VALIDATING, "absent"))
+        )
         assert [sentence.split(":")[0] for sentence in refused] == [
             "CustomResourceDefinition clusterqueues.kueue.x-k8s.io"
         ]
@@ -143,7 +146,7 @@ async def test_what_is_installed_is_written_once_and_what_is_not_is_passed_over(
         assert found["webhook"]["clientConfig"] == ours()
         assert server.get(MUTATING, "hooks")["webhooks"] == configuration(BUNDLE)["webhooks"]
         assert len(server.seen("PATCH", "")) == 2
-        assert await inject(client, US, TRUSTED, take_over=True, configurations=("hooks",)) == []
+        assert await inject(client, US, TRUSTED, take_over=True, configurations=((MUTATING, "hooks"),)) == []
         assert len(server.seen("PATCH", "")) == 3, "only the one that was refused before"
         taken = server.get(CRDS, "clusterqueues.kueue.x-k8s.io")["spec"]["conversion"]
         assert taken["webhook"]["clientConfig"] == ours()

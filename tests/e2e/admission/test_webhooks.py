@@ -5,6 +5,7 @@ whether a Job starts is what the real job controller writes into its status.
 import contextlib
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -288,6 +289,25 @@ def test_v1beta1_is_served_while_a_replica_lives_and_only_v1beta1_stops_without(
     assert read(cluster, "topologies.v1beta1.kueue.x-k8s.io")["items"] == []
     with Webhook(cluster):
         until(lambda: not refusal(cluster, *old), "v1beta1 again, by the same certificates")
+
+
+def test_a_dry_run_of_what_is_queued_is_told_and_no_other_request_asks(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("forecast-webhook"))
+
+    def warned(name: str, *more: str, **given: Any) -> str:
+        command, environment = cluster.kubectl_command("create", *more, "-f", "-")
+        text = json.dumps(job(name, **given))
+        done = subprocess.run(command, env=environment, input=text, capture_output=True, text=True, check=True)
+        return done.stderr
+
+    dry, queued = "--dry-run=server", {QUEUE: "a"}
+    with Webhook(cluster):
+        until(lambda: "Warning: foretold asks" in warned("asks", dry, labels=queued), "the API server calling us")
+        assert warned("plain", dry) == "", "it is in no queue"
+        assert warned("real", labels=queued) == ""
+    assert warned("asks", dry, labels=queued) == "", "nobody answers, and nothing is refused"
+    cluster.kubectl("delete", "job", "real", "-n", "plain")
+    cluster.kubectl("delete", "validatingwebhookconfiguration", "t-tessera-controller-forecast")
 
 
 def test_a_conversion_of_another_system_is_taken_over(cluster: Cluster) -> None:

@@ -21,8 +21,10 @@ from controller.config.settings import ControllerConfig
 from controller.config.settings import Webhook as Address
 from controller.jobkinds.table import JOB_KINDS
 from controller.process.webhook import webhook_server
+from controller.webhooks import dryrun
+from controller.webhooks.claims import PATH
 from controller.webhooks.claims_shell import ClaimAnswers
-from controller.webhooks.injection import UrlTarget
+from controller.webhooks.injection import MUTATING, VALIDATING, UrlTarget
 from controller.webhooks.keeper import OwnCertificates, SecretName
 from controller.webhooks.service import WebhookService
 from hack.cluster.cluster import Cluster
@@ -38,9 +40,10 @@ NAMESPACE: Final = "tessera-system"
 CONTROLLER: Final = f"system:serviceaccount:{NAMESPACE}:t-tessera-controller"
 JOBSET: Final = "system:serviceaccount:jobset-system:jobset-controller-manager"
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
-CONFIGURATIONS: Final = tuple(
-    f"t-tessera-controller-{name}"
-    for name in ("job-suspend", "pod-gate", "serving-queue", "foreign", "fractions", "claims")
+_MUTATING: Final = ("job-suspend", "pod-gate", "serving-queue", "foreign", "fractions", "claims")
+CONFIGURATIONS: Final = (
+    *((MUTATING, f"t-tessera-controller-{name}") for name in _MUTATING),
+    (VALIDATING, "t-tessera-controller-forecast"),
 )
 
 
@@ -115,6 +118,12 @@ def _configured(values: tuple[str, ...]) -> ControllerConfig:
     return parse(next(each for each in found if each and each["kind"] == "ConfigMap")["data"]["controller.yaml"])
 
 
+async def _foretold(body: bytes) -> bytes:
+    """Without a controller: the name of what would be created, as the webhook read it."""
+    asked = dryrun.read(body)
+    return dryrun.allowed(asked.uid, [] if asked.created is None else [f"foretold {asked.created['metadata']['name']}"])
+
+
 class Webhook:
     """The real service in a thread of its own, called by the API server at this machine's address.
 
@@ -143,7 +152,8 @@ class Webhook:
         async with Client(account) as client:
             clock = SystemClock()
             claims = ClaimAnswers(client, lambda _namespace, _name: None)
-            server = webhook_server(config, paths, has_default_queue="team".__eq__, claims=claims)
+            asking = {PATH: claims.answer, dryrun.PATH: _foretold}
+            server = webhook_server(config, paths, has_default_queue="team".__eq__, asking=asking)
             secret = SecretName(NAMESPACE, "t-tessera-controller-webhook")
             certificates = OwnCertificates(client, secret, names=("127.0.0.1",), clock=clock)
             self.service = WebhookService(

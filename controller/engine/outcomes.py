@@ -10,7 +10,7 @@ from controller.engine.conditions import reasons, status
 from controller.engine.conditions.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
 from controller.engine.conditions.evictionstatus import evicted
 from controller.engine.conditions.records import DecisionRecord, Rule
-from controller.engine.conditions.sentences import moves, namespace_of, workloads_of
+from controller.engine.conditions.sentences import moves, told_to
 from controller.engine.conditions.stories import Stories
 from controller.engine.cycle.secondpass import placed_holder, with_places
 from controller.engine.flavors.assignment import PodSetChoice
@@ -364,9 +364,7 @@ _TAKES = "of Queue {queue}, which takes what is its part"
 
 def _message(entry: Entry, target: Target) -> str:
     metadata = entry.incoming.info.workload.metadata
-    alike = namespace_of(entry.key) == namespace_of(target.holder.key)
-    name = f"workload {entry.key}" if alike else workloads_of(entry.incoming.queue.name, 1)
-    preemptor = f"{name} (UID {metadata.uid or 'unknown'})"
+    preemptor = f"{told_to(target.holder.key, entry.key, entry.incoming.queue.name)} (UID {metadata.uid or 'unknown'})"
     if entry.rule is Rule.MIGRATES:
         return statuses.migrated(preemptor)
     ours, theirs = entry.incoming.priority, target.holder.priority

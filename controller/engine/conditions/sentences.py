@@ -173,6 +173,11 @@ def workloads_of(queue: ClusterQueueName, number: int) -> str:
     return f"a workload of queue {queue}" if number == 1 else f"{number} workloads of queue {queue}"
 
 
+def told_to(reader: WorkloadKey, workload: WorkloadKey, queue: ClusterQueueName) -> str:
+    """How a workload of ``queue`` is called where those read who may read the namespace of ``reader``."""
+    return f"workload {workload}" if namespace_of(workload) == namespace_of(reader) else workloads_of(queue, 1)
+
+
 def namespace_of(workload: WorkloadKey) -> str:
     return workload.partition("/")[0]
 

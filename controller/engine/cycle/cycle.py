@@ -13,6 +13,7 @@ from controller.engine.claims.claims import Claims
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Target
 from controller.engine.conditions.records import Rule
+from controller.engine.conditions.sentences import told_to
 from controller.engine.cycle import variants
 from controller.engine.cycle.nomination import Nominator, nominate_beside_claims
 from controller.engine.cycle.ordering import classical_order, fair_order
@@ -145,7 +146,8 @@ class Cycle:
             self._skip(entry, Rule.NO_LONGER_FITS)
         elif (broken := self._backfill.broken_by(entry, self._now_s)) is not None:
             starts_in_s = max(0, broken.start_s - self._now_s)
-            entry.decide(Rule.HELD_BACK, f"{broken.key}, which is to start in {starts_in_s:.0f} s at the latest")
+            first = told_to(entry.key, broken.key, broken.cluster_queue)
+            entry.decide(Rule.HELD_BACK, f"{first}, which is to start in {starts_in_s:.0f} s at the latest")
         else:
             self._take(entry)
 

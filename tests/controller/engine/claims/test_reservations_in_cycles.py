@@ -139,7 +139,7 @@ def test_one_that_is_held_back_is_told_by_whom_and_until_when(after_s: float, st
     world.settle()
     told = world.engine.stories.last(WorkloadKey("ns/long"))
     assert told is not None
-    assert told.detail == f"ns/head, which is to start in {starts_in} at the latest"
+    assert told.detail == f"workload ns/head, which is to start in {starts_in} at the latest"
 
 
 def test_the_head_starts_when_it_was_promised_and_those_held_back_follow() -> None:

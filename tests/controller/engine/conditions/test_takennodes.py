@@ -6,15 +6,17 @@ import msgspec
 
 from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.conditions.records import Rule
-from controller.engine.conditions.sentences import sentence
-from controller.engine.model.resources import WorkloadKey
+from controller.engine.conditions.sentences import sentence, told_to
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.objects.decode import decode_object
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
 from tests.controller.engine.topology.test_topology_in_cycles import gang, world_of
 from tests.support.engine import boards
 from tests.support.engine.topologylab import RACK, node, pod
-from tests.support.engine.world import World, cluster_queue, local_queue
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
+
+NAMESPACE = decode_object({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "theirs", "labels": {}}})
 
 
 def moved(one: KubernetesObject, namespace: str) -> Any:
@@ -32,8 +34,7 @@ def told(world: World, name: str, *, every_name: bool = False) -> str:
 def two_teams() -> World:
     """Three nodes of a rack are full: two by ``theirs/big``, of another queue and namespace, one by ``ns/own``."""
     world = world_of({"b/r/a": 1, "b/r/b": 1, "b/r/c": 1, "b/r/d": 1})
-    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "theirs", "labels": {}}}
-    world.put(decode_object(team), cluster_queue("theirs"), moved(local_queue("l", "theirs"), "theirs"))
+    world.put(NAMESPACE, cluster_queue("theirs"), moved(local_queue("l", "theirs"), "theirs"))
     big = moved(gang("big", 2, level=RACK), "theirs")
     world.put(msgspec.structs.replace(big, spec=msgspec.structs.replace(big.spec, queue_name="l")), gang("own", 1))
     world.settle()
@@ -134,3 +135,23 @@ def test_victims_of_another_namespace_are_told_by_their_queue_alone() -> None:
     targets = tuple(Target(holder, PreemptionReason.IN_CLUSTER_QUEUE) for holder in holders)
     record = msgspec.structs.replace(last, workload=WorkloadKey("ns/new"), rule=Rule.PREEMPTS, targets=targets)
     assert sentence(record) == "Waits for 2 workloads to be preempted: ns/own, a workload of queue theirs"
+
+
+def test_a_victim_reads_the_queue_of_a_preemptor_of_another_namespace_and_it_reads_that_of_the_victim() -> None:
+    world = World()
+    queues = (cluster_queue("theirs", 4, cohort="all", preemption={"reclaimWithinCohort": "Any"}),)
+    world.put(flavor(), cluster_queue("q", 0, cohort="all"), local_queue("q"), *queues)
+    world.put(NAMESPACE, moved(local_queue("l", "theirs"), "theirs"), workload("old", "q", 4))
+    world.settle()
+    world.put(moved(workload("new", "l", 4), "theirs"))
+    events = [event for one in world.cycle().made for event in one.events()]
+    said = {
+        str(event.workload): event.message for event in events if event.reason in ("Preempted", "PreemptedWorkload")
+    }
+    assert said["ns/old"].startswith("Preempted to accommodate a workload of queue theirs (UID uid-new) ")
+    assert said["theirs/new"] == "Preempted a workload of ClusterQueue q"
+
+
+def test_what_would_be_delayed_in_another_namespace_is_told_by_its_queue() -> None:
+    assert told_to(WorkloadKey("ns/a"), WorkloadKey("ns/b"), ClusterQueueName("q")) == "workload ns/b"
+    assert told_to(WorkloadKey("ns/a"), WorkloadKey("other/b"), ClusterQueueName("q")) == "a workload of queue q"

@@ -120,18 +120,27 @@ the root. */ -}}
 {{- /* Match conditions: the object is for no queue of theirs; likewise. */ -}}
 {{- define "tessera.forNoneOfTheirs" -}}
 {{- $root := . -}}
-{{- $decided := false -}}
 {{- range $system := list "kai" "volcano" }}
 {{- $of := dict "system" $system "root" $root }}
 {{- if eq (include "tessera.queuesOf" $of) "true" }}
 - name: not-for-{{ $system }}
   expression: {{ printf "%s == ''" (include "tessera.foreignQueue" $of) | toJson }}
-{{- $decided = true }}
 {{- end }}
+{{- end }}
+{{ include "tessera.notForBoth" $root }}
+{{- end -}}
+
+{{- /* Match conditions: the object names a queue, or is not marked as Volcano's and as KAI's. What is is refused, so that
+no default queue takes it; the argument is the root. */ -}}
+{{- define "tessera.notForBoth" -}}
+{{- $root := . -}}
+{{- $decided := false -}}
+{{- range $system := list "kai" "volcano" }}
+{{- if eq (include "tessera.queuesOf" (dict "system" $system "root" $root)) "true" }}{{- $decided = true }}{{- end }}
 {{- end }}
 {{- if $decided }}
 - name: not-marked-for-both
-  expression: {{ printf "%s == ''" (include "tessera.foreignConflict" $root) | toJson }}
+  expression: {{ printf "%s != '' || %s == ''" (include "tessera.queueName" $root) (include "tessera.foreignConflict" $root) | toJson }}
 {{- end }}
 {{- end -}}
 

@@ -224,9 +224,8 @@ def test_the_scheduler_decides_between_marks_of_both_and_without_one_they_are_re
     assert labels(tried(hooked, pod("kai-scheduler", **both)))[QUEUE] == "a"
     says = "scheduling.volcano.sh/queue-name 'b' and kai.scheduler/queue 'a'"
     assert says in refused(hooked, pod(**both))
-    assert says in refused(
-        hooked, job_of(pod(**both)) | {"metadata": {"generateName": "j-", "namespace": "team", **both}}
-    )
+    metadata = {"generateName": "j-", "namespace": "team", **both}
+    assert says in refused(hooked, {**job(), "metadata": metadata}), "the LocalQueue default does not take it"
 
 
 def test_a_pod_that_leaves_the_queue_to_its_group_is_held_without_one(hooked: Cluster) -> None:

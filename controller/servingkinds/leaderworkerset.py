@@ -175,16 +175,17 @@ def _gang(owner: Json) -> GangShape | None:
     """None where it asks for no level. Raises JobError."""
     level, subgroups = annotations(owner).get(TOPOLOGY, ""), _subgroups(owner)
     if subgroups is None:
-        return GangShape(required_level=level) if level else None
+        return GangShape(required_level=level, exclusive=True) if level else None
     groups = tuple(
-        Subgroup(name=subgroups.name(number), required_level=subgroups.level) for number in range(subgroups.count)
+        Subgroup(name=subgroups.name(number), required_level=subgroups.level, exclusive=True)
+        for number in range(subgroups.count)
     )
     leads = at(owner, *_LEADER) is not None
     members = {group.name: group.name for group in groups}
     leading = subgroups.of(0)
     if leads and leading is not None:
         members["leader"] = subgroups.name(leading)
-    return GangShape(required_level=level, groups=groups, members=members)
+    return GangShape(required_level=level, exclusive=level != "", groups=groups, members=members)
 
 
 def _set(

@@ -1,28 +1,82 @@
-"""Where pods that join a gang may go: in the domains that its other pods are in."""
+"""Where pods of a gang may go: those that join in the domains of its others, those with domains of their own elsewhere
+than such gangs beside it.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.model.podrequests import one_pod
 from controller.engine.model.resources import WorkloadKey
-from controller.engine.model.workload import PodSetRequests, minimum_of
+from controller.engine.model.workload import PodSetRequests, TopologyUsage, minimum_of
 from controller.engine.quota.queuestate import Holder
-from controller.engine.topology.gangdomains import in_domain, leaf_of, path_bounds, shape_of
+from controller.engine.topology.gangdomains import exclusive_levels, in_domain, leaf_of, outside, path_bounds, shape_of
 from controller.engine.topology.port import Bound
 from controller.objects.workload import PodSet, Workload
 
 
-def beside_minimum(cluster: Cluster, workload: Workload, pod_set: PodSet) -> PodSet:
-    """The pod set of what is above a minimum in the domains that the minimum is bound to; any other as it is.
+def beside_its_own(cluster: Cluster, workload: Workload, pod_set: PodSet) -> PodSet:
+    """The pod set where other gangs leave it its domains, and that of what is above a minimum in the domains that the
+    minimum is bound to; any other as it is.
 
     What the minimum itself is above binds it too.
     """
+    pod_set = _apart(cluster, workload, pod_set)
     for holder in minimums_of(cluster, workload):
         shape = shape_of(holder.info.workload)
         leaf = leaf_of(pod_set)
         bounds = () if shape is None else path_bounds(shape, leaf)
         pod_set = _in_domains_of(cluster, holder, bounds, pod_set, leaf)
     return pod_set
+
+
+def _apart(cluster: Cluster, workload: Workload, pod_set: PodSet) -> PodSet:
+    """The pod set outside of the domains that are another gang's alone, or that would have one in them that wants to be
+    alone; as it is where the workload shares domains.
+    """
+    own = exclusive_levels(workload)
+    if not own:
+        return pod_set
+    taken: dict[str, set[str]] = {}
+    for holder in cluster.holders.values():
+        theirs = holder.info.workload
+        if holder.key == workload.key or theirs.metadata.namespace != workload.metadata.namespace:
+            continue
+        if not (others := exclusive_levels(theirs)):
+            continue
+        for held in holder.info.pod_sets:
+            for level, value in _values(cluster, own | others, held.topology):
+                taken.setdefault(level, set()).add(value)
+    return outside(pod_set, taken)
+
+
+class ExclusiveDomains:
+    """Those that gangs get in one cycle, of which no holder tells know yet. By namespace, label of nodes and value."""
+
+    def __init__(self) -> None:
+        self._gangs: list[tuple[str, frozenset[str], tuple[TopologyUsage, ...]]] = []
+
+    def add(self, workload: Workload, places: Iterable[TopologyUsage]) -> None:
+        if levels := exclusive_levels(workload):
+            self._gangs.append((workload.metadata.namespace, levels, tuple(places)))
+
+    def meets(self, cluster: Cluster, workload: Workload, places: Iterable[TopologyUsage]) -> bool:
+        """Whether places of a workload with domains of its own are in another's of this cycle, or around these."""
+        own = exclusive_levels(workload) if self._gangs else frozenset()
+        if not own:
+            return False
+        wanted = tuple(places)
+        return any(
+            {found for each in theirs for found in _values(cluster, own | levels, each)}
+            & {found for each in wanted for found in _values(cluster, own | levels, each)}
+            for namespace, levels, theirs in self._gangs
+            if namespace == workload.metadata.namespace
+        )
+
+
+def _values(cluster: Cluster, levels: frozenset[str], places: TopologyUsage | None) -> Iterator[tuple[str, str]]:
+    for domain in places.domains if places is not None else ():
+        labels = cluster.placement.labels_of(domain.values[-1])
+        yield from ((level, labels[level]) for level in levels if level in labels)
 
 
 def minimums_of(cluster: Cluster, workload: Workload) -> Iterator[Holder]:
@@ -42,7 +96,9 @@ def where_it_was(cluster: Cluster, holder: Holder, bounds: tuple[Bound, ...], po
     """A pod set of the holder's in the domains of its ``bounds``: of it some pods are placed anew."""
     shape = shape_of(holder.info.workload)
     leaf = "" if shape is None else shape.members.get(pod_set.name, "")
-    return _in_domains_of(cluster, holder, bounds, pod_set, leaf) if bounds else pod_set
+    if not bounds:
+        return pod_set
+    return _in_domains_of(cluster, holder, bounds, _apart(cluster, holder.info.workload, pod_set), leaf)
 
 
 def _in_domains_of(cluster: Cluster, holder: Holder, bounds: tuple[Bound, ...], pod_set: PodSet, leaf: str) -> PodSet:

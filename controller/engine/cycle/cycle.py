@@ -11,6 +11,7 @@ from controller.engine.claims.backfill import Backfill, NoBackfill
 from controller.engine.claims.charges import ClaimCharges
 from controller.engine.claims.claims import Claims
 from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.gangplaces import ExclusiveDomains
 from controller.engine.cluster.incoming import Target
 from controller.engine.conditions.records import Rule
 from controller.engine.conditions.sentences import told_to
@@ -67,6 +68,7 @@ class Cycle:
         """The victims of this cycle, by cohort tree (its root's identity)."""
         self._leaving = Victims()
         """The same of all trees: quota is shared within a tree, nodes by all trees."""
+        self._exclusive = ExclusiveDomains()
         self._placed: set[WorkloadKey] = set()
         """Workloads whose pods got new places in this cycle: these are written before any preemption of them."""
         self.skipped: dict[ClusterQueueName, int] = {}
@@ -237,6 +239,8 @@ class Cycle:
         assignment, queue = entry.assignment, entry.incoming.queue
         if assignment.mode is not Mode.FIT and (not entry.targets or self._overlaps(entry)):
             return None
+        if self._meets(entry):
+            return False
         gone = self._gone(entry)
         with self._cluster.trial():
             for holder in gone:
@@ -274,6 +278,8 @@ class Cycle:
 
     def _fits(self, entry: Entry) -> bool:
         """Whether it fits beside all that was taken in this cycle, once all victims have left, its own included."""
+        if self._meets(entry):
+            return False
         gone = self._gone(entry)
         usage, queue = entry.assignment.usage, entry.incoming.queue
         if not gone:
@@ -304,6 +310,11 @@ class Cycle:
             if flavor is not None:
                 yield flavor, pod_set.topology
 
+    def _meets(self, entry: Entry) -> bool:
+        """Whether it would be in a domain that a gang got in this cycle for itself alone, or this in one of its own."""
+        places = (place for _, place in self._places(entry.assignment))
+        return self._exclusive.meets(self._cluster, entry.incoming.info.workload, places)
+
     def _places_free(self, entry: Entry, gone: Iterable[Holder] = ()) -> bool:
         """Whether its places are free; those of ``gone`` have been released already."""
         if not _has_places(entry.assignment):
@@ -329,8 +340,10 @@ class Cycle:
     def _add_places(self, entry: Entry) -> None:
         if not _has_places(entry.assignment):
             return
-        for at, (flavor, place) in enumerate(self._places(entry.assignment)):
+        places = tuple(self._places(entry.assignment))
+        for at, (flavor, place) in enumerate(places):
             self._cluster.placement.add(flavor, place, GrantOwner(entry.key, str(at)))
+        self._exclusive.add(entry.incoming.info.workload, (place for _, place in places))
 
     def _reserve(self, entry: Entry) -> None:
         """It needs victims and has none now: what it may use is kept from others for the rest of the cycle.

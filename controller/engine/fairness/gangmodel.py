@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.gangplaces import beside_minimum
+from controller.engine.cluster.gangplaces import beside_its_own
 from controller.engine.fairness.tree import FairTree, is_preemptible
 from controller.engine.flavors.topologystep import single_pod
 from controller.engine.gangs.gang import (
@@ -176,7 +176,7 @@ class GangModel:
     def _pod_set(self, info: WorkloadInfo, pod_set: PodSetRequests, index: int) -> PodSet:
         given = info.workload.spec.pod_sets[index]
         request = self._request(single_pod(given))
-        given = beside_minimum(self._cluster, info.workload, given)
+        given = beside_its_own(self._cluster, info.workload, given)
         nodes = self._nodes_for(filter_of(given.template.spec, (), preferences=False))
         name = f"{index}"
         tasks = [

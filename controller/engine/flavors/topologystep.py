@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.gangplaces import beside_minimum
+from controller.engine.cluster.gangplaces import beside_its_own
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, PodSetChoice
 from controller.engine.flavors.plan import OnNodes, Plan
@@ -58,7 +58,7 @@ def requests(
                 previous = _previous(incoming, choice.name)
                 found.append(
                     PlacementRequest(
-                        pod_set=beside_minimum(cluster, workload, specs[index]),
+                        pod_set=beside_its_own(cluster, workload, specs[index]),
                         asked=plan.asks[index],
                         count=choice.count,
                         flavor=flavor,

@@ -24,7 +24,7 @@ class Subgroup(Struct, frozen=True, kw_only=True):
     """``parent`` is empty at the top. ``minimum``: pods of a leaf; of any other the groups right below, 0 for all.
 
     ``required_level`` and ``preferred_level`` are labels of nodes, empty for none: one domain of it has all pods. They
-    are levels of the KAI Topology ``topology``, where it is named.
+    are levels of the KAI Topology ``topology``, where it is named. ``exclusive``: see ``GangShape``.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Subgroup(Struct, frozen=True, kw_only=True):
     topology: str = ""
     required_level: str = ""
     preferred_level: str = ""
+    exclusive: bool = False
 
 
 class GangShape(Struct, frozen=True, kw_only=True):
@@ -40,6 +41,8 @@ class GangShape(Struct, frozen=True, kw_only=True):
 
     ``members``: by the name of a pod set the leaf that its pods are in; pod sets that are not named are in none.
     ``staleness_s``: a gang that has run below its minimum for so long is evicted; None, or below 0: never.
+    ``exclusive``: its domain of the required level has no pod of another gang of its namespace that has an exclusive
+    domain; of subgroups, no pod of another subgroup either.
     """
 
     minimum: Int32 = 0
@@ -48,10 +51,17 @@ class GangShape(Struct, frozen=True, kw_only=True):
     topology: str = ""
     required_level: str = ""
     preferred_level: str = ""
+    exclusive: bool = False
     staleness_s: float | None = None
 
     def below(self, parent: str) -> tuple[Subgroup, ...]:
         return tuple(group for group in self.groups if group.parent == parent)
+
+    @property
+    def exclusive_levels(self) -> frozenset[str]:
+        """The labels of nodes by which its domains, or its subgroups', are its alone."""
+        found = {group.required_level for group in self.groups if group.exclusive}
+        return frozenset(found | ({self.required_level} if self.exclusive else set())) - {""}
 
     @property
     def leaves(self) -> tuple[Subgroup, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.gangplaces import beside_minimum
+from controller.engine.cluster.gangplaces import beside_its_own
 from controller.engine.cluster.incoming import Incoming, Target
 from controller.engine.flavors.assignment import Assignment
 from controller.engine.model.deviceclaims import claim_names
@@ -66,7 +66,7 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
                 continue
             single = pod_requests(pod_set.template.spec)
             yield PlacementRequest(
-                pod_set=beside_minimum(cluster, workload, pod_set),
+                pod_set=beside_its_own(cluster, workload, pod_set),
                 asked=asked,
                 count=choice.count,
                 flavor=name,

@@ -6,7 +6,7 @@ gang as a whole has places. ``PlacementRequest.within`` names the bounds of a po
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +16,8 @@ from controller.engine.model.gangshape import GangShape, GangShapeError, gang_sh
 from controller.engine.topology.ask import PodSetAsk, pod_set_ask
 from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.port import Bound, NoPlacement, Placed, PlacementRequest
+from controller.objects.core import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm
+from controller.objects.meta import LabelSelectorRequirement
 from controller.objects.workload import PodSet, Workload
 from inventory.api.names import GANG, SUBGROUP
 
@@ -65,11 +67,11 @@ def path_bounds(shape: GangShape, leaf: str) -> tuple[Bound, ...]:
     while at in groups and groups[at] not in path:
         path.append(groups[at])
         at = groups[at].parent
-    levels = [("", shape.required_level, shape.preferred_level)]
-    levels += [(group.name, group.required_level, group.preferred_level) for group in reversed(path)]
+    levels = [("", shape.required_level, shape.preferred_level, False)]
+    levels += [(each.name, each.required_level, each.preferred_level, each.exclusive) for each in reversed(path)]
     return tuple(
-        Bound(group=name, level=level, required=required)
-        for name, strict, wished in levels
+        Bound(group=name, level=level, required=required, exclusive=required and exclusive)
+        for name, strict, wished, exclusive in levels
         for level, required in ((strict, True), (wished, False))
         if level
     )
@@ -96,6 +98,43 @@ def _bounds(said: str) -> tuple[Mapping[str, tuple[Bound, ...]], tuple[Bound, ..
         return {}, ()
     found = {name: path_bounds(shape, leaf) for name, leaf in shape.members.items()}
     return {name: bounds for name, bounds in found.items() if bounds}, path_bounds(shape, "")
+
+
+def exclusive_levels(workload: Workload) -> frozenset[str]:
+    """The labels of nodes by which domains are the workload's alone; see ``GangShape``."""
+    said = workload.metadata.annotations.get(GANG)
+    return frozenset() if said is None else _exclusive_levels(said)
+
+
+@lru_cache(maxsize=1024)
+def _exclusive_levels(said: str) -> frozenset[str]:
+    shape = _shape(said)
+    return frozenset() if shape is None else shape.exclusive_levels
+
+
+def outside(pod_set: PodSet, taken: Mapping[str, Collection[str]]) -> PodSet:
+    """The pod set on nodes without these values of labels; its own rules stand."""
+    if not taken:
+        return pod_set
+    kept_out = tuple(
+        LabelSelectorRequirement(key=level, operator="NotIn", values=tuple(sorted(values)))
+        for level, values in sorted(taken.items())
+    )
+    spec, replace = pod_set.template.spec, msgspec.structs.replace
+    affinity = spec.affinity or Affinity()
+    nodes = affinity.node_affinity or NodeAffinity()
+    required = nodes.required_during_scheduling_ignored_during_execution
+    terms = (NodeSelectorTerm(),) if required is None else required.node_selector_terms
+    selector = NodeSelector(
+        node_selector_terms=tuple(
+            replace(term, match_expressions=(*term.match_expressions, *kept_out))
+            for term in terms
+            if required is None or term.match_expressions or term.match_fields  # an empty term matches nothing
+        )
+    )
+    nodes = replace(nodes, required_during_scheduling_ignored_during_execution=selector)
+    spec = replace(spec, affinity=replace(affinity, node_affinity=nodes))
+    return replace(pod_set, template=replace(pod_set.template, spec=spec))
 
 
 def in_domain(pod_set: PodSet, values: Mapping[str, str]) -> PodSet:
@@ -149,7 +188,12 @@ class _Search:
     def _values(self, bound: Bound, members: Sequence[PlacementRequest], chosen: _Chosen) -> list[str]:
         """Of the bound's label, in the domains around it, those whose nodes have room for each of the members."""
         for_all = [self._roomy(bound, request, _labels(request, chosen)) for request in members]
-        return sorted(frozenset.intersection(*for_all))
+        others = {
+            value
+            for other, value in chosen.items()
+            if bound.exclusive and other.exclusive and other.level == bound.level and other.group != bound.group
+        }
+        return sorted(frozenset.intersection(*for_all) - others)
 
     def _roomy(self, bound: Bound, request: PlacementRequest, outer: Mapping[str, str]) -> frozenset[str]:
         own = request.pod_set.template.spec.node_selector.get(bound.level)

@@ -28,11 +28,15 @@ from inventory.api.claimplan import ClaimPlan
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """A subgroup of a gang, empty for all of it, in one domain of ``level``; where not ``required``, if it can be."""
+    """A subgroup of a gang, empty for all of it, in one domain of ``level``; where not ``required``, if it can be.
+
+    ``exclusive``: no other subgroup of the gang is in that domain.
+    """
 
     group: str
     level: str
     required: bool
+    exclusive: bool = False
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ def test_each_subgroup_is_a_pod_set_in_one_domain(owner: Json, expected: dict[st
     found = shape(owner)
     assert found is not None
     subgroups = [name for name in expected if name.startswith("subgroup")] or ["subgroup-0"]
-    assert found.groups == tuple(Subgroup(name=name, required_level=RACK) for name in subgroups)
+    assert found.groups == tuple(Subgroup(name=name, required_level=RACK, exclusive=True) for name in subgroups)
     assert found.members.get("leader", "") == leader
     assert found.required_level == ""
     assert gang_shape({GANG: '{"minimum":0}'}) == GangShape()
@@ -95,7 +95,7 @@ def test_a_whole_group_may_be_bound_beside_its_subgroups_and_without_any() -> No
     assert both is not None
     assert (both.required_level, both.groups[0].required_level) == (ZONE, RACK)
     alone = leader_worker_set(1, 3, annotations={TOPOLOGY: ZONE})
-    assert shape(alone) == GangShape(required_level=ZONE)
+    assert shape(alone) == GangShape(required_level=ZONE, exclusive=True)
     assert sets(alone) == {"leader": 1, "worker": 2}
 
 

@@ -22,6 +22,7 @@ from agent.kubelet.podresources import (
     HolderWatch,
     PodResources,
     holders_of,
+    sharers_of,
 )
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager
@@ -81,6 +82,22 @@ def test_what_a_claim_brought_is_held_by_its_container_and_another_drivers_is_pa
     found = holders_of(answer, set(), lambda *key: claimed.get(key))
     assert found == {DeviceId("GPU-0"): Holder("team", "pod", "main", ResourceName("a"))}
     assert holders_of(answer, ids("GPU-0")) == {}
+
+
+def test_all_containers_that_have_a_device_by_one_claim_share_it() -> None:
+    given = pb.ClaimResource(driver_name="a", pool_name="node-1", device_name="gpu-0")
+    claim = pb.DynamicResource(claim_name="mine", claim_namespace="team", claim_resources=[given])
+    both = [pb.ContainerResources(name=name, dynamic_resources=[claim]) for name in ("main", "side")]
+    pods = [
+        pb.PodResources(namespace="team", name="left", containers=both),
+        pb.PodResources(namespace="team", name="right", containers=both[:1]),
+    ]
+    answer = pb.ListPodResourcesResponse(pod_resources=pods)
+    names = (("left", "main"), ("left", "side"), ("right", "main"))
+    every = tuple(Holder("team", *name, ResourceName("a")) for name in names)
+    assert sharers_of(answer, lambda *_: DeviceId("GPU-0")) == {DeviceId("GPU-0"): every}
+    assert sharers_of(pb.ListPodResourcesResponse(pod_resources=[pods[1]]), lambda *_: DeviceId("GPU-0")) == {}
+    assert sharers_of(answer) == {}
 
 
 def test_each_device_has_the_container_that_holds_it() -> None:

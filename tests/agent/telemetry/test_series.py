@@ -430,6 +430,18 @@ def test_a_device_by_claim_has_the_claims_labels_as_the_peer_calls_them() -> Non
     assert "dra_mig" not in write(found).text().decode()
 
 
+def test_pods_that_share_one_claim_have_equal_parts_of_its_gpu_and_none_has_it_alone() -> None:
+    gpu, use = DeviceId("GPU-0"), ClaimUse("team", "mine")
+    left, right = (Holder("team", side, "main", GPU) for side in ("left", "right"))
+    held = allocations(WHOLE, Layout(), {gpu: right}, {gpu: use}, {gpu: (left, right)})
+    assert [(each.holder.pod, each.share, each.claim.name) for each in held] == [
+        ("left", 0.5, "mine"),
+        ("right", 0.5, "mine"),
+    ]
+    (shared,) = tenants(held).values()
+    assert not shared.exclusive
+
+
 def test_claims_with_shares_of_one_gpu_have_their_part_of_it_and_none_has_it_alone() -> None:
     units = {name: DeviceId(f"GPU-0::{name}") for name in ("a", "b", "c")}
     holders = {unit: Holder("team", f"pod-{name}", "main", GPU) for name, unit in units.items()}

@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from agent.health.events import ProbeOk, ResetObserved, XidSeen
+from agent.kubelet.containers import ClaimUse
 from agent.kubelet.podresources import Holder
 from agent.mig.outcomes import MigState, MigStatus
 from agent.mps.core import DaemonState, Phase
 from agent.nodestate import Choices, NodeState
-from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports
+from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports, held_devices
 from cli.node.command import SECTIONS
 from deviceplugin.manager import ServerStatus
 from deviceplugin.strategy import NodeAccess
@@ -86,6 +87,21 @@ def section(text: str, title: str) -> list[list[str]]:
     )
     end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith(titles)), len(lines))
     return [re.split(r"\s{2,}", line.strip()) for line in lines[start + 2 : end]]
+
+
+def test_what_is_held_by_claim_names_it_and_all_containers_that_share_it(agent: AgentSocket, run: Run) -> None:
+    gpu, plugins = DeviceId(uuid(0)), DeviceId(uuid(1))
+    left, right = (Holder("team", pod, "main", ResourceName("gpu.nvidia.com")) for pod in ("left", "right"))
+    trainer = Holder("team", "trainer", "main", GPU)
+    held = held_devices(
+        {gpu: right, plugins: trainer}, {gpu: (left, right)}, {gpu: ClaimUse("team", "mine", "gpu.nvidia.com")}
+    )
+    agent.answer = (200, msgspec.json.encode(msgspec.structs.replace(report(), holders=held)))
+    assert section(run("node").output, "Held") == [
+        ["team/left", "main", "gpu.nvidia.com", gpu, "team/mine"],
+        ["team/right", "main", "gpu.nvidia.com", gpu, "team/mine"],
+        ["team/trainer", "main", GPU, plugins, "-"],
+    ]
 
 
 @pytest.mark.usefixtures("shown")

@@ -1,8 +1,7 @@
 """The plan for a job's claims stands in its pods as it starts, and nowhere before or after."""
 
-from controller.engine.model.encoding import HOSTNAME_LABEL, encode
+from controller.engine.model.encoding import HOSTNAME_LABEL, Domain, encode
 from controller.engine.model.resources import WorkloadKey
-from controller.engine.model.workload import Domain
 from controller.jobframework.raw import Json
 from controller.objects.meta import to_json
 from inventory.api import claimplan

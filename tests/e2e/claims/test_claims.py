@@ -62,6 +62,23 @@ def as_agent(lab: Lab) -> tuple[str, ...]:
     return f"--as={user}", f"--as-user-extra=authentication.kubernetes.io/node-name={lab.host.name}"
 
 
+def test_under_another_name_the_agent_serves_the_classes_of_that_name(lab: Lab, tmp_path: Path) -> None:
+    """First, while no agent of the module runs."""
+    name = "gpu.example.com"
+    with claims_agent(lab, tmp_path, EXAMPLES / "fleets/dgx1.yaml", CONFIG, driver=name) as agent:
+        lab.await_amounts({GPU: 6})
+        pod = run(lab, "other", claim_template(lab, "other", name, f"device.attributes['{name}'].type == 'gpu'"))
+        assert pod.device_nodes == ["/dev/nvidia0"]
+        held = agent.until(lambda found: len(found.holders) == 1, "a holder").holders
+        assert [each.holder.resource for each in held] == [name]
+        found = lab.get("/apis/resource.k8s.io/v1/resourceslices")["items"]
+        assert {each["spec"]["driver"] for each in found} == {name}
+        lab.delete_pods()
+        agent.until(lambda found: not found.holders, "given back")
+    lab.cluster.kubectl("delete", "resourceclaimtemplate", "other")
+    lab.cluster.kubectl("delete", "resourceslices", "--all")
+
+
 def test_the_node_publishes_the_gpus_of_its_layout_and_offers_the_others(lab: Lab, agent: Agent) -> None:
     assert lab.amounts() == {GPU: 6}
     found = devices(lab)

@@ -21,15 +21,15 @@ def _may(lab: Lab, *words: str) -> bool:
 
 
 @contextmanager
-def chart_token(lab: Lab, folder: Path) -> Iterator[str]:
+def chart_token(lab: Lab, folder: Path, *values: str) -> Iterator[str]:
     """The account's token, bound to the node as the kubelet binds it; roles and admission policies are there meanwhile.
 
-    Written below ``folder``.
+    Written below ``folder``. ``values``: more of the chart's.
     """
     binaries.build("helm")
     chart = ROOT / "charts/tessera"
     command: list[str | Path] = [binaries.binary("helm"), "template", "t", str(chart), "--namespace", NAMESPACE]
-    command += ["--set", "controller.enabled=false,dra.enabled=true"]
+    command += ["--set", ",".join(("controller.enabled=false", "dra.enabled=true", *values))]
     text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     objects = [one for one in yaml.safe_load_all(text) if one and one["kind"] != "DaemonSet"]
     (account,) = [one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"]

@@ -12,11 +12,12 @@ from tests.support.e2e.lab import Agent, Lab, Pod
 
 
 @contextmanager
-def claims_agent(lab: Lab, folder: Path, hardware: Path, config: str) -> Iterator[Agent]:
+def claims_agent(lab: Lab, folder: Path, hardware: Path, config: str, *, driver: str = DRIVER) -> Iterator[Agent]:
     """With the rights of the chart's account, whose DeviceClasses are there."""
-    with chart_token(lab, folder) as token:
+    with chart_token(lab, folder, f"dra.driver={driver}") as token:
         rights = lab.kubeconfig(folder / "config", token=token)
-        with lab.agent(hardware, config, kubeconfig=rights) as agent:
+        flags = () if driver == DRIVER else ("--dra-driver", driver)
+        with lab.agent(hardware, config, kubeconfig=rights, flags=flags) as agent:
             yield agent
 
 

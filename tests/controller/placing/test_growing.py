@@ -15,17 +15,12 @@ from controller.objects.decode import decode
 from controller.objects.workload import Workload
 from controller.placing.growing import Parts, parts
 from controller.placing.ungating import PlacedPod, PodSetPlaces, Ranks
-from controller.placing.ungating_shell import TopologyUngater
-from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import PODS
-from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
 from inventory.api.names import ABOVE_MINIMUM_OF
 from kube.errors import ConflictError, KubeError
-from kube.reading.reflector import Added, CachedObject, Change, Changed, ObjectKey, Removed
-from kube.testing import VirtualClock
 from kube.testing.store import Key, Store
-from kube.writing.writes import Conflicted, Outcome, Refused, Write, Written
+from kube.writing.writes import Conflicted, Outcome, Refused, Written
+from tests.support.controller.ungaterworld import UngaterWorld
 
 HOST, INDEX, SET = "kubernetes.io/hostname", "training.kubeflow.org/replica-index", "kueue.x-k8s.io/podset"
 GATES = [{"name": "kueue.x-k8s.io/topology"}]
@@ -97,40 +92,21 @@ def workload(count: int, *, hosts: bool) -> Workload:
 
 
 @dataclass
-class World:
+class World(UngaterWorld):
     """A job of ``total`` pods that began with ``count``, an API server whose watch lags and whose answers get lost."""
 
     total: int
     count: int
     hosts: bool
-    clock: VirtualClock = field(default_factory=VirtualClock)
     store: Store = field(default_factory=Store)
-    shown: dict[str, Pod] = field(default_factory=dict)
     observed: list[str] = field(default_factory=list)
-    writes: list[tuple[Write[Any], asyncio.Future[Outcome[Any]]]] = field(default_factory=list)
     charged: set[str] = field(default_factory=set)
     """Uids of pods above the minimum that have quota of their own."""
     succeeded: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger()
         self.ledger.observe(workload(self.count, hosts=self.hosts))
-        self._begin()
-
-    def _begin(self) -> None:
-        self.ungater = TopologyUngater(
-            self.ledger,
-            self.put,
-            clock=self.clock,
-            ready=lambda: True,
-            count=lambda _result: None,
-            tell=lambda *_said: None,
-        )
-
-    def put(self, write: Write[Any]) -> asyncio.Future[Outcome[Any]]:
-        future: asyncio.Future[Outcome[Any]] = asyncio.get_running_loop().create_future()
-        self.writes.append((write, future))
-        return future
+        self.begin()
 
     # The API server.
 
@@ -208,30 +184,15 @@ class World:
             self._tell(name)
 
     def _tell(self, name: str) -> None:
-        raw, old = self.pods().get(name), self.shown.get(name)
-        key, new = ObjectKey("team", name), None if raw is None else decode(raw, Pod)
-        change: Change[Pod] | None = None
-        if new is None:
-            gone = self.shown.pop(name, None)
-            change = None if gone is None else Removed(key, entry(gone))
-        elif old is None or old.metadata.uid != new.metadata.uid:
-            if old is not None:
-                self.ungater.hear(ObjectChange(PODS, Removed(key, entry(old))))
-            self.shown[name] = new
-            change = Added(key, entry(new))
-        else:
-            self.shown[name] = new
-            change = Changed(key, entry(old), entry(new))
-        if change is not None:
-            self.ungater.hear(ObjectChange(PODS, change))
+        raw = self.pods().get(name)
+        self.see(name, None if raw is None else decode(raw, Pod))
 
     async def kill(self, salt: int) -> None:
         """What was under way went in, or did not; the next process sees all of it."""
         while self.writes:
             await self.answer(salt)
         self.observed.clear()
-        self.shown.clear()
-        self._begin()
+        self.begin()
         for name in self.pods():
             self._tell(name)
 
@@ -250,10 +211,6 @@ def is_above(raw: dict[str, Any]) -> bool:
     meta = raw["metadata"]
     assert bool(meta["annotations"][ABOVE_MINIMUM_OF]) <= (meta["labels"].get(MANAGED) == "true")
     return bool(meta["annotations"][ABOVE_MINIMUM_OF])
-
-
-def entry(pod: Pod) -> CachedObject[Pod]:
-    return CachedObject(object=pod, uid=pod.metadata.uid, resource_version="1")
 
 
 async def play(world: World, ops: list[tuple[str, int]]) -> None:

@@ -12,16 +12,11 @@ from hypothesis import strategies as st
 from controller.objects.core import Pod
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
-from controller.placing.ungating_shell import TopologyUngater
-from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import PODS
-from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
 from inventory.api.names import DEVICES
 from kube.errors import ConflictError, InvalidError
-from kube.reading.reflector import Added, CachedObject, Change, Changed, ObjectKey, Removed
-from kube.testing import VirtualClock
 from kube.writing.writes import Conflicted, Outcome, Refused, Write, Written
+from tests.support.controller.ungaterworld import UngaterWorld
 
 HOST = "kubernetes.io/hostname"
 GATES = [{"name": "kueue.x-k8s.io/topology"}]
@@ -48,37 +43,26 @@ def workload(hosts: dict[str, int], *, lost: str = "", version: int = 1) -> Work
 
 
 @dataclass
-class World:
+class World(UngaterWorld):
     """An API server with a watch that lags behind, and answers that get lost."""
 
     hosts: dict[str, int]
     ranked: bool
-    clock: VirtualClock = field(default_factory=VirtualClock)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
-    shown: dict[str, Pod] = field(default_factory=dict)
     observed: list[tuple[str, dict[str, Any] | None]] = field(default_factory=list)
-    writes: list[tuple[Write[Any], asyncio.Future[Outcome[Any]]]] = field(default_factory=list)
     lost: str = ""
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger()
         self.ledger.observe(workload(self.hosts))
-        self.ungater = TopologyUngater(
-            self.ledger,
-            self.put,
-            clock=self.clock,
-            ready=lambda: True,
-            count=lambda _result: None,
-            tell=lambda *_said: None,
-            device_plan=lambda _key, _set, node: [(f"{node}-{i}a", f"{node}-{i}b") for i in range(self.hosts[node])],
-        )
+        self.begin(device_plan=self._plan)
+
+    def _plan(self, _key: Any, _pod_set: str, node: str) -> list[tuple[str, str]]:
+        return [(f"{node}-{i}a", f"{node}-{i}b") for i in range(self.hosts[node])]
 
     def put(self, write: Write[Any]) -> asyncio.Future[Outcome[Any]]:
-        future: asyncio.Future[Outcome[Any]] = asyncio.get_running_loop().create_future()
         assert _sent(write)[HOST] != self.lost
-        self.writes.append((write, future))
-        return future
+        return super().put(write)
 
     def create(self, salt: int) -> None:
         free = [one for one in range(sum(self.hosts.values())) if all(p["rank"] != one for p in self.pods.values())]
@@ -99,17 +83,9 @@ class World:
         self.observed.append((name, dict(self.pods[name]) if name in self.pods else None))
 
     def show(self) -> None:
-        if not self.observed:
-            return
-        name, state = self.observed.pop(0)
-        key, old = ObjectKey("team", name), self.shown.get(name)
-        change: Change[Pod]
-        if state is None:
-            change = Removed(key, _entry(self.shown.pop(name)))
-        else:
-            new = self.shown[name] = _pod(name, state, ranked=self.ranked)
-            change = Added(key, _entry(new)) if old is None else Changed(key, _entry(old), _entry(new))
-        self.ungater.hear(ObjectChange(PODS, change))
+        if self.observed:
+            name, state = self.observed.pop(0)
+            self.see(name, None if state is None else _pod(name, state, ranked=self.ranked))
 
     async def answer(self, salt: int) -> None:
         """Written; or refused for nothing; or written with its answer lost, and refused the second time."""
@@ -164,10 +140,6 @@ def _sent(write: Write[Any]) -> dict[str, str]:
     """The host and the devices that a patch puts on its pod."""
     found = {one["path"]: one["value"] for one in write.body if one["op"] == "add"}
     return {HOST: found["/spec/nodeSelector"][HOST], DEVICES: found["/metadata/annotations/tessera.dev~1devices"]}
-
-
-def _entry(pod: Pod) -> CachedObject[Pod]:
-    return CachedObject(object=pod, uid=pod.metadata.uid, resource_version="1")
 
 
 def _pod(name: str, state: dict[str, Any], *, ranked: bool) -> Pod:

@@ -27,6 +27,8 @@ _SERVING: Final = {(kind.api_version, kind.kind): kind for kind in SERVING_KINDS
 _WORKLOAD: Final = "kueue.x-k8s.io/"
 _POD: Final = ("v1", "Pod")
 _DEFAULT_QUEUE: Final = "default"
+_VALUES: Final = 5_000
+"""A job of ten roles has less than a thousand. So many are composed in 50 ms."""
 NAME: Final = "forecast"
 """Of an object that leaves its name to the API server."""
 
@@ -56,6 +58,7 @@ class Reader(msgspec.Struct, frozen=True):
             raise NotQueuedError("it is nested too deeply") from None
 
     def _workload(self, given: Any, namespace: str, now_s: float) -> Workload:
+        _check_size(given)
         job = self._created(_identified(given, namespace), namespace)
         body = self._body(job, namespace)
         created = datetime.fromtimestamp(now_s, UTC).isoformat()
@@ -81,10 +84,10 @@ class Reader(msgspec.Struct, frozen=True):
         if not is_managed(job, self.namespace_labels(namespace), self.settings):
             raise NotQueuedError("it names no queue, or its namespace is not managed")
         if serving is not None:
-            groups = serving.groups(job)
-            if not groups:
+            first = serving.first_group(job)
+            if first is None:
                 raise NotQueuedError("it has no replicas")
-            return servingcompose.workload_body(serving, job, groups[0], self.settings, self.cluster)
+            return servingcompose.workload_body(serving, job, first, self.settings, self.cluster)
         if kind is None:
             return self._of_pod(job)
         if kind.is_skipped(job):
@@ -99,6 +102,18 @@ class Reader(msgspec.Struct, frozen=True):
             raise NotQueuedError("it is one of a group of pods, which is queued as a whole")
         sets = podgroup.pod_sets(group, seen, self.settings.tiers)
         return podcompose.workload_body(group, seen, sets, self.settings, self.cluster)
+
+
+def _check_size(given: Any) -> None:
+    """Raises NotQueuedError for more values than are worth the controller's time."""
+    found, left = 0, [given]
+    while left:
+        value = left.pop()
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        found += len(inside)
+        if found > _VALUES:
+            raise NotQueuedError(f"it has more than {_VALUES} values")
+        left += inside
 
 
 def _identified(given: Any, namespace: str) -> Json:

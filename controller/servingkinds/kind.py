@@ -120,6 +120,10 @@ class ServingKind(StampedKind, ABC):
     def groups(self, owner: Json) -> tuple[ServingGroup, ...]:
         """Those that the object has now. Raises JobError."""
 
+    def first_group(self, owner: Json) -> ServingGroup | None:
+        """Of an object that may say that it has billions of them. Raises JobError."""
+        return next(iter(self.groups(owner)), None)
+
     @abstractmethod
     def owner_name(self, pod: Json) -> str:
         """The object that a pod with the kind's mark belongs to; empty where that cannot be told."""

@@ -57,13 +57,10 @@ class LeaderWorkerSet(ServingKind):
     )
 
     def groups(self, owner: Json) -> tuple[ServingGroup, ...]:
-        name = text(owner, "metadata", "name")
-        count = _group_count(owner)
-        sets = _pod_sets(owner) if count else ()
-        gang = _gang(owner) if count else None
-        return tuple(
-            ServingGroup(name=f"{name}-{index}", index=index, pod_sets=sets, gang=gang) for index in range(count)
-        )
+        return _groups(owner, _group_count(owner))
+
+    def first_group(self, owner: Json) -> ServingGroup | None:
+        return next(iter(_groups(owner, min(1, _group_count(owner)))), None)
 
     def owner_name(self, pod: Json) -> str:
         return labels(pod).get(NAME, "")
@@ -87,6 +84,13 @@ class LeaderWorkerSet(ServingKind):
 
     def keeps_workload(self, _owner: Json) -> bool:
         return False
+
+
+def _groups(owner: Json, count: int) -> tuple[ServingGroup, ...]:
+    name = text(owner, "metadata", "name")
+    sets = _pod_sets(owner) if count else ()
+    gang = _gang(owner) if count else None
+    return tuple(ServingGroup(name=f"{name}-{index}", index=index, pod_sets=sets, gang=gang) for index in range(count))
 
 
 def _group_count(owner: Json) -> int:

@@ -47,7 +47,7 @@ _CONNECTIONS: Final = 512
 _FIRST_S: Final = 20.0
 """So long a connection may take to its first request; later ones are cut by ``_IDLE_S``."""
 _IDLE_S: Final = 75.0
-_BODY_BYTES: Final = 1024 * 1024
+_BODY_BYTES: Final = 256 * 1024
 """Of a manifest. Nothing else that is asked for needs a body."""
 _HANDSHAKE_S: Final = 10.0
 _OTHER_HEADERS: Final = 100

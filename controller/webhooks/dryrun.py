@@ -13,6 +13,10 @@ PATH: Final = "/forecast"
 _LONGEST: Final = 240
 """Characters of one warning: API servers cut those that are longer than 256."""
 _MOST: Final = 4
+_LARGEST: Final = 512 * 1024
+"""A larger review is not looked at: it would take the event loop's time. Its answer has no uid, which the API server
+counts as none.
+"""
 
 
 class DryRun(NamedTuple):
@@ -37,6 +41,8 @@ class _Review(msgspec.Struct):
 
 def read(body: bytes) -> DryRun:
     """A request that is not the creation of an object in a dry run has nothing to be told of."""
+    if len(body) > _LARGEST:
+        return DryRun("", None, "")
     try:
         request = msgspec.json.decode(body, type=_Review).request
     except (msgspec.MsgspecError, RecursionError):

@@ -69,6 +69,21 @@ def test_what_is_not_queued_is_told_in_a_line(given_: Any, said: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_what_asks_for_billions_costs_nothing_and_what_is_too_large_is_refused() -> None:
+    worker = {"spec": TEMPLATE["spec"]}
+    spec = {"replicas": 2**31 - 1, "leaderWorkerTemplate": {"size": 3, "workerTemplate": worker}}
+    many = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"labels": QUEUE}}
+    assert READER.workload({**many, "spec": spec}, "team", 0.0).spec.pod_sets[0].count == 3
+    container = TEMPLATE["spec"]["containers"][0]
+    crowd = job()
+    crowd["spec"] = {
+        **crowd["spec"],
+        "template": {"spec": {"restartPolicy": "Never", "containers": [container] * 2000}},
+    }
+    with pytest.raises(NotQueuedError, match="more than 5000 values"):
+        READER.workload(crowd, "team", 0.0)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),

@@ -298,7 +298,7 @@ async def test_a_manifest_that_cannot_be_read_is_refused_in_a_line() -> None:
         for sent, code in (({}, 400), ([], 400)):
             found, body = await forecast(scene, sent)
             assert (found, body["message"].partition(":")[0]) == (code, "spec.manifest")
-        code, found = await forecast(scene, None, data=io.BytesIO(b"x" * (1024 * 1024 + 1)))
+        code, found = await forecast(scene, None, data=io.BytesIO(b"x" * (256 * 1024 + 1)))
         assert (code, found["reason"]) == (413, "RequestEntityTooLarge")
         assert (await scene.get(FORECASTS, headers=TOKEN))[0] == 404
 

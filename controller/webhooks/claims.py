@@ -6,6 +6,7 @@ is out of date holds up no pod. Where the API has no such form (admin access, al
 selectors) a request stays as it is. Source: resource.k8s.io/v1 ``DeviceRequest``.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -22,6 +23,7 @@ _MOST_ALTERNATIVES: Final = 8
 _MOST_SELECTORS: Final = 32
 _MOST_REFERENCES: Final = 32
 _MOST_NAME: Final = 63
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _PLANNED: Final = "planned"
 _ASKED: Final = "asked"
 
@@ -42,7 +44,10 @@ def owner(body: bytes) -> OwnerPod | None:
         if not _claim_name(metadata) or controller.get("kind") != "Pod":
             return None
         name, uid = (text(controller, key, f"{_OBJECT}.metadata.ownerReferences") for key in ("name", "uid"))
-        return OwnerPod(text(request, "namespace", ".request"), name, uid)
+        namespace = text(request, "namespace", ".request")
+        # Whoever reaches the port can send a review: what is no name must not become part of a path.
+        named = uid and all(_OBJECT_NAME.fullmatch(each) for each in (namespace, name))
+        return OwnerPod(namespace, name, uid) if named else None
     except (ConversionError, RecursionError):
         return None
 

@@ -115,6 +115,11 @@ def test_the_owner_of_a_claim_is_the_pod_that_it_was_made_for() -> None:
     named["metadata"]["annotations"] = {}
     others = claim()
     others["metadata"]["ownerReferences"] = [{**OWNER, "kind": "Job"}, {**OWNER, "controller": None}]
+    for name in ("", "../secrets/x", "pod/exec", "pod?x=y", "%2e%2e", ".."):
+        path = claim()
+        path["metadata"]["ownerReferences"] = [{**OWNER, "name": name}]
+        assert claims.owner(review(path)) is None
+        assert claims.owner(review(claim(), namespace=name)) is None
     assert claims.owner(review(named)) is claims.owner(review(others)) is claims.owner(b"{") is None
 
 

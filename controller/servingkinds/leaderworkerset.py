@@ -39,6 +39,7 @@ _WORKER: Final = (*_BASE, "workerTemplate")
 _POLICY: Final = (*_BASE, "subGroupPolicy")
 _MOST_SUBGROUPS: Final = 16
 """A Workload has 18 pod sets; one is the leader's, and one its own where it is in no subgroup."""
+_MOST_GROUPS: Final = 100_000
 _MOST_DIGITS: Final = 9
 _SERVING: Final = MappingProxyType({SERVING: "true"})
 
@@ -94,12 +95,18 @@ def _groups(owner: Json, count: int) -> tuple[ServingGroup, ...]:
 
 
 def _group_count(owner: Json) -> int:
-    """More than asked for while a rollout has groups to spare: scaling down, ``status.replicas`` merely lags behind."""
+    """More than asked for while a rollout has groups to spare: scaling down, ``status.replicas`` merely lags behind.
+
+    Raises JobError for more than are looked at: each is made at once, and the API takes two billion.
+    """
     replicas = integer(owner, "spec", "replicas", default=1)
     there = integer(owner, "status", "replicas", default=0)
     surges = _is_above_zero(at(owner, "spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge"))
     rolling = integer(owner, "status", "updatedReplicas", default=0) < replicas
-    return there if there > replicas and surges and rolling else replicas
+    count = there if there > replicas and surges and rolling else replicas
+    if count > _MOST_GROUPS:
+        raise JobError(f"spec.replicas: expected at most {_MOST_GROUPS} groups, found {count}")
+    return count
 
 
 def _is_above_zero(amount: Any) -> bool:

@@ -99,6 +99,16 @@ def test_a_whole_group_may_be_bound_beside_its_subgroups_and_without_any() -> No
     assert sets(alone) == {"leader": 1, "worker": 2}
 
 
+@pytest.mark.parametrize("there", [{}, {"status": {"replicas": 2**31 - 1}}])
+def test_more_groups_than_can_be_looked_at_are_refused_before_they_are_made(there: Json) -> None:
+    replicas = 100_001 if there else 2**31 - 1
+    owner = leader_worker_set(replicas, 3)
+    owner["spec"]["rolloutStrategy"] = {"rollingUpdateConfiguration": {"maxSurge": 1}}
+    found = 2**31 - 1
+    with pytest.raises(JobError, match=f"spec.replicas: expected at most 100000 groups, found {found}"):
+        LeaderWorkerSet().groups({**owner, **there})
+
+
 def test_subgroups_without_a_level_are_marks_alone() -> None:
     owner = tree(4, 2)
     del owner["metadata"]["annotations"]

@@ -51,6 +51,11 @@ export class Derived {
     return this.blocksOf(this.nodes, filter ?? "");
   }
 
+  /** Whether any node has NVLinks. */
+  get linked() {
+    return this.nodes.some((node) => node.linkGroups.some((group) => group.kind.startsWith("NV")));
+  }
+
   /** The blocks that have one of these nodes, as they are known now. */
   blocksWith(names) {
     const all = this.blocks("");

@@ -237,6 +237,12 @@ class StandIn:
         )
 
 
+def _more(mark: str) -> Row:
+    sentences = (f"6 GPUs instead of 16 would fit now{mark}", "It would fit after the end of team-research/job-train-0001")
+    before = [{"workload": "team-research/job-wait-00008"}, {"workload": "a workload of queue research"}]
+    return {"before": before, "changes": [{"sentence": sentence} for sentence in sentences]}
+
+
 def _told(row: Row, state: str, mark: str) -> Row:
     return {
         "workload": row["workload"],
@@ -271,7 +277,7 @@ def _waits(row: Row, mark: str) -> Row:
     story = [_record(NOW - 900 + 30 * at, "no_quota", row["sentence"]) for at in range(20)]
     return _told(row, "Pending", mark) | {
         "position": row["position"],
-        "forecast": row["forecast"],
+        "forecast": row["forecast"] and row["forecast"] | _more(mark),
         "decision": decision | {"wouldAdmit": {"podSet": "main", "flavor": "h100", "resources": resources}},
         "story": [_record(NOW - 5000, "no_quota", "Nothing is free"), *story],
         "conditions": [_condition("QuotaReserved", 900, row["sentence"], "False")],

@@ -7,7 +7,7 @@
  */
 
 import { html, nothing, render } from "../lit.js";
-import { hit, layout, neighbour } from "../pure/fleetlayout.js";
+import { BRIDGED, bridges, hit, layout, neighbour } from "../pure/fleetlayout.js";
 import { percent, plural, product } from "../pure/format.js";
 import { stateOf, STATES } from "../pure/tiles.js";
 import { busyColour, palette, queueColour } from "./palette.js";
@@ -92,6 +92,7 @@ class FleetMap extends HTMLElement {
       brush.lineWidth = 2;
       brush.strokeRect(cell.x - 2.5, cell.y - 2.5, cell.w + 5, cell.h + 5);
     }
+    if (this.map.tile >= BRIDGED) this.bridge(brush, cell, colours);
     node.gpus.forEach((gpu, at) => {
       const tile = cell.tiles[at];
       const dim = marked !== null && !marked.has(`${node.name}/${gpu.index}`);
@@ -99,6 +100,24 @@ class FleetMap extends HTMLElement {
       paintTile(brush, tile.x, tile.y, this.map.tile, { gpu, state: stateOf(node, gpu), fill: this.fill(gpu), colours });
     });
     brush.globalAlpha = 1;
+  }
+
+  /** NVLinks between neighbours, seen in the gap between their tiles. */
+  bridge(brush, cell, colours) {
+    const half = this.map.tile / 2;
+    brush.strokeStyle = colours.mark;
+    brush.lineWidth = Math.max(3, this.map.tile / 5);
+    brush.beginPath();
+    for (const [one, other] of bridges(cell.node, this.map.cols)) {
+      const [a, b] = [cell.tiles[one], cell.tiles[other]];
+      const away = half + this.map.gap / 2;
+      const [x, y] = [Math.sign(b.x - a.x), Math.sign(b.y - a.y)];
+      const middle = [a.x + half + x * away, a.y + half + y * away];
+      const reach = this.map.gap / 2;
+      brush.moveTo(middle[0] - x * reach, middle[1] - y * reach);
+      brush.lineTo(middle[0] + x * reach, middle[1] + y * reach);
+    }
+    brush.stroke();
   }
 
   /** The colour of what is held, where it is not the state's own. */

@@ -6,6 +6,8 @@
  */
 
 const SIZES = [30, 26, 22, 18, 15, 13, 11, 9, 8, 7, 6];
+/** From this size on there is room between tiles for the NVLinks. */
+export const BRIDGED = 15;
 const PAD = 8;
 const BLOCK_HEAD = 26;
 const RACK_HEAD = 17;
@@ -50,10 +52,10 @@ export function layout(blocks, widthPx, heightPx) {
 }
 
 function placed(blocks, widthPx, tile, shape) {
-  const gap = tile >= 13 ? 2 : 1;
+  const gap = tile >= BRIDGED ? 4 : tile >= 13 ? 2 : 1;
   const between = Math.max(3, Math.round(tile / 3));
   const cell = { w: shape.cols * (tile + gap) - gap, h: shape.rows * (tile + gap) - gap };
-  const out = { tile, gap, width: 0, height: 0, cells: [], labels: [], boxes: [] };
+  const out = { tile, gap, cols: shape.cols, width: 0, height: 0, cells: [], labels: [], boxes: [] };
   let y = 0;
   for (const block of blocks) {
     const named = block.name !== "";
@@ -103,6 +105,23 @@ function putRack(out, rack, size, cell, between, shape, x, y) {
     }));
     out.cells.push({ node, x: left, y: top, w: cell.w, h: cell.h, tiles });
   });
+}
+
+/** Pairs of a node's tiles that stand beside or below each other and have NVLinks: places in the order of its GPUs. */
+export function bridges(node, cols) {
+  const group = new Map();
+  node.linkGroups.forEach((each, at) => {
+    if (each.kind.startsWith("NV")) for (const index of each.gpus) group.set(index, at);
+  });
+  const found = [];
+  node.gpus.forEach((gpu, at) => {
+    const mine = group.get(gpu.index);
+    if (mine === undefined) return;
+    for (const next of [(at + 1) % cols ? at + 1 : -1, at + cols]) {
+      if (next > 0 && next < node.gpus.length && group.get(node.gpus[next].index) === mine) found.push([at, next]);
+    }
+  });
+  return found;
 }
 
 /** The cell and GPU under a point, or null. Between two tiles of a node it is the node's nearest tile. */

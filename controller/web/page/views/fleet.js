@@ -80,7 +80,7 @@ function legend(page, by) {
   }
   const sums = page.known.totals.byState;
   const states = Object.entries(STATES).filter(([state]) => sums[state] || state === "held" || state === "free");
-  return html`<ul class="legend" aria-label="Colours">${states.map(([state, { label, hint }]) => html`<li title=${hint}><i class="swatch is-${state}" aria-hidden="true"></i>${label} <b>${count(sums[state])}</b></li>`)}</ul>`;
+  return html`<ul class="legend" aria-label="Colours">${states.map(([state, { label, hint }]) => html`<li title=${hint}><i class="swatch is-${state}" aria-hidden="true"></i>${label} <b>${count(sums[state])}</b></li>`)}${page.known.linked ? html`<li title="Drawn between neighbouring GPUs where the tiles are large enough: filter to come nearer"><i class="swatch nvlink" aria-hidden="true"></i>NVLink</li>` : nothing}</ul>`;
 }
 
 function swatch(colour) {

@@ -43,13 +43,27 @@ function why(page, data, decision) {
   const holders = rows.flatMap((row) => (row.heldBy ?? []).map((each) => ({ ...each, resource: row.resource })));
   return panel("Why it waits", html`
     <p class="lead">${data.blocked?.sentence ?? decision?.sentence ?? "It was not tried yet."}</p>
-    ${data.change ? html`<p class="change"><b>What would start it now:</b> ${data.change}</p>` : nothing}
+    ${changes(data)}
+    ${before(data.forecast?.before ?? [], data.forecast?.ahead ?? 0)}
     ${(data.forecast?.assumes ?? []).length ? html`<details><summary>What the expected start assumes</summary><ul class="plain">${data.forecast.assumes.map((each) => html`<li>${each}</li>`)}</ul></details>` : nothing}
     ${rows.length ? html`<h3>By flavor ${decision.wouldAdmit.flavor}</h3><div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="small"><thead><tr><th scope="col">Resource</th><th scope="col" class="number">Needed</th><th scope="col" class="number">Free</th><th scope="col" class="number">Lacking</th><th scope="col" class="number">Quota</th><th scope="col" class="number">Used</th><th scope="col" class="number">At most</th></tr></thead>
       <tbody>${rows.map((row) => html`<tr><td><code>${row.resource}</code></td><td class="number">${shownAmount(row.needed)}</td><td class="number">${shownAmount(row.available)}</td><td class="number lacking">${lacking(row)}</td><td class="number">${shownAmount(row.nominal)}</td><td class="number">${shownAmount(row.used)}</td><td class="number">${shownAmount(row.atMost)}</td></tr>`)}</tbody></table></div>` : nothing}
     ${holders.length ? html`<details><summary>Who holds it: ${plural(holders.length, "workload")}</summary><div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="small"><thead><tr><th scope="col">Workload</th><th scope="col">Queue</th><th scope="col" class="number">Holds</th><th scope="col" class="number">Priority</th></tr></thead>
       <tbody>${holders.slice(0, 100).map((each) => html`<tr><td>${workloadLink(each.workload, each.hidden)}</td><td>${each.clusterQueue ?? each.queue}</td><td class="number">${shownAmount(each.amount)} ${resource(each.resource)}</td><td class="number">${count(each.priority)}</td></tr>`)}</tbody></table></div></details>` : nothing}
     ${(decision?.details ?? []).length ? html`<details><summary>What was tried</summary><pre>${decision.details.join("\n")}</pre></details>` : nothing}`, nothing, "why-panel");
+}
+
+/** The smallest change first; others where the server tells some. */
+function changes(data) {
+  const all = data.forecast?.changes?.length ? data.forecast.changes.map((each) => each.sentence) : [data.change].filter(Boolean);
+  if (!all.length) return nothing;
+  return html`<div class="change"><h3>What would start it now</h3><ul class="plain">${all.map((sentence) => html`<li>${sentence}</li>`)}</ul></div>`;
+}
+
+function before(rows, ahead) {
+  if (!rows.length) return nothing;
+  const more = ahead - rows.length;
+  return html`<p class="muted">Tried before it: ${rows.map((each, at) => html`${at ? ", " : ""}${workloadLink(each.workload, false)}`)}${more > 0 ? ` and ${plural(more, "other")}` : ""}</p>`;
 }
 
 function shownAmount(value) {

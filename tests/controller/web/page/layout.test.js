@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { grouped, hit, layout, neighbour } from "./pure/fleetlayout.js";
+import { bridges, grouped, hit, layout, neighbour } from "./pure/fleetlayout.js";
 import { moved, scrolledTo, visible } from "./pure/window.js";
 
 const node = (name, block, rack, gpus = 8) => ({ name, block, rack, gpus: Array.from({ length: gpus }, (_, index) => ({ index })) });
@@ -27,6 +27,13 @@ test("every GPU has a tile inside the width, and no two nodes lie on each other"
       }
     }
   }
+});
+
+test("bridges join neighbours of one NVLink group and no others", () => {
+  const pairs = { ...node("n", "", "", 4), linkGroups: [{ kind: "NV4", gpus: [0, 1] }, { kind: "NV4", gpus: [2, 3] }, { kind: "PIX", gpus: [] }] };
+  assert.deepEqual(bridges(pairs, 4), [[0, 1], [2, 3]]);
+  assert.deepEqual(bridges({ ...pairs, linkGroups: [{ kind: "NV18", gpus: [0, 1, 2, 3] }] }, 2), [[0, 1], [0, 2], [1, 3], [2, 3]]);
+  assert.deepEqual(bridges({ ...pairs, linkGroups: [{ kind: "PIX", gpus: [0, 1] }] }, 4), []);
 });
 
 test("few nodes have large tiles, and many have tiles that can still be told apart", () => {

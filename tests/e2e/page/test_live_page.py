@@ -1,0 +1,152 @@
+"""The page of a real controller, in Chromium: a token signs in, and what the cluster does is seen as it happens.
+
+One node has a kubelet and an agent on simulated GPUs; a Job runs on four of its eight, another waits for more.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.controlplane.render import TEST_IMAGE
+from hack.cluster.programs import binaries
+from hack.cluster.state import Spec
+from tests.support.e2e.incluster import WEB_PORT, InCluster
+from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet, until
+from tests.support.page.browser import Browser, chromium
+
+pytestmark = pytest.mark.e2e
+
+CONFIG = {"tessera": {"policy": "tessera", "pendingCondition": {"after": "1s"}}}
+GROUP = "kueue.x-k8s.io"
+LEVELS = ("example.com/block", "example.com/rack", "kubernetes.io/hostname")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    for program in ("kubernetes", "containerd", "helm"):
+        binaries.build(program)
+    with Cluster.up(f"page-{os.getpid()}", Spec()) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InCluster]:
+    controller = InCluster(cluster, tmp_path_factory.mktemp("controller"), CONFIG, visible=True)
+    controller.install()
+    with controller.running():
+        yield controller
+
+
+@pytest.fixture(scope="module")
+def agent(controller: InCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    path = tmp_path_factory.mktemp("fleet") / "fleet.yaml"
+    node = fleet(path, gpus=8, product="NVIDIA H100 80GB HBM3", nvlink="full")
+    bench = Lab(controller.cluster, controller.cluster.node("node-1"))
+    controller.cluster.kubectl("label", "node", "node-1", f"{LEVELS[0]}=b1", f"{LEVELS[1]}=r7")
+    with bench.agent(node, f"version: v1\nhealth: {FAST}\n") as agent:
+        bench.await_amounts({GPU: 8})
+        yield agent
+
+
+def objects() -> Iterator[dict[str, Any]]:
+    def made(kind: str, name: str, spec: dict[str, Any], **meta: str) -> dict[str, Any]:
+        return {"apiVersion": f"{GROUP}/v1beta2", "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}
+
+    yield made("Topology", "dc", {"levels": [{"nodeLabel": level} for level in LEVELS]})
+    yield made("ResourceFlavor", "h100", {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": "dc"})
+    quota = {"name": "h100", "resources": [{"name": GPU, "nominalQuota": "8"}]}
+    groups = [{"coveredResources": [GPU], "flavors": [quota]}]
+    yield made("ClusterQueue", "research", {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": groups})
+    yield made("LocalQueue", "jobs", {"clusterQueue": "research"}, namespace="default")
+
+
+def job(name: str, gpus: int) -> dict[str, Any]:
+    container = {"name": "main", "image": TEST_IMAGE, "resources": {"limits": {GPU: str(gpus)}}}
+    container |= {"imagePullPolicy": "Never", "command": ["sh", "-c", "trap 'exit 143' TERM; sleep 86400 & wait"]}
+    spec = {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0}
+    labels = {f"{GROUP}/queue-name": "jobs"}
+    template = {"spec": {**spec, "automountServiceAccountToken": False}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {"suspend": True, "template": template},
+    }
+
+
+@pytest.fixture(scope="module")
+def browser(controller: InCluster, agent: Agent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Signed in by the token of an account that may see all."""
+    kubectl = controller.cluster.kubectl
+    for each in (*objects(), job("runs", 4)):
+        kubectl("apply", "-f", "-", input=json.dumps(each))
+    until(lambda: len(agent.report().holders) == 4, f"the job holds four GPUs (log: {controller.log})")
+    kubectl("apply", "-f", "-", input=json.dumps(job("waits", 6)))
+    kubectl("create", "serviceaccount", "reader", "-n", "default")
+    kubectl("create", "clusterrolebinding", "reader", "--clusterrole=cluster-admin", "--serviceaccount=default:reader")
+    token = kubectl("create", "token", "reader", "-n", "default", "--duration=1h").strip()
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        browser.size(1440, 900)
+        browser.open(f"https://{controller.host}:{WEB_PORT}/")
+        browser.until_text("Kubernetes token", "form")
+        browser.errors()  # The answer to who is not signed in is one.
+        browser.js("document.getElementById('token').value = arguments[0]", token)
+        browser.js("document.querySelector('form button').click()")
+        browser.until_text("on 1 node")
+        yield browser
+
+
+def test_every_view_tells_what_the_cluster_does(browser: Browser) -> None:
+    browser.go("#/fleet?view=table")
+    browser.until_text("4 of 8 in use")
+    assert "b1 · r7" in browser.text()
+    browser.go("#/queues")
+    browser.until_text("research")
+    browser.go("#/queues/research")
+    browser.until_text("History is not recorded")
+    browser.go("#/pending")
+    browser.until_text("job-waits")
+    assert "6 gpu" in browser.text("virtual-table")
+    browser.go("#/workloads")
+    browser.until_text("job-runs")
+    for name, wanted in (("waits", "Why it waits"), ("runs", "Its GPUs")):
+        browser.go("#/pending" if name == "waits" else "#/workloads")
+        browser.until_text(f"job-{name}")
+        browser.js("document.querySelector('virtual-table td a').click()")
+        browser.until_text(wanted)
+    browser.until_text("node-1 #0")
+    browser.go("#/nodes/node-1")
+    browser.until_text("each to each")
+    browser.go("#/waste")
+    browser.until_text("no pod holds it")
+    assert browser.violations() == []
+    assert browser.errors() == []
+
+
+def test_a_fault_is_seen_without_a_reload_and_so_is_its_end(browser: Browser, agent: Agent) -> None:
+    browser.go("#/fleet?node=node-1")
+    browser.until_text("GPU 7", "aside")
+    agent.sim(gpu=7, xid=79)
+    browser.until_text("Out of service", "aside")
+    browser.go("#/nodes/node-1/gpus/7")
+    browser.until_text("What to do: ")
+    agent.sim(gpu=7, reset=True)
+    browser.until(lambda: "What to do: " not in browser.text(), "the GPU is back")
+
+
+def test_a_workload_that_ends_makes_room_before_the_readers_eyes(browser: Browser, controller: InCluster) -> None:
+    browser.go("#/pending")
+    browser.until_text("job-waits")
+    controller.cluster.kubectl("delete", "job", "runs", "-n", "default", "--wait", "--timeout=120s")
+    browser.until_text("Nothing waits")
+    browser.go("#/workloads")
+    browser.until_text("job-waits")
+
+
+def test_signing_out_ends_what_is_shown(browser: Browser) -> None:
+    browser.js("document.querySelector('button[aria-label=\"Sign out\"]').click()")
+    browser.until_text("Kubernetes token", "form")

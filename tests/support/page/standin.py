@@ -238,7 +238,10 @@ class StandIn:
 
 
 def _more(mark: str) -> Row:
-    sentences = (f"6 GPUs instead of 16 would fit now{mark}", "It would fit after the end of team-research/job-train-0001")
+    sentences = (
+        f"6 GPUs instead of 16 would fit now{mark}",
+        "It would fit after the end of team-research/job-train-0001",
+    )
     before = [{"workload": "team-research/job-wait-00008"}, {"workload": "a workload of queue research"}]
     return {"before": before, "changes": [{"sentence": sentence} for sentence in sentences]}
 

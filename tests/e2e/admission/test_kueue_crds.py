@@ -265,6 +265,28 @@ def test_nobody_is_answered_at_the_port_without_a_token_that_counts(asking: View
     assert not [token for token in asking.tokens.values() if token in log]
 
 
+def test_the_page_is_for_those_who_are_signed_in_and_shows_each_what_he_may_see(asking: Viewers) -> None:
+    """By the bytes of its events: through the port with a token, and through the API server as the command does it."""
+    controller, events = asking.controller, "/page/events?topics=queues,pending,workloads"
+    stranger = directly(controller, "/", {})
+    assert stranger.code == 401
+    assert "default-src 'none'" in stranger.headers["Content-Security-Policy"]
+    assert directly(controller, events, {}).code == 401
+    assert directly(controller, events, {"Authorization": "Bearer forged"}).code == 401
+    found = {
+        team: viewers.begun(
+            controller, events, {"Authorization": f"Bearer {asking.tokens[team]}"}, until=b"event: mark"
+        )
+        for team in TEAMS
+    }
+    for own, other in (TEAMS, TEAMS[::-1]):
+        assert (own.encode() in found[own], other.encode() in found[own]) == (True, False)
+        assert b"a workload of queue shared" in found[own]
+    session = asking.ask(TEAMS[0], f"{VIEW}/page/session")
+    assert (session.code, session.json["how"]) == (200, "kubeconfig"), session.body
+    assert asking.ask("nobody", f"{VIEW}/page/session").code == 403
+
+
 def test_headers_of_a_front_proxy_count_by_its_certificate_alone(asking: Viewers) -> None:
     controller = asking.controller
     master = {"X-Remote-User": "anybody", "X-Remote-Group": "system:masters"}

@@ -6,7 +6,7 @@ import socket
 import ssl
 import time
 from base64 import b64decode, urlsafe_b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -27,6 +27,7 @@ Headers = dict[str, str]
 class Answer:
     code: int
     body: bytes
+    headers: Headers = field(default_factory=dict)
 
     @property
     def json(self) -> Any:
@@ -65,6 +66,27 @@ def directly(controller: InCluster, path: str, headers: Headers, certificate: st
     return _get(_Named(controller.host, WEB_PORT, f"{ACCOUNT}.{NAMESPACE}.svc", tls), path, headers)
 
 
+def begun(controller: InCluster, path: str, headers: Headers, *, until: bytes) -> bytes:
+    """What a stream of the port begins with, up to the end of the line with ``until``."""
+    connection = _Named(
+        controller.host,
+        WEB_PORT,
+        f"{ACCOUNT}.{NAMESPACE}.svc",
+        ssl.create_default_context(cadata=trusted(controller.cluster)),
+    )
+    try:
+        connection.request("GET", path, headers=headers)
+        answer, found = connection.getresponse(), b""
+        assert answer.status == http.client.OK, answer.read()
+        while until not in found:
+            line = answer.readline()
+            assert line, found
+            found += line
+        return found
+    finally:
+        connection.close()
+
+
 def presented(controller: InCluster) -> bytes:
     """The certificate that the port shows."""
     tls = ssl.create_default_context(cadata=trusted(controller.cluster))
@@ -89,7 +111,7 @@ def _get(connection: http.client.HTTPConnection, path: str, headers: Headers) ->
     try:
         connection.request("GET", path, headers=headers)
         found = connection.getresponse()
-        return Answer(found.status, found.read())
+        return Answer(found.status, found.read(), dict(found.getheaders()))
     finally:
         connection.close()
 

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, preemption, topology
+from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, page, preemption, topology
 from hack.bench.node import agent, claimedpods, claims, label, metrics, migplan, preferred, soak
 from hack.bench.podjobs import volcanojobs
 from hack.bench.throughput import claimedjobs, drain, drainjobs, drainmodel, runningjobs, writes
@@ -33,6 +33,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "fragmentation": fragmentation.main,
     "gangs": gangs.main,
     "forecast": forecast.main,
+    "page": page.main,
 }
 
 BY_HAND = ("soak",)

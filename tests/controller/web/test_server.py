@@ -1,10 +1,13 @@
 """The page at the port: who gets it, what signs in, and what each sees."""
 
+import asyncio
 import json
 import zlib
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from controller.objects.workload import Workload
 from controller.web import events_shell
@@ -13,6 +16,7 @@ from controller.web.session import COOKIE
 from tests.controller.visibility.test_redaction import SPACES, preempting
 from tests.support.controller.pageworld import PageScene, events, page_served
 from tests.support.controller.viewworld import PERSON, SERVED_AS
+from tests.support.engine.world import cluster_queue
 
 BEARER = {"Authorization": "Bearer secret-token"}
 
@@ -218,3 +222,19 @@ async def test_one_workload_is_explained_and_one_that_is_not_there_is_not() -> N
         assert (await page.ask("/page/workloads/UPPER/x", headers=BEARER))[0] == 404
         assert (await page.ask("/page/nodes/nothing", headers=BEARER))[0] == 404
         assert json.loads((await page.ask("/page/history?what=fleet", headers=BEARER))[1])["configured"] is False
+
+
+async def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_shell, "READ_S", 0.02)
+
+    async def full(_response: Any, _data: bytes) -> None:
+        await asyncio.Event().wait()
+
+    async with scene() as page, page.browser() as browser:
+        async with browser.get(f"{page.url}/page/events", headers=BEARER, server_hostname=SERVED_AS) as answer:
+            await events(answer)
+            monkeypatch.setattr(web.StreamResponse, "write", full)
+            page.world.put(cluster_queue("three", 4))
+            with pytest.raises(aiohttp.ClientError):
+                await answer.content.read()
+        assert page.page.hub.streams == 0

@@ -7,6 +7,7 @@ was asked for, and the Origin of what changes something.
 
 import asyncio
 import hmac
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -30,6 +31,9 @@ _HANDED_BACK: Final = (
     "X-Content-Type-Options",
     "Referrer-Policy",
 )
+_PART: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}")
+"""A file of the page, a namespace or a name. Nothing in it means anything in a URL."""
+_METHODS: Final = ("GET", "POST")
 _DENIED: Final = 'This address is for the browser that "tessera page" opened. Start it again for a new one.\n'
 _STOPPED_S: Final = 0.2
 
@@ -84,11 +88,13 @@ class PageProxy:
         return known and request.host == own and (not changes or request.headers.get("Origin") == f"http://{own}")
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
-        target = aggregated(request.path)
+        target = aggregated(request.rel_url.raw_path)
         if not self._may(request):
             return _denied()
         if target is None:
             return web.Response(status=404)
+        if request.method not in _METHODS:
+            return web.Response(status=405)
         params = dict(request.query)
         if target == f"{_AT}events":
             params["watch"] = "true"
@@ -113,16 +119,20 @@ class PageProxy:
         return response
 
 
-def aggregated(path: str) -> str | None:
-    """Where the API server has what is asked; None for what is not the page's."""
-    if path == "/":
+def aggregated(raw_path: str) -> str | None:
+    """Where the API server has what is asked; None for what is not the page's. ``raw_path``: as it was sent.
+
+    Parts of it are names and nothing else: whatever another server or library could decode once more is none.
+    """
+    if raw_path == "/":
         return f"{_AT}/index.html"
-    if path == "/page/events":
+    if raw_path == "/page/events":
         return f"{_AT}events"
-    inner = path.removeprefix("/page/")
-    if inner == path or ".." in inner.split("/"):
+    prefix, _, inner = raw_path.partition("/page/")
+    parts = inner.split("/")
+    if prefix or not all(_PART.fullmatch(part) for part in parts):
         return None
-    return f"{_AT}/{inner}"
+    return "/".join((_AT, *parts))
 
 
 def _denied() -> web.Response:

@@ -156,7 +156,10 @@ class ViewService:
     async def relay(
         self, request: web.Request, path: str, user: User, leader: str | None, own_port: int
     ) -> web.StreamResponse:
-        """The leader's answer to the same request, as it comes: streams too. Raises RefusedError."""
+        """The leader's answer to the same request, as it comes: streams too. ``path`` has names alone.
+
+        Raises RefusedError.
+        """
         if leader is None or self._calls is None:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
         url, name = await self._url(leader, own_port, path)
@@ -171,7 +174,7 @@ class ViewService:
                 session.request(
                     request.method,
                     url,
-                    params=request.query_string,
+                    params=request.query,
                     headers=[*as_headers(user), *kept],
                     data=request.content if request.body_exists else None,
                     server_hostname=name,

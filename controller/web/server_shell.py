@@ -6,10 +6,10 @@ by the cookie, which counts only for requests that the page itself makes.
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
@@ -41,7 +41,8 @@ FLEET: Final = Attributes("list", GROUP, VERSION, PLURAL)
 QUEUES: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "queueviews")
 _RIGHTS: Final[Mapping[str, Attributes]] = {"fleet": FLEET, **dict.fromkeys(TOPICS[1:], QUEUES)}
 _TOKEN_BYTES: Final = MAX_TOKEN + 1024
-_HOW: Final = {True: "token", False: "kubeconfig"}
+_PART: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}")
+"""Of a path: a name. Nothing in it means anything in a URL, so that it may be handed on."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,9 @@ class PageServer:
         return found
 
     async def _data(self, request: web.Request, path: str, user: User, *, forwarded: bool) -> web.StreamResponse:
-        parts = [unquote(part) for part in path.split("/")]
+        parts = path.split("/")
+        if not all(_PART.fullmatch(part) for part in parts):
+            raise RefusedError(404, "the server could not find the requested resource")
         known = path in ("events", "waste", "history", "whatif") or parts[0] in ("workloads", "nodes")
         if not known:
             raise RefusedError(404, "the server could not find the requested resource")

@@ -3,10 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import aiohttp
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from yarl import URL
 
 from cli.page.proxy import PageProxy, aggregated
 from kube.client import Client
@@ -40,7 +44,7 @@ async def proxied() -> AsyncIterator[tuple[str, PageProxy, list[Any]]]:
             await runner.cleanup()
 
 
-async def ask(url: str, method: str = "GET", **options: Any) -> tuple[int, str, Any]:
+async def ask(url: str | URL, method: str = "GET", **options: Any) -> tuple[int, str, Any]:
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as browser,
         browser.request(method, url, allow_redirects=False, **options) as answer,
@@ -99,6 +103,48 @@ async def test_what_is_asked_from_the_page_itself_is_handed_on() -> None:
         assert seen[1][2]["Last-Event-ID"] == "5f.all.fleet=1"
 
 
-@pytest.mark.parametrize("path", ["/api/v1/secrets", "/page", "/page/../../api/v1/secrets", "/apis/x", "//page/x"])
+UP = "%252e%252e/" * 4
+
+
+async def test_no_way_of_writing_a_path_leads_out_of_the_page() -> None:
+    async with proxied() as (address, proxy, seen):
+        base, mine = f"http://127.0.0.1:{proxy.port}", await cookie(address)
+        for path in (
+            f"/page/{UP}api/v1/secrets",
+            "/page/%2e%2e/%2e%2e/x",
+            "/page/x%3Fwatch=1",
+            "/page/a%2Fb",
+            "/page/x%23",
+        ):
+            asked = URL(base + path, encoded=True)
+            assert (await ask(asked, headers=mine))[0] == 404, path
+            assert (await ask(asked, "POST", data="{}", headers={**mine, "Origin": base}))[0] == 404, path
+        assert (await ask(f"{base}/page/session", "PUT", headers={**mine, "Origin": base}))[0] == 405
+        assert not seen
+
+
+@given(st.text(st.sampled_from("/.%2eEfF?#;ab\\@: "), max_size=24))
+def test_whatever_is_asked_stays_below_the_page_however_often_it_is_decoded(path: str) -> None:
+    found = aggregated(f"/page/{path}")
+    if found is None:
+        return
+    twice = URL(f"https://host{unquote(unquote(found))}")
+    assert twice.path.startswith("/apis/view.tessera.dev/v1alpha1/page")
+    assert (twice.path, str(twice.query_string), twice.fragment) == (found, "", "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/secrets",
+        "/page",
+        "/page/",
+        "/page/../../api/v1/secrets",
+        "/apis/x",
+        "//page/x",
+        f"/page/{UP}api",
+        "/page/./x",
+    ],
+)
 def test_nothing_but_the_page_is_asked_for(path: str) -> None:
     assert aggregated(path) is None

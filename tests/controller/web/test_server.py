@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from controller.objects.workload import Workload
 from controller.web import events_shell
@@ -212,6 +213,11 @@ async def test_a_follower_hands_questions_on_and_serves_the_page_itself() -> Non
             "user": "person",
         }
         assert (await page.ask("/", headers=BEARER))[1] == b"<h1>page</h1>"
+        for path in ("workloads/%252e%252e/x", "nodes/a%3Fb", "nodes/a%23b", "nodes/%2e%2e", "workloads/a%2Fb/c"):
+            code, body, _ = await page.ask(URL(f"/page/{path}", encoded=True), headers=BEARER)
+            assert (code, b"relayed" in body) in ((404, False), (200, True)), path
+            assert b"%" not in body
+            assert b"?" not in body
 
 
 async def test_one_workload_is_explained_and_one_that_is_not_there_is_not() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from yarl import URL
 
 from controller.config.settings import Address
 from controller.engine.engine import Engine
@@ -72,13 +73,17 @@ class PageScene:
         return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), **options)
 
     async def ask(
-        self, path: str, method: str = "GET", tls: ssl.SSLContext | None = None, **options: Any
+        self, path: str | URL, method: str = "GET", tls: ssl.SSLContext | None = None, **options: Any
     ) -> tuple[int, bytes, Any]:
         """Status, body and headers."""
         async with (
             self.browser(tls) as browser,
             browser.request(
-                method, self.url + path, server_hostname=SERVED_AS, allow_redirects=False, **options
+                method,
+                URL(f"{self.url}{path}", encoded=True),
+                server_hostname=SERVED_AS,
+                allow_redirects=False,
+                **options,
             ) as answer,
         ):
             return answer.status, await answer.read(), answer.headers

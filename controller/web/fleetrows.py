@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from controller.objects.core import Node
@@ -58,7 +59,7 @@ def node_row(
         holders = _by_device(status.holders)
         devices = sorted(status.devices, key=lambda device: device.index)
         row["gpus"] = [_gpu(device, holders, workload_of, figures) for device in devices]
-        row["linkGroups"] = list(link_groups([device.index for device in devices], status.links))
+        row["linkGroups"] = list(link_groups(tuple(device.index for device in devices), status.links))
     return row
 
 
@@ -121,7 +122,13 @@ def links(entries: Sequence[LinkEntry]) -> list[Json]:
     return [{"a": entry.a, "b": entry.b, "kind": _link(entry).label} for entry in entries]
 
 
-def link_groups(indexes: Sequence[int], entries: Sequence[LinkEntry]) -> Iterator[Json]:
+@lru_cache(maxsize=256)
+def link_groups(indexes: tuple[int, ...], entries: tuple[LinkEntry, ...]) -> tuple[Json, ...]:
+    """Remembered: nodes of one model have the same links. What is given is not to be changed."""
+    return tuple(_link_groups(indexes, entries))
+
+
+def _link_groups(indexes: Sequence[int], entries: Sequence[LinkEntry]) -> Iterator[Json]:
     """Sets of GPUs that all have one link to each other, the best link first; each GPU is in at most one.
 
     Greedy: a GPU joins the first group that it belongs to. In an irregular mesh groups are smaller than they could be.

@@ -20,7 +20,8 @@ from controller.web.table import Table
 
 TOPICS: Final = ("fleet", "queues", "pending", "workloads")
 _PART: Final = 50
-"""Rows between two pauses: some 3 ms where all are made anew."""
+_NODES: Final = 10
+"""Rows between two pauses: some milliseconds where all are made anew."""
 _GPUS: Final = "nvidia.com/gpu"
 
 
@@ -63,7 +64,7 @@ class Live:
             node, found = nodes.get(name), gpu_nodes.get(name)
             of = (node, found, self.levels, state.figures)
             table.take(name, of, lambda n=name, a=node, b=found: self._node(state, n, a, b))  # type: ignore[misc]
-            if count % _PART == _PART - 1:
+            if count % _NODES == _NODES - 1:
                 yield
 
     def _node(self, state: State, name: str, node: Node | None, found: GpuNode | None) -> Json:

@@ -176,6 +176,9 @@ def of_serving() -> Iterator[str]:
         with pytest.raises(JobError) as refused:
             LeaderWorkerSet().groups(asks)
         yield str(refused.value)
+    with pytest.raises(JobError) as refused:
+        LeaderWorkerSet().groups({"metadata": {"name": "many"}, "spec": {"replicas": 2**31 - 1}})
+    yield str(refused.value)
     (wrong,) = statefulset_created({"metadata": {**marks, "annotations": {MIN_REPLICAS: "2"}}}, gates)
     yield f"{wrong.field}: {wrong.sentence}"
 

@@ -69,11 +69,13 @@ def test_what_is_not_queued_is_told_in_a_line(given_: Any, said: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_what_asks_for_billions_costs_nothing_and_what_is_too_large_is_refused() -> None:
+def test_what_asks_for_thousands_of_groups_costs_nothing_more_and_what_is_too_large_is_refused() -> None:
     worker = {"spec": TEMPLATE["spec"]}
-    spec = {"replicas": 2**31 - 1, "leaderWorkerTemplate": {"size": 3, "workerTemplate": worker}}
+    spec = {"replicas": 100_000, "leaderWorkerTemplate": {"size": 3, "workerTemplate": worker}}
     many = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"labels": QUEUE}}
     assert READER.workload({**many, "spec": spec}, "team", 0.0).spec.pod_sets[0].count == 3
+    with pytest.raises(NotQueuedError, match="expected at most 100000 groups"):
+        READER.workload({**many, "spec": {**spec, "replicas": 2**31 - 1}}, "team", 0.0)
     container = TEMPLATE["spec"]["containers"][0]
     crowd = job()
     crowd["spec"] = {

@@ -85,7 +85,13 @@ class PageProxy:
         own = f"{HOST}:{self.port}"
         known = hmac.compare_digest(request.cookies.get(self._name, "").encode(), self._cookie.encode())
         changes = request.method not in ("GET", "HEAD")
-        return known and request.host == own and (not changes or request.headers.get("Origin") == f"http://{own}")
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        return (
+            known
+            and request.host == own
+            and site in ("same-origin", "none")
+            and (not changes or request.headers.get("Origin") == f"http://{own}")
+        )
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         target = aggregated(request.rel_url.raw_path)

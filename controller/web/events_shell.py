@@ -116,7 +116,13 @@ class Hub:
 
     async def _run(self) -> None:
         while self.streams:
-            took_s = await self.round()
+            try:
+                took_s = await self.round()
+            except Exception:
+                # One row that cannot be made is no reason to leave all readers without any.
+                log.exception("the page's rows could not be brought up to date")
+                took_s = ROUND_S
+                self._tell()
             self._soon.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(ROUND_S, took_s * _SHARE)):
@@ -141,9 +147,12 @@ class Hub:
         took_s += time.perf_counter() - begun_s
         self.spent_s += took_s
         self._rounded.update(topics)
+        self._tell()
+        return took_s
+
+    def _tell(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-        return took_s
 
     # -- frames ------------------------------------------------------------------------------------------------------
 
@@ -209,7 +218,7 @@ class Hub:
             sight, denied = looked
             if said != denied:
                 # The first round makes what ``hello`` tells of.
-                await self._first_round(watch.topics)
+                await self._first_round(reader, watch.topics)
                 await reader.tell("hello", {**watch.hello(), "denied": dict(denied), "levels": self.live.levels})
                 said = denied
             before = f"{self.live.epoch}.{sight.id}"
@@ -230,11 +239,12 @@ class Hub:
                 looked_s = now_s
                 looked = await self._looked_again(watch)
 
-    async def _first_round(self, topics: Collection[str]) -> None:
-        """Wait for one where there was none of these topics yet."""
-        while not self._rounded.issuperset(topics):
-            self._soon.set()
-            await self._changed.wait()
+    async def _first_round(self, reader: "_Reader", topics: Collection[str]) -> None:
+        """Wait for one where there was none of these topics yet. Raises TimeoutError."""
+        async with asyncio.timeout(READ_S):
+            while not self._rounded.issuperset(topics) and not reader.gone and not self._closed:
+                self._soon.set()
+                await self._changed.wait()
 
     async def _looked_again(self, watch: Watch) -> Looked | None:
         """A stream ends where the API server does not answer: its reader comes again, and is told why."""

@@ -28,7 +28,7 @@ from controller.web.session import COOKIE, LIFE_S, Seal, Session, TooLongError
 from controller.web.sight import Sight
 from inventory import __version__
 from inventory.api.gpunode import PLURAL
-from inventory.api.names import GROUP, VERSION, VIEW_GROUP, VIEW_VERSION
+from inventory.api.names import GROUP, VIEW_GROUP, VIEW_VERSION
 from kube.clock import Clock
 from kube.errors import KubeError
 
@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 AGGREGATED: Final = f"/apis/{VIEW_GROUP}/{VIEW_VERSION}/page"
 """The page through the API server; its events have a resource of their own, so that they can be watched for long."""
-FLEET: Final = Attributes("list", GROUP, VERSION, PLURAL)
+FLEET: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "fleetviews")
+"""A right of its own: who may read GpuNodes themselves reads in them who holds what, in all namespaces."""
 QUEUES: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "queueviews")
 _RIGHTS: Final[Mapping[str, Attributes]] = {"fleet": FLEET, **dict.fromkeys(TOPICS[1:], QUEUES)}
 _TOKEN_BYTES: Final = MAX_TOKEN + 1024
@@ -178,7 +179,7 @@ class PageServer:
             case ["workloads", namespace, name]:
                 return await self._workload(answers, detail, user, namespace, name)
             case ["nodes", name]:
-                await self._needs(user, Attributes("get", GROUP, VERSION, PLURAL, name=name))
+                await self._needs(user, Attributes("get", VIEW_GROUP, VIEW_VERSION, "fleetviews", name=name))
                 if (node := detail.node(name)) is None:
                     raise RefusedError(404, f'{PLURAL}.{GROUP} "{name[:253]}" not found')
                 return await self._seen(user, answers, node)

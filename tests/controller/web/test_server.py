@@ -244,3 +244,20 @@ async def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyP
             with pytest.raises(aiohttp.ClientError):
                 await answer.content.read()
         assert page.page.hub.streams == 0
+
+
+async def test_a_round_that_fails_is_followed_by_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scene() as page, page.browser() as browser:
+        state, failures = page.page.hub._state, [RuntimeError("a row"), None]
+
+        def sometimes() -> Any:
+            if failures and (failure := failures.pop(0)) is not None:
+                raise failure
+            return state()
+
+        monkeypatch.setattr(page.page.hub, "_state", sometimes)
+        async with browser.get(f"{page.url}/page/events", headers=BEARER, server_hostname=SERVED_AS) as answer:
+            assert "snapshot" in {name for name, _, _ in await events(answer)}
+    assert "could not be brought up to date" in caplog.text

@@ -95,7 +95,7 @@ class PageScene:
             asked = spec.get("resourceAttributes", {})
             if asked.get("resource") == "workloads":
                 return asked.get("namespace", "") in namespaces
-            return bool(fleet if asked.get("resource") == "gpunodes" else queues)
+            return bool(fleet if asked.get("resource") == "fleetviews" else queues)
 
         self.api.allows = allows
 

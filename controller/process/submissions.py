@@ -17,6 +17,7 @@ from controller.jobshell.watched import JobKinds
 from controller.objects.workload import Workload
 from controller.process.term import Running
 from controller.visibility.answers import Answers
+from controller.visibility.limits import Buckets
 from controller.visibility.redaction import anybodys, redacted
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES
@@ -25,6 +26,8 @@ from kube.clock import Clock
 from kube.reading.reflector import ObjectKey
 
 _DEFAULT: Final = "default"
+_REVIEWS_PER_S: Final = 1.0
+_REVIEWS_AT_ONCE: Final = 10
 _REVIEW_S: Final = 3.0
 """Of the five seconds that the API server waits."""
 
@@ -49,6 +52,8 @@ class Submissions:
         self._clock = clock
         self._kinds = kinds
         self._running = running
+        self._reviews: Buckets[str] = Buckets(per_s=_REVIEWS_PER_S, burst=_REVIEWS_AT_ONCE, most=1)
+        self._reviewing = False
 
     async def foretold(self, manifest: Any, namespace: str) -> Json | None:
         """``queued``, ``startsNow``, ``sentence`` and ``forecast``. None while this replica does not lead.
@@ -67,22 +72,27 @@ class Submissions:
         return self._reader().workload(manifest, namespace, self._clock.wall())
 
     async def reviewed(self, body: bytes) -> bytes:
-        """The answer to an AdmissionReview: a dry run is allowed, with warnings of what would become of the object. No
-        name of another namespace is told, since nobody is asked what the caller may see.
+        """The answer to an AdmissionReview: a dry run is allowed, with warnings of what would become of the object.
+
+        The webhooks' port authenticates nobody, and a review may be invented: no namespace's names are told, the asked
+        one's neither, and one is worked on at a time, few a second. Any other is allowed in silence.
         """
         asked = dryrun.read(body)
-        if asked.created is None:
+        if asked.created is None or self._reviewing or self._reviews.take("", self._clock.monotonic()):
             return dryrun.allowed(asked.uid)
+        self._reviewing = True
         try:
             async with asyncio.timeout(_REVIEW_S):
                 found = await self.foretold(asked.created, asked.namespace)
         except (NotQueuedError, BusyError, TimeoutError):
             found = None
+        finally:
+            self._reviewing = False
         running = self._running()
         if found is None or running is None:
             return dryrun.allowed(asked.uid)
         answers = Answers(running.core.engine, lambda _: None, self._clock.wall())
-        shown_: Json = redacted(found, anybodys(found) - {asked.namespace}, answers.queue_of)
+        shown_: Json = redacted(found, anybodys(found), answers.queue_of)
         return dryrun.allowed(asked.uid, dryrun.warnings_of(shown_))
 
     def _reader(self) -> Reader:

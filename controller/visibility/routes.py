@@ -152,7 +152,7 @@ def manifest_of(body: bytes) -> dict[str, Any]:
     """``spec.manifest`` of a Forecast. Raises BadRequestError."""
     try:
         sent = msgspec.json.decode(body, type=_Sent)
-    except (msgspec.MsgspecError, RecursionError) as wrong:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as wrong:
         raise BadRequestError(str(wrong)[:200]) from None
     return sent.spec.manifest
 

@@ -45,7 +45,7 @@ def read(body: bytes) -> DryRun:
         return DryRun("", None, "")
     try:
         request = msgspec.json.decode(body, type=_Review).request
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return DryRun("", None, "")
     is_asked = request.operation == "CREATE" and request.dry_run is True and bool(request.namespace)
     return DryRun(request.uid, request.object if is_asked else None, request.namespace)

@@ -1,5 +1,6 @@
 """A dry run is answered by the replica that leads, and names nobody of another namespace."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -37,7 +38,7 @@ async def test_a_dry_run_is_told_what_would_become_of_the_object_and_of_no_other
             waits, starts, change = await told(process, job(2))
             assert waits == ("would wait in ClusterQueue cq: Needs 2 cpu of flavor default: 1 free, 1 more needed")
             assert starts.startswith("likely start: ")
-            assert change == "would start now: when team/holds (2 cpu) ends"
+            assert change == "would start now: when a workload of queue cq (2 cpu) ends", "a review may be invented"
             (nowhere,) = await told(process, job(2, queue="none"))
             assert nowhere.startswith("would wait in LocalQueue none: There is no LocalQueue none")
             assert await told(process, {"kind": 1}) == []
@@ -51,3 +52,23 @@ async def test_a_replica_that_does_not_lead_is_silent() -> None:
     async with stage() as scene, scene.controller(config(), core_only=False) as process:
         process._term = None
         assert await told(process, job(1)) == []
+
+
+async def test_reviews_are_few_since_anybody_may_send_them() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(config(), core_only=False) as process:
+            submissions = process._submissions()
+            asked = json.dumps({"request": {"uid": "u", "operation": "CREATE", "namespace": "team", "dryRun": True}})
+            whole = json.loads(asked)
+            whole["request"]["object"] = job(1)
+            body = json.dumps(whole).encode()
+            assert process._running is not None
+            async with process._running.forecasts._one:
+                first = asyncio.create_task(submissions.reviewed(body))
+                await asyncio.sleep(0)
+                assert b"warnings" not in await submissions.reviewed(body), "one at a time"
+            assert b"warnings" in await first
+            after = [b"warnings" in await submissions.reviewed(body) for _ in range(12)]
+            assert after[0]
+            assert not after[-1], "few a second"

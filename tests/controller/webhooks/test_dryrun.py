@@ -28,7 +28,9 @@ def test_the_creation_in_a_dry_run_is_asked_about_and_nothing_else() -> None:
         assert read(review(**other))[:2] == ("u", None), other
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"request": {}}', b"\xff", b"[" * 100_000, review(uid=7)])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"request": {}}', b"\xff", b'{"request": {"uid": "\xff"}}', b"[" * 100_000, review(uid=7)]
+)
 def test_a_body_that_is_no_review_has_nothing_to_be_told_of(body: bytes) -> None:
     assert read(body).created is None
 

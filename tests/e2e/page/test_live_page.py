@@ -91,8 +91,14 @@ def browser(controller: InCluster, agent: Agent, tmp_path_factory: pytest.TempPa
     token = kubectl("create", "token", "reader", "-n", "default", "--duration=1h").strip()
     with chromium(tmp_path_factory.mktemp("chromium")) as browser:
         browser.size(1440, 900)
-        browser.open(f"https://{controller.host}:{WEB_PORT}/")
-        browser.until_text("Kubernetes token", "form")
+        address = f"https://{controller.host}:{WEB_PORT}/"
+
+        def asked_for_a_token() -> bool:
+            """The port may be served a moment later than the webhooks that ``controller`` waits for."""
+            browser.open(address)
+            return "Kubernetes token" in browser.text("form")
+
+        browser.until(asked_for_a_token, "a form to sign in")
         browser.errors()  # The answer to who is not signed in is one.
         browser.js("document.getElementById('token').value = arguments[0]", token)
         browser.js("document.querySelector('form button').click()")
@@ -123,6 +129,9 @@ def test_every_view_tells_what_the_cluster_does(browser: Browser) -> None:
     browser.until_text("each to each")
     browser.go("#/waste")
     browser.until_text("no pod holds it")
+    browser.go("#/whatif")
+    browser.js("document.querySelector('form button[type=submit]').click()")
+    browser.until_text("What was submitted", "section[aria-label=Outcome]")
     assert browser.violations() == []
     assert browser.errors() == []
 

@@ -103,7 +103,7 @@ function outcome() {
   const found = form.answer;
   if (!found) return empty("Nothing asked yet", "Paste a manifest or move a quota, and see here who would start, wait or be evicted.");
   const queues = found.queues.filter((row) => row.present.admitted !== row.simulated.admitted || row.present.pending !== row.simulated.pending);
-  return html`<table class="small compare"><thead><tr><th scope="col"></th><th scope="col" class="number">Present</th><th scope="col" class="number">Simulated</th></tr></thead><tbody>
+  return html`<table class="small compare"><thead><tr><th scope="col"><span class="sr">Workloads</span></th><th scope="col" class="number">Present</th><th scope="col" class="number">Simulated</th></tr></thead><tbody>
       <tr><th scope="row">Running</th><td class="number">${count(found.present.admitted)}</td><td class="number">${delta(found.present.admitted, found.simulated.admitted)}</td></tr>
       <tr><th scope="row">Waiting</th><td class="number">${count(found.present.pending)}</td><td class="number">${delta(found.present.pending, found.simulated.pending)}</td></tr></tbody></table>
     ${found.warnings.map((warning) => html`<p class="note warn">${warning}</p>`)}

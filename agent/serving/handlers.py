@@ -41,7 +41,7 @@ class Handlers:
     async def _run(self, app: web.Application, sockets: list[socket.socket]) -> None:
         if not sockets:
             return
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, auto_decompress=False)
         await runner.setup()
         self._runners.append(runner)
         for listener in sockets:

@@ -26,7 +26,7 @@ class Listener:
         app = web.Application()
         for path, handler in self.routes.items():
             app.router.add_get(path, handler)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, auto_decompress=False)
         await self._runner.setup()
         await web.TCPSite(self._runner, self.address.host, self.address.port).start()
         self.port = int(self._runner.addresses[0][1])

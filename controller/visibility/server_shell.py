@@ -148,6 +148,8 @@ class ViewServer:
             app,
             access_log=None,
             shutdown_timeout=2.0,
+            # aiohttp would unpack a body on the loop before it is known whose it is: 400 KB hold it for seconds.
+            auto_decompress=False,
             keepalive_timeout=_IDLE_S,
             max_headers=MAX_GROUPS + _OTHER_HEADERS,
         )

@@ -81,7 +81,8 @@ class WebhookServer:
             app.router.add_post(path, self._asked)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+        # Callers are not known, and a packed body would be unpacked on the controller's loop.
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0, auto_decompress=False)
         await runner.setup()
         try:
             await web.TCPSite(runner, self._host, self._port, ssl_context=self._context).start()

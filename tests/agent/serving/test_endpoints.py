@@ -135,6 +135,14 @@ async def test_garbage_costs_a_connection_and_nothing_else(
     caplog.clear()
 
 
+async def test_a_packed_body_is_not_unpacked(asked: Asked) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", asked.endpoints.port)
+    for _ in range(2):
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 8\r\n\r\nnot gzip")
+        assert (await asyncio.wait_for(reader.readuntil(b"ok\n"), 60)).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
 # With the whole agent
 
 

@@ -1,12 +1,16 @@
 """What a running controller serves: metrics, probes, explanations."""
 
+import gzip
 import json
 import ssl
 from typing import Any
 
 import aiohttp
+from aiohttp import web
 
+from controller.config.settings import Address
 from controller.engine.model.resources import ClusterQueueName
+from controller.process.server import Listener
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.webhooks.injection import CRDS, PLACEHOLDER
 from controller.webhooks.keeper import SECRETS
@@ -20,6 +24,22 @@ from tests.support.controller.viewworld import asked, trusted, until_served
 async def get(port: int, path: str) -> tuple[int, str]:
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
         return answer.status, await answer.text()
+
+
+async def test_a_packed_body_is_not_unpacked() -> None:
+    async def echo(request: web.Request) -> web.Response:
+        return web.Response(body=await request.read())
+
+    listener = Listener(Address("127.0.0.1", 0))
+    listener.routes["/healthz"] = echo
+    await listener.start()
+    packed, url = gzip.compress(b"large"), f"http://127.0.0.1:{listener.port}/healthz"
+    async with (
+        aiohttp.ClientSession(headers={"Content-Encoding": "gzip"}) as session,
+        session.get(url, data=packed) as answer,
+    ):
+        assert await answer.read() == packed
+    await listener.stop()
 
 
 async def test_metrics_probes_and_explanations_of_a_leader() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import io
 import json
 import socket
@@ -38,13 +39,15 @@ class Replica:
             clock=clock, backoff=Backoff(random=lambda: 0.5, initial_s=1.0), **options,
         )  # fmt: skip
 
-    def call(self, path: str, body: bytes | None, trusted: bytes) -> contextlib.AbstractAsyncContextManager[Any]:
-        return call(self.server.port, path, body, trusted)
+    def call(
+        self, path: str, body: bytes | None, trusted: bytes, **headers: str
+    ) -> contextlib.AbstractAsyncContextManager[Any]:
+        return call(self.server.port, path, body, trusted, **headers)
 
 
 @contextlib.asynccontextmanager
 async def call(
-    port: int, path: str, body: bytes | None, trusted: bytes, host: str = "127.0.0.1"
+    port: int, path: str, body: bytes | None, trusted: bytes, host: str = "127.0.0.1", **headers: str
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """As the API server calls: trusting the bundle alone, checking the name."""
     context = ssl.create_default_context(cadata=trusted.decode())
@@ -52,7 +55,7 @@ async def call(
     async with aiohttp.ClientSession(connector=connector) as session:
         method = "GET" if body is None else "POST"
         data = None if body is None else io.BytesIO(body)
-        async with session.request(method, f"https://{host}:{port}{path}", data=data) as answer:
+        async with session.request(method, f"https://{host}:{port}{path}", data=data, headers=headers) as answer:
             yield answer
 
 
@@ -108,6 +111,9 @@ async def test_it_comes_up_answers_and_is_trusted_by_the_bundle_it_wrote(api: Fa
                 assert answer.status == 200
         async with replica.call("/convert", b"hostile", trusted) as answer:
             assert (await answer.json())["response"]["result"]["status"] == "Failed"
+        packed = gzip.compress(review(queue("a", cohort="c")))
+        async with replica.call("/convert", packed, trusted, **{"Content-Encoding": "gzip"}) as answer:
+            assert (await answer.json())["response"]["result"]["status"] == "Failed", "nothing is unpacked for anybody"
         async with replica.call("/elsewhere", None, trusted) as answer:
             assert answer.status == 404
         assert bundle(api)

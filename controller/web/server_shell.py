@@ -293,7 +293,7 @@ class PageServer:
         raw = await limited(request, _TOKEN_BYTES)
         try:
             token = msgspec.json.decode(raw, type=_Pasted).token.strip()
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             raise RefusedError(400, 'body: expected {"token": "..."}') from None
         if not token or len(token) > MAX_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
             raise RefusedError(401, "Unauthorized: this is no token")

@@ -49,7 +49,7 @@ def read(raw: bytes) -> Asked:
     """Raises WrongChangeError."""
     try:
         asked = msgspec.json.decode(raw, type=Asked)
-    except msgspec.MsgspecError as wrong:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as wrong:
         raise WrongChangeError(f"body: {str(wrong)[:200]}") from None
     if bool(asked.manifest) == bool(asked.quotas):
         raise WrongChangeError("body: expected either a manifest or quotas")

@@ -1,6 +1,7 @@
 """The page at the port: who gets it, what signs in, and what each sees."""
 
 import asyncio
+import gzip
 import json
 import zlib
 from typing import Any
@@ -83,9 +84,17 @@ async def test_what_is_no_token_signs_nobody_in() -> None:
         headers = {"Origin": page.url}
         for token in ("forged", "", "a b", "x" * 20_000):
             assert (await page.ask("/page/session", "POST", json={"token": token}, headers=headers))[0] in (401, 413)
-        assert (await page.ask("/page/session", "POST", data=b"{", headers=headers))[0] == 400
+        for raw in (b"{", b'{"token": "\xff"}', b'{"a": ' + b"[" * 17_000):
+            assert (await page.ask("/page/session", "POST", data=raw, headers=headers))[0] == 400
         forged = {"Cookie": f"{COOKIE}=AAAA"}
         assert (await page.ask("/", headers=forged))[0] == 401
+
+
+async def test_a_packed_body_is_not_unpacked_for_anybody() -> None:
+    async with scene() as page:
+        headers = {"Origin": page.url, "Content-Encoding": "gzip", "Content-Type": "application/json"}
+        packed = gzip.compress(b'{"token": "secret-token"}')
+        assert (await page.ask("/page/session", "POST", data=packed, headers=headers))[0] == 400
 
 
 async def test_another_sites_page_cannot_sign_in_or_out_or_ask() -> None:

@@ -79,7 +79,18 @@ def test_a_quota_that_is_not_there_is_a_sentence(change: QuotaChange, said: str)
         compared(question(made, quotas=(change,)), objects, workloads)
 
 
-@pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b'{"manifest": "a", "quotas": [{}]}', b'{"quotas": [1]}'])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"manifest": "a", "quotas": [{}]}',
+        b'{"quotas": [1]}',
+        b'{"manifest": "\xff"}',
+        b'{"a": ' + b"[" * 17_000,
+    ],
+)
 def test_a_body_that_asks_nothing_is_a_sentence(raw: bytes) -> None:
     with pytest.raises(WrongChangeError, match="body: "):
         read(raw)

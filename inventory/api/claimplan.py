@@ -19,6 +19,11 @@ MOST_EXPRESSION: Final = 10 * 1024
 _MOST_TEXT: Final = 65_536
 _VALUE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 _ATTRIBUTE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]{0,31}")
+_RESERVED: Final = re.compile(
+    "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void"
+    "|while"
+)
+"""By the CEL specification no field is selected by these names: the API server would refuse the claim."""
 
 Attributes = Mapping[str, Sequence[str]]
 """By qualified attribute (``domain/name``) the values of devices."""
@@ -30,7 +35,8 @@ ClaimPlan = Mapping[str, Requests]
 
 def sayable(attribute: str, value: str) -> bool:
     """Whether a selector can name a device so."""
-    return _ATTRIBUTE.fullmatch(attribute) is not None and _VALUE.fullmatch(value) is not None
+    named = _ATTRIBUTE.fullmatch(attribute) is not None and not _RESERVED.fullmatch(attribute.rpartition("/")[2])
+    return named and _VALUE.fullmatch(value) is not None
 
 
 def written(plan: ClaimPlan) -> str:
@@ -53,7 +59,19 @@ def read(text: str) -> ClaimPlan:
     except (msgspec.MsgspecError, RecursionError):
         return {}
     named = ((name, value) for each in found.values() for one in each.values() for name in one for value in one[name])
-    return found if all(sayable(*each) for each in named) else {}
+    return _chosen(found) if all(sayable(*each) for each in named) else {}
+
+
+def _chosen(plan: ClaimPlan) -> ClaimPlan:
+    """Without what names no device: an empty selector is none."""
+    return {
+        claim: {
+            request: found
+            for request, attributes in requests.items()
+            if (found := {name: values for name, values in attributes.items() if values})
+        }
+        for claim, requests in plan.items()
+    }
 
 
 def expression(attributes: Attributes) -> str:

@@ -64,6 +64,18 @@ def test_what_is_no_plan_is_none(found: Any) -> None:
     assert claimplan.read(json.dumps(found)[:-1]) == {}
 
 
+@pytest.mark.parametrize("word", ["in", "namespace", "var", "true"])
+def test_no_selector_has_a_reserved_word_of_cel(word: str) -> None:
+    assert not claimplan.sayable(f"d.com/{word}", "GPU-0")
+    assert claimplan.sayable(f"d.com/{word}s", "GPU-0")
+    assert claimplan.read(json.dumps({"gpus": {"gpu": {f"d.com/{word}": ["GPU-0"]}}})) == {}
+
+
+def test_what_names_no_device_makes_no_selector() -> None:
+    empty: Any = {"none": {}, "gpu": {UUID: ["GPU-0"], PART: []}, "parts": {PART: []}}
+    assert claimplan.read(json.dumps({"gpus": empty})) == {"gpus": {"gpu": {UUID: ["GPU-0"]}}}
+
+
 def test_an_attribute_that_a_device_lacks_is_no_error() -> None:
     assert claimplan.expression({UUID: ["GPU-0", "GPU-1"], PART: ["p"]}) == (
         '("uuid" in device.attributes["gpu.nvidia.com"] && device.attributes["gpu.nvidia.com"].uuid in '

@@ -37,7 +37,7 @@ from controller.process.submissions import Submissions
 from controller.process.term import Replica, Running, Term
 from controller.process.view import Acting as ViewActing
 from controller.process.view import SeenNamespaces, view_service
-from controller.process.webhook import webhook_service
+from controller.process.webhook import claim_answer, webhook_service
 from controller.serving.deployments_shell import read_scaled
 from controller.visibility.service_shell import ViewService
 from controller.volcanojobs.reconcile_shell import volcano_readers
@@ -57,6 +57,7 @@ from controller.watching.kinds import (
     is_custom,
     reader,
 )
+from controller.webhooks import claims, dryrun
 from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
 from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig
@@ -125,7 +126,7 @@ class Process:
             async with self.listeners, self._feeds.running() as following:
                 work = asyncio.create_task(self._lead(client, cluster), name="lead")
                 stopping = asyncio.create_task(stop.wait(), name="stop")
-                tasks = [work, stopping, *following, *self._webhooks(client), *self._views(cluster)]
+                tasks = [work, stopping, *following, *self._webhooks(client, cluster), *self._views(cluster)]
                 try:
                     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 finally:
@@ -170,23 +171,27 @@ class Process:
             await self._systems.adopt()
             changed = await self._kinds.while_in_force(self._new_term(client).run(), self._systems.changes)
 
-    def _webhooks(self, client: Client) -> list[asyncio.Task[None]]:
+    def _webhooks(self, client: Client, cluster: ClusterConfig) -> list[asyncio.Task[None]]:
         """Every replica serves webhooks. A controller outside of its cluster has no Service that could call it."""
         if self._flags.core_only or self._flags.kubeconfig is not None:
             return []
+        return [asyncio.create_task(self._serve_webhooks(client, cluster), name="webhook")]
+
+    async def _serve_webhooks(self, client: Client, cluster: ClusterConfig) -> None:
         assert self._feeds is not None
         assert self._kinds is not None
-        service = webhook_service(
-            self._config,
-            client,
-            self._feeds,
-            self._kinds.suspend_paths,
-            namespace=self._own,
-            clock=self._clock,
-            may_take_over=lambda: self._leadership is None or self._leadership.leading,
-            dry_runs=self._submissions().reviewed,
-        )
-        return [asyncio.create_task(service.run(), name="webhook")]
+        async with Client(cluster, connections=2) as asking:
+            service = webhook_service(
+                self._config,
+                client,
+                self._feeds,
+                self._kinds.suspend_paths,
+                namespace=self._own,
+                clock=self._clock,
+                may_take_over=lambda: self._leadership is None or self._leadership.leading,
+                asking={claims.PATH: claim_answer(asking, self._feeds), dryrun.PATH: self._submissions().reviewed},
+            )
+            await service.run()
 
     def _views(self, cluster: ClusterConfig) -> list[asyncio.Task[None]]:
         """Every replica serves them: one that follows asks the one that leads."""

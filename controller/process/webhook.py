@@ -11,8 +11,7 @@ from controller.jobkinds.table import JOB_KINDS
 from controller.objects.core import Pod
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES, PODS
-from controller.webhooks import dryrun, foreign, fractions, jobs, pods, serving
-from controller.webhooks.claims import PATH
+from controller.webhooks import foreign, fractions, jobs, pods, serving
 from controller.webhooks.claims_shell import ClaimAnswers
 from controller.webhooks.injection import MUTATING, VALIDATING, ServiceTarget
 from controller.webhooks.jobs import HasDefaultQueue, SuspendPaths
@@ -39,10 +38,10 @@ def webhook_service(
     namespace: str,
     clock: Clock,
     may_take_over: Callable[[], bool],
-    dry_runs: AskingAnswer,
+    asking: Mapping[str, AskingAnswer],
 ) -> WebhookService:
     """``suspend_paths`` is read at each request. ``namespace``: where the Service and its Secret are.
-    ``may_take_over``: no live Kueue is there. ``dry_runs``: answers reviews of them.
+    ``may_take_over``: no live Kueue is there. ``asking``: by path, answers that ask elsewhere first.
     """
     certificates = config.certificates
     service = certificates.service_name or SERVICE
@@ -52,12 +51,6 @@ def webhook_service(
     def has_default_queue(where: str) -> bool:
         return feeds[LOCAL_QUEUES].get(ObjectKey(where, jobs.DEFAULT_QUEUE)) is not None
 
-    def seen(where: str, pod: str) -> Pod | None:
-        entry = feeds[PODS].get(ObjectKey(where, pod)) if PODS in feeds else None
-        return None if entry is None else entry.object
-
-    asks = ClaimAnswers(client, seen)
-    asking = {PATH: asks.answer, dryrun.PATH: dry_runs}
     server = webhook_server(config, suspend_paths, has_default_queue=has_default_queue, asking=asking)
     name = release(config)
     pods_too = ("pod-gate",) if config.integrations.queue_pods else ()
@@ -78,6 +71,16 @@ def webhook_service(
             (VALIDATING, f"{name}-forecast"),
         ),
     )
+
+
+def claim_answer(client: Client, feeds: Feeds) -> AskingAnswer:
+    """``client``: of its own, so that a stranger's reviews hold up no write."""
+
+    def seen(where: str, pod: str) -> Pod | None:
+        entry = feeds[PODS].get(ObjectKey(where, pod)) if PODS in feeds else None
+        return None if entry is None else entry.object
+
+    return ClaimAnswers(client, seen).answer
 
 
 def release(config: ControllerConfig) -> str:

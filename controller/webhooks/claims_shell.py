@@ -1,5 +1,7 @@
 """The webhook for claims with its pods: out of the watch, or asked for where the claim comes before the watch tells of
 its pod. Without an answer within a second, and for a pod that is not there, nothing is planned.
+
+The port authenticates nobody: so few pods are asked for at a time, and a claim waits for no place among them.
 """
 
 import asyncio
@@ -21,6 +23,9 @@ log = logging.getLogger(__name__)
 
 _WAITS_S: Final = 0.8
 """Below the second for which the API server waits."""
+_AT_ONCE: Final = 8
+_REST_S: Final = 0.1
+"""A place is free again so long after its answer: at most 80 pods a second are asked for, whoever sends reviews."""
 
 
 class _Meta(Struct, frozen=True):
@@ -40,6 +45,7 @@ class ClaimAnswers:
     def __init__(self, client: Client, seen: Callable[[str, str], Pod | None]) -> None:
         self._client = client
         self._seen = seen
+        self._places = _AT_ONCE
 
     async def answer(self, body: bytes) -> bytes:
         owner = claims.owner(body)
@@ -49,10 +55,18 @@ class ClaimAnswers:
         known = self._seen(owner.namespace, owner.name)
         if known is not None and known.metadata.uid == owner.uid:
             return known.metadata.annotations.get(CLAIM_DEVICES, "")
+        if not self._places:
+            return ""
+        self._places -= 1
         try:
             async with asyncio.timeout(_WAITS_S):
                 found = await self._client.get(PODS, owner.name, _Pod, namespace=owner.namespace)
         except (KubeError, TimeoutError) as error:
             log.debug("the pod of a claim is not known: %s/%s: %s", owner.namespace, owner.name, error)
             return ""
+        finally:
+            asyncio.get_running_loop().call_later(_REST_S, self._free)
         return found.metadata.annotations.get(CLAIM_DEVICES, "") if found.metadata.uid == owner.uid else ""
+
+    def _free(self) -> None:
+        self._places += 1

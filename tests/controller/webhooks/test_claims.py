@@ -1,5 +1,6 @@
 """The webhook for claims: planned devices come first, what was asked stays, and no claim is held up."""
 
+import asyncio
 import json
 from base64 import b64decode
 from typing import Any
@@ -12,13 +13,13 @@ from controller.engine.deviceclaims.book import POD_CLAIM
 from controller.objects.core import Pod
 from controller.objects.decode import decode
 from controller.watching.kinds import PODS
-from controller.webhooks import claims
+from controller.webhooks import claims, claims_shell
 from controller.webhooks.claims import OwnerPod
 from controller.webhooks.claims_shell import ClaimAnswers
 from inventory.api import claimplan
 from inventory.api.names import CLAIM_DEVICES
 from kube.client import Client
-from kube.testing import FakeApiServer
+from kube.testing import FakeApiServer, eventually
 from tests.controller.webhooks.test_jobs import review
 from tests.support.controller.celpolicies import patched
 
@@ -170,3 +171,18 @@ async def test_a_pod_that_the_watch_does_not_tell_of_yet_is_asked_for() -> None:
         assert not await is_planned(server, uid="before")
         assert await is_planned(server, uid=uid)
         assert await is_planned(server, pod(uid="before", plan={}), uid)
+
+
+async def test_so_few_pods_are_asked_for_at_once_and_no_claim_waits_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claims_shell, "_REST_S", 0.0)
+    given = review(claim({"name": "gpu", "exactly": EXACTLY}))
+    async with FakeApiServer() as server, Client(server.config) as client:
+        answers = ClaimAnswers(client, lambda _namespace, _name: None)
+        found = await asyncio.gather(*(answers.answer(given) for _ in range(40)))
+        assert all(json.loads(each)["response"]["allowed"] for each in found)
+        assert len(server.seen("GET", "/pods/")) == claims_shell._AT_ONCE
+        await eventually(lambda: answers._places == claims_shell._AT_ONCE)
+        await answers.answer(given)
+        assert len(server.seen("GET", "/pods/")) == claims_shell._AT_ONCE + 1

@@ -1,7 +1,7 @@
 """The view's port of this replica, from the configuration and the flags."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from controller.forecast.shown import Foretold
 from controller.forecast.submitted import NotQueuedError
 from controller.jobframework.names import WORKLOAD
 from controller.objects.core import Namespace
+from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
 from controller.process.submissions import Submissions
@@ -28,13 +29,14 @@ from controller.visibility.routes import Asked, What
 from controller.visibility.server_shell import Leader, ViewServer
 from controller.visibility.service_shell import ViewService
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import DECIDING, GPU_NODES, NAMESPACES, NODES, PODS, WORKLOADS, reader
+from controller.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, WORKLOADS, reader
 from controller.web.events_shell import Hub
 from controller.web.fleetrows import FiguresOf
 from controller.web.live import State
 from controller.web.queuerows import forecast_row
 from controller.web.server_shell import Others, PageServer, Source
 from controller.web.session import Seal
+from controller.web.sight import QueueOf
 from controller.web.whatif import Asked as Change
 from controller.web.whatif import Question, WrongChangeError
 from controller.web.whatif_shell import WhatIf
@@ -98,6 +100,8 @@ class _Leading:
         self._made_s = 0.0
         self._answers: Answers | None = None
         self._known: frozenset[str] = frozenset()
+        self._named: list[str] = []
+        self._named_s = 0.0
 
     def answers(self) -> Answers | None:
         running, now_s = self._running(), self._clock.monotonic()
@@ -156,13 +160,29 @@ class _Leading:
         running = self._running()
         return [kept.workload for kept in running.core.ledger.values()] if running is not None else []
 
-    def queue_of(self, key: str) -> str | None:
+    def queue_of(self) -> QueueOf:
+        """Of now; for threads, which must not come here themselves."""
         answers = self.answers()
-        return answers.queue_of(key) if answers is not None else None
+        return answers.queue_of if answers is not None else lambda _: None
 
     def namespaces(self) -> list[str]:
-        """Those that are there now, and those where something is queued first."""
-        return sorted(key.name for key in self._feeds[NAMESPACES])
+        """Those that rows may name; looked up once a second at most."""
+        running, now_s = self._running(), self._clock.monotonic()
+        if running is not None and (not self._named or now_s - self._named_s >= KEPT_S):
+            queues = running.core.engine.state.cluster.local_queues
+            self._named = in_rows(running.core.ledger, queues, self._feeds[GPU_NODES].objects())
+            self._named_s = now_s
+        return self._named
+
+
+def in_rows(workloads: Iterable[str], local_queues: Iterable[str], nodes: Iterable[GpuNode]) -> list[str]:
+    """Namespaces that rows may name, by keys: where workloads are first, for only so many are asked about."""
+    groups = (
+        {key.partition("/")[0] for key in workloads},
+        {key.partition("/")[0] for key in local_queues},
+        {holder.namespace for node in nodes for holder in node.status.holders},
+    )
+    return list(dict.fromkeys(name for group in groups for name in sorted(group)))
 
 
 def _question(

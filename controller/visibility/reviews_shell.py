@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Any, Final, TypeVar
+import random
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from controller.visibility.identity import User, reviewed, spoken
 from controller.visibility.limits import Recent
@@ -17,12 +18,22 @@ ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessrev
 
 LIFE_S: Final = 10.0
 """A token that was withdrawn, or a right, counts no longer than this."""
+KNOWN_S: Final = 3_600.0
+"""So long a token that was known is asked about before those that never were."""
 _TOKENS: Final = 4_096
 _ANSWERS: Final = 65_536
 _AT_ONCE: Final = 8
 """Questions to the API server under way."""
 MOST_NAMESPACES: Final = 500
 """So many namespaces of one answer are asked about; what is in any further one is not named."""
+MOST_LISTED: Final = 2_000
+"""The same for all rows of a page."""
+LISTED_S: Final = (60.0, 300.0)
+"""So long at least and at most it counts of which namespaces a page may name workloads."""
+_LISTED_EACH_S: Final = 0.6
+"""Longer for each namespace that is asked about: 200 people cost the API server 330 questions a second, not 10,000."""
+_LISTS_AT_ONCE: Final = 2
+_LISTERS: Final = 512
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -31,10 +42,10 @@ V = TypeVar("V")
 class _Asked:
     """Answers by key, one question at a time for each key."""
 
-    def __init__(self, most: int, clock: Clock) -> None:
+    def __init__(self, most: int, clock: Clock, *, at_once: int = _AT_ONCE) -> None:
         self._recent: Recent[Any, Any] = Recent(most=most, life_s=LIFE_S)
         self._under_way: dict[Any, asyncio.Task[Any]] = {}
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = asyncio.Semaphore(at_once)
         self._clock = clock
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
@@ -70,14 +81,26 @@ def _looked_at(task: asyncio.Task[Any]) -> None:
 class Reviews:
     """Raises KubeError where the API server does not answer: nobody is let in then, and nothing is shown."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, random: Callable[[], float] = random.random) -> None:
         self._client = client
+        self._clock = clock
+        self._random = random
         self._tokens = _Asked(_TOKENS, clock)
         self._rights = _Asked(_ANSWERS, clock)
+        self._were_known: Recent[bytes, bool] = Recent(most=_TOKENS, life_s=KNOWN_S)
+        self._lists = _Asked(_TOKENS, clock, at_once=_LISTS_AT_ONCE)
+        self._listed: Recent[User, _Listed] = Recent(most=_LISTERS, life_s=LISTED_S[1])
 
     async def user(self, token: str) -> User | None:
         """The user whose token it is; None where the API server does not know it. Only a digest of it is kept."""
-        return await self._tokens.get(hashlib.sha256(token.encode()).digest(), lambda: self._review(token))
+        digest = _digest(token)
+        found = await self._tokens.get(digest, lambda: self._review(token))
+        self._were_known.put(digest, found is not None, self._clock.monotonic())
+        return found
+
+    def was_known(self, token: str) -> bool:
+        """When the API server was asked last. This is no answer: the token may be withdrawn."""
+        return self._were_known.get(_digest(token), self._clock.monotonic()) == (True,)
 
     async def _review(self, token: str) -> User | None:
         body = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
@@ -107,3 +130,39 @@ class Reviews:
         allowed = await asyncio.gather(*(self.may(user, workloads_of(namespace)) for namespace in first))
         seen = {namespace for namespace, may in zip(first, allowed, strict=True) if may}
         return frozenset(asked) - seen
+
+    async def lists(self, user: User, namespaces: Sequence[str]) -> frozenset[str]:
+        """Those of ``namespaces`` whose workloads the user may list. Questions of one page wait for each other, for
+        none of ``may``; each answer counts for minutes.
+        """
+        now_s, names = self._clock.monotonic(), namespaces[:MOST_LISTED]
+        kept = self._listed.get(user, now_s)
+        if kept is not None and now_s < kept[0].until_s:
+            listed = kept[0]
+        else:
+            least_s, most_s = LISTED_S
+            life_s = min(most_s, max(least_s, _LISTED_EACH_S * len(names)))
+            # Not all streams that a change of leaders began ask again at once.
+            listed = _Listed(now_s + life_s * (1 - self._random() / 4), {})
+            self._listed.put(user, listed, now_s)
+        lacking = [name for name in names if name not in listed.allowed]
+        for start in range(0, len(lacking), _AT_ONCE):
+            some = lacking[start : start + _AT_ONCE]
+            allowed = await asyncio.gather(*(self._may_list(user, name) for name in some))
+            listed.allowed.update(zip(some, allowed, strict=True))
+        return frozenset(name for name in names if listed.allowed[name])
+
+    async def _may_list(self, user: User, namespace: str) -> bool:
+        right = workloads_of(namespace)
+        return await self._lists.get((user, right), lambda: self._access(user, right))
+
+
+class _Listed(NamedTuple):
+    """``allowed``: by namespace, counts until then."""
+
+    until_s: float
+    allowed: dict[str, bool]
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

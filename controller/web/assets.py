@@ -1,5 +1,6 @@
 """The page's files and the headers that they go with. Files are read once: they change with the image alone."""
 
+import gzip
 import hashlib
 import mimetypes
 from importlib.resources import files
@@ -23,9 +24,12 @@ _TEXT: Final = ("text/", "image/svg")
 
 
 class Asset(NamedTuple):
+    """``packed``: by gzip; None where that is no shorter."""
+
     body: bytes
     type: str
     etag: str
+    packed: bytes | None
 
 
 class Assets:
@@ -54,4 +58,7 @@ def asset(name: str, body: bytes) -> Asset:
     suffix = name[name.rfind(".") :] if "." in name else ""
     kind = _TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
     charset = "; charset=utf-8" if kind.startswith(_TEXT) else ""
-    return Asset(body, kind + charset, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+    # Once for all: whoever asks for files is not known, and must cost the loop that decides as little as can be.
+    packed = gzip.compress(body, mtime=0)
+    etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+    return Asset(body, kind + charset, etag, packed if len(packed) < len(body) else None)

@@ -1,14 +1,16 @@
 """One workload on its GPUs, one node with its faults, and GPUs that do nothing: read when somebody asks. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
-from controller.objects.meta import epoch_s
+import msgspec
+
 from controller.web.fleetrows import NONE, links, node_row
 from controller.web.live import State, levels
+from inventory.api.gpunode import Device
 
 Json = dict[str, Any]
 IDLE: Final = 0.01
@@ -55,53 +57,52 @@ class Detail:
             "faults": faults,
         }
 
-    def of_workload(self, key: str) -> Json:
-        """What is known beside its explanation, but for its forecast."""
-        return {"gpus": list(self._gpus_of(key))}
+    @property
+    def measured(self) -> bool:
+        """Whether it is known which GPUs are busy."""
+        return bool(self._state.figures)
 
-    def _gpus_of(self, key: str) -> Iterator[Json]:
+    def gpus_of(self, key: str) -> Iterator[list[Json]]:
+        """Those that a workload holds, node by node."""
         namespace = key.partition("/")[0]
         for name, found in sorted(self._state.gpu_nodes().items()):
             pods = {each.physical: each.pod_key for each in found.status.holders if each.namespace == namespace}
             mine = {uuid: pod for uuid, pod in pods.items() if self._state.workload_of(pod) == key}
-            for device in found.status.devices if mine else ():
-                uuids = [device.uuid, *(each.uuid for each in (device.mig.instances if device.mig else ()))]
-                for uuid in uuids:
-                    if uuid in mine:
-                        figures = self._state.figures.get(uuid, NONE)
-                        health = device.health.state if device.health is not None else "Healthy"
-                        yield {
-                            "node": name,
-                            "index": device.index,
-                            "uuid": uuid,
-                            "pod": mine[uuid],
-                            "health": health,
-                            "busy": figures.busy,
-                            "usedMiB": figures.used_mib,
-                        }
+            yield [
+                self._held(name, device, uuid, mine[uuid])
+                for device in found.status.devices
+                if mine
+                for uuid in (device.uuid, *(each.uuid for each in (device.mig.instances if device.mig else ())))
+                if uuid in mine
+            ]
 
-    def waste(self) -> Json:
-        """GPUs that are held and idle, where that is measured; and GPUs that nobody holds."""
-        idle: list[Json] = []
-        unused: list[Json] = []
-        for name, found in sorted(self._state.gpu_nodes().items()):
-            for gpu in self._row(name)["gpus"]:
-                place = {"node": name, **{key: gpu[key] for key in ("index", "uuid", "product")}}
-                holders = [holder for part in gpu["parts"] for holder in part["holders"]]
-                if not holders and gpu["health"] in ("Healthy", "Suspect"):
-                    unused.append({**place, "why": "no pod holds it"})
-                elif gpu["busy"] is not None and gpu["busy"] < IDLE:
-                    since = epoch_s(found.status.observed_at) if found.status.observed_at is not None else None
-                    idle += [{**place, **holder, "since": since, "busy": gpu["busy"]} for holder in holders]
-        measured = bool(self._state.figures)
-        why = None if measured else "no Prometheus is configured: which held GPUs are idle is not known"
+    def _held(self, node: str, device: Device, uuid: str, pod: str) -> Json:
+        figures = self._state.figures.get(uuid, NONE)
         return {
-            "idle": idle[:_MOST],
-            "unused": unused[:_MOST],
-            "advice": [],
-            "measured": measured,
-            "why": why,
+            "node": node,
+            "index": device.index,
+            "uuid": uuid,
+            "pod": pod,
+            "health": device.health.state if device.health is not None else "Healthy",
+            "busy": figures.busy,
+            "usedMiB": figures.used_mib,
         }
+
+
+def waste(rows: Iterable[bytes], *, measured: bool) -> Json:
+    """GPUs that are held and idle, where that is measured; and GPUs that nobody holds. ``rows``: the fleet's, JSON."""
+    idle: list[Json] = []
+    unused: list[Json] = []
+    for row in map(msgspec.json.decode, rows):
+        for gpu in row["gpus"]:
+            place = {"node": row["name"], **{key: gpu[key] for key in ("index", "uuid", "product")}}
+            holders = [holder for part in gpu["parts"] for holder in part["holders"]]
+            if not holders and gpu["health"] in ("Healthy", "Suspect"):
+                unused.append({**place, "why": "no pod holds it"})
+            elif gpu["busy"] is not None and gpu["busy"] < IDLE:
+                idle += [{**place, **holder, "since": row["observed"], "busy": gpu["busy"]} for holder in holders]
+    why = None if measured else "no Prometheus is configured: which held GPUs are idle is not known"
+    return {"idle": idle[:_MOST], "unused": unused[:_MOST], "advice": [], "measured": measured, "why": why}
 
 
 def runbook(reason: str) -> Json | None:

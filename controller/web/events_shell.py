@@ -6,18 +6,20 @@ Bounded: rounds take at most a tenth of a core, a reader has one frame under way
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
 
-from controller.web.frames import GZIP, Frame, Frames, Place, marked, read_mark, stored
+from controller.visibility.server_shell import RefusedError
+from controller.web.frames import Frame, Frames, Place, marked, read_mark
 from controller.web.live import TOPICS, Live, State
+from controller.web.readers_shell import READ_S, Held, Reader
 from controller.web.sight import Audience, QueueOf, Sight
+from controller.web.table import Table
 from kube.clock import Clock
 from kube.errors import KubeError
 
@@ -29,9 +31,12 @@ _SHARE: Final = 10
 BEAT_S: Final = 15.0
 LOOK_AGAIN_S: Final = 30.0
 """So often a stream asks anew whether its user is still known, and what may be seen."""
-READ_S: Final = 20.0
-"""A reader has to take each piece in this time."""
-_PIECE: Final = 64 * 1024
+KNOWN_S: Final = 300.0
+"""So long a stream goes on while nobody may be asked because too many are."""
+_COME_AGAIN_S: Final = 60.0
+"""For those who may see nothing."""
+_KEPT_S: Final = 3.0
+"""So old rows may be that somebody asks for who has no stream."""
 _AUDIENCES: Final = 24
 MOST_STREAMS: Final = 400
 MOST_OF_ONE: Final = 8
@@ -43,7 +48,9 @@ Looked = tuple[Sight, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Watch:
-    """What a stream is about. ``look`` is None once the user is known no more, and raises KubeError."""
+    """What a stream is about. ``look`` is None once the user is known no more; it raises KubeError, and RefusedError
+    where nobody may be asked now.
+    """
 
     user: str
     topics: tuple[str, ...]
@@ -54,10 +61,16 @@ class Watch:
 
 
 class Hub:
-    """``state``: of this replica while it leads. ``known``: namespaces that were ever seen; it only grows."""
+    """``state``: of this replica while it leads. ``known``: namespaces that were ever seen; it only grows.
+    ``queue_of``: what may be called on a thread from now on.
+    """
 
     def __init__(
-        self, state: Callable[[], State | None], known: Callable[[], AbstractSet[str]], queue_of: QueueOf, clock: Clock
+        self,
+        state: Callable[[], State | None],
+        known: Callable[[], AbstractSet[str]],
+        queue_of: Callable[[], QueueOf],
+        clock: Clock,
     ) -> None:
         self._state = state
         self.known = known
@@ -75,17 +88,18 @@ class Hub:
         self._making: dict[Place, asyncio.Future[Frame | None]] = {}
         self._thread = asyncio.Lock()
         self._of: object = None
-        self._rounded: set[str] = set()
-        """Topics of which there was a round in this term."""
+        self._rounded: dict[str, float] = {}
+        """Topics of which there was a round in this term, and when."""
+        self._turn = asyncio.Lock()
+        """Two rounds at once would take each other's rows for gone."""
+        self._asking = asyncio.Lock()
+        self._held = Held()
         self.spent_s = 0.0
         """In rounds, all together."""
 
     @property
     def streams(self) -> int:
         return sum(self._streams.values())
-
-    def full(self, user: str) -> bool:
-        return self.streams >= MOST_STREAMS or self._streams.get(user, 0) >= MOST_OF_ONE
 
     async def close(self) -> None:
         """All streams end."""
@@ -99,56 +113,76 @@ class Hub:
     # -- rounds ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _looking(self, user: str, topics: Collection[str]) -> Any:
+    def _placed(self, user: str) -> Iterator[None]:
+        """To be entered before anything is waited for. Raises RefusedError."""
+        if self.streams >= MOST_STREAMS or self._streams.get(user, 0) >= MOST_OF_ONE:
+            raise RefusedError(429, "too many open pages: close one", after_s=10.0)
         self._streams[user] = self._streams.get(user, 0) + 1
-        for topic in topics:
-            self._wanted[topic] += 1
-        if self._rounds is None or self._rounds.done():
-            self._rounds = asyncio.create_task(self._run(), name="page-rounds")
         try:
             yield
         finally:
             self._streams[user] -= 1
             if not self._streams[user]:
                 del self._streams[user]
+
+    @contextmanager
+    def _looking(self, topics: Collection[str]) -> Iterator[None]:
+        for topic in topics:
+            self._wanted[topic] += 1
+        if topics and (self._rounds is None or self._rounds.done()):
+            self._rounds = asyncio.create_task(self._run(), name="page-rounds")
+        try:
+            yield
+        finally:
             for topic in topics:
                 self._wanted[topic] -= 1
 
     async def _run(self) -> None:
-        while self.streams:
+        while any(self._wanted.values()):
             try:
-                took_s = await self.round()
+                took_s = await self.round([topic for topic, count in self._wanted.items() if count])
             except Exception:
-                # One row that cannot be made is no reason to leave all readers without any.
+                # One row that cannot be made is no reason to leave all readers without any; who waits for a first
+                # round asks for the next at once, which would fail as this one did.
                 log.exception("the page's rows could not be brought up to date")
-                took_s = ROUND_S
                 self._tell()
+                await asyncio.sleep(ROUND_S)
+                continue
             self._soon.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(ROUND_S, took_s * _SHARE)):
                     await self._soon.wait()
 
-    async def round(self) -> float:
-        """One round of the topics that somebody looks at: how many seconds it kept the loop."""
-        state = self._state()
-        if state is None:
-            return 0.0
-        if state.engine is not self._of:
-            # Another term: its rows are told as a whole.
-            self.live, self._of = Live(), state.engine
-            self._audiences.clear()
-            self._rounded.clear()
-        topics = [topic for topic, count in self._wanted.items() if count]
-        took_s, begun_s = 0.0, time.perf_counter()
-        for _ in self.live.round(state, topics):
+    async def round(self, topics: Collection[str]) -> float:
+        """One round: how many seconds it kept the loop."""
+        async with self._turn:
+            state = self._state()
+            if state is None:
+                return 0.0
+            if state.engine is not self._of:
+                # Another term: its rows are told as a whole.
+                self.live, self._of = Live(), state.engine
+                self._audiences.clear()
+                self._rounded.clear()
+            took_s, begun_s = 0.0, time.perf_counter()
+            for _ in self.live.round(state, topics):
+                took_s += time.perf_counter() - begun_s
+                await asyncio.sleep(0)
+                begun_s = time.perf_counter()
             took_s += time.perf_counter() - begun_s
-            await asyncio.sleep(0)
-            begun_s = time.perf_counter()
-        took_s += time.perf_counter() - begun_s
-        self.spent_s += took_s
-        self._rounded.update(topics)
+            self.spent_s += took_s
+            self._rounded.update(dict.fromkeys(topics, self._clock.monotonic()))
         self._tell()
         return took_s
+
+    async def fleet(self) -> tuple[str, Table]:
+        """The table, of some seconds ago at most, and its epoch: for those who ask without a stream."""
+        async with self._asking:
+            state, at_s = self._state(), self._rounded.get("fleet")
+            old = at_s is None or self._clock.monotonic() - at_s >= _KEPT_S
+            if old or (state is not None and state.engine is not self._of):
+                await self.round(["fleet"])
+            return self.live.epoch, self.live.tables["fleet"]
 
     def _tell(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -157,7 +191,7 @@ class Hub:
     # -- frames ------------------------------------------------------------------------------------------------------
 
     def audience(self, sight: Sight) -> Audience:
-        found = self._audiences.pop(sight, None) or Audience(sight, self.known, self._queue_of)
+        found = self._audiences.pop(sight, None) or Audience(sight)
         self._audiences[sight] = found
         while len(self._audiences) > _AUDIENCES:
             del self._audiences[next(iter(self._audiences))]
@@ -184,7 +218,8 @@ class Hub:
             changes = live.tables[at.topic].since(at.since)
             if changes is None:
                 return None
-            rows = audience.rows(at.topic, changes)
+            # Both are bound here: the thread makes nothing of what the loop changes meanwhile.
+            rows = audience.rows(at.topic, changes, self.known(), self._queue_of())
             frame = await asyncio.to_thread(Frame.of, at.topic, changes, rows)
         self._frames.put(at, frame)
         return frame
@@ -192,41 +227,46 @@ class Hub:
     # -- one reader --------------------------------------------------------------------------------------------------
 
     async def serve(self, request: web.Request, watch: Watch) -> web.StreamResponse:
-        """Until the reader goes, or its user is known no more. Raises what ``look`` raises before anything is sent."""
-        looked = await watch.look()
-        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Accel-Buffering": "no"}
-        if watch.packed:
-            headers["Content-Encoding"] = "gzip"
-        response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream"})
-        reader = _Reader(request, response, packed=watch.packed)
-        with self._looking(watch.user, watch.topics):
-            try:
-                await response.prepare(request)
-                await reader.begin()
-                await self._send(reader, watch, looked)
-            except TimeoutError:
-                if request.transport is not None:
-                    request.transport.abort()
-            except ConnectionError:
-                pass
-        return response
+        """Until the reader goes, or its user is known no more. Before anything is sent it raises RefusedError, and
+        what ``look`` raises.
+        """
+        with self._placed(watch.user):
+            looked = await watch.look()
+            headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Accel-Buffering": "no"}
+            if watch.packed:
+                headers["Content-Encoding"] = "gzip"
+            response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream"})
+            reader = Reader(request, response, self._held, packed=watch.packed)
+            with self._looking(watch.topics if looked is not None and _shown(watch, looked) else ()):
+                try:
+                    await response.prepare(request)
+                    await reader.begin()
+                    await self._send(reader, watch, looked)
+                except TimeoutError:
+                    reader.cut()
+                except ConnectionError:
+                    pass
+            return response
 
-    async def _send(self, reader: "_Reader", watch: Watch, looked: Looked | None) -> None:
-        looked_s = beat_s = self._clock.monotonic()
+    async def _send(self, reader: Reader, watch: Watch, looked: Looked | None) -> None:
+        looked_s = known_s = beat_s = self._clock.monotonic()
         epoch, has, said = "", dict[str, int](), object()
         while looked is not None and not reader.gone and not self._closed:
-            sight, denied = looked
+            (sight, denied), shown = looked, _shown(watch, looked)
             if said != denied:
                 # The first round makes what ``hello`` tells of.
-                await self._first_round(reader, watch.topics)
+                await self._first_round(reader, shown)
                 await reader.tell("hello", {**watch.hello(), "denied": dict(denied), "levels": self.live.levels})
                 said = denied
+            if not shown:
+                # Told why, who may see nothing keeps no place.
+                return await reader.retry(_COME_AGAIN_S)
             before = f"{self.live.epoch}.{sight.id}"
             if epoch != before:
                 has = read_mark(watch.last_id, before) if not epoch else {}
                 epoch = before
             changed = self._changed
-            if await self._deltas(reader, sight, [topic for topic in watch.topics if topic not in denied], has):
+            if await self._deltas(reader, sight, shown, has):
                 await reader.mark(marked(epoch, has))
             with suppress(TimeoutError):
                 async with asyncio.timeout(BEAT_S):
@@ -237,62 +277,35 @@ class Hub:
                 await reader.tell("beat", {"now": self._clock.wall()})
             if now_s - looked_s >= LOOK_AGAIN_S:
                 looked_s = now_s
-                looked = await self._looked_again(watch)
+                try:
+                    looked, known_s = await watch.look(), now_s
+                except RefusedError:
+                    # Too many are asked about, which need not be this user's doing.
+                    looked = looked if now_s - known_s < KNOWN_S else None
+                except KubeError:
+                    # The reader comes again, and is told why.
+                    looked = None
+        return None
 
-    async def _first_round(self, reader: "_Reader", topics: Collection[str]) -> None:
+    async def _first_round(self, reader: Reader, topics: Collection[str]) -> None:
         """Wait for one where there was none of these topics yet. Raises TimeoutError."""
         async with asyncio.timeout(READ_S):
-            while not self._rounded.issuperset(topics) and not reader.gone and not self._closed:
+            while not self._rounded.keys() >= set(topics) and not reader.gone and not self._closed:
                 self._soon.set()
                 await self._changed.wait()
 
-    async def _looked_again(self, watch: Watch) -> Looked | None:
-        """A stream ends where the API server does not answer: its reader comes again, and is told why."""
-        try:
-            return await watch.look()
-        except KubeError:
-            return None
-
-    async def _deltas(self, reader: "_Reader", sight: Sight, topics: Collection[str], has: dict[str, int]) -> bool:
+    async def _deltas(self, reader: Reader, sight: Sight, topics: Collection[str], has: dict[str, int]) -> bool:
         sent = False
         for topic in topics:
             frame = await self.frame(self.audience(sight), topic, has.get(topic))
             if frame is not None:
-                await reader.send(frame)
-                has[topic] = frame.revision
+                has[topic], raw = frame.revision, frame.packed if reader.packed else frame.body
+                # A slow reader keeps the one encoding that it takes.
+                del frame
+                await reader.send(raw)
                 sent = True
         return sent
 
 
-class _Reader:
-    """One connection. Every piece has to be taken in time. Raises TimeoutError and ConnectionError."""
-
-    def __init__(self, request: web.Request, response: web.StreamResponse, *, packed: bool) -> None:
-        self._request = request
-        self._response = response
-        self._packed = packed
-
-    @property
-    def gone(self) -> bool:
-        return self._request.transport is None or self._request.transport.is_closing()
-
-    async def begin(self) -> None:
-        if self._packed:
-            await self._write(GZIP)
-
-    async def tell(self, event: str, data: Mapping[str, Any]) -> None:
-        await self._text(b"event: %b\ndata: %b\n\n" % (event.encode(), msgspec.json.encode(data)))
-
-    async def mark(self, text: str) -> None:
-        await self._text(b"event: mark\nid: %b\ndata: {}\n\n" % text.encode())
-
-    async def send(self, frame: Frame) -> None:
-        await self._write(frame.packed if self._packed else frame.body)
-
-    async def _text(self, raw: bytes) -> None:
-        await self._write(stored(raw) if self._packed else raw)
-
-    async def _write(self, raw: bytes) -> None:
-        for start in range(0, len(raw), _PIECE):
-            async with asyncio.timeout(READ_S):
-                await self._response.write(raw[start : start + _PIECE])
+def _shown(watch: Watch, looked: Looked) -> list[str]:
+    return [topic for topic in watch.topics if topic not in looked[1]]

@@ -17,15 +17,19 @@ from aiohttp import web
 from controller.visibility.answers import Answers
 from controller.visibility.documents import status
 from controller.visibility.identity import MAX_TOKEN, User
-from controller.visibility.reviews_shell import MOST_NAMESPACES, Reviews
+from controller.visibility.limits import Buckets
+from controller.visibility.redaction import named
+from controller.visibility.reviews_shell import Reviews
 from controller.visibility.routes import Attributes, parsed, workloads_of
 from controller.visibility.server_shell import RefusedError, ViewServer
+from controller.web import events_shell
 from controller.web.assets import SAFE, Asset, Assets
 from controller.web.detail import Detail
 from controller.web.events_shell import Hub, Looked, Watch
 from controller.web.live import TOPICS, State
 from controller.web.session import COOKIE, LIFE_S, Seal, Session, TooLongError
-from controller.web.sight import Sight
+from controller.web.sight import Sight, hide
+from controller.web.waste_shell import Waste
 from inventory import __version__
 from inventory.api.gpunode import PLURAL
 from inventory.api.names import GROUP, VIEW_GROUP, VIEW_VERSION
@@ -41,6 +45,12 @@ FLEET: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "fleetviews")
 """A right of its own: who may read GpuNodes themselves reads in them who holds what, in all namespaces."""
 QUEUES: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "queueviews")
 _RIGHTS: Final[Mapping[str, Attributes]] = {"fleet": FLEET, **dict.fromkeys(TOPICS[1:], QUEUES)}
+_NODES: Final = 20
+"""Are looked at in one piece."""
+FILES_PER_S: Final = 100.0
+FILES_BURST: Final = 2_000
+"""Of the page, to one address: a page has some fifty, and behind an Ingress all people have one."""
+_ADDRESSES: Final = 4_096
 _TOKEN_BYTES: Final = MAX_TOKEN + 1024
 _PART: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}")
 """Of a path: a name. Nothing in it means anything in a URL, so that it may be handed on."""
@@ -96,6 +106,8 @@ class PageServer:
         self._assets = assets or Assets()
         self._browser = _Browser(self)
         self.others = others or Others()
+        self._waste = Waste(hub, clock)
+        self._files: Buckets[str] = Buckets(per_s=FILES_PER_S, burst=FILES_BURST, most=_ADDRESSES)
 
     def owns(self, path: str) -> bool:
         return inner_path(path) is not None
@@ -122,6 +134,7 @@ class PageServer:
         if path.startswith("oidc/") and self.others.sign_in is not None and method == "GET":
             return await self.others.sign_in(request, path)
         if method == "GET" and (found := self._assets.get(path)) is not None and path != "index.html":
+            self._count_file(request)
             return sent(request, found)
         if path in ("", "index.html") and method == "GET":
             return await self._page(request)
@@ -129,9 +142,24 @@ class PageServer:
         self._server.count(user)
         return await self._data(request, path, user, forwarded=forwarded)
 
+    def _count_file(self, request: web.Request) -> None:
+        """One more for somebody unknown. Raises RefusedError."""
+        wait_s = self._files.take(request.remote or "", self._clock.monotonic())
+        if wait_s:
+            raise RefusedError(429, "too many requests from this address", after_s=wait_s)
+
     async def _who(self, request: web.Request) -> tuple[User, bool]:
         """Raises RefusedError and KubeError."""
         return await self._server.user(request, self._browser if from_page(request) else None)
+
+    async def _still(self, request: web.Request, user: User) -> bool:
+        """Whether the same user asks. Raises KubeError, and RefusedError where nobody may be asked now."""
+        try:
+            return (await self._who(request))[0] == user
+        except RefusedError as refused:
+            if refused.code == web.HTTPTooManyRequests.status_code:
+                raise
+            return False
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -139,6 +167,7 @@ class PageServer:
         except RefusedError as refused:
             if refused.code != web.HTTPUnauthorized.status_code:
                 raise
+            self._count_file(request)
             return sent(request, self._asset("signin.html"), 401)
         return sent(request, self._asset("index.html"))
 
@@ -162,7 +191,7 @@ class PageServer:
         if answers is None or state is None:
             if forwarded:
                 raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
-            return await self._source.relay(request, f"/page/{path}", user)
+            return await self._relayed(request, f"/page/{path}", user)
         match parts:
             case ["events"]:
                 return await self._events(request, user)
@@ -173,6 +202,25 @@ class PageServer:
                 await self._needs(user, QUEUES)
                 return answered(await self._seen(user, answers, await self.others.what_if(request, user)))
         return answered(await self._detail(answers, Detail(state, self._clock.wall()), user, parts))
+
+    async def _relayed(self, request: web.Request, path: str, user: User) -> web.StreamResponse:
+        """The leader knows what this replica says of the user alone: while a stream lasts, this one asks again."""
+        relay = asyncio.ensure_future(self._source.relay(request, path, user))
+        known_s = self._clock.monotonic()
+        try:
+            while not (await asyncio.wait({relay}, timeout=events_shell.LOOK_AGAIN_S))[0]:
+                try:
+                    known, known_s = await self._still(request, user), self._clock.monotonic()
+                except RefusedError:
+                    known = self._clock.monotonic() - known_s < events_shell.KNOWN_S
+                except KubeError:
+                    known = False
+                if not known and request.transport is not None:
+                    # The next piece finds nobody who takes it, and the relay ends.
+                    request.transport.abort()
+            return await relay
+        finally:
+            relay.cancel()
 
     async def _detail(self, answers: Answers, detail: Detail, user: User, parts: list[str]) -> Json:
         match parts:
@@ -185,7 +233,7 @@ class PageServer:
                 return await self._seen(user, answers, node)
             case ["waste"]:
                 await self._needs(user, FLEET)
-                return await self._seen(user, answers, detail.waste())
+                return await self._waste.seen(await self.sight(user), answers.queue_of, measured=detail.measured)
         raise RefusedError(404, "the server could not find the requested resource")
 
     async def _history(self, request: web.Request, user: User) -> Json:
@@ -206,27 +254,31 @@ class PageServer:
             raise RefusedError(404, "the server could not find the requested resource")
         await self._needs(user, asked.right)
         found: Json = (await self._server.shown(answers, asked, user))["status"]
+        gpus: list[Json] = []
+        for count, some in enumerate(detail.gpus_of(f"{namespace}/{name}")):
+            gpus += some
+            if count % _NODES == _NODES - 1:
+                await asyncio.sleep(0)
         told = found["forecast"]
         named = {"from": "fromSeconds", "likely": "likelySeconds", "to": "toSeconds"}
         changes = told["changes"] if told is not None else []
         return {
             **found,
-            **detail.of_workload(f"{namespace}/{name}"),
+            "gpus": gpus,
             "forecast": None if told is None else {**told, **{name: told[theirs] for name, theirs in named.items()}},
             "change": changes[0]["sentence"] if changes else None,
         }
 
     async def _seen(self, user: User, answers: Answers, row: Json) -> Json:
-        """As the user may see it."""
-        sight = await self.sight(user)
-        return await asyncio.to_thread(sight.shown, row, self.hub.known(), answers.queue_of)
+        """As the user may see it, who is asked about what it names alone."""
+        found, known = await asyncio.to_thread(named, row), self.hub.known()
+        hidden = await self._reviews.hidden(user, sorted(found.keyed) + sorted(found.said & known))
+        return await asyncio.to_thread(hide, row, hidden, answers.queue_of) if hidden else row
 
     async def sight(self, user: User) -> Sight:
         if await self._reviews.may(user, workloads_of("")):
             return Sight(None)
-        names = self._source.namespaces()[:MOST_NAMESPACES]
-        allowed = await asyncio.gather(*(self._reviews.may(user, workloads_of(name)) for name in names))
-        return Sight(frozenset(name for name, may in zip(names, allowed, strict=True) if may))
+        return Sight(await self._reviews.lists(user, self._source.namespaces()))
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -235,21 +287,16 @@ class PageServer:
         topics = tuple(topic for topic in TOPICS if topic in asked)
         if not topics:
             raise RefusedError(400, f"topics: found {','.join(asked)[:60]!r}, expected some of {', '.join(TOPICS)}")
-        if self.hub.full(user.name):
-            raise RefusedError(429, "too many open pages: close one", after_s=10.0)
 
         async def look() -> Looked | None:
-            try:
-                now, _ = await self._who(request)
-            except RefusedError:
-                return None
-            if now != user or self._source.state() is None:
+            if not await self._still(request, user) or self._source.state() is None:
                 return None
             may = {right: await self._reviews.may(user, right) for right in {_RIGHTS[topic] for topic in topics}}
             denied: dict[str, str] = {
                 topic: f"{user.name} may not {_RIGHTS[topic]}" for topic in topics if not may[_RIGHTS[topic]]
             }
-            return await self.sight(user), denied
+            # Who may see nothing is asked about no namespace.
+            return await self.sight(user) if len(denied) < len(topics) else Sight(frozenset()), denied
 
         def hello() -> Json:
             history = self.others.history is not None
@@ -384,6 +431,7 @@ def sent(request: web.Request, found: Asset, code: int = 200) -> web.Response:
     cached = {**SAFE, "Cache-Control": "no-cache" if code == web.HTTPOk.status_code else "no-store", "ETag": found.etag}
     if code == web.HTTPOk.status_code and found.etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=cached)
-    response = web.Response(body=found.body, status=code, headers={**cached, "Content-Type": found.type})
-    response.enable_compression()
-    return response
+    headers = {**cached, "Content-Type": found.type, "Vary": "Accept-Encoding"}
+    if found.packed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
+        return web.Response(body=found.packed, status=code, headers={**headers, "Content-Encoding": "gzip"})
+    return web.Response(body=found.body, status=code, headers=headers)

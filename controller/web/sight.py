@@ -74,30 +74,28 @@ def _object(row: dict[str, Any], hidden: AbstractSet[str], queue_of: QueueOf) ->
 class Audience:
     """Those with one ``sight``. Rows that hide something are kept as they see them; all others are the table's own.
 
-    ``rows`` may run on a thread: it reads ``changes`` alone, and one call runs at a time.
+    ``rows`` may run on a thread: it reads nothing but what it is given, and one call runs at a time.
     """
 
-    def __init__(self, sight: Sight, known: Callable[[], AbstractSet[str]], queue_of: QueueOf) -> None:
+    def __init__(self, sight: Sight) -> None:
         self.sight = sight
-        self._known = known
-        self._queue_of = queue_of
-        self._kept: dict[tuple[str, str], tuple[Row, bytes]] = {}
+        self._kept: dict[tuple[str, str], tuple[Row, frozenset[str], bytes]] = {}
 
-    def rows(self, topic: str, changes: Changes) -> Iterator[tuple[str, bytes]]:
+    def rows(
+        self, topic: str, changes: Changes, known: AbstractSet[str], queue_of: QueueOf
+    ) -> Iterator[tuple[str, bytes]]:
         if changes.whole:
             there = {key for key, _ in changes.rows}
             self._kept = {at: kept for at, kept in self._kept.items() if at[0] != topic or at[1] in there}
         for key in changes.gone:
             self._kept.pop((topic, key), None)
         for key, row in changes.rows:
-            yield key, self._seen(topic, key, row)
+            hidden = self.sight.hides(row.named, known)
+            yield key, self._seen((topic, key), row, hidden, queue_of) if hidden else row.raw
 
-    def _seen(self, topic: str, key: str, row: Row) -> bytes:
-        hidden = self.sight.hides(row.named, self._known())
-        if not hidden:
-            return row.raw
-        kept = self._kept.get((topic, key))
-        if kept is None or kept[0] is not row:
-            raw = msgspec.json.encode(hide(msgspec.json.decode(row.raw), hidden, self._queue_of))
-            kept = self._kept[topic, key] = row, raw
-        return kept[1]
+    def _seen(self, at: tuple[str, str], row: Row, hidden: frozenset[str], queue_of: QueueOf) -> bytes:
+        kept = self._kept.get(at)
+        if kept is None or kept[0] is not row or kept[1] != hidden:
+            raw = msgspec.json.encode(hide(msgspec.json.decode(row.raw), hidden, queue_of))
+            kept = self._kept[at] = row, hidden, raw
+        return kept[2]

@@ -47,13 +47,13 @@ def costs(engine: Engine, fleet: dict[str, GpuNode]) -> Iterator[Row]:
 
 
 def _sent(live: Live, name: str, sight: Sight, before: dict[str, int]) -> Iterator[Row]:
-    audience = Audience(sight, lambda: frozenset({"ns"}), lambda _: "cq-0")
+    audience = Audience(sight)
     for what, since in (("snapshots", dict.fromkeys(TOPICS)), ("deltas", dict[str, int | None](before))):
         begun_s, plain, packed = time.process_time(), 0, 0
         for topic, table in live.tables.items():
             changes = table.since(since[topic])
             if changes is not None:
-                frame = Frame.of(topic, changes, audience.rows(topic, changes))
+                frame = Frame.of(topic, changes, audience.rows(topic, changes, frozenset({"ns"}), lambda _: "cq-0"))
                 plain, packed = plain + len(frame.body), packed + len(frame.packed)
         took_ms = (time.process_time() - begun_s) * 1000
         said = f"{took_ms:.0f} ms once, {plain / 1e6:.2f} MB, compressed {packed / 1e6:.2f} MB"

@@ -3,11 +3,12 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from controller.process.view import SeenNamespaces, _Leading
+from controller.process.view import SeenNamespaces, _Leading, in_rows
 from controller.watching.kinds import NAMESPACES
 from kube.reading.reflector import ObjectKey
 from kube.testing import VirtualClock
 from tests.controller.visibility.test_redaction import preempting
+from tests.support.controller.gpunodes import observed
 
 
 def test_a_namespace_is_known_at_once_and_once_known_stays_so() -> None:
@@ -25,3 +26,14 @@ def test_a_namespace_is_known_at_once_and_once_known_stays_so() -> None:
     assert "late" in leading.known()
     feeds[NAMESPACES].clear()
     assert {"early", "late"} <= leading.known(), "one that came and went between two questions may stand in a story"
+
+
+def test_namespaces_of_rows_come_in_the_order_in_which_people_miss_them() -> None:
+    held = [{"namespace": "debug", "pod": "p", "device": "A"}, {"namespace": "zeta", "pod": "p", "device": "A"}]
+    node = observed("n", devices=[{"uuid": "A", "index": 0}], holders=held)
+    assert in_rows(["zeta/job", "beta/job"], ["alpha/queue", "beta/queue"], [node]) == [
+        "beta",
+        "zeta",
+        "alpha",
+        "debug",
+    ]

@@ -20,7 +20,7 @@ from controller.forecast.submitted import NotQueuedError
 from controller.visibility import reviews_shell, server_shell
 from controller.visibility.answers import Answers
 from controller.visibility.identity import MAX_GROUPS, REPLICA, User, as_headers
-from controller.visibility.reviews_shell import LIFE_S, Reviews
+from controller.visibility.reviews_shell import LIFE_S, LISTED_S, Reviews
 from controller.visibility.server_shell import Leader, RefusedError, ViewServer
 from controller.visibility.service_shell import API_SERVICES, AUTHENTICATION, CONFIG_MAPS, ViewService, holder
 from controller.webhooks.certificates import DAY_S, SERVING_S, new_authority
@@ -430,6 +430,49 @@ async def test_of_one_answer_so_many_namespaces_are_asked_about(monkeypatch: pyt
         assert len(api.reviewed) == 5
         assert await reviews.hidden(PERSON, ["n0", spaces[-1]], granted=spaces[-1]) == frozenset()
         assert await reviews.hidden(PERSON, []) == frozenset()
+
+
+async def test_a_stranger_at_an_address_keeps_out_nobody_who_was_known_there() -> None:
+    async with served() as scene:
+        assert (await scene.get(headers=TOKEN))[0] == 200
+        while not scene.server._addresses.take("127.0.0.1", scene.clock.monotonic()):
+            pass
+        forged = [("Authorization", "Bearer forged")]
+        assert (await scene.get(headers=forged))[0] == 429
+        assert (await scene.get(headers=TOKEN))[0] == 200
+        scene.api.users.clear()
+        scene.clock.advance(LIFE_S)
+        assert (await scene.get(headers=TOKEN))[0] == 401
+        while not scene.server._addresses.take("127.0.0.1", scene.clock.monotonic()):
+            pass
+        assert (await scene.get(headers=TOKEN))[0] == 429, "it is known no more"
+
+
+async def test_which_namespaces_a_page_may_name_is_asked_seldom_and_beside_other_questions() -> None:
+    async with FakeApiServer() as api, Client(api.config) as client:
+        api.allows = lambda spec: spec["resourceAttributes"].get("namespace") == "n3"
+        clock = VirtualClock()
+        reviews = Reviews(client, clock, random=lambda: 0.0)
+        spaces = [f"n{number}" for number in range(9)]
+        found = await asyncio.gather(reviews.lists(PERSON, spaces), reviews.lists(PERSON, spaces))
+        assert set(found) == {frozenset({"n3"})}
+        assert len(api.reviewed) == 9
+        assert reviews._lists._turns is not reviews._rights._turns
+        clock.advance(LISTED_S[0] - 1)
+        assert await reviews.lists(PERSON, [*spaces, "new"]) == {"n3"}
+        assert len(api.reviewed) == 10
+        api.allows = lambda _: True
+        clock.advance(1)
+        assert await reviews.lists(PERSON, spaces[:2]) == {"n0", "n1"}
+        assert await reviews.lists(PERSON, spaces[4:5]) == {"n4"}
+        assert len(api.reviewed) == 13
+
+
+async def test_of_so_many_namespaces_a_page_names_those_that_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reviews_shell, "MOST_LISTED", 2)
+    async with FakeApiServer() as api, Client(api.config) as client:
+        reviews = Reviews(client, VirtualClock())
+        assert await reviews.lists(PERSON, ["c", "b", "a"]) == {"c", "b"}
 
 
 async def test_one_question_at_a_time_is_asked_for_all_who_wait_for_it() -> None:

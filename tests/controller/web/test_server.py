@@ -3,7 +3,9 @@
 import asyncio
 import gzip
 import json
+import threading
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -12,10 +14,15 @@ from aiohttp import web
 from yarl import URL
 
 from controller.objects.workload import Workload
-from controller.web import events_shell
-from controller.web.assets import POLICY
+from controller.visibility.reviews_shell import LISTED_S
+from controller.visibility.server_shell import RefusedError
+from controller.web import events_shell, live, readers_shell
+from controller.web.assets import POLICY, asset
+from controller.web.fleetrows import Figures, node_row
+from controller.web.server_shell import FILES_BURST
 from controller.web.session import COOKIE
 from tests.controller.visibility.test_redaction import SPACES, preempting
+from tests.support.controller.gpunodes import observed
 from tests.support.controller.pageworld import PageScene, events, page_served
 from tests.support.controller.viewworld import PERSON, SERVED_AS
 from tests.support.engine.world import cluster_queue
@@ -157,7 +164,7 @@ async def test_two_users_get_different_bytes() -> None:
     async with scene() as page, page.browser() as browser:
         for allowed in (SPACES[1:2], SPACES[2:3]):
             page.may(*allowed)
-            page.clock.advance(60)
+            page.clock.advance(LISTED_S[1])
             url = f"{page.url}/page/events"
             async with browser.get(url, headers=BEARER, server_hostname=SERVED_AS) as answer:
                 found = json.dumps(await events(answer))
@@ -240,7 +247,7 @@ async def test_one_workload_is_explained_and_one_that_is_not_there_is_not() -> N
 
 
 async def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events_shell, "READ_S", 0.02)
+    monkeypatch.setattr(readers_shell, "READ_S", 0.02)
 
     async def full(_response: Any, _data: bytes) -> None:
         await asyncio.Event().wait()
@@ -270,3 +277,156 @@ async def test_a_round_that_fails_is_followed_by_others(
         async with browser.get(f"{page.url}/page/events", headers=BEARER, server_hostname=SERVED_AS) as answer:
             assert "snapshot" in {name for name, _, _ in await events(answer)}
     assert "could not be brought up to date" in caplog.text
+
+
+async def test_rounds_that_fail_follow_each_other_no_faster_for_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_shell, "ROUND_S", 30.0)
+    monkeypatch.setattr(events_shell, "READ_S", 0.05)
+    async with scene() as page, page.browser() as browser:
+        state, failed = page.page.hub._state, list[int]()
+
+        def never() -> Any:
+            failed.append(1)
+            raise RuntimeError("a row")
+
+        monkeypatch.setattr(page.page.hub, "_state", never)
+        async with browser.get(f"{page.url}/page/events", headers=BEARER, server_hostname=SERVED_AS) as answer:
+            with pytest.raises(aiohttp.ClientError):
+                await answer.content.read()
+        assert len(failed) == 1
+        assert page.page.hub.streams == 0
+        monkeypatch.setattr(page.page.hub, "_state", state)
+
+
+async def test_too_many_questions_from_an_address_end_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_shell, "BEAT_S", 0.01)
+
+    async def refused(*_: Any) -> Any:
+        raise RefusedError(429, "too many requests from this address")
+
+    async with scene() as page, page.browser() as browser:
+        async with browser.get(f"{page.url}/page/events", headers=BEARER, server_hostname=SERVED_AS) as answer:
+            await events(answer)
+            monkeypatch.setattr(page.service.server, "reviewed", refused)
+            page.clock.advance(60)
+            await events(answer, until="beat")
+            page.world.put(cluster_queue("three", 4))
+            page.clock.advance(60)
+            assert "delta" in {name for name, _, _ in await events(answer)}
+            page.clock.advance(events_shell.KNOWN_S)
+            rest = await answer.content.read()
+        assert b"event: beat" in rest
+        assert page.page.hub.streams == 0
+
+
+async def test_streams_that_are_opened_at_once_are_counted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_shell, "MOST_OF_ONE", 2)
+    async with scene() as page, page.browser() as browser:
+        url = f"{page.url}/page/events"
+        opened = [browser.get(url, headers=BEARER, server_hostname=SERVED_AS) for _ in range(5)]
+        answers = await asyncio.gather(*opened)
+        assert sorted(answer.status for answer in answers) == [200, 200, 429, 429, 429]
+        for answer in answers:
+            answer.close()
+
+
+async def test_who_may_see_nothing_is_told_so_and_keeps_no_place() -> None:
+    async with scene() as page, page.browser() as browser:
+        page.may(*SPACES, fleet=False, queues=False)
+        async with browser.get(f"{page.url}/page/events", headers=BEARER, server_hostname=SERVED_AS) as answer:
+            found = (await answer.content.read()).decode()
+        assert found.startswith("event: hello")
+        assert '"pending":"person may not list queueviews' in found
+        assert found.endswith("retry: 60000\n\n")
+        assert page.page.hub.streams == 0
+        spaces = {review.get("resourceAttributes", {}).get("namespace") for review in page.api.reviewed}
+        assert spaces <= {None}, "nobody asks which workloads they may see"
+
+
+async def test_what_runs_beside_the_loop_was_bound_on_it() -> None:
+    async with scene() as page, page.browser() as browser:
+        bound, asked = page.page.hub._queue_of, list[threading.Thread]()
+
+        def queue_of() -> Any:
+            asked.append(threading.current_thread())
+            return bound()
+
+        page.page.hub._queue_of = queue_of
+        page.may(SPACES[1])
+        async with browser.get(f"{page.url}/page/events", headers=BEARER, server_hostname=SERVED_AS) as answer:
+            await events(answer)
+        assert set(asked) == {threading.main_thread()}
+
+
+async def test_a_stream_that_is_handed_on_ends_with_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_shell, "LOOK_AGAIN_S", 0.01)
+
+    async def relay(request: web.Request, _path: str, _user: Any) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            try:
+                await response.write(b"event: beat\n\n")
+            except ConnectionError:
+                return response
+            await asyncio.sleep(0.01)
+
+    async with scene() as page, page.browser() as browser:
+        page.leads = False
+        page.page._source = replace(page.page._source, relay=relay)
+        async with browser.get(f"{page.url}/page/events", headers=BEARER, server_hostname=SERVED_AS) as answer:
+            assert await answer.content.readline() == b"event: beat\n"
+            page.clock.advance(60)
+            await answer.content.readexactly(100)
+            page.api.users.clear()
+            page.clock.advance(60)
+            with pytest.raises(aiohttp.ClientError):
+                await answer.content.read()
+
+
+async def test_waste_is_read_from_rows_that_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[str]()
+
+    def counted(name: str, *of: Any) -> Any:
+        made.append(name)
+        return node_row(name, *of)
+
+    monkeypatch.setattr(live, "node_row", counted)
+    async with scene() as page:
+        device = {"index": 0, "product": "H100", "mode": "whole", "offers": [{"resource": "nvidia.com/gpu"}]}
+        for name in ("n1", "n2"):
+            held = [{"namespace": SPACES[1], "pod": "p", "container": "c", "resource": "r", "device": "A-n1"}]
+            page.gpu_nodes[name] = observed(name, devices=[{**device, "uuid": f"A-{name}"}], holders=held)
+        page.figures["A-n1"] = Figures(busy=0.0)
+        page.may(*SPACES)
+        found = json.loads((await page.ask("/page/waste", headers=BEARER))[1])
+        assert [(each["node"], each["pod"]) for each in found["idle"]] == [("n1", f"{SPACES[1]}/p")]
+        assert [each["node"] for each in found["unused"]] == ["n2"]
+        page.clock.advance(LISTED_S[1])
+        page.may()
+        hidden = json.loads((await page.ask("/page/waste", headers=BEARER))[1])
+        assert [each["hidden"] for each in hidden["idle"]] == [True]
+        assert SPACES[1] not in json.dumps(hidden)
+        assert made == ["n1", "n2"]
+
+
+async def test_files_are_compressed_before_anybody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b"export const a = 1;\n" * 99
+    found = asset("a.js", body)
+    assert found.packed is not None
+    assert (gzip.decompress(found.packed), asset("b.js", b"").packed) == (body, None)
+    async with scene() as page:
+        monkeypatch.setitem(page.page._assets._files, "views/a.js", found)
+        code, got, headers = await page.ask("/page/views/a.js", headers={"Accept-Encoding": "gzip"})
+        assert (code, got, headers["Content-Encoding"]) == (200, body, "gzip")
+        code, got, headers = await page.ask("/page/views/a.js", headers={"Accept-Encoding": "identity"})
+        assert (code, got, headers.get("Content-Encoding")) == (200, body, None)
+
+
+async def test_one_address_gets_so_many_files_a_second() -> None:
+    async with scene() as page:
+        for _ in range(FILES_BURST):
+            page.page._files.take("127.0.0.1", page.clock.monotonic())
+        assert (await page.ask("/page/views/a.js"))[0] == 429
+        assert (await page.ask("/"))[0] == 429
+        assert (await page.ask("/page/session", headers=BEARER))[0] == 200

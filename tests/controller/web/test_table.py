@@ -108,11 +108,11 @@ def test_no_name_of_a_namespace_that_is_not_allowed_is_in_the_bytes(rows: Any, a
     for key, row in rows.items():
         table.take(key, row, partial(dict, row))
     table.finish()
-    audience = Audience(Sight(frozenset(allowed)), lambda: frozenset(SPACES), lambda _: "q")
+    audience = Audience(Sight(frozenset(allowed)))
     changes = table.since(None)
     if changes is None:
         return
-    body = Frame.of("fleet", changes, audience.rows("fleet", changes)).body
+    body = Frame.of("fleet", changes, audience.rows("fleet", changes, frozenset(SPACES), lambda _: "q")).body
     for space in SPACES:
         assert space in allowed or space.encode() not in body
     if allowed == set(SPACES):
@@ -131,8 +131,8 @@ def test_a_namespace_that_nobody_has_heard_of_is_hidden_where_a_key_stands_for_i
 def test_those_who_see_the_same_share_what_is_encoded() -> None:
     table = Table()
     round_of(table, {"a": "mine/x"})
-    audience = Audience(Sight(frozenset({"mine"})), lambda: frozenset({"mine"}), lambda _: None)
+    audience = Audience(Sight(frozenset({"mine"})))
     changes = table.since(None)
     assert changes is not None
-    ((_, raw),) = audience.rows("fleet", changes)
+    ((_, raw),) = audience.rows("fleet", changes, frozenset({"mine"}), lambda _: None)
     assert raw is table.rows["a"].raw

@@ -156,9 +156,7 @@ async def page_served(world: World, spaces: list[str], *, others: Others | None 
             client, SecretName(SERVICE[0], "web"), names=service_names(*SERVICE), clock=clock
         )
         service = ViewService(client, server, certificates, SERVICE, clock=clock, backoff=Backoff(random=lambda: 0.5))
-        hub = Hub(
-            state, lambda: frozenset(spaces), lambda key: Answers(engine, world.workloads.get, 0).queue_of(key), clock
-        )
+        hub = Hub(state, lambda: frozenset(spaces), lambda: Answers(engine, world.workloads.get, 0).queue_of, clock)
         source = Source(answers, state, lambda: spaces, relay, lambda purpose: Seal(service.authority or b"", purpose))
         page = PageServer(server, reviews, source, hub, clock, assets=Files(), others=others)
         server.page = page

@@ -1,0 +1,40 @@
+"""GPUs that do nothing, for all who ask: made of the fleet's rows, beside the loop, once for those who see the same."""
+
+import asyncio
+from typing import Any, Final
+
+from controller.visibility.limits import Recent
+from controller.web.detail import waste
+from controller.web.events_shell import Hub
+from controller.web.sight import QueueOf, Sight
+from kube.clock import Clock
+
+Json = dict[str, Any]
+_KEPT_S: Final = 5.0
+_SIGHTS: Final = 64
+
+
+class Waste:
+    def __init__(self, hub: Hub, clock: Clock) -> None:
+        self._hub = hub
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._found: Recent[Any, Json] = Recent(most=1, life_s=_KEPT_S)
+        self._shown: Recent[Any, Json] = Recent(most=_SIGHTS, life_s=_KEPT_S)
+
+    async def seen(self, sight: Sight, queue_of: QueueOf, *, measured: bool) -> Json:
+        """As those with this sight see it, of some seconds ago at most."""
+        async with self._turn:
+            epoch, table = await self._hub.fleet()
+            of, known, now_s = (epoch, table.revision, measured), self._hub.known(), self._clock.monotonic()
+            kept = self._shown.get((of, sight, known), now_s)
+            if kept is not None:
+                return kept[0]
+            found = self._found.get(of, now_s)
+            if found is None:
+                raws = [row.raw for _, row in sorted(table.rows.items())]
+                found = (await asyncio.to_thread(waste, raws, measured=measured),)
+                self._found.put(of, found[0], now_s)
+            shown: Json = await asyncio.to_thread(sight.shown, found[0], known, queue_of)
+            self._shown.put((of, sight, known), shown, now_s)
+            return shown

@@ -18,7 +18,7 @@ from controller.visibility.server_shell import RefusedError
 from controller.web.frames import Frame, Frames, Place, marked, read_mark
 from controller.web.live import TOPICS, Live, State
 from controller.web.readers_shell import READ_S, Held, Reader
-from controller.web.sight import Audience, QueueOf, Sight
+from controller.web.sight import QueueOf, Sight, Variants
 from controller.web.table import Table
 from kube.clock import Clock
 from kube.errors import KubeError
@@ -37,7 +37,6 @@ _COME_AGAIN_S: Final = 60.0
 """For those who may see nothing."""
 _KEPT_S: Final = 3.0
 """So old rows may be that somebody asks for who has no stream."""
-_AUDIENCES: Final = 24
 MOST_STREAMS: Final = 400
 MOST_OF_ONE: Final = 8
 
@@ -77,7 +76,7 @@ class Hub:
         self._queue_of = queue_of
         self._clock = clock
         self.live = Live()
-        self._audiences: dict[Sight, Audience] = {}
+        self._variants = Variants()
         self._streams: dict[str, int] = {}
         self._wanted: dict[str, int] = dict.fromkeys(TOPICS, 0)
         self._rounds: asyncio.Task[None] | None = None
@@ -162,7 +161,7 @@ class Hub:
             if state.engine is not self._of:
                 # Another term: its rows are told as a whole.
                 self.live, self._of = Live(), state.engine
-                self._audiences.clear()
+                self._variants = Variants()
                 self._rounded.clear()
             took_s, begun_s = 0.0, time.perf_counter()
             for _ in self.live.round(state, topics):
@@ -190,36 +189,29 @@ class Hub:
 
     # -- frames ------------------------------------------------------------------------------------------------------
 
-    def audience(self, sight: Sight) -> Audience:
-        found = self._audiences.pop(sight, None) or Audience(sight)
-        self._audiences[sight] = found
-        while len(self._audiences) > _AUDIENCES:
-            del self._audiences[next(iter(self._audiences))]
-        return found
-
-    async def frame(self, audience: Audience, topic: str, since: int | None) -> Frame | None:
-        """What readers of this audience lack who have ``since``: made once, however many ask. None for nothing."""
+    async def frame(self, sight: Sight, topic: str, since: int | None) -> Frame | None:
+        """What readers with this sight lack who have ``since``: made once, however many ask. None for nothing."""
         live = self.live
         revision = live.tables[topic].revision
         if since == revision:
             return None
-        at = Place(live.epoch, audience.sight.id, topic, since)
+        at = Place(live.epoch, sight.id, topic, since)
         kept = self._frames.get(at)
         if kept is not None and kept.revision == revision:
             return kept
         making = self._making.get(at)
         if making is None:
-            making = self._making[at] = asyncio.ensure_future(self._made(live, audience, at))
+            making = self._making[at] = asyncio.ensure_future(self._made(live, sight, at))
             making.add_done_callback(lambda _: self._making.pop(at, None))
         return await asyncio.shield(making)
 
-    async def _made(self, live: Live, audience: Audience, at: Place) -> Frame | None:
+    async def _made(self, live: Live, sight: Sight, at: Place) -> Frame | None:
         async with self._thread:
             changes = live.tables[at.topic].since(at.since)
             if changes is None:
                 return None
             # Both are bound here: the thread makes nothing of what the loop changes meanwhile.
-            rows = audience.rows(at.topic, changes, self.known(), self._queue_of())
+            rows = self._variants.rows(sight, at.topic, changes, self.known(), self._queue_of())
             frame = await asyncio.to_thread(Frame.of, at.topic, changes, rows)
         self._frames.put(at, frame)
         return frame
@@ -297,7 +289,7 @@ class Hub:
     async def _deltas(self, reader: Reader, sight: Sight, topics: Collection[str], has: dict[str, int]) -> bool:
         sent = False
         for topic in topics:
-            frame = await self.frame(self.audience(sight), topic, has.get(topic))
+            frame = await self.frame(sight, topic, has.get(topic))
             if frame is not None:
                 has[topic], raw = frame.revision, frame.packed if reader.packed else frame.body
                 # A slow reader keeps the one encoding that it takes.

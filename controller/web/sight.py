@@ -16,6 +16,8 @@ from controller.web.table import Changes, Row
 
 QueueOf = Callable[[str], str | None]
 _KEYS: Final = ("workload", "pod")
+_VARIANTS: Final = 8
+"""Are kept of a row: a node may be held from many namespaces."""
 
 
 class Sight(NamedTuple):
@@ -71,18 +73,18 @@ def _object(row: dict[str, Any], hidden: AbstractSet[str], queue_of: QueueOf) ->
     }
 
 
-class Audience:
-    """Those with one ``sight``. Rows that hide something are kept as they see them; all others are the table's own.
+class Variants:
+    """Rows as those see them from whom something is hidden. Most rows name one namespace, and are the same for all who
+    may not see it: a variant is made once, however many sights there are. All others see the table's own bytes.
 
     ``rows`` may run on a thread: it reads nothing but what it is given, and one call runs at a time.
     """
 
-    def __init__(self, sight: Sight) -> None:
-        self.sight = sight
-        self._kept: dict[tuple[str, str], tuple[Row, frozenset[str], bytes]] = {}
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], tuple[Row, dict[frozenset[str], bytes]]] = {}
 
     def rows(
-        self, topic: str, changes: Changes, known: AbstractSet[str], queue_of: QueueOf
+        self, sight: Sight, topic: str, changes: Changes, known: AbstractSet[str], queue_of: QueueOf
     ) -> Iterator[tuple[str, bytes]]:
         if changes.whole:
             there = {key for key, _ in changes.rows}
@@ -90,12 +92,17 @@ class Audience:
         for key in changes.gone:
             self._kept.pop((topic, key), None)
         for key, row in changes.rows:
-            hidden = self.sight.hides(row.named, known)
+            hidden = sight.hides(row.named, known)
             yield key, self._seen((topic, key), row, hidden, queue_of) if hidden else row.raw
 
     def _seen(self, at: tuple[str, str], row: Row, hidden: frozenset[str], queue_of: QueueOf) -> bytes:
         kept = self._kept.get(at)
-        if kept is None or kept[0] is not row or kept[1] != hidden:
-            raw = msgspec.json.encode(hide(msgspec.json.decode(row.raw), hidden, queue_of))
-            kept = self._kept[at] = row, hidden, raw
-        return kept[2]
+        if kept is None or kept[0] is not row:
+            kept = self._kept[at] = row, {}
+        found = kept[1].get(hidden)
+        if found is None:
+            found = msgspec.json.encode(hide(msgspec.json.decode(row.raw), hidden, queue_of))
+            if len(kept[1]) >= _VARIANTS:
+                del kept[1][next(iter(kept[1]))]
+            kept[1][hidden] = found
+        return found

@@ -13,7 +13,7 @@ from controller.objects.decode import GpuNode, read_gpu_node
 from controller.objects.workload import Workload
 from controller.web.frames import Frame
 from controller.web.live import TOPICS, Live, State
-from controller.web.sight import Audience, Sight
+from controller.web.sight import Sight, Variants
 from hack.bench.decisions.engineload import NOW_S
 from hack.bench.decisions.forecast import crowded
 from hack.bench.table import Row, show
@@ -47,13 +47,15 @@ def costs(engine: Engine, fleet: dict[str, GpuNode]) -> Iterator[Row]:
 
 
 def _sent(live: Live, name: str, sight: Sight, before: dict[str, int]) -> Iterator[Row]:
-    audience = Audience(sight)
+    variants = Variants()
     for what, since in (("snapshots", dict.fromkeys(TOPICS)), ("deltas", dict[str, int | None](before))):
         begun_s, plain, packed = time.process_time(), 0, 0
         for topic, table in live.tables.items():
             changes = table.since(since[topic])
             if changes is not None:
-                frame = Frame.of(topic, changes, audience.rows(topic, changes, frozenset({"ns"}), lambda _: "cq-0"))
+                frame = Frame.of(
+                    topic, changes, variants.rows(sight, topic, changes, frozenset({"ns"}), lambda _: "cq-0")
+                )
                 plain, packed = plain + len(frame.body), packed + len(frame.packed)
         took_ms = (time.process_time() - begun_s) * 1000
         said = f"{took_ms:.0f} ms once, {plain / 1e6:.2f} MB, compressed {packed / 1e6:.2f} MB"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.visibility.redaction import named
 from controller.web.frames import Frame, Frames, Place, marked, packed, read_mark, stored
-from controller.web.sight import Audience, Sight
+from controller.web.sight import Sight, Variants
 from controller.web.table import Table
 
 ROUNDS = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 2)), max_size=8)
@@ -108,11 +108,11 @@ def test_no_name_of_a_namespace_that_is_not_allowed_is_in_the_bytes(rows: Any, a
     for key, row in rows.items():
         table.take(key, row, partial(dict, row))
     table.finish()
-    audience = Audience(Sight(frozenset(allowed)))
+    sight, variants = Sight(frozenset(allowed)), Variants()
     changes = table.since(None)
     if changes is None:
         return
-    body = Frame.of("fleet", changes, audience.rows("fleet", changes, frozenset(SPACES), lambda _: "q")).body
+    body = Frame.of("fleet", changes, variants.rows(sight, "fleet", changes, frozenset(SPACES), lambda _: "q")).body
     for space in SPACES:
         assert space in allowed or space.encode() not in body
     if allowed == set(SPACES):
@@ -128,11 +128,17 @@ def test_a_namespace_that_nobody_has_heard_of_is_hidden_where_a_key_stands_for_i
     assert Sight(None).shown(row, frozenset(), lambda _: "q") is row
 
 
-def test_those_who_see_the_same_share_what_is_encoded() -> None:
-    table = Table()
+def test_a_row_is_encoded_once_for_all_who_do_not_see_its_namespace() -> None:
+    table, variants = Table(), Variants()
     round_of(table, {"a": "mine/x"})
-    audience = Audience(Sight(frozenset({"mine"})))
     changes = table.since(None)
     assert changes is not None
-    ((_, raw),) = audience.rows("fleet", changes, frozenset({"mine"}), lambda _: None)
-    assert raw is table.rows["a"].raw
+
+    def seen(*allowed: str) -> bytes:
+        sight = Sight(frozenset(allowed))
+        ((_, raw),) = variants.rows(sight, "fleet", changes, frozenset({"mine"}), lambda _: None)
+        return raw
+
+    assert seen("mine") is table.rows["a"].raw
+    assert b"mine" not in seen("other")
+    assert seen("other") is seen("others", "still")

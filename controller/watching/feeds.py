@@ -244,8 +244,8 @@ class Feeds:
     def _want_for(self, resource: Resource, given: object) -> None:
         """Follow what this object needs."""
         for later, wanted in self._wanted.items():
-            kind, needs = NEEDED_BY[later]
-            if kind is resource and not wanted.is_set() and needs(given):
+            needs = NEEDED_BY[later].get(resource)
+            if needs is not None and not wanted.is_set() and needs(given):
                 wanted.set()
 
     def _forwarder(self, resource: Resource) -> Callable[[Change[Any]], None]:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from controller.engine.claimrooms.thrift import Thrift
-from controller.engine.deviceclaims.book import OF_ONE_POD, claims_of, is_of_one_pod
+from controller.engine.deviceclaims.book import OF_ONE_POD, asks_by_class, claims_of, is_of_one_pod
 from controller.engine.mirror.specs import System
 from controller.engine.model.deviceclaims import ClaimRules
 from controller.engine.model.resources import WorkloadKey
@@ -135,14 +135,25 @@ def _names_claims(given: object) -> bool:
     return isinstance(given, Workload) and next(claims_of(given), None) is not None
 
 
-NEEDED_BY: Final[dict[Resource, tuple[Resource, Callable[[object], bool]]]] = {
-    PODS: (TOPOLOGIES, lambda _: True),
-    CLAIM_TEMPLATES: (WORKLOADS, _names_claims),
-    DEVICE_CLAIMS: (WORKLOADS, _names_claims),
-    DEVICE_SLICES: (WORKLOADS, _names_claims),
+def _has_claims(given: object) -> bool:
+    return isinstance(given, Workload) and (_names_claims(given) or asks_by_class(given))
+
+
+def _serves_resource(given: object) -> bool:
+    return isinstance(given, DeviceClass) and bool(given.spec.extended_resource_name)
+
+
+Needs = Callable[[object], bool]
+_HAS_CLAIMS: Final[dict[Resource, Needs]] = {WORKLOADS: _has_claims, DEVICE_CLASSES: _serves_resource}
+NEEDED_BY: Final[dict[Resource, dict[Resource, Needs]]] = {
+    PODS: {TOPOLOGIES: lambda _: True},
+    CLAIM_TEMPLATES: {WORKLOADS: _names_claims},
+    DEVICE_CLAIMS: _HAS_CLAIMS,
+    DEVICE_SLICES: _HAS_CLAIMS,
 }
 """Kinds that are followed only once there is an object of another kind that needs them. A cluster has many pods, and
-they count only where a Topology places pods on nodes; and as many claims, that count where a Workload names some.
+they count only where a Topology places pods on nodes; and as many claims, that count where a Workload names some, or
+where pods may have an extended resource by claim.
 """
 
 IF_SERVED: Final = frozenset({GPU_NODES, *CLAIM_KINDS})

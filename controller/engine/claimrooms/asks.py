@@ -3,13 +3,20 @@
 A claim whose selectors are not known here is not counted: ``NotCountedError`` says why. Source: KEP 4381.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from controller.engine.deviceclaims.cel import CelSyntaxError, compiled
 from controller.engine.model.deviceclaims import ClaimKey
 from controller.objects.core import Toleration
-from controller.objects.deviceclaims import AskedDevices, DeviceClass, DeviceRequest, ResourceClaimSpec, expressions
+from controller.objects.deviceclaims import (
+    AskedDevices,
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    ResourceClaimSpec,
+    expressions,
+)
 
 MOST_DEVICES: Final = 32
 """No claim has more."""
@@ -101,6 +108,17 @@ def asked_claim(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass]) -> 
             for constraint in spec.devices.constraints
         ),
     )
+
+
+def extended_claim(wanted: Iterable[tuple[str, str, int]], classes: Mapping[str, DeviceClass]) -> AskedClaim:
+    """The claim that the scheduler makes for a pod's extended resources. ``wanted``: each one's name, class and number
+    of devices. Raises NotCountedError.
+    """
+    requests = tuple(
+        DeviceRequest(name=name, exactly=AskedDevices(device_class_name=device_class, count=number))
+        for name, device_class, number in wanted
+    )
+    return asked_claim(ResourceClaimSpec(devices=DeviceClaim(requests=requests)), classes)
 
 
 def _alternatives(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> tuple[Wanted, ...]:

@@ -21,15 +21,16 @@ class Lack(NamedTuple):
 TOGETHER = Lack("", 0)
 
 
-def lack_sentence(rooms: ClaimRooms, ask: ClaimsAsk, nodes: Iterable[str], open_: int, *, empty: bool) -> str:
+def lack_sentence(rooms: ClaimRooms, nodes: Iterable[tuple[str, ClaimsAsk]], open_: int, *, empty: bool) -> str:
     """The part of a sentence for the nodes where claims alone find nothing; empty where there are none.
 
-    ``nodes`` have room for a pod otherwise; ``open_``: how many nodes are open to the pods.
+    ``nodes`` have room for a pod otherwise, and what it asks there by claim; ``open_``: how many nodes are open to the
+    pods.
     """
     found: Counter[Lack] = Counter()
     most: dict[Lack, int] = {}
     elsewhere: Counter[str] = Counter()
-    for node in nodes:
+    for node, ask in nodes:
         if rooms.room(node, ask, empty=empty):
             continue
         away = next((shared for shared in ask.shared if shared.node not in ("", node)), None)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from controller.engine.claimrooms.resolving import Extended
 from controller.engine.claimrooms.views import Set, State
 from controller.engine.devices.grants import GrantOwner
 from controller.engine.model.deviceclaims import ClaimKey, ClaimNames
@@ -17,11 +18,13 @@ class ClaimGrant(NamedTuple):
 
     owner: GrantOwner
     pods: int
-    names: ClaimNames
+    names: ClaimNames | None
     sets: tuple[Set, ...] = ()
     shared: tuple[tuple[ClaimKey, Set], ...] = ()
     assumed: bool = False
     """For the while of a question only."""
+    extended: Extended = ()
+    """Extended resources of classes that each pod asks for, whether or not the node offers them."""
 
 
 class Holdings(NamedTuple):

@@ -39,8 +39,10 @@ def claim_plan(pods: Iterable[Planned]) -> ClaimPlan:
 
 
 def _named(pod: Planned) -> Iterator[tuple[str, str, tuple[str, str] | None]]:
-    """By device its claim, its request, and an attribute that no other device of the node has, with its value."""
-    for given in pod.devices:
+    """By device its claim, its request, and an attribute that no other device of the node has, with its value. The
+    claim for extended resources is left out: the scheduler makes it.
+    """
+    for given in (given for given in pod.devices if given.claim < len(pod.claims)):
         wanted = next(each for each in _wanted(pod.ask, given.claim) if each[0] == given.label)
         named = None if given.admin or not wanted[1] else _identity(pod.offer, given.device)
         yield pod.claims[given.claim], given.label, named

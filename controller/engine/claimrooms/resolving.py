@@ -8,15 +8,26 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Final
 
-from controller.engine.claimrooms.asks import AskedClaim, ClaimsAsk, NotCountedError, SharedClaim, asked_claim
+from controller.engine.claimrooms.asks import (
+    AskedClaim,
+    ClaimsAsk,
+    NotCountedError,
+    SharedClaim,
+    asked_claim,
+    extended_claim,
+)
 from controller.engine.claimrooms.bounded import Bounded
 from controller.engine.claimrooms.offers import Slices
 from controller.engine.claimrooms.views import selected
-from controller.engine.deviceclaims.book import is_of_one_pod
+from controller.engine.deviceclaims.book import extended_names, is_of_one_pod
 from controller.engine.deviceclaims.celvalues import CelError
 from controller.engine.model.deviceclaims import ClaimKey, ClaimNames
+from controller.engine.model.resources import Amount, ResourceName
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 from controller.objects.meta import KubernetesObject
+
+Extended = tuple[tuple[ResourceName, Amount], ...]
+"""Extended resources that a pod has by claim, and the number of devices of each."""
 
 _MOST_KEPT: Final = 1024
 _MOST_SPECS: Final = 16_384
@@ -40,6 +51,9 @@ class Asks:
         self._contents: Bounded[tuple[tuple[AskedClaim, ...], tuple[SharedClaim, ...]], ClaimsAsk] = Bounded(_MOST_KEPT)
         self._known: Bounded[ClaimNames, tuple[int, ClaimsAsk | None]] = Bounded(_MOST_KEPT)
         self._specs: Bounded[tuple[bool, str], AskedClaim | NotCountedError] = Bounded(_MOST_SPECS)
+        self.extended: Mapping[str, str] = {}
+        """By extended resource the class that stands behind it, where its selectors are known here."""
+        self._joined: Bounded[tuple[ClaimsAsk | None, Extended], ClaimsAsk] = Bounded(_MOST_KEPT)
         self._versions = count()
         self.version = next(self._versions)
 
@@ -51,6 +65,7 @@ class Asks:
             case DeviceClass():
                 known = self._classes.get(given.metadata.name)
                 self._classes[given.metadata.name] = given
+                self._extend()
                 return self._changed(known is None or known.spec.selectors != given.spec.selectors, every=True)
             case ResourceClaimTemplate():
                 before = self._templates.get(given.key)
@@ -65,7 +80,9 @@ class Asks:
     def drop(self, kind: type[KubernetesObject], key: str) -> bool:
         """``key``: ``namespace/name``; of a class after an empty namespace."""
         if kind is DeviceClass:
-            return self._changed(self._classes.pop(key.removeprefix("/"), None) is not None, every=True)
+            gone = self._classes.pop(key.removeprefix("/"), None) is not None
+            self._extend()
+            return self._changed(gone, every=True)
         if kind is ResourceClaimTemplate:
             return self._changed(self._templates.pop(key, None) is not None, (True, key))
         if kind is ResourceClaim:
@@ -84,6 +101,19 @@ class Asks:
     def forget(self) -> None:
         """Devices of no single node have changed."""
         self._changed(True, every=True)
+
+    def _extend(self) -> None:
+        found = extended_names(self._classes.values(), implicit=True)
+        self.extended = {resource: name for resource, name in found.items() if self._is_counted(resource, name)}
+        self._joined.clear()
+
+    def _is_counted(self, resource: str, device_class: str) -> bool:
+        """Where not, a pod finds what nodes offer, and nothing by claim."""
+        try:
+            extended_claim([(resource, device_class, 1)], self._classes)
+        except NotCountedError:
+            return False
+        return True
 
     def _changed(self, changed: bool, key: tuple[bool, str] | None = None, *, every: bool = False) -> bool:
         if changed:
@@ -106,6 +136,17 @@ class Asks:
         found = self._made(each, shared) if each or shared else None
         self._known.remember(names, (self.version, found))
         return found
+
+    def joined(self, ask: ClaimsAsk | None, wanted: Extended) -> ClaimsAsk | None:
+        """With a claim for extended resources behind the others, as the scheduler makes it."""
+        if not wanted:
+            return ask
+        known = self._joined.get((ask, wanted))
+        if known is not None:
+            return known
+        claim = extended_claim(((name, self.extended[name], number) for name, number in wanted), self._classes)
+        each, shared = (ask.each, ask.shared) if ask is not None else ((), ())
+        return self._joined.remember((ask, wanted), self._made((*each, claim), shared))
 
     def problems(self, names: ClaimNames) -> dict[tuple[bool, str], str]:
         """Why claims of the pod are not counted: by whether it is a template, and ``namespace/name``."""

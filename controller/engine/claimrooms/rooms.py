@@ -18,16 +18,17 @@ from controller.engine.claimrooms.held import HeldClaim, HeldClaims, pod_of
 from controller.engine.claimrooms.nodeclaims import NOTHING, ClaimGrant, Holdings, NodeClaims, merged
 from controller.engine.claimrooms.offers import Offer, PoolKey, Slices
 from controller.engine.claimrooms.planned import Planned
-from controller.engine.claimrooms.resolving import ELSEWHERE, Asks
+from controller.engine.claimrooms.resolving import ELSEWHERE, Asks, Extended
 from controller.engine.claimrooms.views import Set, State, View, Views
 from controller.engine.devices.cache import HeldPlace
 from controller.engine.devices.grants import GrantOwner
 from controller.engine.devices.pods import KnownPods
 from controller.engine.model.deviceclaims import ClaimKey, ClaimNames
 from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.resources import Amount, ResourceName
 from controller.engine.model.undo import UndoLog
 from controller.engine.model.workload import TopologyUsage
-from controller.objects.deviceclaims import ResourceClaim, ResourceSlice
+from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceSlice
 from controller.objects.meta import KubernetesObject
 
 UNBOUNDED: Final = 1 << 30
@@ -35,7 +36,8 @@ UNBOUNDED: Final = 1 << 30
 
 class ClaimRooms:
     """``pods`` are those of ``DeviceSupply``, which tells of their changes. ``held``: all places that are held now;
-    ``touch`` hears of nodes on which other devices are given away after a place has come or gone.
+    ``touch`` hears of nodes on which other devices are given away after a place has come or gone. ``offers``: whether a
+    node has a resource by itself, by a device plugin; what it has not, and what is a class's, its pods have by claim.
 
     A node is kept while it has a grant, or pods whose devices come free. ``_planned`` counts by claim by name and node
     the grants that plan its devices there; ``_grant`` alone writes both.
@@ -47,8 +49,10 @@ class ClaimRooms:
         pods: KnownPods,
         held: Callable[[], Iterable[HeldPlace]] = tuple,
         touch: Callable[[Sequence[str]], object] = len,
+        offers: Callable[[str, ResourceName], bool] = lambda _node, _resource: False,
     ) -> None:
         self._undo = undo
+        self._offers = offers
         self._pods = pods
         self._held_places = held
         self._touch = touch
@@ -72,14 +76,27 @@ class ClaimRooms:
         if pools and not pod_of(given.metadata):
             self.asks.stale()
             planned = tuple(self._planned.get(given.key, ()))
-        return self._told(pools, planned, changed=self.asks.put(given))
+        extended = self.asks.extended
+        changed = self.asks.put(given)
+        if self.asks.extended != extended or (changed and isinstance(given, DeviceClass)):
+            return self._remade()
+        return self._told(pools, planned, changed=changed)
 
     def drop(self, kind: type[KubernetesObject], namespace: str, name: str) -> tuple[str, ...]:
         if kind is ResourceSlice:
             return self._offered(self.slices.drop(name))
         key = f"{namespace}/{name}"
         pools = self._held.drop(key) if kind is ResourceClaim else ()
-        return self._told(pools, changed=self.asks.drop(kind, key))
+        extended = self.asks.extended
+        changed = self.asks.drop(kind, key)
+        return self._remade() if self.asks.extended != extended else self._told(pools, changed=changed)
+
+    def _remade(self) -> tuple[str, ...]:
+        """Other resources may be had by claim, or by other devices: all is planned anew."""
+        before = tuple(self._nodes)
+        self._renamed = True
+        self._catch_up()
+        return tuple(dict.fromkeys((*before, *self._nodes, *self.slices.nodes)))
 
     def _offered(self, nodes: Sequence[str]) -> tuple[str, ...]:
         if "" in nodes:
@@ -116,6 +133,37 @@ class ClaimRooms:
     def ask(self, names: ClaimNames | None) -> ClaimsAsk | None:
         """None where the pod has no claims, or none that are counted."""
         return None if names is None else self.asks.of(names)
+
+    def concerns(self, usage: TopologyUsage) -> bool:
+        """Whether its pods may have devices by claim."""
+        return usage.claims is not None or bool(self._extended(usage.single_pod.items()))
+
+    def served(self, host: str, each: Extended, ask: ClaimsAsk | None) -> tuple[Extended, ClaimsAsk | None]:
+        """Of what a pod asks for, what it takes of the node's own resources, and what it has by claim there."""
+        wanted = self._by_claim(self._pods.name(host), self._extended(each))
+        if not wanted:
+            return each, ask
+        return tuple(pair for pair in each if pair not in wanted), self.asks.joined(ask, wanted)
+
+    def free(self, name: str) -> dict[ResourceName, Amount]:
+        """How many devices a node can still give for each resource that its pods have by claim."""
+        found: dict[ResourceName, Amount] = {}
+        for resource in map(ResourceName, self.asks.extended):
+            one = self.asks.joined(None, self._by_claim(name, ((resource, 1),)))
+            if one is not None:
+                found[resource] = self.room(name, one, empty=False)
+        return found
+
+    def _extended(self, each: Iterable[tuple[ResourceName, Amount]]) -> Extended:
+        """In the order of the names."""
+        known = self.asks.extended
+        return tuple(sorted(pair for pair in each if pair[0] in known and pair[1] > 0)) if known else ()
+
+    def _by_claim(self, name: str, extended: Extended) -> Extended:
+        return tuple(pair for pair in extended if not self._offers(name, pair[0]))
+
+    def _asked(self, name: str, grant: ClaimGrant) -> ClaimsAsk | None:
+        return self.asks.joined(self.ask(grant.names), self._by_claim(name, grant.extended))
 
     def room(
         self,
@@ -177,16 +225,17 @@ class ClaimRooms:
         for name in names:
             node = self._nodes.get(name)
             for grant in node.grants if node is not None else ():
-                ask = self.asks.of(grant.names) if grant.owner == owner and grant.sets else None
+                ask = self._asked(name, grant) if grant.owner == owner and grant.sets else None
                 if ask is not None:
-                    claims, offer = self.asks.claims_of(grant.names), self.slices.offer(name)
+                    claims = self.asks.claims_of(grant.names) if grant.names is not None else ()
+                    offer = self.slices.offer(name)
                     yield from (Planned(ask, offer, one, claims) for one in grant.sets)
 
     # -- places ------------------------------------------------------------------------------------------------------
 
     def add(self, usage: TopologyUsage, owner: GrantOwner, *, assumed: bool = False, empty: bool = False) -> None:
         """Devices for all pods of an assignment. ``assumed``: for the while of a question."""
-        if usage.claims is None or usage.levels[-1:] != (HOSTNAME_LABEL,):
+        if usage.levels[-1:] != (HOSTNAME_LABEL,) or not self.concerns(usage):
             return
         recording = self._undo.recording
         for values, pods in usage.domains:
@@ -194,7 +243,8 @@ class ClaimRooms:
             before = node.grants
             if not recording and not assumed and owner not in node.seen:
                 self._see(node, owner)
-            grant = ClaimGrant(owner, pods, usage.claims, assumed=assumed)
+            extended = self._extended(usage.single_pod.items())
+            grant = ClaimGrant(owner, pods, usage.claims, assumed=assumed, extended=extended)
             self._grant(node, (*before, self._filled(node, before, grant, empty=empty)))
             if not assumed:
                 self._undo.record(self._grant, node, before)
@@ -203,7 +253,7 @@ class ClaimRooms:
 
     def remove(self, usage: TopologyUsage, owner: GrantOwner, *, assumed: bool = False) -> None:
         """The reverse of ``add``."""
-        if usage.claims is None or usage.levels[-1:] != (HOSTNAME_LABEL,):
+        if usage.levels[-1:] != (HOSTNAME_LABEL,) or not self.concerns(usage):
             return
         for values, pods in usage.domains:
             node = self._nodes.get(self._pods.name(values[-1]))
@@ -220,11 +270,13 @@ class ClaimRooms:
 
     def complete(self, usage: TopologyUsage, owner: GrantOwner) -> bool:
         """Whether each pod of the assignment has devices for its claims."""
-        ask = self.ask(usage.claims)
-        if ask is None or usage.levels[-1:] != (HOSTNAME_LABEL,):
+        if usage.levels[-1:] != (HOSTNAME_LABEL,):
             return True
         for values, pods in usage.domains:
             node = self._nodes.get(self._pods.name(values[-1]))
+            _, ask = self.served(values[-1], tuple(usage.single_pod.items()), self.ask(usage.claims))
+            if ask is None:
+                continue
             mine = [grant for grant in node.grants if grant.owner == owner] if node is not None else []
             planned = {key for grant in mine for key, _ in grant.shared}
             if any(not shared.node and shared.key not in planned for shared in ask.shared):
@@ -294,7 +346,7 @@ class ClaimRooms:
         """The grant with devices for those of its pods that have none, beside what ``before`` has, and what pods of
         ``beside`` have.
         """
-        ask = self.asks.of(grant.names)
+        ask = self._asked(node.name, grant)
         if ask is None:
             return grant._replace(sets=(), shared=())
         state = self._state(node, before, empty=empty, beside=(grant.owner, *beside))
@@ -320,7 +372,9 @@ class ClaimRooms:
     def _missing(self, node: NodeClaims, grant: ClaimGrant) -> int:
         """The pods of the grant that have not all of their devices yet."""
         backed = self._holdings(node).claims.get(grant.owner, ())
-        return max(grant.pods - sum(claims >= len(grant.names.templates) for claims in backed), 0)
+        wanted = len(grant.names.templates) if grant.names is not None else 0
+        wanted += bool(self._by_claim(node.name, grant.extended))
+        return max(grant.pods - sum(claims >= wanted for claims in backed), 0)
 
     def _see(self, node: NodeClaims, owner: GrantOwner) -> None:
         """What its pods have there is the pod set's own from now on, though the cluster be thought empty."""
@@ -403,7 +457,7 @@ class ClaimRooms:
     def _validate_owners(self) -> None:
         expected: Counter[tuple[str, GrantOwner, int]] = Counter()
         for _, usage, owner in self._held_places():
-            if usage.claims is not None and usage.levels[-1:] == (HOSTNAME_LABEL,):
+            if self.concerns(usage) and usage.levels[-1:] == (HOSTNAME_LABEL,):
                 expected.update((self._pods.name(values[-1]), owner, pods) for values, pods in usage.domains)
         found = Counter((node.name, grant.owner, grant.pods) for node in self._nodes.values() for grant in node.grants)
         if found != expected:

@@ -99,12 +99,7 @@ class ClaimBook:
         """Extended resources by class. Of two classes with one name the newest counts, then the smaller name."""
         found: dict[str, str] = {}
         if self.rules.on and self.rules.extended_resources:
-            for given in _newest_last(self._classes.values()):
-                name = given.metadata.name
-                if self.rules.every_kind:
-                    found[f"{IMPLICIT}{name}"] = name
-                if given.spec.extended_resource_name:
-                    found[given.spec.extended_resource_name] = name
+            found = extended_names(self._classes.values(), implicit=self.rules.every_kind)
         extended = {resource: name for resource, name in found.items() if self._differs(resource, name)}
         changed = extended != self._extended
         self._extended = extended
@@ -232,6 +227,18 @@ def is_of_one_pod(claim: ResourceClaim) -> bool:
     return POD_CLAIM in claim.metadata.annotations or EXTENDED_CLAIM in claim.metadata.annotations
 
 
+def extended_names(classes: Iterable[DeviceClass], *, implicit: bool) -> dict[str, str]:
+    """By extended resource the class that stands behind it. ``implicit``: each class by its own name as well."""
+    found: dict[str, str] = {}
+    for given in _newest_last(classes):
+        name = given.metadata.name
+        if implicit:
+            found[f"{IMPLICIT}{name}"] = name
+        if given.spec.extended_resource_name:
+            found[given.spec.extended_resource_name] = name
+    return found
+
+
 def claims_of(workload: Workload) -> Iterator[tuple[bool, str]]:
     """The objects that its claims name: whether it is a template, and ``namespace/name``."""
     namespace = workload.metadata.namespace
@@ -241,6 +248,17 @@ def claims_of(workload: Workload) -> Iterator[tuple[bool, str]]:
                 yield False, f"{namespace}/{claim.resource_claim_name}"
             elif claim.resource_claim_template_name:
                 yield True, f"{namespace}/{claim.resource_claim_template_name}"
+
+
+def asks_by_class(workload: Workload) -> bool:
+    """Whether its pods ask for an extended resource by the name of its class."""
+    return any(
+        name.startswith(IMPLICIT)
+        for pod_set in workload.spec.pod_sets
+        for container in (*pod_set.template.spec.containers, *pod_set.template.spec.init_containers)
+        for part in (container.resources.requests, container.resources.limits)
+        for name in part
+    )
 
 
 def first_naming(workload: Workload, counts: Mapping[str, int]) -> dict[ClaimKey, str]:

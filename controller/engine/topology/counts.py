@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from controller.engine.claimrooms.asks import ClaimsAsk
 from controller.engine.model.devicerequest import ANY
 from controller.engine.topology.ask import Each, RequestShape
 from controller.engine.topology.tree import Path, Tree
@@ -158,16 +159,16 @@ class Counts:
         shut = (why for leaf, why in self._closed.items() if tree.nodes[leaf])
         return +tree.closed + Counter(shut)
 
-    def roomy(self) -> list[str]:
-        """Nodes that are open to these pods and have room for one, whatever their claims find there."""
-        tree, each = self.tree, self.shape.each
+    def roomy(self) -> list[tuple[str, ClaimsAsk]]:
+        """Nodes that are open to these pods and have room for one, and what each pod asks there by claim."""
+        tree = self.tree
         used = tree.assumed if self.shape.empty else tree.used
-        return [
-            name
-            for leaf in tree.at_level[-1]
-            if self._eligible[leaf] and _fitting(each, tree.free[leaf], used[leaf])
-            for name in tree.nodes[leaf]
-        ]
+        found: list[tuple[str, ClaimsAsk]] = []
+        for leaf in tree.at_level[-1]:
+            each, claims = tree.served(leaf, self.shape.each, self.shape.claims)
+            if claims is not None and self._eligible[leaf] and _fitting(each, tree.free[leaf], used[leaf]):
+                found += ((name, claims) for name in tree.nodes[leaf])
+        return found
 
     def full(self) -> int:
         """Leaves that are open to these pods, and have no room for one of them."""
@@ -293,16 +294,18 @@ class Counts:
         leader = beside = 0
         if self._eligible[leaf]:
             free, used = tree.free[leaf], tree.assumed[leaf] if shape.empty else tree.used[leaf]
-            leader = 1 if _fitting(shape.leader, free, used) else 0
+            led, led_claims = tree.served(leaf, shape.leader, shape.led_claims)
+            each, claims = tree.served(leaf, shape.each, shape.claims)
+            leader = 1 if _fitting(led, free, used) else 0
             if leader:
                 free = dict(free)
-                for name, amount in shape.leader:
+                for name, amount in led:
                     free[name] = free.get(name, 0) - amount
-            beside = _fitting(shape.each, free, used)
+            beside = _fitting(each, free, used)
             if leader and (shape.led is not None or shape.devices is not None):
                 leader, beside = self._by_devices(leaf, beside)
-            if leader and (shape.led_claims is not None or shape.claims is not None):
-                leader, beside = self._by_claims(leaf, beside)
+            if leader and (led_claims is not None or claims is not None):
+                leader, beside = self._by_claims(leaf, beside, led_claims, claims)
         self.leaders[leaf], self.pods_with[leaf] = leader, beside
         if whole:
             self.slices_with[leaf] = beside // shape.slice_size
@@ -314,12 +317,13 @@ class Counts:
         if not self._eligible[leaf]:
             return 0
         used = tree.assumed[leaf] if self.shape.empty else tree.used[leaf]
-        pods = _fitting(self.shape.each, tree.free[leaf], used)
+        each, claims = tree.served(leaf, self.shape.each, self.shape.claims)
+        pods = _fitting(each, tree.free[leaf], used)
         if pods and self.shape.devices is not None and tree.devices is not None:
             ask, empty, cache = self.shape.devices, self.shape.empty, tree.devices
             pods = min(pods, sum(cache.room(name, self._wanted, ask, empty=empty) for name in tree.nodes[leaf]))
-        if pods and self.shape.claims is not None and tree.claims is not None:
-            claims, empty, rooms = self.shape.claims, self.shape.empty, tree.claims
+        if pods and claims is not None and tree.claims is not None:
+            empty, rooms = self.shape.empty, tree.claims
             pods = min(pods, sum(rooms.room(name, claims, empty=empty) for name in tree.nodes[leaf]))
         return pods
 
@@ -333,12 +337,11 @@ class Counts:
         found = [room for room in rooms if room is not None]
         return (1, min(beside, sum(found))) if found else (0, 0)
 
-    def _by_claims(self, leaf: int, beside: int) -> tuple[int, int]:
+    def _by_claims(self, leaf: int, beside: int, leader: ClaimsAsk | None, claims: ClaimsAsk | None) -> tuple[int, int]:
         """The same of what is asked by claim."""
         tree, shape = self.tree, self.shape
         if tree.claims is None:
             return 1, beside
-        leader, claims = shape.led_claims, shape.claims
         rooms = [tree.claims.room_beside(name, leader, claims, empty=shape.empty) for name in tree.nodes[leaf]]
         found = [room for room in rooms if room is not None]
         return (1, min(beside, sum(found))) if found else (0, 0)

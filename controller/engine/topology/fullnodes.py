@@ -79,13 +79,15 @@ class FullNodesReader:
     def _read(self, counts: Counts) -> FullNodes:
         tree, each, empty = counts.tree, counts.shape.each, counts.shape.empty
         by_devices = counts.shape.devices is not None and tree.devices is not None
+        by_claim = tree.claims is not None and bool(tree.claims.asks.extended)
         held: dict[Holders, int] = {}
         unfit = Counter[str]()
         outside = 0
         on, path, free_of = self._on, tree.path, tree.free
         for leaf in counts.full_leaves():
             holders = () if empty else on.get(path[leaf][-1], ())
-            if holders and not by_devices and _is_large_enough(each, free_of[leaf]):
+            own = tree.served(leaf, each, None)[0] if by_claim else each
+            if holders and not by_devices and _is_large_enough(own, free_of[leaf]):
                 held[holders] = held.get(holders, 0) + 1
                 continue
             why, is_outside = self._why(counts, leaf)
@@ -104,7 +106,7 @@ class FullNodesReader:
         tree, shape = counts.tree, counts.shape
         facts = next(iter(tree.nodes[leaf].values()))
         used = tree.assumed[leaf] if shape.empty else tree.used[leaf]
-        for name, amount in shape.each:
+        for name, amount in tree.served(leaf, shape.each, None)[0]:
             if facts.free.get(name, 0) - used.get(name, 0) < amount:
                 foreign = self._outside(facts.name).get(name, 0)
                 if facts.free.get(name, 0) + foreign < amount:

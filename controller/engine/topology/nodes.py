@@ -90,6 +90,12 @@ class NodeCache:
         self._nodes.pop(name, None)
         return self.facts.pop(name, None)
 
+    def offers(self, name: str, resource: ResourceName) -> bool:
+        """Whether the node itself says that it has some, whoever takes them."""
+        node = self._nodes.get(name)
+        amount = node.status.allocatable.get(resource) if node is not None else None
+        return amount is not None and amount.nanos > 0
+
     def set_pod(self, pod: Pod, *, placed: bool) -> tuple[str, ...]:
         """The nodes on which foreign pods take other amounts now. ``placed``: see ``placed_here``."""
         key = pod.key

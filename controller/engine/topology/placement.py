@@ -74,7 +74,7 @@ class Topologies:
         self._packs = packs
         self.devices = DeviceCache(undo, held, self._touch)
         self._full_nodes = FullNodesReader(held, self._nodes.outside)
-        self.claims = ClaimRooms(undo, self.devices.pods, held, self._touch) if claims else None
+        self.claims = ClaimRooms(undo, self.devices.pods, held, self._touch, self._nodes.offers) if claims else None
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -102,14 +102,18 @@ class Topologies:
         self._regrow(name)
 
     def set_node(self, node: Node) -> frozenset[FlavorName]:
+        name, labels = node.metadata.name, node.metadata.labels
+        by_claim = self._by_claim(name)
         facts = self._nodes.set_node(node)
-        labels = node.metadata.labels
-        self._set_host(node.metadata.name, labels.get(HOSTNAME_LABEL), labels)
-        return self._told(node.metadata.name, facts) if facts is not None else frozenset()
+        self._set_host(name, labels.get(HOSTNAME_LABEL), labels)
+        told = self._told(name, facts) if facts is not None else frozenset[FlavorName]()
+        return told if self._by_claim(name) == by_claim else told | self._claims_told(name)
 
     def remove_node(self, name: str) -> frozenset[FlavorName]:
         self._set_host(name, None, {})
-        return self._told(name, None) if self._nodes.remove_node(name) is not None else frozenset()
+        by_claim = self._by_claim(name)
+        told = self._told(name, None) if self._nodes.remove_node(name) is not None else frozenset[FlavorName]()
+        return told if self._by_claim(name) == by_claim else told | self._claims_told(name)
 
     def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
         placed = placed_here(pod, self._above)
@@ -162,7 +166,9 @@ class Topologies:
         for leaf in tree.at_level[-1]:
             for node in tree.nodes[leaf].values():
                 used = tree.used[leaf]
-                yield node, {name: node.free.get(name, 0) - used.get(name, 0) for name in {*node.free, *used}}
+                by_claim = self.claims.free(node.name) if self.claims is not None else {}
+                amounts = {name: node.free.get(name, 0) - used.get(name, 0) for name in {*node.free, *used}}
+                yield node, amounts | by_claim
 
     def spreads(self, *, empty: bool = False) -> Sequence[Spread]:
         if not self.devices.nodes:
@@ -293,13 +299,13 @@ class Topologies:
                 if leaf is None:
                     return False
                 sums = wanted.setdefault((flavor, leaf), {})
-                for name, amount in each:
+                for name, amount in finder.tree.served(leaf, each, None)[0]:
                     sums[name] = sums.get(name, 0) + amount * pods
         if not all(self._free(*where, sums) for where, sums in wanted.items()):
             return False
         if not all(usage.devices is None for _, usage in places) and not self._devices_fit(places):
             return False
-        return all(usage.claims is None for _, usage in places) or self._claims_fit(places)
+        return self._claims_fit([place for place in places if self._has_claims(place[1])])
 
     def _devices_fit(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
         owners = [(usage, GrantOwner(_ASSUMED, str(at))) for at, (_, usage) in enumerate(places)]
@@ -313,7 +319,7 @@ class Topologies:
 
     def _claims_fit(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
         claims = self.claims
-        if claims is None:
+        if claims is None or not places:
             return True
         owners = [(usage, GrantOwner(_ASSUMED, str(at))) for at, (_, usage) in enumerate(places)]
         try:
@@ -330,7 +336,7 @@ class Topologies:
         if self.devices.nodes:
             self.devices.add(usage, owner)
             self._touch_beside(usage)
-        if usage.claims is not None and self.claims is not None:
+        if self.claims is not None and self.claims.concerns(usage):
             self.claims.add(usage, owner)
             self._touch_beside(usage)
 
@@ -340,7 +346,7 @@ class Topologies:
         if self.devices.nodes:
             self.devices.remove(usage, owner)
             self._touch_beside(usage)
-        if usage.claims is not None and self.claims is not None:
+        if self.claims is not None and self.claims.concerns(usage):
             self.claims.remove(usage, owner)
             self._touch_beside(usage)
 
@@ -450,10 +456,24 @@ class Topologies:
         """Devices are one for all flavors, also where each counts for itself."""
         if not self._shared:
             names = [self.devices.pods.name(domain.values[-1]) for domain in usage.domains]
-            nodes = [name for name in names if usage.claims is not None or name in self.devices.nodes]
+            has_claims = self._has_claims(usage)
+            nodes = [name for name in names if has_claims or name in self.devices.nodes]
             self._touch(nodes)
             if nodes:
                 self._undo.record(self._touch, nodes)
+
+    def _has_claims(self, usage: TopologyUsage) -> bool:
+        return self.claims is not None and self.claims.concerns(usage)
+
+    def _by_claim(self, name: str) -> frozenset[str]:
+        """The extended resources that pods on this node have by claim."""
+        known: Mapping[str, str] = self.claims.asks.extended if self.claims is not None else {}
+        return frozenset(resource for resource in known if not self._nodes.offers(name, ResourceName(resource)))
+
+    def _claims_told(self, name: str) -> frozenset[FlavorName]:
+        if self.claims is not None:
+            self.claims.pods_changed((name,))
+        return self._touch((name,))
 
     def _set_host(self, name: str, label: str | None, labels: Mapping[str, str]) -> None:
         if self.devices.set_host(name, label, labels) and self.claims is not None:

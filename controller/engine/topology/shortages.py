@@ -51,10 +51,10 @@ def _nodes(counts: Counts) -> str:
 
 def _claims(counts: Counts) -> str:
     """What their claims lack on nodes that have room for them otherwise."""
-    rooms, asked = counts.tree.claims, counts.shape.claims
-    if rooms is None or asked is None:
+    rooms = counts.tree.claims
+    if rooms is None or (counts.shape.claims is None and not rooms.asks.extended):
         return ""
-    return lack_sentence(rooms, asked, counts.roomy(), counts.eligible(), empty=counts.shape.empty)
+    return lack_sentence(rooms, counts.roomy(), counts.eligible(), empty=counts.shape.empty)
 
 
 def _needs(asked: DeviceAsk) -> str:

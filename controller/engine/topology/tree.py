@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from controller.engine.claimrooms.asks import ClaimsAsk
 from controller.engine.claimrooms.rooms import ClaimRooms
 from controller.engine.devices.cache import DeviceCache
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.resources import Amount, FlavorName, ResourceName
+from controller.engine.topology.ask import Each
 from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.usage import DomainKey, DomainTotals, UsageSums
 from controller.objects.core import Toleration
@@ -142,6 +144,16 @@ class Tree:
     def node_count(self) -> int:
         """Nodes of the flavor, those among them that take no pods."""
         return len(self._homes) + len(self._outside)
+
+    def served(self, leaf: int, each: Each, ask: ClaimsAsk | None) -> tuple[Each, ClaimsAsk | None]:
+        """Of what a pod asks for, what it takes of a leaf's resources, and what it has by claim there.
+
+        Extended resources are had by claim where a leaf is one node: others' usage is not told by node.
+        """
+        claims = self.claims
+        if claims is None or not claims.asks.extended or not self.by_host or len(self.nodes[leaf]) != 1:
+            return each, ask
+        return claims.served(next(iter(self.nodes[leaf])), each, ask)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

@@ -93,5 +93,33 @@ async def test_nothing_is_read_of_claims_before_a_workload_names_one() -> None:
             assert _requests(scene)["resourceclaims"] > 1
 
 
+async def test_slices_are_read_where_a_class_serves_an_extended_resource() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=3)
+        serving = _body("DeviceClass", {"extendedResourceName": "example.com/gpu"})
+        scene.server.create(DEVICE_CLASSES, "gpu.example.com", serving)
+        async with scene.controller(MAPPED):
+            await eventually(lambda: _reads_slices(scene))
+
+
+async def test_slices_are_read_where_a_workload_asks_by_the_name_of_a_class() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=3)
+        scene.server.create(DEVICE_CLASSES, "gpu.example.com", _body("DeviceClass", {}))
+        async with scene.controller(MAPPED):
+            scene.workload("plain", 1)
+            await scene.until_admitted("plain")
+            assert not _reads_slices(scene)
+            asked = {"requests": {"deviceclass.resource.kubernetes.io/gpu.example.com": "1"}}
+            pod = {"containers": [{"name": "main", "resources": asked}]}
+            scene.workload("w", podSets=[{"name": "main", "count": 1, "template": {"spec": pod}}])
+            await eventually(lambda: _reads_slices(scene))
+
+
+def _reads_slices(scene: Stage) -> bool:
+    """The first question is whether they are there."""
+    return all(len(scene.server.seen("GET", f"/{kind}")) > 1 for kind in ("resourceclaims", "resourceslices"))
+
+
 def _requests(scene: Stage) -> dict[str, int]:
     return {kind: len(scene.server.seen("GET", f"/{kind}")) for kind in ("resourceclaims", "resourceclaimtemplates")}

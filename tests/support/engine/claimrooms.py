@@ -14,13 +14,13 @@ from controller.engine.model.config import EngineConfig
 from controller.engine.model.deviceclaims import ClaimNames
 from controller.engine.topology.placement import Topologies
 from controller.objects.core import Pod
-from controller.objects.decode import decode
+from controller.objects.decode import KUEUE, decode, decode_object
 from controller.objects.deviceclaims import DeviceClass, ResourceClaimTemplate, ResourceSlice
-from controller.objects.meta import KubernetesObject
+from controller.objects.meta import KubernetesObject, to_json
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from tests.controller.engine.topology.test_topology_in_cycles import topology
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, claiming, device, device_class, node_slice, rules
-from tests.support.engine.topologylab import HOST, node
+from tests.support.engine.topologylab import GPU, HOST, node
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue
 
 TYPE = f"device.attributes['{DRIVER}'].type == 'gpu'"
@@ -60,6 +60,16 @@ def gang(name: str, count: int, *, level: str = "", **claims: Any) -> Workload:
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=sets))
 
 
+def asking(name: str, count: int, number: int, *, resource: str = GPU, templates: Sequence[str] = ()) -> Workload:
+    """``count`` pods of so many GPUs by the old name, beside claims of these templates."""
+    made = to_json(gang(name, count, templates=templates))
+    for pod_set in made["spec"]["podSets"]:
+        pod_set["template"]["spec"]["containers"][0]["resources"] = {"requests": {resource: str(number)}}
+    found = decode_object({"apiVersion": KUEUE, "kind": "Workload", **made})
+    assert isinstance(found, Workload)
+    return found
+
+
 def pod_of(name: str, workload: str, host: str, phase: str = "Running", **metadata: Any) -> Pod:
     data = {
         "metadata": {
@@ -82,6 +92,14 @@ def made_for(pod: str) -> dict[str, Any]:
     """Metadata of a claim that was made for a pod."""
     return {
         "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
+        "ownerReferences": [{"kind": "Pod", "name": pod, "controller": True}],
+    }
+
+
+def made_by_scheduler(pod: str) -> dict[str, Any]:
+    """Metadata of the claim for the extended resources of a pod."""
+    return {
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
         "ownerReferences": [{"kind": "Pod", "name": pod, "controller": True}],
     }
 

@@ -6,8 +6,9 @@ from controller.objects.core import Pod
 from controller.objects.deviceclaims import ResourceClaim, ResourceSlice
 from controller.objects.meta import KubernetesObject
 from tests.support.engine.boards import hosts, settled
-from tests.support.engine.claimrooms import cluster, gang, gpus, made_for, pod_of
-from tests.support.engine.deviceclaims import DRIVER, asks, claim, node_slice, template
+from tests.support.engine.claimrooms import TYPE, asking, cluster, gang, gpus, made_by_scheduler, made_for, pod_of
+from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, asks, claim, device_class, node_slice, template
+from tests.support.engine.topologylab import GPU, node
 from tests.support.engine.world import World
 from tests.support.seeds import histories
 
@@ -28,14 +29,29 @@ class History:
         self.made = 0
 
     def step(self) -> None:
-        self.random.choice((self.submit, self.submit, self.finish, self.publish, self.give, self.take_back, self.pod))()
+        steps = (self.submit, self.finish, self.publish, self.give, self.take_back, self.pod, self.serve)
+        self.random.choice((self.submit, *steps))()
         settled(self.world)
 
     def submit(self) -> None:
         self.made += 1
         templates = self.random.sample(["one", "two", "pair"], self.random.randrange(1, 3))
         claims = self.random.choice(([], [], ["c0"], ["c0", "c1"]))
-        self.world.put(gang(f"w{self.made}", self.random.randrange(1, 4), templates=templates, claims=claims))
+        if self.random.random() < 0.4:
+            made = asking(f"w{self.made}", self.random.randrange(1, 4), 1, templates=templates[1:])
+        else:
+            made = gang(f"w{self.made}", self.random.randrange(1, 4), templates=templates, claims=claims)
+        self.world.put(made)
+
+    def serve(self) -> None:
+        """Another plugin, or another class, serves what pods ask for by the old name."""
+        name = self.random.choice(sorted(NODES))
+        serving = self.random.choice((GPU, ""))
+        self.put(
+            self.random.choice(
+                (node(f"b/r/{name}", self.random.randrange(2)), device_class(GPU_CLASS, TYPE, extended=serving))
+            )
+        )
 
     def finish(self) -> None:
         if self.world.workloads:
@@ -50,13 +66,14 @@ class History:
 
     def give(self) -> None:
         """A claim of any pod, or one by name, gets a device, whether or not the engine would have given it that."""
-        node = self.random.choice(sorted(NODES))
+        where = self.random.choice(sorted(NODES))
         device = [f"gpu-{self.random.randrange(4)}"]
         if self.random.random() < 0.3:
-            self.put(claim("c0", asks(), given=["r0"], at=node, devices=device))
+            self.put(claim("c0", asks(), given=["r0"], at=where, devices=device))
         else:
             pod = f"p{self.random.randrange(6)}"
-            self.put(claim(f"{pod}-gpu", asks(), given=["r0"], at=node, devices=device, **made_for(pod)))
+            made = self.random.choice((made_for, made_by_scheduler))(pod)
+            self.put(claim(f"{pod}-gpu", asks(), given=["r0"], at=where, devices=device, **made))
 
     def take_back(self) -> None:
         self.world.engine.drop(ResourceClaim, "ns", f"p{self.random.randrange(6)}-gpu", self.world.now_s)

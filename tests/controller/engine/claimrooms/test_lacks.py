@@ -10,7 +10,8 @@ MIG = f"device.attributes['{DRIVER}'].type == 'mig'"
 
 def told(lab: Lab, *nodes: str, templates: tuple[str, ...] = (), claims: tuple[str, ...] = ()) -> str:
     ask = lab.ask(*templates, claims=claims)
-    return lack_sentence(lab.rooms, ask, nodes, len(nodes) + 1, empty=False).removeprefix("; their claims find ")
+    told = lack_sentence(lab.rooms, [(node, ask) for node in nodes], len(nodes) + 1, empty=False)
+    return told.removeprefix("; their claims find ")
 
 
 def nodes(*objects: KubernetesObject, **numbers: int) -> Lab:

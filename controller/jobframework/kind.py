@@ -279,6 +279,11 @@ class KindDefaults:
     ends_before_its_pods: bool = False
     may_grow: bool = True
 
+    def __getstate__(self) -> dict[str, object]:
+        """Without what is cached: rules hold functions, which go to no other process."""
+        kept = vars(self).items()
+        return {name: value for name, value in kept if not isinstance(getattr(type(self), name, None), cached_property)}
+
     @property
     def template_paths(self) -> tuple[str, ...]:
         return ()

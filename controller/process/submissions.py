@@ -13,7 +13,7 @@ from controller.forecast.shown import AHEAD_SHOWN, Json, shown
 from controller.forecast.submitted import NotQueuedError, Reader
 from controller.jobframework.kind import api_version
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
-from controller.jobshell.watched import JobKinds
+from controller.jobshell.watched import JobKinds, read_kinds
 from controller.objects.workload import Workload
 from controller.process.term import Running
 from controller.visibility.answers import Answers
@@ -21,6 +21,7 @@ from controller.visibility.limits import Buckets
 from controller.visibility.redaction import anybodys, redacted
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES
+from controller.web.whatifmanifest import Composer
 from controller.webhooks import dryrun
 from kube.clock import Clock
 from kube.reading.reflector import ObjectKey
@@ -67,9 +68,17 @@ class Submissions:
         found = await running.forecasts.of_new(workload)
         return _shown(running, workload, found)
 
-    def composed(self, manifest: Any, namespace: str) -> Workload:
-        """The Workload that it would have. Raises NotQueuedError."""
-        return self._reader().workload(manifest, namespace, self._clock.wall())
+    def composer(self) -> Composer:
+        """For another process, which reads manifests as this one does."""
+        kinds = self._queued()
+        facts = {
+            (kind, key.namespace, key.name): entry.object
+            for kind, resource in read_kinds(kinds).items()
+            if resource in self._feeds
+            for key in self._feeds[resource]
+            if (entry := self._feeds[resource].get(key)) is not None
+        }
+        return Composer(kinds=tuple(kinds.values()), settings=self._settings, facts=facts)
 
     async def reviewed(self, body: bytes) -> bytes:
         """The answer to an AdmissionReview: a dry run is allowed, with warnings of what would become of the object.
@@ -95,8 +104,11 @@ class Submissions:
         shown_: Json = redacted(found, anybodys(found), answers.queue_of)
         return dryrun.allowed(asked.uid, dryrun.warnings_of(shown_))
 
+    def _queued(self) -> JobKinds:
+        return {resource: kind for resource, kind in self._kinds().items() if resource in self._feeds}
+
     def _reader(self) -> Reader:
-        kinds = {resource: kind for resource, kind in self._kinds().items() if resource in self._feeds}
+        kinds = self._queued()
         return Reader(
             {(api_version(kind), kind.kind): kind for kind in kinds.values()},
             self._settings,

@@ -13,7 +13,6 @@ from controller.core import Core
 from controller.engine.model.resources import WorkloadKey
 from controller.forecast.forecast import Forecast
 from controller.forecast.shown import Foretold
-from controller.forecast.submitted import NotQueuedError
 from controller.jobframework.names import WORKLOAD
 from controller.objects.core import Namespace
 from controller.objects.decode import GpuNode
@@ -38,8 +37,8 @@ from controller.web.server_shell import Others, PageServer, Source
 from controller.web.session import Seal
 from controller.web.sight import QueueOf
 from controller.web.whatif import Asked as Change
-from controller.web.whatif import Question, WrongChangeError
-from controller.web.whatif_shell import WhatIf
+from controller.web.whatif import Question
+from controller.web.whatif_shell import Given, WhatIf
 from controller.webhooks.keeper import OwnCertificates, SecretName
 from controller.webhooks.service import service_names
 from kube.client import Client
@@ -185,15 +184,9 @@ def in_rows(workloads: Iterable[str], local_queues: Iterable[str], nodes: Iterab
     return list(dict.fromkeys(name for group in groups for name in sorted(group)))
 
 
-def _question(
-    config: ControllerConfig, asked: Change, manifest: Any, submissions: Submissions, now_s: float
-) -> Question:
-    """Raises WrongChangeError."""
-    try:
-        arrives = () if manifest is None else (submissions.composed(manifest, asked.namespace),)
-    except NotQueuedError as wrong:
-        raise WrongChangeError(f"manifest: {wrong}") from None
-    return Question(config=config.engine, now_s=now_s, quotas=asked.quotas, arrives=arrives)
+def _given(config: ControllerConfig, asked: Change, submissions: Submissions, now_s: float) -> Given:
+    question = Question(config=config.engine, now_s=now_s, quotas=asked.quotas)
+    return Given(question, asked, submissions.composer() if asked.manifest else None)
 
 
 def _deciding(feeds: Feeds) -> list[KubernetesObject]:
@@ -261,7 +254,8 @@ async def view_service(
             lambda purpose: Seal(service.authority, purpose) if service.authority is not None else None,
         )
         what_if = WhatIf(
-            lambda asked, manifest: _question(config, asked, manifest, acting.submissions, clock.wall()),
+            lambda asked: _given(config, asked, acting.submissions, clock.wall()),
+            reviews.may,
             lambda: _deciding(feeds),
             leading.workloads,
         )

@@ -17,7 +17,7 @@ from controller.engine.conditions.status import moment
 from controller.engine.mirror.specs import Adoption, QueueOwner, System, system_of
 from controller.foreignrules import servinggangs
 from controller.jobframework.foreignmarks import as_queued, foreign_queue
-from controller.jobframework.kind import ObjectKind
+from controller.jobframework.kind import Look, ObjectKind
 from controller.jobframework.podview import GroupName
 from controller.jobframework.raw import JobError
 from controller.jobframework.settings import ClusterObjects, JobSettings
@@ -141,7 +141,12 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     objects = [_as_at_start(loaded, base_s) for loaded in objects]
     warnings += _without_effect(objects, config)
     composer = Composer(
-        _settings(config), _cluster(objects, facts), base_s, _default_queues(objects), pod_groups, kinds
+        _settings(config),
+        cluster_of(objects, lambda *named: facts.get(named)),
+        base_s,
+        _default_queues(objects),
+        pod_groups,
+        kinds,
     )
     submissions = _submissions(jobs, objects, composer, warnings)
     return Scenario(
@@ -390,7 +395,8 @@ def _settings(config: ControllerConfig) -> JobSettings:
     )
 
 
-def _cluster(objects: Iterable[KubernetesObject], facts: Facts) -> ClusterObjects:
+def cluster_of(objects: Iterable[KubernetesObject], look: Look) -> ClusterObjects:
+    """What jobs are composed with: all of these objects, and none beside them."""
     found = list(objects)
     flavors = {loaded.metadata.name: loaded for loaded in found if isinstance(loaded, ResourceFlavor)}
     workload_classes = {
@@ -415,7 +421,7 @@ def _cluster(objects: Iterable[KubernetesObject], facts: Facts) -> ClusterObject
         is_job_kind=lambda _version, _kind: False,
         may_be_spare=is_spare,
         is_admitted=lambda _uid: False,
-        look=lambda kind, namespace, name: facts.get((kind, namespace, name)),
+        look=look,
     )
 
 

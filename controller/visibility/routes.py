@@ -105,6 +105,11 @@ def workloads_of(namespace: str) -> Attributes:
     return Attributes("list", "kueue.x-k8s.io", "v1beta2", "workloads", namespace=namespace)
 
 
+def forecasts_in(namespace: str) -> Attributes:
+    """The right to know what would become of a manifest there."""
+    return Attributes("create", VIEW_GROUP, VIEW_VERSION, "forecasts", namespace=namespace)
+
+
 _CLUSTER: Final[Mapping[tuple[str, str], What]] = {
     (VIEW_GROUP, "queueviews/pending"): What.PENDING,
     (KUEUE_GROUP, "clusterqueues/pendingworkloads"): What.CLUSTER_QUEUE_SUMMARY,
@@ -145,7 +150,7 @@ def created(raw_path: str) -> Asked | None:
     found = _FORECASTS.fullmatch(raw_path)
     if found is None:
         return None
-    return Asked(What.FORECAST, Attributes("create", VIEW_GROUP, VIEW_VERSION, "forecasts", namespace=found[1]))
+    return Asked(What.FORECAST, forecasts_in(found[1]))
 
 
 def manifest_of(body: bytes) -> dict[str, Any]:

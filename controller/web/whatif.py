@@ -4,6 +4,7 @@ Time stands still: what is told is what the engine would decide now. A workload 
 holds at once, as in ``controller.simulation``.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from controller.simulation.submissions import Submission
 Json = dict[str, Any]
 MOST_CHANGES: Final = 500
 _MOST_QUOTAS: Final = 100
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class WrongChangeError(ValueError):
@@ -53,6 +55,8 @@ def read(raw: bytes) -> Asked:
         raise WrongChangeError(f"body: {str(wrong)[:200]}") from None
     if bool(asked.manifest) == bool(asked.quotas):
         raise WrongChangeError("body: expected either a manifest or quotas")
+    if _NAMESPACE.fullmatch(asked.namespace) is None:
+        raise WrongChangeError(f"namespace: found {asked.namespace[:63]!r}, expected the name of a namespace")
     if len(asked.quotas) > _MOST_QUOTAS:
         raise WrongChangeError(f"quotas: found {len(asked.quotas)}, expected at most {_MOST_QUOTAS}")
     return asked

@@ -1,7 +1,8 @@
 """The simulation in a process of its own, with bounds of time and memory: what decides goes on meanwhile.
 
-``python -m controller.web.whatif_shell`` reads pickles that its parent wrote: a Question, lists of objects, lists of
-Workloads, each ended by an empty one. It answers with JSON.
+``python -m controller.web.whatif_shell BYTES`` reads pickles that its parent wrote: what is Given, lists of objects,
+lists of Workloads, each ended by an empty one. It answers with JSON. A manifest's text is read there and nowhere else:
+YAML may hold a parser for ever, or end its process.
 """
 
 import asyncio
@@ -10,47 +11,82 @@ import pickle
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
 
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
-from controller.simulation.documents import InputError, documents
 from controller.simulation.settling import UnsettledError
 from controller.visibility.identity import User
+from controller.visibility.routes import Attributes, forecasts_in
 from controller.visibility.server_shell import RefusedError
 from controller.web.server_shell import limited
 from controller.web.whatif import Asked, Json, Question, WrongChangeError, compared, read
+from controller.web.whatifmanifest import Composer
 
 BODY_BYTES: Final = 256 * 1024
 LIMIT_S: Final = 25.0
-_MEMORY_BYTES: Final = 3 * 1024**3
-"""Of addresses, not of memory in use."""
+MOST_BYTES: Final = 3 * 1024**3
+LEAST_BYTES: Final = 192 * 1024**2
+"""With less it might end in the middle: an empty cluster takes 61 MiB, 10,000 small workloads take 146 MiB."""
+_RESERVE_BYTES: Final = 128 * 1024**2
+"""Stays free for what decides."""
+_CGROUP: Final = Path("/sys/fs/cgroup")
 _PART: Final = 100
 _ANSWER_BYTES: Final = 8 * 1024 * 1024
 _WRONG: Final = "wrong"
 
 
+class Given(NamedTuple):
+    """``composer``: where a manifest is asked about."""
+
+    question: Question
+    asked: Asked
+    composer: Composer | None = None
+
+
+def room_bytes(cgroup: Path = _CGROUP) -> int:
+    """What the container has left for a process beside this one; what could be given back counts as free.
+
+    Where a container runs out of memory the kernel may end all of its processes.
+    """
+    try:
+        most = (cgroup / "memory.max").read_text().strip()
+        if most == "max":
+            return MOST_BYTES
+        stat = dict(line.split(" ", 1) for line in (cgroup / "memory.stat").read_text().splitlines())
+        used = int((cgroup / "memory.current").read_text()) - int(stat.get("inactive_file", 0))
+        return min(MOST_BYTES, int(most) - used - _RESERVE_BYTES)
+    except (OSError, ValueError):
+        return MOST_BYTES
+
+
 class WhatIf:
-    """``question``: of what was asked, and its manifest. ``objects``, ``workloads``: those of this moment."""
+    """``given``: what the other process needs beside ``objects`` and ``workloads``, those of this moment. ``may``:
+    whether the user has this right. ``room``: bytes of memory that are left.
+    """
 
     def __init__(
         self,
-        question: Callable[[Asked, Json | None], Question],
+        given: Callable[[Asked], Given],
+        may: Callable[[User, Attributes], Awaitable[bool]],
         objects: Callable[[], Iterable[KubernetesObject]],
         workloads: Callable[[], Iterable[Workload]],
         *,
         limit_s: float = LIMIT_S,
+        room: Callable[[], int] = room_bytes,
     ) -> None:
-        self._question = question
+        self._given = given
+        self._may = may
         self._objects = objects
         self._workloads = workloads
         self._limit_s = limit_s
+        self._room = room
         self._asking: set[str] = set()
         self._turn = asyncio.Lock()
 
@@ -58,52 +94,60 @@ class WhatIf:
         """Raises RefusedError."""
         if user.name in self._asking:
             raise RefusedError(409, "your last question is still being simulated", after_s=2.0)
-        if self._turn.locked():
-            raise RefusedError(429, "another simulation runs: try again", after_s=5.0)
         self._asking.add(user.name)
         try:
+            asked = await self._asked(request, user)
+            if self._turn.locked():
+                raise RefusedError(429, "another simulation runs: try again", after_s=5.0)
             async with self._turn:
-                return await self._answered(request)
+                return await self._answered(asked)
         finally:
             self._asking.discard(user.name)
 
-    async def _answered(self, request: web.Request) -> Json:
+    async def _asked(self, request: web.Request, user: User) -> Asked:
+        """A body may take its time: nobody waits for it but who sends it."""
         try:
             asked = read(await limited(request, BODY_BYTES))
-            manifest = _manifest(asked.manifest) if asked.manifest else None
-            question = self._question(asked, manifest)
-        except (WrongChangeError, InputError) as wrong:
+        except WrongChangeError as wrong:
             raise RefusedError(422, str(wrong)) from None
-        begun_s = time.perf_counter()
+        right = forecasts_in(asked.namespace)
+        if asked.manifest and not await self._may(user, right):
+            raise RefusedError(403, f'User "{user.name}" may not {right}')
+        return asked
+
+    async def _answered(self, asked: Asked) -> Json:
+        begun_s, room = time.perf_counter(), self._room()
+        if room < LEAST_BYTES:
+            raise RefusedError(503, "the controller's container has too little memory left to simulate", after_s=60.0)
         try:
             async with asyncio.timeout(self._limit_s):
-                found = await self._simulated(question)
+                found = await self._simulated(self._given(asked), room)
         except TimeoutError:
             raise RefusedError(503, f"the simulation took longer than {self._limit_s:.0f} s") from None
         if _WRONG in found:
             raise RefusedError(422, str(found[_WRONG]))
         return {**found, "tookS": round(time.perf_counter() - begun_s, 2)}
 
-    async def _simulated(self, question: Question) -> Json:
+    async def _simulated(self, given: Given, room: int) -> Json:
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             __name__,
+            str(room),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            limit=_ANSWER_BYTES,
         )
         try:
             assert child.stdin is not None
             assert child.stdout is not None
             with suppress(ConnectionError):
-                for part in _parts(question, list(self._objects()), list(self._workloads())):
+                for part in _parts(given, list(self._objects()), list(self._workloads())):
                     child.stdin.write(part)
                     await child.stdin.drain()
                     await asyncio.sleep(0)
                 child.stdin.close()
-            raw = await child.stdout.read(_ANSWER_BYTES)
+            raw = await _all_of(child.stdout)
         finally:
             with suppress(ProcessLookupError):
                 child.kill()
@@ -114,16 +158,18 @@ class WhatIf:
             raise RefusedError(503, "the simulation came to no end: it needs too much memory, or failed") from None
 
 
-def _manifest(text: str) -> Json:
-    """Raises InputError and WrongChangeError."""
-    found = documents(text, "manifest")
-    if len(found) != 1:
-        raise WrongChangeError(f"manifest: found {len(found)} documents, expected one")
-    return found[0].data
+async def _all_of(stream: asyncio.StreamReader) -> bytes:
+    """Nothing of what is too long."""
+    found = bytearray()
+    while chunk := await stream.read(64 * 1024):
+        found += chunk
+        if len(found) > _ANSWER_BYTES:
+            return b""
+    return bytes(found)
 
 
-def _parts(question: Question, objects: list[KubernetesObject], workloads: list[Workload]) -> Iterator[bytes]:
-    yield pickle.dumps(question)
+def _parts(given: Given, objects: list[KubernetesObject], workloads: list[Workload]) -> Iterator[bytes]:
+    yield pickle.dumps(given)
     for many in (objects, workloads):
         for start in range(0, len(many), _PART):
             yield pickle.dumps(many[start : start + _PART])
@@ -133,22 +179,27 @@ def _parts(question: Question, objects: list[KubernetesObject], workloads: list[
 # -- the other process -----------------------------------------------------------------------------------------------
 
 
-def answer(given: BinaryIO) -> Json:
-    question = pickle.load(given)  # noqa: S301 - from our parent
-    objects, workloads = list(_read(given)), list(_read(given))
+def answer(sent: BinaryIO) -> Json:
+    given: Given = pickle.load(sent)  # noqa: S301 - from our parent
+    objects, workloads = list(_read(sent)), list(_read(sent))
+    question, asked = given.question, given.asked
     try:
+        if given.composer is not None:
+            arrives = given.composer.composed(asked.manifest, asked.namespace, objects, question.now_s)
+            question = msgspec.structs.replace(question, arrives=(arrives,))
         return compared(question, objects, workloads)
     except (WrongChangeError, UnsettledError) as wrong:
         return {_WRONG: str(wrong)}
 
 
-def _read(given: BinaryIO) -> Iterator[Any]:
-    while many := pickle.load(given):  # noqa: S301 - from our parent
+def _read(sent: BinaryIO) -> Iterator[Any]:
+    while many := pickle.load(sent):  # noqa: S301 - from our parent
         yield from many
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    room = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (room, room))
     resource.setrlimit(resource.RLIMIT_CPU, (int(LIMIT_S), int(LIMIT_S) + 1))
     with suppress(OSError):
         # Where memory is short the simulation goes first, not what decides.

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import pickle
 from typing import Any
 
 from controller.process.process import Process
+from controller.process.view import _deciding
 from inventory.api.names import RUNTIME
 from tests.support.controller.stage import config, stage
 
@@ -52,6 +54,18 @@ async def test_a_replica_that_does_not_lead_is_silent() -> None:
     async with stage() as scene, scene.controller(config(), core_only=False) as process:
         process._term = None
         assert await told(process, job(1)) == []
+
+
+async def test_another_process_composes_what_this_one_does() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(config(), core_only=False) as process:
+            submissions, feeds = process._submissions(), process._feeds
+            assert feeds is not None
+            composer = pickle.loads(pickle.dumps(submissions.composer()))
+            found = composer.composed(json.dumps(job(1)), "team", _deciding(feeds), 7.0)
+            assert found == submissions._reader().workload(job(1), "team", 7.0)
+            assert len(composer.kinds) == len(submissions._kinds())
 
 
 async def test_reviews_are_few_since_anybody_may_send_them() -> None:

@@ -1,21 +1,50 @@
 """A change simulated beside the present: by the real engine, on copies, in a process with bounds."""
 
+import asyncio
 import io
 import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from controller.engine.model.config import EngineConfig
+from controller.jobframework.settings import JobSettings
+from controller.jobkinds.table import JOB_KINDS
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
+from controller.visibility.identity import User
+from controller.visibility.routes import Attributes
 from controller.web.server_shell import Others
 from controller.web.whatif import Asked, Question, QuotaChange, WrongChangeError, compared, read
-from controller.web.whatif_shell import WhatIf, _parts, answer
-from tests.support.controller.pageworld import page_served
+from controller.web.whatif_shell import LEAST_BYTES, Given, WhatIf, _all_of, _parts, answer, room_bytes
+from controller.web.whatifmanifest import Composer
+from kube.testing import eventually
+from tests.support.controller.declarations import job_kind, kind_of
+from tests.support.controller.pageworld import PageScene, page_served
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 BEARER = {"Authorization": "Bearer secret-token"}
+COMPOSER = Composer(kinds=(*JOB_KINDS, kind_of(job_kind())), settings=JobSettings(), facts={})
+
+
+def manifest_of(queue: str) -> str:
+    """A Job of one pod."""
+    return f"""
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: new, labels: {{kueue.x-k8s.io/queue-name: "{queue}"}}}}
+spec:
+  suspend: true
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{{name: main, resources: {{requests: {{cpu: 1}}}}}}]
+"""
 
 
 def world() -> tuple[list[KubernetesObject], list[Workload], World]:
@@ -98,32 +127,150 @@ def test_a_body_that_asks_nothing_is_a_sentence(raw: bytes) -> None:
 
 def test_the_other_process_reads_what_it_is_sent() -> None:
     objects, workloads, made = world()
-    sent = b"".join(_parts(question(made), objects, workloads * 1))
-    assert answer(io.BytesIO(sent))["present"] == {"admitted": 1, "pending": 2}
-    wrong = b"".join(_parts(question(made, quotas=(quota("x"),)), objects, workloads))
-    assert "nominal of one" in answer(io.BytesIO(wrong))["wrong"]
+    assert any(kind.rules for kind in COMPOSER.kinds), "and cached: they hold functions"
+    space = workloads[0].metadata.namespace
+
+    def told(text: str = "", **more: Any) -> Any:
+        given = Given(question(made, **more), Asked(manifest=text, namespace=space), COMPOSER if text else None)
+        return answer(io.BytesIO(b"".join(_parts(given, objects, workloads))))
+
+    assert told()["present"] == {"admitted": 1, "pending": 2}
+    assert "nominal of one" in told(quotas=(quota("x"),))["wrong"]
+    (arrived,) = told(manifest_of("door"))["arrived"]
+    assert (arrived["workload"], arrived["state"]) == (f"{space}/new", "pending")
+    assert told(manifest_of(""))["wrong"].startswith("manifest: it names no queue")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x: &x {}\ny: *x", "manifest:2: found an alias, expected none"),
+        ("a: " + "[" * 30_000, "manifest:1: nested too deeply, expected at most 64 levels"),
+        ("\n".join(f"{' ' * level}a:" for level in range(100)), "manifest:65: nested too deeply"),
+        ("a: [", "manifest:2: no YAML"),
+        ("a: *", "manifest:1: no YAML"),
+        ("", "manifest: found 0 documents, expected one"),
+        ("kind: Job", "manifest: document 1: apiVersion: found nothing"),
+    ],
+)
+def test_a_text_that_would_hold_a_parser_is_refused_by_its_events(text: str, said: str) -> None:
+    with pytest.raises(WrongChangeError, match=re.escape(said)):
+        COMPOSER.composed(text, "ns", [], 0.0)
+
+
+def test_a_simulation_takes_no_more_memory_than_the_container_has_left(tmp_path: Path) -> None:
+    def left(most: str) -> int:
+        mib = 1024**2
+        (tmp_path / "memory.max").write_text(f"{most}\n")
+        (tmp_path / "memory.current").write_text(f"{400 * mib}\n")
+        (tmp_path / "memory.stat").write_text(f"anon 1\ninactive_file {100 * mib}\n")
+        return room_bytes(tmp_path) // mib
+
+    assert left(str(1024**3)) == 1024 - 300 - 128
+    assert left(str(256 * 1024**2)) < 0
+    assert left(str(64 * 1024**3)) == left("max") == room_bytes(tmp_path / "none") // 1024**2 == 3072
+
+
+async def test_an_answer_is_read_to_its_end() -> None:
+    stream = asyncio.StreamReader()
+    read_ = asyncio.create_task(_all_of(stream))
+    for _ in range(3):
+        stream.feed_data(b"x" * 100_000)
+        await asyncio.sleep(0)
+    stream.feed_eof()
+    assert len(await read_) == 300_000
+
+
+@asynccontextmanager
+async def asked_through_the_page(**options: Any) -> AsyncIterator[tuple[PageScene, Callable[..., Any]]]:
+    """``ask``: status and body."""
+    objects, workloads, made = world()
+
+    def given(asked: Asked) -> Given:
+        return Given(question(made, quotas=asked.quotas), asked, COMPOSER if asked.manifest else None)
+
+    async def may(user: User, right: Attributes) -> bool:
+        return await page.page._reviews.may(user, right)
+
+    what_if = WhatIf(given, may, lambda: objects, lambda: workloads, **options)
+    async with page_served(made, [workloads[0].metadata.namespace], others=Others(what_if=what_if.handle)) as page:
+
+        async def ask(body: Any, token: str = "secret-token") -> tuple[int, Any]:
+            headers = {"Authorization": f"Bearer {token}"}
+            code, raw, _ = await page.ask("/page/whatif", "POST", data=body, headers=headers)
+            return code, json.loads(raw)
+
+        page.may()
+        yield page, ask
+
+
+def moved() -> bytes:
+    objects, _, _ = world()
+    return json.dumps(
+        {"quotas": [{"queue": "one", "flavor": "default", "resource": resource_of(objects), "nominal": "8"}]}
+    ).encode()
 
 
 async def test_a_user_asks_through_the_page_and_gets_no_names_of_others() -> None:
-    objects, workloads, made = world()
-    name = resource_of(objects)
-
-    def asked(given: Asked, _manifest: Any) -> Question:
-        return question(made, quotas=given.quotas)
-
-    space = workloads[0].metadata.namespace
-    what_if = WhatIf(asked, lambda: objects, lambda: workloads)
-    async with page_served(made, [space], others=Others(what_if=what_if.handle)) as page:
-        body = {"quotas": [{"queue": "one", "flavor": "default", "resource": name, "nominal": "8"}]}
-        page.may()
-        code, raw, _ = await page.ask("/page/whatif", "POST", json=body, headers=BEARER)
-        found = json.loads(raw)
+    async with asked_through_the_page() as (page, ask):
+        code, found = await ask(moved())
         assert (code, found["simulated"]) == (200, {"admitted": 2, "pending": 1})
         (change,) = found["changes"]
         assert (change["workload"], change["hidden"]) == ("a workload of queue one", True)
-        assert f"{space}/".encode() not in raw
-        for wrong in ({}, {"manifest": "a: ["}, {"manifest": "kind: Job"}):
-            assert (await page.ask("/page/whatif", "POST", json=wrong, headers=BEARER))[0] == 422
+        assert f"{world()[1][0].metadata.namespace}/" not in json.dumps(found)
         assert (await page.ask("/page/whatif", headers=BEARER))[0] == 405
-        what_if._asking.add("person")
-        assert (await page.ask("/page/whatif", "POST", json=body, headers=BEARER))[0] == 409
+
+
+async def test_no_text_of_a_manifest_is_parsed_by_who_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parsed(*_: Any, **__: Any) -> Any:
+        pytest.fail("parsed here")
+
+    for name in ("parse", "compose_all", "load_all"):
+        monkeypatch.setattr(yaml, name, parsed)
+    bomb = "x0: &x0 {a: 1}\n" + "".join(f"x{n}: &x{n} [{f'*x{n - 1},' * 9}]\n" for n in range(1, 12))
+    async with asked_through_the_page() as (_, ask):
+        code, found = await ask(json.dumps({"manifest": bomb + manifest_of("door"), "namespace": "ns"}))
+        assert (code, found["message"]) == (422, "manifest:2: found an alias, expected none")
+
+
+async def test_a_manifest_needs_the_right_to_forecasts_in_its_namespace() -> None:
+    async with asked_through_the_page() as (page, ask):
+        page.api.allows = lambda spec: spec.get("resourceAttributes", {}).get("resource") == "queueviews"
+        code, found = await ask(json.dumps({"manifest": manifest_of("door"), "namespace": "other"}))
+        assert (code, found["message"]) == (
+            403,
+            'User "person" may not create forecasts.view.tessera.dev in namespace other',
+        )
+        assert (await ask(json.dumps({"manifest": "a: 1", "namespace": "x/y"})))[0] == 422
+
+
+async def test_nothing_is_begun_where_memory_is_short() -> None:
+    async with asked_through_the_page(room=lambda: LEAST_BYTES - 1) as (_, ask):
+        code, found = await ask(moved())
+        assert (code, "too little memory" in found["message"]) == (503, True)
+
+
+async def test_a_body_that_comes_slowly_holds_up_its_sender_alone() -> None:
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        begun.set()
+        await end.wait()
+        yield b"}"
+
+    async with asked_through_the_page(room=lambda: 0) as (page, ask):
+        page.api.users["other-token"] = {"username": "other"}
+        task = asyncio.create_task(ask(slow()))
+        await begun.wait()
+        await eventually(lambda: "person" in asking(page))
+        assert (await ask(moved()))[0] == 409
+        assert (await ask(moved(), "other-token"))[0] == 503, "it is its turn"
+        end.set()
+        assert (await task)[0] == 422
+
+
+def asking(page: PageScene) -> set[str]:
+    what_if: Any = page.page.others.what_if
+    found: set[str] = what_if.__self__._asking
+    return found

@@ -1,0 +1,92 @@
+"""A manifest's text into the Workload that it would have, by what another process was handed. Pure.
+
+The text is a user's: the YAML parser's time and memory are bounded by the process that this runs in, and by no more
+than one use of each of its values and few levels.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from controller.forecast.submitted import NotQueuedError, Reader
+from controller.jobframework.kind import JobKind, ObjectKind, api_version
+from controller.jobframework.raw import Json
+from controller.jobframework.settings import JobSettings
+from controller.jobshell.watched import KeptJob
+from controller.objects.core import Namespace
+from controller.objects.meta import KubernetesObject
+from controller.objects.queues import LocalQueue
+from controller.objects.workload import Workload
+from controller.simulation.documents import InputError, documents
+from controller.simulation.manifests import cluster_of
+from controller.web.whatif import WrongChangeError
+
+MOST_LEVELS: Final = 64
+"""A Job has about ten; one in an AppWrapper some more."""
+_DEFAULT_QUEUE: Final = "default"
+_MANIFEST: Final = "manifest"
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Composer(msgspec.Struct, frozen=True, kw_only=True):
+    """How the leader composes Workloads, to be pickled. ``facts``: the objects that kinds of jobs read, see
+    ``JobKind.reads``, by kind, namespace and name.
+    """
+
+    kinds: tuple[JobKind, ...]
+    settings: JobSettings
+    facts: Mapping[tuple[ObjectKind, str, str], KeptJob]
+
+    def composed(self, text: str, namespace: str, objects: Sequence[KubernetesObject], now_s: float) -> Workload:
+        """As if it were created now, beside these objects. Raises WrongChangeError."""
+        try:
+            given = _only(text)
+            return self._reader(objects).workload(given, namespace, now_s)
+        except (InputError, NotQueuedError) as wrong:
+            said = str(wrong)
+            raise WrongChangeError(said if said.startswith(_MANIFEST) else f"{_MANIFEST}: {said}") from None
+
+    def _look(self, kind: ObjectKind, namespace: str, name: str) -> Json | None:
+        kept = self.facts.get((kind, namespace, name))
+        return None if kept is None else kept.json
+
+    def _reader(self, objects: Sequence[KubernetesObject]) -> Reader:
+        labels = {each.metadata.name: each.metadata.labels for each in objects if isinstance(each, Namespace)}
+        queues = {each.key for each in objects if isinstance(each, LocalQueue)}
+        return Reader(
+            {(api_version(kind), kind.kind): kind for kind in self.kinds},
+            self.settings,
+            cluster_of(objects, self._look),
+            lambda namespace: labels.get(namespace, {}),
+            lambda namespace: f"{namespace}/{_DEFAULT_QUEUE}" in queues,
+        )
+
+
+def _only(text: str) -> Any:
+    """The one document of a text. Raises InputError and WrongChangeError."""
+    _check_shape(text)
+    found = documents(text, _MANIFEST)
+    if len(found) != 1:
+        raise WrongChangeError(f"{_MANIFEST}: found {len(found)} documents, expected one")
+    return found[0].data
+
+
+def _check_shape(text: str) -> None:
+    """By the parser's events, before anything is made of them. Raises WrongChangeError."""
+    level = 0
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                raise WrongChangeError(f"{_at(event)}: found an alias, expected none")
+            if level > MOST_LEVELS:
+                raise WrongChangeError(f"{_at(event)}: nested too deeply, expected at most {MOST_LEVELS} levels")
+    except yaml.YAMLError:
+        return  # told by who reads it
+
+
+def _at(event: yaml.Event) -> str:
+    mark = event.start_mark
+    return _MANIFEST if mark is None else f"{_MANIFEST}:{mark.line + 1}"

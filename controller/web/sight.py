@@ -18,6 +18,9 @@ QueueOf = Callable[[str], str | None]
 _KEYS: Final = ("workload", "pod")
 _VARIANTS: Final = 8
 """Are kept of a row: a node may be held from many namespaces."""
+_PLAIN: Final = frozenset({"asks", "clique", "levels", "name", "parent", "product", "resource", "taints"})
+"""Fields that name nothing in a namespace, though a slash may stand in them: ``cohort/all`` is no object of a namespace
+``cohort``. A field that is not listed is looked at as prose is: a new one hides too much at first, never too little."""
 
 
 class Sight(NamedTuple):
@@ -51,16 +54,20 @@ def hide(row: Any, hidden: AbstractSet[str], queue_of: QueueOf) -> Any:
     if isinstance(row, dict):
         if "hidden" in row:
             return _object(row, hidden, queue_of)
-        return {redacted(key, hidden, queue_of): hide(each, hidden, queue_of) for key, each in row.items()}
+        return {redacted(key, hidden, queue_of): _field(key, each, hidden, queue_of) for key, each in row.items()}
     if isinstance(row, list):
         return [hide(each, hidden, queue_of) for each in row]
     return redacted(row, hidden, queue_of)
 
 
+def _field(name: str, value: Any, hidden: AbstractSet[str], queue_of: QueueOf) -> Any:
+    return value if name in _PLAIN else hide(value, hidden, queue_of)
+
+
 def _object(row: dict[str, Any], hidden: AbstractSet[str], queue_of: QueueOf) -> dict[str, Any]:
     named = (*_KEYS, "localQueue")
     keys = {name: row[name] for name in named if isinstance(row.get(name), str)}
-    rest = {name: hide(each, hidden, queue_of) for name, each in row.items() if name not in keys}
+    rest = {name: _field(name, each, hidden, queue_of) for name, each in row.items() if name not in keys}
     if not any(key.partition("/")[0] in hidden for key in keys.values()):
         return {**rest, **keys, "hidden": False}
     workload = keys.get("workload", "")

@@ -128,6 +128,25 @@ def test_a_namespace_that_nobody_has_heard_of_is_hidden_where_a_key_stands_for_i
     assert Sight(None).shown(row, frozenset(), lambda _: "q") is row
 
 
+def test_a_namespace_that_is_called_as_a_word_of_a_row_changes_prose_alone() -> None:
+    row = {
+        "name": "research",
+        "parent": "cohort/all",
+        "taints": ["pool/gpu=yes:NoSchedule"],
+        "asks": {"pool/gpu": 1},
+        "resources": [{"flavor": "h100", "resource": "pool/gpu"}],
+        "problems": ["cohort/job waits"],
+    }
+    shown = Sight(frozenset()).shown(row, {"cohort", "pool"}, lambda _: None)
+    assert shown == {**row, "problems": ["an object of another namespace waits"]}
+    waits = {"workload": "cohort/job", "hidden": False, "asks": {"pool/gpu": 1}}
+    told = "a workload of queue q"
+    assert Sight(frozenset()).shown(waits, {"cohort", "pool"}, lambda _: "q") == waits | {
+        "workload": told,
+        "hidden": True,
+    }
+
+
 def test_a_row_is_encoded_once_for_all_who_do_not_see_its_namespace() -> None:
     table, variants = Table(), Variants()
     round_of(table, {"a": "mine/x"})

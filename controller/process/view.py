@@ -34,7 +34,7 @@ from controller.web.fleetrows import FiguresOf
 from controller.web.live import State
 from controller.web.queuerows import forecast_row
 from controller.web.server_shell import Others, PageServer, Source
-from controller.web.session import Seal
+from controller.web.session import Seals
 from controller.web.sight import QueueOf
 from controller.web.whatif import Asked as Change
 from controller.web.whatif import Question
@@ -251,7 +251,7 @@ async def view_service(
             leading.state,
             leading.namespaces,
             relay,
-            lambda purpose: Seal(service.authority, purpose) if service.authority is not None else None,
+            Seals(lambda: service.secrets).of,
         )
         what_if = WhatIf(
             lambda asked: _given(config, asked, acting.submissions, clock.wall()),

@@ -203,9 +203,9 @@ class ViewService:
         return url, f"{self._service[1]}.{self._service[0]}.svc"
 
     @property
-    def authority(self) -> bytes | None:
-        """The key that all replicas have in common; None before it was read."""
-        return self._certificates.authority.key if self._served is not None else None
+    def secrets(self) -> tuple[bytes, ...]:
+        """Keys that replicas have in common, the present one first; none before they were read."""
+        return tuple(pair.key for pair in self._certificates.authorities) if self._served is not None else ()
 
     async def _where(self, pod: str, own_port: int) -> tuple[str, int]:
         try:

@@ -7,6 +7,8 @@ is derived from the authority in the port's own Secret: who has that could be an
 import os
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import msgspec
@@ -56,18 +58,19 @@ class SigningIn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seal:
-    """``secret``: any text that only replicas know. ``purpose``: what is sealed for one opens for no other."""
+    """``secret``: any text that only replicas know; what ``others`` sealed opens too. ``purpose``: what is sealed for
+    one opens for no other.
+    """
 
-    def __init__(self, secret: bytes, purpose: str) -> None:
-        key = HKDF(algorithm=SHA256(), length=32, salt=None, info=f"tessera page {purpose}".encode()).derive(secret)
-        self._cipher = AESGCM(key)
+    def __init__(self, secret: bytes, purpose: str, others: Sequence[bytes] = ()) -> None:
+        self._ciphers = [AESGCM(_key(each, purpose)) for each in (secret, *others)]
         self._purpose = purpose.encode()
 
     def sealed(self, given: msgspec.Struct) -> str:
         """Raises TooLongError."""
         nonce = os.urandom(_NONCE)
         plain = zlib.compress(msgspec.json.encode(given), 9)
-        text = urlsafe_b64encode(nonce + self._cipher.encrypt(nonce, plain, self._purpose)).rstrip(b"=").decode()
+        text = urlsafe_b64encode(nonce + self._ciphers[0].encrypt(nonce, plain, self._purpose)).rstrip(b"=").decode()
         if len(text) > _MOST:
             raise TooLongError(f"the token is too long for a cookie: found {len(text)} bytes, expected at most {_MOST}")
         return text
@@ -86,7 +89,38 @@ class Seal:
             return None
         try:
             raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            plain = self._cipher.decrypt(raw[:_NONCE], raw[_NONCE:], self._purpose)
+            plain = self._decrypted(raw[:_NONCE], raw[_NONCE:])
             return msgspec.json.decode(zlib.decompressobj().decompress(plain, _MOST_PLAIN), type=kind)
         except (ValueError, InvalidTag, zlib.error, msgspec.MsgspecError):
             return None
+
+    def _decrypted(self, nonce: bytes, sealed: bytes) -> bytes:
+        """Raises ValueError, and InvalidTag where no key is the right one."""
+        for cipher in self._ciphers:
+            with suppress(InvalidTag):
+                return cipher.decrypt(nonce, sealed, self._purpose)
+        raise InvalidTag
+
+
+class Seals:
+    """One of each purpose, made anew only when ``secrets`` change: the first seals, all open."""
+
+    def __init__(self, secrets: Callable[[], tuple[bytes, ...]]) -> None:
+        self._secrets = secrets
+        self._of: tuple[bytes, ...] = ()
+        self._made: dict[str, Seal] = {}
+
+    def of(self, purpose: str) -> Seal | None:
+        """None while there is no secret."""
+        secrets = self._secrets()
+        if not secrets:
+            return None
+        if secrets != self._of:
+            self._of, self._made = secrets, {}
+        if purpose not in self._made:
+            self._made[purpose] = Seal(secrets[0], purpose, secrets[1:])
+        return self._made[purpose]
+
+
+def _key(secret: bytes, purpose: str) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=f"tessera page {purpose}".encode()).derive(secret)

@@ -63,6 +63,7 @@ class OwnCertificates:
         self._names = tuple(names)
         self._clock = clock
         self._last: Kept | None = None
+        self._former: Pair | None = None
 
     async def current(self) -> Served:
         """What to serve now, after every step that is due was written. Raises KubeError."""
@@ -71,6 +72,8 @@ class OwnCertificates:
                 kept = await self._round()
             except ConflictError:
                 continue
+            if self._last is not None and self._last.issuer != kept.issuer:
+                self._former = self._last.issuer
             self._last = kept
             return Served(certificate=kept.serving.certificate, key=kept.serving.key, trusted=kept.trusted)
         raise UnavailableError(f"Secret {self._secret}: others kept writing it")
@@ -80,6 +83,16 @@ class OwnCertificates:
         """What signs now. ``current`` comes first."""
         assert self._last is not None, "nothing was read yet"
         return self._last.issuer
+
+    @property
+    def authorities(self) -> tuple[Pair, ...]:
+        """What signs now, what is announced, and what signed before while its certificate is trusted: replicas look at
+        the Secret a minute apart, so others may be one step ahead or behind. ``current`` comes first.
+        """
+        assert self._last is not None, "nothing was read yet"
+        former = self._former
+        others = self._last.next, former if former and former.certificate in self._last.retired else None
+        return self._last.issuer, *(pair for pair in others if pair is not None)
 
     async def _round(self) -> Kept:
         try:

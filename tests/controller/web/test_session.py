@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.visibility.identity import User
-from controller.web.session import Seal, Session, TooLongError
+from controller.web.session import Seal, Seals, Session, TooLongError
 
 SEAL = Seal(b"a key of the replicas", "session")
 
@@ -36,6 +36,27 @@ def test_what_another_key_or_purpose_sealed_or_somebody_changed_opens_nothing() 
         assert SEAL.session(changed, 0.0) is None
     for forged in ("", "A", "é", "A" * 40, "A" * 10_000):
         assert SEAL.session(forged, 0.0) is None
+
+
+def test_what_a_former_or_announced_key_sealed_opens_and_keys_are_derived_once() -> None:
+    session = Session(expires_s=9e9, token="secret")
+    secrets: tuple[bytes, ...] = ()
+    seals = Seals(lambda: secrets)
+    assert seals.of("session") is None
+    secrets = (b"old",)
+    before = seals.of("session")
+    assert before is not None
+    assert seals.of("session") is before
+    old = before.sealed(session)
+    secrets = (b"new", b"old")
+    after = seals.of("session")
+    assert after is not None
+    assert after.session(old, 0.0) == session
+    assert before.session(after.sealed(session), 0.0) is None, "the first key seals"
+    secrets = (b"old", b"new")
+    behind = seals.of("session")
+    assert behind is not None
+    assert behind.session(after.sealed(session), 0.0) == session
 
 
 def test_a_token_that_no_cookie_holds_is_refused_with_its_length() -> None:

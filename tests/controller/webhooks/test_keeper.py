@@ -95,6 +95,26 @@ async def test_a_rotation_walks_through_announcement_and_succession(
     assert "next.key" not in stored(server)
 
 
+async def test_the_keys_of_authorities_before_and_after_a_succession_are_known(
+    client: Client, clock: VirtualClock
+) -> None:
+    """Else a cookie of one replica would not open at another that looked at the Secret a minute before or after."""
+    one, late = replica(client, clock), replica(client, clock)
+    await one.current()
+    clock.advance(AUTHORITY_S - SUCCEED_S + DAY_S)
+    await one.current()
+    await late.current()
+    former, announced = one.authorities
+    assert late.authorities == (former, announced)
+    clock.advance(ANNOUNCED_S + 60)
+    await one.current()
+    assert one.authorities == (announced, former)
+    assert late.authorities == (former, announced), "it has not looked since"
+    clock.advance(SUCCEED_S)
+    await one.current()
+    assert former not in one.authorities, "it is trusted no more"
+
+
 async def test_a_deleted_secret_comes_back_with_the_same_authority(
     server: FakeApiServer, client: Client, clock: VirtualClock
 ) -> None:

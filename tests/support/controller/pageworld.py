@@ -26,7 +26,7 @@ from controller.web.events_shell import Hub
 from controller.web.fleetrows import Figures
 from controller.web.live import State
 from controller.web.server_shell import Others, PageServer, Source
-from controller.web.session import Seal
+from controller.web.session import Seals
 from controller.webhooks.keeper import OwnCertificates, SecretName
 from controller.webhooks.service import service_names
 from kube.client import Client
@@ -157,7 +157,7 @@ async def page_served(world: World, spaces: list[str], *, others: Others | None 
         )
         service = ViewService(client, server, certificates, SERVICE, clock=clock, backoff=Backoff(random=lambda: 0.5))
         hub = Hub(state, lambda: frozenset(spaces), lambda: Answers(engine, world.workloads.get, 0).queue_of, clock)
-        source = Source(answers, state, lambda: spaces, relay, lambda purpose: Seal(service.authority or b"", purpose))
+        source = Source(answers, state, lambda: spaces, relay, Seals(lambda: service.secrets).of)
         page = PageServer(server, reviews, source, hub, clock, assets=Files(), others=others)
         server.page = page
         scene = PageScene(api, service, page, clock, proxy, world)

@@ -35,7 +35,9 @@ FIRST_S: Final = 5.0
 """No question waits longer for a forecast."""
 SLICE_S: Final = 0.003
 _REST: Final = 4.0
-"""So many times what the work took nothing is renewed."""
+"""So many times what the work took nothing is renewed, and nothing is worked on that is not there yet."""
+_MOST_REST_S: Final = 2.0
+"""After what is not there yet: the next one to ask has his answer within ``FIRST_S``."""
 _KEPT: Final = 500
 _MOST_ASKED: Final = 4
 """Workloads that are not there yet: so many are worked on or wait at a time."""
@@ -76,6 +78,9 @@ class ForecastService:
         self._one = asyncio.Lock()
         """Whoever works in slices: one at a time, so that the loop's other half stays free."""
         self._asking = 0
+        self._turn = asyncio.Lock()
+        """Of those who ask for what is not there yet. Whoever has it may rest, and renewals go on."""
+        self._rests_until_s = float("-inf")
 
     def on_workload(self, workload: Workload, gone: bool) -> None:
         self._forecaster.observe(workload, gone=gone)
@@ -134,10 +139,20 @@ class ForecastService:
             raise BusyError
         self._asking += 1
         try:
-            async with asyncio.timeout(FIRST_S), self._one:
-                return await self._worked(self._new_parts(workload))
+            async with asyncio.timeout(FIRST_S), self._turn:
+                return await self._worked_new(workload)
         finally:
             self._asking -= 1
+
+    async def _worked_new(self, workload: Workload) -> Submitted:
+        await self._clock.wait(asyncio.Event(), max(0.0, self._rests_until_s - self._clock.monotonic()))
+        async with self._one:
+            begun_s = self._clock.monotonic()
+            try:
+                return await self._worked(self._new_parts(workload))
+            finally:
+                ended_s = self._clock.monotonic()
+                self._rests_until_s = ended_s + min(_MOST_REST_S, _REST * (ended_s - begun_s))
 
     def _new_parts(self, workload: Workload) -> Parts[Submitted]:
         engine, now_s = self._engine, self._clock.wall()

@@ -16,6 +16,7 @@ from controller.jobframework.marks import is_managed, queue_name
 from controller.jobframework.podview import SeenPod
 from controller.jobframework.raw import JobError, Json, labels
 from controller.jobframework.settings import ClusterObjects, JobSettings
+from controller.jobframework.templated import MAX_POD_SETS
 from controller.objects.decode import DecodeError, decode
 from controller.objects.workload import Workload
 from controller.pods import compose as podcompose
@@ -63,7 +64,10 @@ class Reader(msgspec.Struct, frozen=True):
         body = self._body(job, namespace)
         created = datetime.fromtimestamp(now_s, UTC).isoformat()
         metadata = {**body["metadata"], "name": job["metadata"]["name"], "uid": NAME, "creationTimestamp": created}
-        return decode({**body, "metadata": metadata}, Workload)
+        found = decode({**body, "metadata": metadata}, Workload)
+        if (count := len(found.spec.pod_sets)) > MAX_POD_SETS:
+            raise NotQueuedError(f"spec.podSets: found {count}, expected at most {MAX_POD_SETS}")
+        return found
 
     def _created(self, job: Json, namespace: str) -> Json:
         """In the namespace's default queue where it names none."""

@@ -6,7 +6,8 @@ Bounded for each user and as a whole: how often, how many connections, how long 
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -133,6 +134,8 @@ class ViewServer:
         self.trust = Trust()
         self.port = 0
         self.page: Page | None = None
+        self._foretelling: set[str] = set()
+        """Users who wait for a forecast of what is not there yet."""
         self._making = asyncio.Semaphore(1)
         """Of answers one at a time is made: users wait for each other, and what decides does not wait for them."""
 
@@ -263,7 +266,8 @@ class ViewServer:
             return await self._leader.ask(request.rel_url.raw_path_qs, user, body)
         try:
             manifest = manifest_of(body)
-            found = await self._leader.submitted(manifest, asked.namespace)
+            with self._only_one(user):
+                found = await self._leader.submitted(manifest, asked.namespace)
         except (BadRequestError, NotQueuedError) as wrong:
             raise RefusedError(400, f"spec.manifest: {wrong}") from None
         except (BusyError, TimeoutError):
@@ -273,6 +277,17 @@ class ViewServer:
         named = await asyncio.to_thread(namespaces, found, self._leader.known())
         hidden = await self._reviews.hidden(user, named, granted=asked.namespace)
         return 201, msgspec.json.encode(answers.foretold(asked, manifest, found, hidden))
+
+    @contextmanager
+    def _only_one(self, user: User) -> Iterator[None]:
+        """Raises RefusedError while another forecast is worked on for this user: places are few, and for everybody."""
+        if user.name in self._foretelling:
+            raise RefusedError(429, "one forecast at a time for each user: try again", after_s=2.0)
+        self._foretelling.add(user.name)
+        try:
+            yield
+        finally:
+            self._foretelling.discard(user.name)
 
     async def shown(self, answers: Answers, asked: Asked, user: User) -> Any:
         """As this user may see it. Raises RefusedError and KubeError."""

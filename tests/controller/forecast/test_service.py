@@ -118,6 +118,24 @@ async def test_too_many_that_ask_for_what_is_not_there_are_sent_away(monkeypatch
     assert (await first).starts is False
 
 
+async def test_after_long_work_for_one_who_asks_the_next_one_waits() -> None:
+    clock = VirtualClock(wall_s=NOW_S)
+
+    class Slow(ForecastService):
+        async def _worked(self, parts: Parts[Any]) -> Any:
+            clock.advance(0.25)
+            return await super()._worked(parts)
+
+    service = Slow(world().engine, clock)
+    await service.of_new(workload("new", "q", 2))
+    second = asyncio.create_task(service.of_new(workload("other", "q", 2)))
+    await asyncio.sleep(0.01)
+    assert not second.done()
+    assert not service._one.locked(), "renewals go on"
+    clock.advance(1.0)
+    assert (await second).starts is False
+
+
 async def test_the_loop_is_never_held_for_long() -> None:
     made = world()
     made.put(*(workload(f"w{number}", "q", 1 + number % 9, created_s=number) for number in range(300)))

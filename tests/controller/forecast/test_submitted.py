@@ -86,6 +86,19 @@ def test_what_asks_for_thousands_of_groups_costs_nothing_more_and_what_is_too_la
         READER.workload(crowd, "team", 0.0)
 
 
+def test_a_workload_of_more_pod_sets_than_the_api_server_takes_is_refused() -> None:
+    def of(count: int) -> dict[str, Any]:
+        sets = [
+            {"name": f"s{number}", "count": 2**31 - 1, "minCount": 1, "template": TEMPLATE} for number in range(count)
+        ]
+        spec = {"queueName": "q", "podSets": sets}
+        return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {}, "spec": spec}
+
+    assert len(READER.workload(of(18), "team", 0.0).spec.pod_sets) == 18
+    with pytest.raises(NotQueuedError, match="podSets: found 19, expected at most 18"):
+        READER.workload(of(19), "team", 0.0)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),

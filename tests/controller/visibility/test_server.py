@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
@@ -301,6 +301,30 @@ async def test_a_manifest_that_cannot_be_read_is_refused_in_a_line() -> None:
         code, found = await forecast(scene, None, data=io.BytesIO(b"x" * (256 * 1024 + 1)))
         assert (code, found["reason"]) == (413, "RequestEntityTooLarge")
         assert (await scene.get(FORECASTS, headers=TOKEN))[0] == 404
+
+
+async def test_a_user_has_one_forecast_made_at_a_time_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served() as scene:
+        answer, begun, let = scene.server._leader.submitted, asyncio.Event(), asyncio.Event()
+
+        async def slow(manifest: Any, namespace: str) -> Any:
+            begun.set()
+            await let.wait()
+            return await answer(manifest, namespace)
+
+        monkeypatch.setattr(scene.server, "_leader", replace(scene.server._leader, submitted=slow))
+        first = asyncio.create_task(forecast(scene, {"kind": "Job"}))
+        await begun.wait()
+        code, found = await forecast(scene, {"kind": "Job"})
+        assert (code, found["message"]) == (429, "one forecast at a time for each user: try again")
+        scene.api.users["another-token"] = {"username": "another", "groups": []}
+        headers = [("Authorization", "Bearer another-token")]
+        sent = json.dumps({"spec": {"manifest": {"kind": "Job"}}})
+        other = asyncio.create_task(scene.get(FORECASTS, headers=headers, method="POST", data=sent))
+        await asyncio.sleep(0)
+        let.set()
+        assert [(await first)[0], (await other)[0]] == [201, 201]
+        assert (await forecast(scene, {"kind": "Job"}))[0] == 201
 
 
 async def test_a_follower_hands_the_manifest_on() -> None:

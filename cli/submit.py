@@ -55,7 +55,7 @@ def submit(
     """
     strangers: list[str] = []
     try:
-        documents = list(read_documents(manifests, strangers))
+        documents = list(read_documents(manifests, strangers, generated=True))
     except InputError as wrong:
         raise WrongInputError(str(wrong)) from None
     for note in strangers:
@@ -65,17 +65,24 @@ def submit(
         async with opened(where) as client:
             one = _Submission(client, Controller(where, where.cluster(), client), dry_run=dry_run)
             rows: list[Json] = []
-            for document in documents:
-                space = namespace or document.data["metadata"].get("namespace") or where.cluster().namespace
-                rows.append(await one.sent(document, str(space)))
-                if output == "text":
-                    print_parts(*_parts(rows[-1]))
-            if wait and not dry_run:
-                async for row in one.admitted(rows):
-                    if output == "text":
-                        click.echo(f"{row['workload']}: {row['state']}")
-            if output != "text":
-                printed({"dryRun": dry_run, "items": rows}, output)
+            try:
+                for document in documents:
+                    space = namespace or document.data["metadata"].get("namespace") or where.cluster().namespace
+                    row, made = await one.sent(document, str(space))
+                    rows.append(row)
+                    try:
+                        row |= await one.followed(made, row["namespace"])
+                    finally:
+                        if output == "text":
+                            print_parts(*_parts(row))
+                if wait and not dry_run:
+                    async for row in one.admitted(rows):
+                        if output == "text":
+                            click.echo(f"{row['workload']}: {row['state']}")
+            finally:
+                # What was created before a failure is told as well: nobody could find it by a generated name.
+                if output != "text" and (rows or not documents):
+                    printed({"dryRun": dry_run, "items": rows}, output)
 
     run(work())
 
@@ -87,8 +94,8 @@ class _Submission:
         self._dry_run = dry_run
         self._resources: dict[tuple[str, str], Resource] = {}
 
-    async def sent(self, document: Document, namespace: str) -> Json:
-        """The row of one object, created or checked. Raises KubeError."""
+    async def sent(self, document: Document, namespace: str) -> tuple[Json, Json]:
+        """The row of one object, created or checked, and the object. Raises KubeError."""
         resource = await self._resource(document)
         space = namespace if resource.namespaced else None
         body = {**document.data, "metadata": {**document.data["metadata"]}}
@@ -108,10 +115,13 @@ class _Submission:
             "sentence": None,
             "forecast": None,
         }
-        if space is None or not _is_queued(made):
-            return row
-        found = await (self._foretold(made, space) if self._dry_run else self._queued(made, space))
-        return row | found
+        return row, made
+
+    async def followed(self, made: Json, namespace: str | None) -> Json:
+        """What its row has beside, once it is queued. Raises KubeError."""
+        if namespace is None or not _is_queued(made):
+            return {}
+        return await (self._foretold(made, namespace) if self._dry_run else self._queued(made, namespace))
 
     async def _resource(self, document: Document) -> Resource:
         """Raises click.ClickException for a kind that the API server does not have."""

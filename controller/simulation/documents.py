@@ -53,13 +53,16 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def documents(text: str, file: str) -> list[Document]:
-    """The documents of a YAML stream (or JSON text), empty ones left out. Raises InputError."""
+def documents(text: str, file: str, *, generated: bool = False) -> list[Document]:
+    """The documents of a YAML stream (or JSON text), empty ones left out. Raises InputError.
+
+    ``generated``: a name may be left to the API server (``metadata.generateName``).
+    """
     found: list[Document] = []
     try:
         for number, data in enumerate(yaml.load_all(text, Loader=_Loader), 1):
             if data is not None:
-                found += _flat(Document(file, number, data))
+                found += _flat(Document(file, number, data), generated=generated)
     except yaml.MarkedYAMLError as wrong:
         mark = wrong.problem_mark or wrong.context_mark
         place = f"{file}:{mark.line + 1}" if mark else file
@@ -71,7 +74,7 @@ def documents(text: str, file: str) -> list[Document]:
     return found
 
 
-def _flat(document: Document) -> list[Document]:
+def _flat(document: Document, *, generated: bool) -> list[Document]:
     """The document itself, or what a ``List`` holds."""
     data = document.data
     if not isinstance(data, dict):
@@ -80,14 +83,15 @@ def _flat(document: Document) -> list[Document]:
         if not isinstance(data.get(key), str):
             raise document.error(f"{key}: found {_shown(data.get(key))}, expected a text")
     if not document.kind.endswith("List") or not isinstance(data.get("items"), list):
-        if not isinstance(data.get("metadata"), dict) or not isinstance(data["metadata"].get("name"), str):
+        metadata, keys = data.get("metadata"), ("name", "generateName") if generated else ("name",)
+        if not isinstance(metadata, dict) or not any(isinstance(metadata.get(key), str) for key in keys):
             raise document.error(f"{document.kind}: metadata.name: expected a name")
         return [document]
     inside = (
         Document(document.file, document.number, item, (*document.path, "items", index))
         for index, item in enumerate(data["items"])
     )
-    return [nested for item in inside for nested in _flat(item)]
+    return [nested for item in inside for nested in _flat(item, generated=generated)]
 
 
 def unknown(text: str, found: Iterable[Document]) -> Iterator[str]:
@@ -99,7 +103,8 @@ def unknown(text: str, found: Iterable[Document]) -> Iterator[str]:
 
 
 def _told(document: Document, one: Unknown) -> str:
-    name = document.data["metadata"]["name"]
+    metadata = document.data["metadata"]
+    name = str(metadata.get("name") or metadata.get("generateName"))
     return f"{document.kind} {name[:63]}: {one.field}: found an unknown field, expected {one.expected}"
 
 

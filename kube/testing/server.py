@@ -200,11 +200,17 @@ class FakeApiServer:
             return web.json_response({**body, "status": self._reviewed(_plural(collection), body["spec"])})
         kept = copy.deepcopy(self.store) if request.query.get("dryRun") == "All" else None
         try:
-            answer = self._write(request, (collection, namespace, name or body["metadata"]["name"]), body)
+            answer = self._write(request, (collection, namespace, name or self._name(body["metadata"])), body)
         finally:
             self.store = kept or self.store
         self._notify()
         return web.json_response(answer)
+
+    def _name(self, metadata: dict[str, Any]) -> str:
+        """Of what is created; made from ``generateName`` where there is none."""
+        if not metadata.get("name"):
+            metadata["name"] = f"{metadata['generateName']}{self.store.version:05}"
+        return str(metadata["name"])
 
     def _reviewed(self, plural: str, spec: dict[str, Any]) -> dict[str, Any]:
         if plural == _TOKEN_REVIEWS:

@@ -96,6 +96,22 @@ async def test_a_job_is_created_and_followed_into_its_queue(shell: Shell, tmp_pa
         assert "position 2 in the queue" in text
 
 
+async def test_a_name_may_be_left_to_the_api_server_and_what_is_created_before_a_failure_is_told(
+    shell: Shell, tmp_path: Path
+) -> None:
+    async with busy(shell):
+        first = {**job("first", 1), "metadata": {"generateName": "first-", "labels": job("", 1)["metadata"]["labels"]}}
+        strange = {"apiVersion": "x.io/v1", "kind": "Y", "metadata": {"name": "y"}}
+        given = file(tmp_path, first, strange, job("never", 1))
+        found = await shell.run("submit", given, "-o", "json", code=1)
+        assert "expected a kind that the API server has" in found.stderr
+        (row,) = json.loads(found.stdout)["items"]
+        assert (row["created"], row["clusterQueue"]) == (True, "cq")
+        assert row["name"].startswith("first-")
+        (kept,) = shell.scene.server.list_all(JOBS)
+        assert kept["metadata"]["name"] == row["name"]
+
+
 async def test_with_wait_it_ends_when_the_job_is_admitted(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def as_agent(lab: Lab) -> tuple[str, ...]:
 def test_under_another_name_the_agent_serves_the_classes_of_that_name(lab: Lab, tmp_path: Path) -> None:
     """First, while no agent of the module runs."""
     name = "gpu.example.com"
+    lab.cluster.kubectl("delete", "resourceslices", "--all")  # Another module's agent may have left some.
     with claims_agent(lab, tmp_path, EXAMPLES / "fleets/dgx1.yaml", CONFIG, driver=name) as agent:
         lab.await_amounts({GPU: 6})
         pod = run(lab, "other", claim_template(lab, "other", name, f"device.attributes['{name}'].type == 'gpu'"))

@@ -52,7 +52,7 @@ from tests.support.e2e.kailab import (
     waits,
 )
 from tests.support.e2e.lab import EXAMPLES as ALL_EXAMPLES
-from tests.support.e2e.lab import FAST, Lab, Pod, fleet, held_by
+from tests.support.e2e.lab import FAST, Lab, Pod, fleet, held_by, holders
 from tests.support.e2e.podlab import GPU, HOST, TEAM, is_held, rendered
 from tests.support.e2e.queuelab import Controller
 from tests.support.e2e.trainingoperator import TrainingOperator
@@ -416,7 +416,7 @@ async def test_claims_of_queued_jobs_and_gangs_are_prepared_on_a_real_node(
     names = [f"claims-gang-{rank}" for rank in range(2)]
 
     def holding(report: NodeReport) -> set[str]:
-        return {held.holder.pod.rpartition("-")[0] for held in report.holders} if len(report.holders) == 2 else set()
+        return {held.holder.pod.rpartition("-")[0] for held in report.holders} if len(holders(report)) == 2 else set()
 
     def gated(name: str) -> bool:
         pod: dict[str, Any] = bench.get(f"/api/v1/namespaces/default/pods/{name}")

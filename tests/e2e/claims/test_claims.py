@@ -142,7 +142,7 @@ def test_an_agent_writes_the_slices_of_its_own_node_alone(lab: Lab) -> None:
     }
     with pytest.raises(ClusterError, match="may not write slices of node"):
         lab.cluster.kubectl("create", "-f", "-", *as_agent(lab), input=json.dumps(foreign))
-    others = {**foreign, "metadata": {"name": "others"}, "spec": {**own["spec"], "driver": "gpu.example.com"}}
+    others = {**foreign, "metadata": {"name": "others"}, "spec": {**own["spec"], "driver": "gpu.another.example"}}
     with pytest.raises(ClusterError, match="writes slices of the driver"):
         lab.cluster.kubectl("create", "-f", "-", *as_agent(lab), input=json.dumps(others))
     lab.cluster.kubectl("create", "-f", "-", input=json.dumps(others))

@@ -123,7 +123,8 @@ def test_the_containers_of_a_claim_share_its_part_under_mps(lab: Lab, agent: Age
     claims = {"part": template(lab, "mig-mps", [part], config=[sharing])}
     pod = run_all(lab, "mps", claims, dict.fromkeys(("left", "right"), ("part", "")))
     ((gpu, profile, _),) = instances(agent)
-    (instance,) = agent.until(lambda found: len(found.holders) == 1, "a holder").node.gpus[gpu].mig_instances
+    report = agent.until(lambda found: len(found.holders) == 2, "both containers hold it")
+    (instance,) = report.node.gpus[gpu].mig_instances
     (daemon,) = agent.report().mps
     assert (profile, daemon.device) == ("3g.40gb", instance.uuid)
     for container in ("left", "right"):

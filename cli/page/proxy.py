@@ -1,8 +1,8 @@
 """A server on this machine alone that sends a browser's requests through the API server, with the caller's credentials.
 
-Whoever may talk to it has the caller's rights on the page, so it answers one browser alone: the address that is opened
-works once and leaves a cookie there. Another page in that browser is kept out by the cookie's SameSite, the Host that
-was asked for, and the Origin of what changes something.
+A client that may talk to the proxy has the caller's rights on the page, so the proxy answers one browser alone: the
+address that is opened works once and leaves a cookie there. Another page in that browser is kept out by the cookie's
+SameSite, the Host that was asked for, and the Origin of what changes something.
 """
 
 import asyncio

@@ -282,7 +282,7 @@ class Forward:
         if _borrow(charges):
             found = (self._block(other, now_s) for other in range(len(self._queues)) if other != line)
             others = [block for block in found if block is not None]
-        # Whoever ends later than this takes what another queue's head needs.
+        # A workload that ends later than this takes what another queue's head needs.
         latest_s = min((block.start_s for block in others if not block.leaves(charges)), default=math.inf)
         own_leaves = own is None or own.leaves(charges)
         for at, (order, waiting) in enumerate(islice(self._queues[line].shapes[shape], _ALIKE)):

@@ -30,7 +30,7 @@ T = TypeVar("T")
 EVERY_S: Final = 5.0
 """So often forecasts are made anew, at most; after long work as much longer as the work took."""
 STALE_S: Final = 20.0
-"""Nobody asked for so long: the next one to ask waits for new ones."""
+"""Forecasts that nobody asked for during this time are dropped: the next request waits for new ones."""
 FIRST_S: Final = 5.0
 """No question waits longer for a forecast."""
 SLICE_S: Final = 0.003
@@ -76,7 +76,7 @@ class ForecastService:
         self._hurry = asyncio.Event()
         self._changes: dict[WorkloadKey, tuple[float, tuple[Change, ...]]] = {}
         self._one = asyncio.Lock()
-        """Whoever works in slices: one at a time, so that the loop's other half stays free."""
+        """Held by the task that works in slices: one at a time, so that the loop's other half stays free."""
         self._asking = 0
         self._turn = asyncio.Lock()
         """Of those who ask for what is not there yet. Whoever has it may rest, and renewals go on."""

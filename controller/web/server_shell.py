@@ -295,7 +295,7 @@ class PageServer:
             denied: dict[str, str] = {
                 topic: f"{user.name} may not {_RIGHTS[topic]}" for topic in topics if not may[_RIGHTS[topic]]
             }
-            # Who may see nothing is asked about no namespace.
+            # No review is asked for a user who may see no topic.
             return await self.sight(user) if len(denied) < len(topics) else Sight(frozenset()), denied
 
         def hello() -> Json:

@@ -45,7 +45,7 @@ def owner(body: bytes) -> OwnerPod | None:
             return None
         name, uid = (text(controller, key, f"{_OBJECT}.metadata.ownerReferences") for key in ("name", "uid"))
         namespace = text(request, "namespace", ".request")
-        # Whoever reaches the port can send a review: what is no name must not become part of a path.
+        # Any client that reaches the port can send a review: text that is no name must not become part of a path.
         named = uid and all(_OBJECT_NAME.fullmatch(each) for each in (namespace, name))
         return OwnerPod(namespace, name, uid) if named else None
     except (ConversionError, RecursionError):

@@ -51,7 +51,7 @@ def written(plan: ClaimPlan) -> str:
 
 
 def read(text: str) -> ClaimPlan:
-    """Whoever makes pods can write it: empty for what is none."""
+    """The plan in an annotation, which any user who makes pods can write; empty where the text is no plan."""
     if not 0 < len(text) <= _MOST_TEXT:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Who has the nodes that a refused workload would need: a lookup for the moment in which its refusal is read."""
+"""The holders of the nodes that a refused workload would need, looked up when its refusal is read."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -6,6 +6,8 @@ Workload names and fields: ``kueue.x-k8s.io/v1beta2``. Bodies are JSON ready for
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from controller.engine.model.gangshape import GangShape, written
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import foreignmarks, marks, names
@@ -15,7 +17,7 @@ from controller.jobframework.raw import Json, PriorityClassMissingError, labels,
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
-from controller.objects.workload import PodSet, Workload
+from controller.objects.workload import PodSet
 from inventory.api.names import GANG
 
 _WORKLOAD_CLASS: Final = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass"}
@@ -228,10 +230,14 @@ def mark_patch(job: Json, workload: SeenWorkload, cluster: ClusterObjects) -> Js
     return patch
 
 
-def metadata_patch(job: Json, workload: Workload, settings: JobSettings) -> Json:
-    """Merge patch of ``metadata``: labels and annotations that the workload has from the job; empty where equal."""
-    wanted = {"labels": _labels(job, settings), "annotations": marks.passed_on(job, settings.gates)}
-    have = {"labels": workload.metadata.labels, "annotations": workload.metadata.annotations}
+def metadata_patch(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings) -> Json:
+    """Merge patch of ``metadata``: labels and annotations that the workload has from the job; empty where equal.
+
+    What a job of KAI's says of its gang follows it until quota is held. Raises JobError for what cannot be read of it.
+    """
+    gang = {} if workload.is_reserved else _kai_gang(kind, job)
+    wanted = {"labels": _labels(job, settings), "annotations": {**marks.passed_on(job, settings.gates), **gang}}
+    have = {"labels": workload.typed.metadata.labels, "annotations": workload.typed.metadata.annotations}
     patch: dict[str, Any] = {}
     for part, values in wanted.items():
         changed: dict[str, str | None] = {k: v for k, v in values.items() if have[part].get(k) != v}
@@ -267,7 +273,7 @@ def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, s
     found = {
         **marks.passed_on(job, settings.gates),
         **foreignmarks.preemption_marks(job),
-        **_patience(job),
+        **_kai_gang(kind, job),
         **kind.workload_annotations(job),
     }
     if settings.gates.on("WorkloadIdentifierAnnotations"):
@@ -277,10 +283,12 @@ def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, s
     return found
 
 
-def _patience(job: Json) -> dict[str, str]:
-    """The gang of a job that says how long it may run below its minimum: all of its pods."""
-    found = foreignmarks.staleness_s(job)
-    return {} if found is None else {GANG: written(GangShape(staleness_s=found))}
+def _kai_gang(kind: JobKind, job: Json) -> dict[str, str]:
+    """Of a job of KAI's that says how long it may run below its minimum, or in which domains. Raises JobError."""
+    patience, levels = foreignmarks.staleness_s(job), foreignmarks.kai_levels(job, kind.templates(job))
+    if patience is None and levels is None:
+        return {}
+    return {GANG: written(msgspec.structs.replace(levels or GangShape(), staleness_s=patience))}
 
 
 def _fields(pod_set: JobPodSet) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Marks of Volcano and KAI on jobs and pods, as ours: the queue, the priority, whether the job may be preempted.
+"""Marks of Volcano and KAI on jobs and pods, as ours: the queue, the priority, whether the job may be preempted, and
+its levels of a topology.
 
 An object that names a LocalQueue is Kueue's: that label wins. Between the two the scheduler decides that its pods name;
 without one marks of both are refused. Sources: KAI's pod grouper (label on the owner, then on
@@ -11,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from controller.engine.mirror.specs import System
+from controller.engine.model.gangshape import GangShape, Subgroup
 from controller.jobframework.marks import queue_name
-from controller.jobframework.names import QUEUE_NAME
+from controller.jobframework.names import QUEUE_NAME, is_label_key
 from controller.jobframework.podview import KAI_QUEUE, SCHEDULERS, VOLCANO_GROUPS, GroupName, foreign_group
 from controller.jobframework.raw import JobError, Json, annotations, at, labels, mapping, parsed_duration, shown, text
 from inventory.api.names import SCHEDULER_NAME
@@ -30,6 +32,9 @@ SPARK_QUEUE: Final = ("spec", "batchSchedulerOptions", "queue")
 KUBEFLOW_QUEUE: Final = ("spec", "runPolicy", "schedulingPolicy", "queue")
 KAI_STALENESS: Final = "kai.scheduler/staleness-grace-period"
 KAI_BATCH_MINIMUM: Final = "kai.scheduler/batch-min-member"
+KAI_TOPOLOGY: Final = "kai.scheduler/topology"
+KAI_REQUIRED: Final = "kai.scheduler/topology-required-placement"
+KAI_PREFERRED: Final = "kai.scheduler/topology-preferred-placement"
 
 KUBEFLOW_MINIMUMS: Final = (
     ("spec", "elasticPolicy", "minReplicas"),
@@ -238,6 +243,43 @@ def staleness_s(job: Json) -> float | None:
     if not said or not _is_of_kai(job):
         return None
     return parsed_duration(said, f"metadata.annotations[{KAI_STALENESS}]")
+
+
+def kai_levels(job: Json, templates: Mapping[str, Json]) -> GangShape | None:
+    """In which domains a job of KAI's asks to be. ``templates``: by pod set; what one says binds its pods alone.
+
+    None where nothing is asked. Raises JobError for what is no label of nodes.
+    """
+    if not any(map(asks_for_level, (job, *templates.values()))) or not _is_of_kai(job):
+        return None
+    own = {name: said for name, template in templates.items() if (said := _levels(template, name))}
+    whole = _levels(job, "") or Subgroup(name="")
+    return GangShape(
+        groups=tuple(own.values()),
+        members={name: name for name in own},
+        topology=whole.topology,
+        required_level=whole.required_level,
+        preferred_level=whole.preferred_level,
+    )
+
+
+def asks_for_level(marked: Json) -> bool:
+    """Whether KAI's annotations of an object or a pod template ask for a level."""
+    return not annotations(marked).keys().isdisjoint((KAI_REQUIRED, KAI_PREFERRED))
+
+
+def _levels(marked: Json, pod_set: str) -> Subgroup | None:
+    """Of the whole job, or of the pods of one pod set; None without any. Raises JobError."""
+    said = annotations(marked)
+    required, preferred = said.get(KAI_REQUIRED, ""), said.get(KAI_PREFERRED, "")
+    for key, level in ((KAI_REQUIRED, required), (KAI_PREFERRED, preferred)):
+        if level and not is_label_key(level):
+            whose = f" of the pods of {pod_set}" if pod_set else ""
+            raise JobError(f"metadata.annotations[{key}]{whose}: expected a label of nodes, found {shown(level)}")
+    if not (required or preferred):
+        return None
+    topology = said.get(KAI_TOPOLOGY, "")
+    return Subgroup(name=pod_set, topology=topology, required_level=required, preferred_level=preferred)
 
 
 def kai_class_name(job: Json) -> str:

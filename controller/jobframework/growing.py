@@ -8,7 +8,13 @@ gate, with an empty ``ABOVE_MINIMUM_OF``: of a job that was started, that says h
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from controller.jobframework.foreignmarks import KAI_BATCH_MINIMUM, KUBEFLOW_MINIMUMS, is_in_kai_queue, minimum_in
+from controller.jobframework.foreignmarks import (
+    KAI_BATCH_MINIMUM,
+    KUBEFLOW_MINIMUMS,
+    asks_for_level,
+    is_in_kai_queue,
+    minimum_in,
+)
 from controller.jobframework.marks import prebuilt_mark
 from controller.jobframework.names import ELASTIC_JOB, MIN_PARALLELISM
 from controller.jobframework.podsets import is_marked
@@ -62,6 +68,8 @@ def _grows(job: Json, templates: tuple[Json, ...], *, may_grow: bool) -> bool:
         where = f"metadata.annotations[{ABOVE_MINIMUM_OF}] of a pod template"
         raise JobError(f"{where}: expected none, the controller writes it; found {shown(forged)}")
     if not may_grow or any(key.startswith(_PLACED_BY_ITSELF) for each in said for key in each):
+        return False
+    if any(map(asks_for_level, templates)):
         return False
     if any(GROUP_NAME in {**labels(template), **annotations(template)} for template in templates):
         return False

@@ -353,14 +353,14 @@ def _on_hold(context: Context, workload: SeenWorkload) -> list[Action]:
 
 def _synchronized(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
     """Labels of the job that have changed. A value that cannot be read is reported and ignored."""
-    job, typed = context.job, workload.typed
+    job = context.job
     try:
         spec = compose.mark_patch(job, workload, context.cluster)
+        metadata = {} if prebuilt else compose.metadata_patch(context.kind, job, workload, context.settings)
     except JobError as error:
         return [refuse(error)]
     if context.moved_while_reserved(workload) and not prebuilt:
         return _withdraw(workload)
-    metadata = {} if prebuilt else compose.metadata_patch(job, typed, context.settings)
     if not spec and not metadata:
         return []
     updated = event("UpdatedWorkload", words.updated_workload(workload.name, ", ".join([*spec, *metadata])))

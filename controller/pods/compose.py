@@ -205,9 +205,13 @@ def _spare(oldest: SeenPod, cluster: ClusterObjects) -> dict[str, str]:
 
 
 def gang_annotation(group: Group, pods: Sequence[SeenPod], settings: JobSettings) -> dict[str, str]:
-    """What of a PodGroup's pods has to run together, where that is more than a number. Raises JobError."""
+    """What of a PodGroup's pods has to run together, where that is more than a number; of a pod in a queue of KAI's
+    that has none, its own levels. Raises JobError.
+    """
     if group.foreign is None:
-        return {}
+        oldest = min(pods, key=lambda member: member.age_key, default=None)
+        own = None if oldest is None or oldest.above_minimum_of else foreignmarks.kai_levels(oldest.raw, {})
+        return {} if own is None else {GANG: written(own)}
     shape = group.foreign.shape({role(pod): subgroup_of(pod) for pod in pods}, settings.tiers)
     return {} if shape == GangShape(minimum=shape.minimum) else {GANG: written(shape)}
 

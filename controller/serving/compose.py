@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.model.gangshape import written
+from controller.engine.model.gangshape import GangShape, written
 from controller.jobframework import compose, foreignmarks, marks, names
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, typed_template
 from controller.jobframework.podview import IS_GROUP_WORKLOAD
@@ -41,7 +41,7 @@ def workload_body(
             IS_GROUP_WORKLOAD: "true",
             **identity,
             **index,
-            **_gang(group, settings),
+            **_gang(owner, group, settings),
         },
     }
     sets = pod_sets(group, settings)
@@ -74,9 +74,18 @@ def pod_sets(group: ServingGroup, settings: JobSettings) -> tuple[JobPodSet, ...
     return tuple(msgspec.structs.replace(each, topology_request=None) for each in group.pod_sets)
 
 
-def _gang(group: ServingGroup, settings: JobSettings) -> dict[str, str]:
-    placed = group.gang is not None and settings.gates.on("TopologyAwareScheduling")
-    return {GANG: written(group.gang)} if placed and group.gang is not None else {}
+def _gang(owner: Json, group: ServingGroup, settings: JobSettings) -> dict[str, str]:
+    """With the levels that KAI's annotations of the object ask for, where the group has none. Raises JobError."""
+    gang, kais = group.gang, foreignmarks.kai_levels(owner, {})
+    if kais is not None and not (gang and gang.required_level):
+        gang = msgspec.structs.replace(
+            gang or GangShape(),
+            topology=kais.topology,
+            required_level=kais.required_level,
+            preferred_level=kais.preferred_level,
+        )
+    placed = gang is not None and settings.gates.on("TopologyAwareScheduling")
+    return {GANG: written(gang)} if placed and gang is not None else {}
 
 
 def asks_for(group: ServingGroup, workload: SeenWorkload) -> bool:
@@ -119,7 +128,7 @@ def metadata_patch(
     changed: dict[str, str | None] = {key: value for key, value in wanted.items() if meta.annotations.get(key) != value}
     if settings.gates.on("AdmissionGatedBy") and gated_by in meta.annotations and gated_by not in wanted:
         changed[gated_by] = None
-    gang = _gang(group, settings).get(GANG)
+    gang = _gang(owner, group, settings).get(GANG)
     if not workload.is_reserved and gang != meta.annotations.get(GANG):
         changed[GANG] = gang
     above = is_above_minimum(owner, group, settings)

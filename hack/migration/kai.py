@@ -1,8 +1,8 @@
-"""KAI's objects: Queue, PodGroup, Topology."""
+"""KAI's objects, Queue, PodGroup and Topology, and its labels and annotations of others."""
 
 from typing import Final
 
-from hack.migration.rows import Rows, below, served, unrelated
+from hack.migration.rows import Rows, below, not_yet, served, unrelated
 
 _AMOUNTS: Final = " ".join(
     f"resources.{resource}.{amount}"
@@ -76,4 +76,40 @@ FIELDS: Final[dict[str, Rows]] = {
     "scheduling.run.ai/v2 Queue": _QUEUE,
     "scheduling.run.ai/v2alpha2 PodGroup": _POD_GROUP,
     "kai.scheduler/v1alpha1 Topology": _TOPOLOGY,
+}
+
+_MARKS_OF_JOBS: Final = "controller/jobframework/foreignmarks.py"
+_PODS: Final = "controller/jobframework/podview.py"
+_PLACEMENT: Final = "kai.scheduler/topology-required-placement kai.scheduler/topology-preferred-placement"
+MARKS: Final[Rows] = {
+    **served("the queue", _PODS, "kai.scheduler/queue"),
+    **served("the Workload's priority", _MARKS_OF_JOBS, "priorityClassName"),
+    **served("whether it may be preempted", _MARKS_OF_JOBS, "kai.scheduler/preemptibility"),
+    **served("the PodGroup of a pod", _PODS, "pod-group-name"),
+    **served("its subgroup", _GROUPS, "kai.scheduler/subgroup-name"),
+    **served("the pods that a Job begins with", _MARKS_OF_JOBS, "kai.scheduler/batch-min-member"),
+    **served("a gang below its minimum for so long is evicted", _MARKS_OF_JOBS, "kai.scheduler/staleness-grace-period"),
+    **served("all pods in one domain of the level; of a pod template, its pods", _MARKS_OF_JOBS, _PLACEMENT),
+    **unrelated(_LEVELS_ARE_LABELS, "kai.scheduler/topology"),
+    **not_yet(
+        "kai.scheduler/segment-size kai.scheduler/segment-topology-required-placement"
+        " kai.scheduler/segment-topology-preferred-placement",
+        "a PodGroup with a subgroup, and its `topologyConstraint`, for each segment",
+    ),
+    **not_yet(
+        "kai.scheduler/node-pool",
+        "one tree of queues has all nodes, and the pods' own `nodeSelector` chooses among them",
+    ),
+    **not_yet("kai.scheduler/preemption-delay", "a job preempts as soon as it may"),
+    **served(
+        "percents of GPUs",
+        "controller/foreignrules/fractions.py",
+        "gpu-fraction gpu-memory gpu-fraction-num-devices gpu-fraction-container-name",
+    ),
+    **unrelated("there is no pod grouper", "kai.scheduler/skip-podgrouper"),
+    **unrelated(
+        "KAI's own notes",
+        "kai.scheduler/stale-podgroup-timestamp kai.scheduler/last-start-timestamp"
+        " kai.scheduler/last-eviction-timestamp",
+    ),
 }

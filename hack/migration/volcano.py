@@ -1,11 +1,11 @@
-"""Volcano's objects: Job, Command, Queue, PodGroup, HyperNode."""
+"""Volcano's objects, Job, Command, Queue, PodGroup and HyperNode, and its labels and annotations of others."""
 
 import re
 from typing import Final
 
 from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.volcanoqueue import NO_NODE_GROUPS
-from hack.migration.rows import Refused, Rows, below, served, unrelated
+from hack.migration.rows import Refused, Rows, below, not_yet, served, unrelated
 
 _RULES: Final = "controller/foreignrules/"
 _JOB_RULES: Final = f"{_RULES}volcanojob.py"
@@ -170,4 +170,33 @@ FIELDS: Final[dict[str, Rows]] = {
     "scheduling.volcano.sh/v1beta1 Queue": _QUEUE,
     "scheduling.volcano.sh/v1beta1 PodGroup": _POD_GROUP,
     "topology.volcano.sh/v1alpha1 HyperNode": _HYPER_NODE,
+}
+
+_MARKS_OF_JOBS: Final = "controller/jobframework/foreignmarks.py"
+MARKS: Final[Rows] = {
+    **served("the queue", _MARKS_OF_JOBS, "scheduling.volcano.sh/queue-name volcano.sh/queue-name"),
+    **served(
+        "the PodGroup of a pod",
+        "controller/jobframework/podview.py",
+        "scheduling.k8s.io/group-name scheduling.volcano.sh/group-name",
+    ),
+    **served("the pods that are admitted together", _GROUPS, "scheduling.volcano.sh/group-min-member"),
+    **unrelated("pods ask for what is in them, and are charged for that", "scheduling.volcano.sh/group-min-resources"),
+    **served("the task of a pod", _GROUPS, "volcano.sh/task-spec"),
+    **served("whether it may be a victim", _MARKS_OF_JOBS, "volcano.sh/preemptable"),
+    **not_yet("sla-waiting-time", "who waits long goes no further ahead for it: a higher priority does"),
+    **not_yet(
+        "volcano.sh/cooldown-time", "what runs may be a victim at once, unless `volcano.sh/preemptable` is false"
+    ),
+    **not_yet("volcano.sh/revocable-zone", "nodes have no hours: the pods' own `nodeSelector` chooses among them"),
+    **not_yet(
+        "volcano.sh/jdb-min-available volcano.sh/jdb-max-unavailable",
+        "a gang's minimum is evicted as a whole, and pods above it one by one",
+    ),
+    **not_yet(
+        "volcano.sh/network-topology-mode volcano.sh/network-topology-highest-tier",
+        "`networkTopology` of a Job or a PodGroup",
+    ),
+    **not_yet("volcano.sh/numa-topology-policy", "`tessera.dev/required-gpu-link: numa` for GPUs"),
+    **not_yet("volcano.sh/qos-level", "nothing of a node is sold twice"),
 }

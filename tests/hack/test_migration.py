@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.migration.pages import FIELDS, page, rewritten, unserved
+from hack.migration.pages import FIELDS, MARKS, page, rewritten, unserved
 from hack.migration.rows import Refused, Served
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +38,11 @@ def test_code_that_serves_a_field_names_it() -> None:
         return re.search(rf"\b({camel}|{snake})\b", text) is not None
 
     assert [(kind, path) for kind, path, row in rows() if not named(path, row)] == []
+
+
+def test_code_that_serves_a_mark_names_it() -> None:
+    served = [(mark, row) for marks in MARKS.values() for mark, row in marks.items() if isinstance(row, Served)]
+    assert [mark for mark, row in served if f'"{mark}"' not in (ROOT / row.module).read_text()] == []
 
 
 def test_a_sentence_of_a_refusal_names_its_field_or_its_kind() -> None:

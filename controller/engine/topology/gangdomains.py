@@ -169,7 +169,7 @@ class _Search:
             return self._tried(self._requests, chosen)
         bound = self._bounds[at]
         members = [request for request in self._requests if bound in request.within]
-        problem = NoPlacement(members[0].pod_set.name, _problem(bound))
+        problem = NoPlacement(members[0].pod_set.name, self._problem(bound, members))
         for value in self._values(bound, members, chosen):
             if self._left <= 0 or self._fruitless <= 0:
                 problem = NoPlacement(problem.pod_set, f"{problem.problem}, after {_TRIES} tries")
@@ -184,6 +184,13 @@ class _Search:
                 return found
             problem = found if at + 1 < len(self._bounds) else problem
         return problem if bound.required else self.run(at + 1, chosen)
+
+    def _problem(self, bound: Bound, members: Sequence[PlacementRequest]) -> str:
+        whom = f"subgroup {bound.group}" if bound.group else "the gang"
+        rooms = [facts for request in members for facts, _ in self._rooms[request.pod_set.name]]
+        if rooms and not any(bound.level in facts.labels for facts in rooms):
+            return f"no node with room for pods of {whom} has the label {bound.level}"
+        return f"no domain of {bound.level} has room for {whom}"
 
     def _values(self, bound: Bound, members: Sequence[PlacementRequest], chosen: _Chosen) -> list[str]:
         """Of the bound's label, in the domains around it, those whose nodes have room for each of the members."""
@@ -217,8 +224,3 @@ def _bounded(request: PlacementRequest, chosen: _Chosen) -> PlacementRequest:
 
 def _labels(request: PlacementRequest, chosen: _Chosen) -> dict[str, str]:
     return {bound.level: chosen[bound] for bound in request.within if bound in chosen}
-
-
-def _problem(bound: Bound) -> str:
-    whom = f"subgroup {bound.group}" if bound.group else "the gang"
-    return f"no domain of {bound.level} has room for {whom}"

@@ -370,6 +370,19 @@ def test_a_gang_of_kais_that_says_its_patience_is_followed_without_waiting_for_p
     assert told == {"90s": (shapes["90s"], True), "-1s": (shapes["-1s"], False), None: (None, False)}
 
 
+def test_levels_that_kais_annotations_ask_for_follow_the_job_while_it_waits() -> None:
+    level = "kai.scheduler/topology-required-placement"
+    world = queued(meta={**KAIS, "annotations": {level: "rack"}})
+    assert world.workloads[world.only]["metadata"]["annotations"][GANG] == written(GangShape(required_level="rack"))
+    world.job["metadata"]["annotations"][level] = "zone"
+    world.settle()
+    assert world.workloads[world.only]["metadata"]["annotations"][GANG] == written(GangShape(required_level="zone"))
+    world.admit(world.only)
+    world.job["metadata"]["annotations"][level] = "row"
+    world.settle()
+    assert world.workloads[world.only]["metadata"]["annotations"][GANG] == written(GangShape(required_level="zone"))
+
+
 def test_a_patience_that_is_none_is_told() -> None:
     world = queued(meta={**KAIS, "annotations": {PATIENCE: "soon"}})
     assert world.workloads == {}

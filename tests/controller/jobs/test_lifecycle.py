@@ -373,12 +373,13 @@ def test_a_gang_of_kais_that_says_its_patience_is_followed_without_waiting_for_p
 def test_levels_that_kais_annotations_ask_for_follow_the_job_while_it_waits() -> None:
     level = "kai.scheduler/topology-required-placement"
     world = queued(meta={**KAIS, "annotations": {level: "rack"}})
+    marked: Any = world.job
     assert world.workloads[world.only]["metadata"]["annotations"][GANG] == written(GangShape(required_level="rack"))
-    world.job["metadata"]["annotations"][level] = "zone"
+    marked["metadata"]["annotations"][level] = "zone"
     world.settle()
     assert world.workloads[world.only]["metadata"]["annotations"][GANG] == written(GangShape(required_level="zone"))
     world.admit(world.only)
-    world.job["metadata"]["annotations"][level] = "row"
+    marked["metadata"]["annotations"][level] = "row"
     world.settle()
     assert world.workloads[world.only]["metadata"]["annotations"][GANG] == written(GangShape(required_level="zone"))
 

@@ -22,8 +22,8 @@ def node(name: str, rack: str, gpus: int) -> dict[str, Any]:
     return found
 
 
-WORLD = (kai_queue("dept"), kai_queue("team", "dept", quota=8), node("a", "r1", 1), node("b", "r2", 1))
-WORLD += (node("c", "r2", 1), node("d", "r3", 1))
+NODES = (node("a", "r1", 1), node("b", "r2", 1), node("c", "r2", 1), node("d", "r3", 1))
+WORLD = (kai_queue("dept"), kai_queue("team", "dept", quota=8), *NODES)
 
 
 def kais(pods: int, marks: dict[str, str], least: int | None = None) -> dict[str, Any]:

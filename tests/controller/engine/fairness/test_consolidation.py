@@ -215,7 +215,7 @@ def moves_to_rest(lab: World) -> list[tuple[WorkloadKey, WorkloadKey]]:
     raise AssertionError(f"still changing: {lab.log[-20:]}")
 
 
-@histories(1, 2, 3, 4)
+@histories(1, 5, 6)  # moves happen with 5 and 6
 def test_whatever_moves_runs_again_and_no_cause_moves_anything_twice(seed: int) -> None:
     rng = random.Random(seed)
     moved_for: list[tuple[WorkloadKey, WorkloadKey]] = []

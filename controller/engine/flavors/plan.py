@@ -18,6 +18,7 @@ from controller.engine.flavors.assignment import (
     NoFitReason,
     PodSetChoice,
 )
+from controller.engine.flavors.nodematch import match_problem
 from controller.engine.model.devicerequest import device_ask
 from controller.engine.model.honestunits import undeclared
 from controller.engine.model.identity import ByIdentity
@@ -34,7 +35,6 @@ from controller.engine.quota.cells import Cell
 from controller.engine.quota.queuestate import QueueState, ResourceGroup
 from controller.engine.topology.ask import PodSetAsk, asks_for_parts
 from controller.engine.topology.gangdomains import bound_ask, bounds_of
-from controller.engine.topology.nodematch import match_problem
 from controller.objects.core import NodeSelector, Toleration
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.engine.flavors.nodematch import affinity_matches, match_problem
 from controller.engine.model.taints import tolerates, untolerated
-from controller.engine.topology.nodematch import affinity_matches, match_problem
 from controller.objects.core import PodSpec, Taint, Toleration
 from controller.objects.decode import decode
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement

@@ -184,11 +184,14 @@ MARKS: Final[Rows] = {
     **unrelated("pods ask for what is in them, and are charged for that", "scheduling.volcano.sh/group-min-resources"),
     **served("the task of a pod", _GROUPS, "volcano.sh/task-spec"),
     **served("whether it may be a victim", _MARKS_OF_JOBS, "volcano.sh/preemptable"),
-    **not_yet("sla-waiting-time", "who waits long goes no further ahead for it: a higher priority does"),
+    **not_yet("sla-waiting-time", "a job that waits long does not move ahead: give it a higher priority"),
     **not_yet(
-        "volcano.sh/cooldown-time", "what runs may be a victim at once, unless `volcano.sh/preemptable` is false"
+        "volcano.sh/cooldown-time", "a running job may be a victim at once, unless `volcano.sh/preemptable` is false"
     ),
-    **not_yet("volcano.sh/revocable-zone", "nodes have no hours: the pods' own `nodeSelector` chooses among them"),
+    **not_yet(
+        "volcano.sh/revocable-zone",
+        "nodes are not lent for hours of the day: the pods' own `nodeSelector` chooses among nodes",
+    ),
     **not_yet(
         "volcano.sh/jdb-min-available volcano.sh/jdb-max-unavailable",
         "a gang's minimum is evicted as a whole, and pods above it one by one",
@@ -198,5 +201,5 @@ MARKS: Final[Rows] = {
         "`networkTopology` of a Job or a PodGroup",
     ),
     **not_yet("volcano.sh/numa-topology-policy", "`tessera.dev/required-gpu-link: numa` for GPUs"),
-    **not_yet("volcano.sh/qos-level", "nothing of a node is sold twice"),
+    **not_yet("volcano.sh/qos-level", "a node is never given more pods than its resources hold"),
 }

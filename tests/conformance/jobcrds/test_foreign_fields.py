@@ -1,4 +1,4 @@
-"""Every field of Volcano's and KAI's CRDs is served, refused with its sentence, without bearing, or not yet served."""
+"""Every field of Volcano's and KAI's CRDs is served, refused with its sentence, or without bearing on what runs."""
 
 from functools import cache
 from typing import Any
@@ -10,7 +10,7 @@ from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.ruled import created
 from controller.foreignrules.table import FOREIGN_KINDS
 from hack.migration.pages import FIELDS
-from hack.migration.rows import Refused
+from hack.migration.rows import NotYet, Refused
 from tests.conformance.jobcrds.fieldrows import uncovered, written
 from tests.conformance.jobcrds.kindcrds import below, folder
 
@@ -52,6 +52,11 @@ def test_every_kind_of_both_sets_has_a_table() -> None:
 @KINDS
 def test_every_field_has_a_row(kind: str) -> None:
     assert uncovered(paths()[kind], TABLES[kind]) == []
+
+
+@KINDS
+def test_no_field_is_passed_over(kind: str) -> None:
+    assert [path for path, row in TABLES[kind].items() if isinstance(row, NotYet)] == []
 
 
 @KINDS

@@ -239,6 +239,31 @@ async def test_two_jobs_move_so_that_a_third_gets_a_whole_node(cluster: Cluster,
             assert lab.evictions(name) == {"Preempted": 1}
 
 
+async def test_a_job_lies_on_one_node_where_its_annotation_requires_that(
+    cluster: Cluster, controller: Controller
+) -> None:
+    """Three pods would fit on two nodes: they wait for one, whatever becomes of the controller meanwhile."""
+    async with kai_lab(cluster, controller) as lab:
+        until = lab.scene.until
+        await departments(lab)
+        others = [f"half-{at}" for at in range(NODES)]
+        places = ({HOST: f"kwok-{at}"} for at in range(NODES))
+        await lab.create(
+            *(job(name, "ads", gpus=2, nodeSelector=place) for name, place in zip(others, places, strict=True))
+        )
+        await until(lambda: lab.runs(*others), "half of each node is free")
+        close = job("close", "vision", pods=3)
+        close["metadata"]["annotations"]["kai.scheduler/topology-required-placement"] = HOST
+        await lab.create(close)
+        says = f"no domain of {HOST} has room for the gang"
+        await until(lambda: says in lab.told("close", "QuotaReserved"), "it is told what has no room")
+        assert lab.waits("close")
+        await lab.kill()
+        await lab.finish(others[0])
+        await until(lambda: lab.runs("close"), "a node is free")
+        assert lab.nodes("close") == {"kwok-0"}
+
+
 async def test_a_job_and_a_service_run_as_they_are_written(cluster: Cluster, controller: Controller) -> None:
     """Pods of the service are queued one by one, in its queue's quota; the job may be preempted."""
     async with kai_lab(cluster, controller) as lab:

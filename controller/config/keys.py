@@ -4,10 +4,13 @@
 from these tables. Kueue's keys: API reference of ``config.kueue.x-k8s.io``, v1beta1 and v1beta2.
 """
 
-from typing import Any, Final
+from typing import Final
 
-from msgspec import Struct
-
+from controller.config.key import Key
+from controller.config.key import key as _key
+from controller.config.key import selector as _selector
+from controller.config.key import unused as _unused
+from controller.config.pagekeys import PAGE
 from controller.config.settings import FOREIGN_LEASES, INJECTED, OnGpuFailure, Policy, Webhook
 from controller.config.values import (
     ADDRESS,
@@ -25,11 +28,8 @@ from controller.config.values import (
     SWITCH,
     TIME,
     TLS_VERSION,
-    Read,
-    by,
     choice,
     duration,
-    label_selector,
     number,
     opaque,
 )
@@ -38,40 +38,11 @@ from controller.engine.model.config import BackfillPolicy, PreemptionStrategy, Q
 from controller.foreignrules.schedulers import SCHEDULERS
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
-from yamlfile.parsers import BOOL, HTTP_URL, PATH, Parser, integer, one_of
+from yamlfile.parsers import BOOL, HTTP_URL, PATH, integer, one_of
 
 API_VERSIONS: Final = ("config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1")
 V1BETA1: Final = API_VERSIONS[1]
 _INT32: Final = 2**31 - 1
-
-
-class Key(Struct, frozen=True, kw_only=True):
-    """One key. ``default`` and ``meaning`` are shown to users; ``without_effect``: why it has none, else empty.
-
-    ``instead`` is set for keys that v1beta1 alone has: what v1beta2 says in their place.
-    """
-
-    path: str
-    read: Read
-    expected: str
-    default: str = ""
-    meaning: str = ""
-    without_effect: str = ""
-    instead: str = ""
-
-
-def _key(path: str, parser: Parser, default: str, meaning: str, **more: Any) -> Key:
-    return Key(path=path, read=by(parser), expected=parser.expected, default=default, meaning=meaning, **more)
-
-
-def _selector(path: str, default: str, meaning: str, **more: Any) -> Key:
-    return Key(path=path, read=label_selector, expected="a label selector", default=default, meaning=meaning, **more)
-
-
-def _unused(path: str, parser: Parser, why: str, **more: Any) -> Key:
-    return Key(path=path, read=by(parser), expected=parser.expected, without_effect=why, **more)
-
-
 _PORT: Final = integer(1, 65535)
 _COUNT: Final = integer(0, _INT32)
 
@@ -582,6 +553,7 @@ OWN: Final = (
         "how long preemptions wait, and are decided anew, while 10 decisions a second or more are carried out; twice"
         " as long at most; 0s: not at all",
     ),
+    *PAGE,
 )
 """Tessera's own keys."""
 

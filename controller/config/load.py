@@ -7,6 +7,7 @@ import msgspec
 
 from controller.config.decisions import engine_config
 from controller.config.keys import API_VERSIONS, KEYS, V1BETA1
+from controller.config.page import oidc_provider, page_prometheus
 from controller.config.queueusage import usage_source
 from controller.config.reader import Found, read
 from controller.config.settings import (
@@ -225,6 +226,10 @@ def _build(found: Found, policy: Policy, *, newest: bool) -> ControllerConfig:
     engine = engine_config(found, policy, newest=newest)
     settings = process_settings(found)
     settings["usage_source"] = usage_source(found)
+    settings["oidc"], settings["page_prometheus"] = oidc_provider(found), page_prometheus(found)
+    if settings["page_prometheus"] is not None and "metrics.enableClusterQueueResources" not in found:
+        # The page's history of queues is made of these series.
+        settings["metrics"] = msgspec.structs.replace(settings["metrics"], cluster_queue_resources=True)
     settings["injected"] = _injected(found, policy)
     foreign = {system: _foreign(found, policy, system) for system in System}
     settings["foreign"] = foreign

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.config.pagesettings import OidcProvider, PagePrometheus
 from controller.engine.mirror.specs import Adoption, System
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import ResourceName
@@ -303,6 +304,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     """Volcano and KAI; one that is not there is off."""
     usage_source: UsageSource | None = None
     """Asked for the past use of KAI's Queues; without it the controller's own books count."""
+    oidc: OidcProvider | None = None
+    page_prometheus: PagePrometheus | None = None
     injected: Mapping[str, Mapping[str, str]] = {}
     """Requests that are charged of init containers which operators put into pods, by their name."""
     fractions: Fleet = Fleet()

@@ -146,6 +146,24 @@ GIVEN: dict[str, Any] = {
     "tessera.kai.usage.queryResolution": "5m",
     **{f"tessera.kai.usage.{name}AllocationMetric": "kai_queue_allocated" for name in ("gpu", "cpu", "memory")},
     **{f"tessera.kai.usage.{name}CapacityMetric": "sum(capacity)" for name in ("gpu", "cpu", "memory")},
+    "tessera.page.oidc.issuerURL": "https://login.example.com",
+    "tessera.page.oidc.clientID": "tessera",
+    "tessera.page.oidc.clientSecretFile": "/run/oidc/secret",
+    "tessera.page.oidc.redirectURL": "https://tessera.example.com/page/oidc/callback",
+    "tessera.page.oidc.scopes[]": ["email"],
+    "tessera.page.oidc.usernameClaim": "email",
+    "tessera.page.oidc.usernamePrefix": "oidc:",
+    "tessera.page.oidc.groupsClaim": "groups",
+    "tessera.page.oidc.groupsPrefix": "oidc:",
+    "tessera.page.oidc.requiredClaims.*": {"hd": "example.com"},
+    "tessera.page.oidc.signingAlgs[]": ["ES256"],
+    "tessera.page.oidc.caFile": "/run/oidc/ca.crt",
+    "tessera.page.oidc.sessionLife": "2h",
+    "tessera.page.oidc.displayName": "Company login",
+    "tessera.page.prometheus.url": "http://prometheus:9090",
+    "tessera.page.prometheus.bearerTokenFile": "/run/token",
+    "tessera.page.prometheus.caFile": "/run/ca.crt",
+    "tessera.page.prometheus.timeout": "5s",
     "tessera.batchEvents": "1ms",
     "tessera.holdEvictions": "1s",
 }
@@ -204,6 +222,12 @@ NEEDS: dict[str, dict[str, Any]] = {
             "memory",
         )
     },
+    "tessera.page.oidc": {
+        "tessera.page.oidc.issuerURL": "https://other.example.com",
+        "tessera.page.oidc.clientID": "other",
+        "tessera.page.oidc.redirectURL": "https://other.example.com/page/oidc/callback",
+    },
+    "tessera.page.prometheus": {"tessera.page.prometheus.url": "http://other:9090"},
     "tessera.honestUnits": {"tessera.honestUnits.gpuMemory": "40Gi"},
 }
 """What a section must hold for a key in it to mean anything."""

@@ -1,0 +1,41 @@
+"""What the page is told by the configuration: who signs people in, and which Prometheus has the past."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+CALLBACK: Final = "/page/oidc/callback"
+"""The path that a provider sends browsers back to."""
+
+
+class OidcProvider(Struct, frozen=True, kw_only=True):
+    """Who signs people in at the page, and how its claims become a user: the API server's ``--oidc-*`` flags.
+
+    ``username_prefix`` None is the API server's default. The files are read for each sign-in.
+    """
+
+    issuer_url: str
+    client_id: str
+    redirect_url: str
+    client_secret_file: Path | None = None
+    scopes: tuple[str, ...] = ()
+    username_claim: str = "sub"
+    username_prefix: str | None = None
+    groups_claim: str | None = None
+    groups_prefix: str = ""
+    required_claims: Mapping[str, str] = {}
+    algorithms: tuple[str, ...] = ("RS256",)
+    ca_file: Path | None = None
+    session_life_s: float = 3600.0
+    display_name: str = "your company's login"
+
+
+class PagePrometheus(Struct, frozen=True, kw_only=True):
+    """The Prometheus that has the page's history. The files are read for each question."""
+
+    url: str
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    timeout_s: float = 10.0

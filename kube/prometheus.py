@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
+from kube.bounded import read_most
 from kube.client import describe
 
 if TYPE_CHECKING:  # loaded with the first question
@@ -119,7 +120,7 @@ class Prometheus:
         try:
             address, given = f"{self.url}/api/v1/query", {"query": query}
             async with session.post(address, data=given, allow_redirects=False) as answer:
-                status, raw = answer.status, await _read(answer.content)
+                status, raw = answer.status, await read_most(answer.content, _MOST_BYTES)
         except aiohttp.ClientConnectorCertificateError as failed:
             raise UntrustedError(f"{self.url}: found another certificate: {failed.certificate_error}") from None
         except (aiohttp.ClientError, TimeoutError, ValueError) as failed:
@@ -127,7 +128,7 @@ class Prometheus:
             raise PrometheusError(f"{self.url}: cannot be reached: {why}") from None
         if status in _NOT_LET_IN:
             raise NotLetInError(f"{self.url}: answered {status}")
-        if len(raw) > _MOST_BYTES:
+        if raw is None:
             raise PrometheusError(
                 f"{self.url}: found an answer of more than {_MOST_BYTES} bytes, expected fewer series"
             )
@@ -149,13 +150,3 @@ class Prometheus:
             return [(series.metric, float(series.value[1])) for series in found.result]
         except (ValueError, RecursionError):
             raise PrometheusError(f"{self.url}: found another answer, expected an instant vector") from None
-
-
-async def _read(stream: "aiohttp.StreamReader") -> bytes:
-    """All of it, or a little more than is taken."""
-    found = bytearray()
-    async for chunk in stream.iter_chunked(1 << 16):
-        found += chunk
-        if len(found) > _MOST_BYTES:
-            break
-    return bytes(found)

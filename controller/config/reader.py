@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from controller.config.keys import Key
+from controller.config.key import Key
 from controller.config.settings import WithoutEffect
 from yamlfile import Place
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from controller.config.inertgates import GONE, IDLE
-from controller.config.keys import KUEUE, OWN, Key
+from controller.config.key import Key
+from controller.config.keys import KUEUE, OWN
 
 PAGE = "docs/controller-config.md"
 _MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

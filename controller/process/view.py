@@ -3,11 +3,12 @@
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
 
+from controller.config.pagesettings import OidcProvider
 from controller.config.settings import Address, ControllerConfig
 from controller.core import Core
 from controller.engine.model.resources import WorkloadKey
@@ -34,7 +35,7 @@ from controller.web.fleetrows import FiguresOf
 from controller.web.live import State
 from controller.web.queuerows import forecast_row
 from controller.web.server_shell import Others, PageServer, Source
-from controller.web.session import Seals
+from controller.web.session import Seal, Seals
 from controller.web.sight import QueueOf
 from controller.web.whatif import Asked as Change
 from controller.web.whatif import Question
@@ -200,6 +201,15 @@ def _workload(core: Core, key: WorkloadKey) -> Workload | None:
     return kept.workload if kept is not None else None
 
 
+def _with_sign_in(page: PageServer, settings: OidcProvider, seal: Callable[[str], Seal | None], clock: Clock) -> Others:
+    # Loaded where it is configured: PyJWT stays out of all other controllers.
+    from controller.web.signin.oidc_shell import OidcSignIn
+    from controller.web.signin.provider_shell import Provider
+
+    sign_in = OidcSignIn(page, Provider(settings, clock), seal, clock)
+    return replace(page.others, sign_in=sign_in.handle, button=settings.display_name)
+
+
 @dataclass(frozen=True)
 class Acting:
     """``running``: while this replica leads; ``leader``: who does, in words, while it does not."""
@@ -259,7 +269,10 @@ async def view_service(
             lambda: _deciding(feeds),
             leading.workloads,
         )
-        server.page = PageServer(server, reviews, source, hub, clock, others=Others(what_if=what_if.handle))
+        page = PageServer(server, reviews, source, hub, clock, others=Others(what_if=what_if.handle))
+        if config.oidc is not None:
+            page.others = _with_sign_in(page, config.oidc, source.seal, clock)
+        server.page = page
         try:
             yield service
         finally:

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from controller.config.inertgates import GONE, IDLE
-from controller.config.keys import API_VERSIONS, KEYS, V1BETA1, Key
+from controller.config.key import Key
+from controller.config.keys import API_VERSIONS, KEYS, V1BETA1
 from controller.config.load import default, load, parse
 from controller.config.reference import PAGE, rewritten
 from controller.config.settings import ControllerConfig

@@ -1,7 +1,8 @@
 """What a sentence is: a function of its parameters, with where it is read and whether the reader has something to do.
 
-``said`` notes a function and returns it as it is: a sentence costs what its f-string costs. ``python -m hack.messages``
-prints all of them to ``docs/messages.md``, each parameter by its name, so that they can be read as one text.
+``said`` notes a function and returns it as it is: a sentence costs what its f-string costs.
+``python -m hack.pages.messages`` prints all of them to ``docs/messages.md``, each parameter by its name, so that they
+can be read as one text.
 """
 
 import inspect

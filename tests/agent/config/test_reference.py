@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.load import parse
-from hack.agentreference import PAGES, rewritten
+from hack.pages.agentreference import PAGES, rewritten
 
 ROOT = Path(__file__).parents[3]
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 def test_the_tables_in_the_docs_are_current(name: str) -> None:
     page = (ROOT / name).read_text()
     assert "<!-- table: " in page
-    assert rewritten(page) == page, f"{name} is stale: run python -m hack.agentreference"
+    assert rewritten(page) == page, f"{name} is stale: run python -m hack.pages.agentreference"
 
 
 def test_the_examples_in_the_docs_are_accepted() -> None:

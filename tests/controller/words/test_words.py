@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.words.catalog import Kind, Sentence
-from hack.messages import MODULES, PAGE, page, rules, sentences
+from hack.pages.messages import MODULES, PAGE, page, rules, sentences
 
 MOST_WORDS = 32
 BANNED = (
@@ -31,7 +31,7 @@ def named(sentence: Sentence) -> str:
 
 
 def test_the_page_has_every_sentence_as_it_is() -> None:
-    assert PAGE.read_text() == page(), f"{PAGE.name} is stale: run python -m hack.messages"
+    assert PAGE.read_text() == page(), f"{PAGE.name} is stale: run python -m hack.pages.messages"
 
 
 @pytest.mark.parametrize("sentence", sentences(), ids=named)

@@ -13,7 +13,7 @@ from agent.telemetry import collectors
 from controller.config.load import parse
 from hack import prometheus
 from hack.cluster.programs import binaries
-from hack.dashboards import FOLDER
+from hack.pages.dashboards import FOLDER
 from tests.support.charts.series import RULES
 from tests.support.e2e.lab import EXAMPLES
 

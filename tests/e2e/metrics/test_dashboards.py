@@ -18,7 +18,7 @@ from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from hack.dashboards import FOLDER
+from hack.pages.dashboards import FOLDER
 from hack.prometheus import Prometheus
 from tests.e2e.metrics.test_metrics import process_of
 from tests.support.charts.series import RULES

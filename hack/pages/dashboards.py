@@ -1,4 +1,4 @@
-"""Grafana's dashboards, as the chart ships them: ``python -m hack.dashboards`` writes them below its ``files``.
+"""Grafana's dashboards, as the chart ships them: ``python -m hack.pages.dashboards`` writes them below its ``files``.
 
 Kept as lines of title, unit and queries: the JSON around them is the same for every panel. A node is chosen by its
 agent's ``instance`` and shown by its name, so that it does not matter which label the name is in.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[1] / "charts" / "tessera" / "files" / "dashboards"
+FOLDER = Path(__file__).parents[2] / "charts" / "tessera" / "files" / "dashboards"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 COLUMNS = 24
 N = 'instance=~"$node"'

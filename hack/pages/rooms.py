@@ -1,9 +1,9 @@
 """The pictures of ``docs/architecture.md``: which room imports which, drawn from the code.
 
-``python -m hack.rooms`` rewrites what stands between ``<!-- rooms: NAME -->`` and ``<!-- end -->``; ``--check`` exits
-with 1 when that is stale. A room is a folder or a module; an arrow is drawn for each import between siblings, at
+``python -m hack.pages.rooms`` rewrites what stands between ``<!-- rooms: NAME -->`` and ``<!-- end -->``; ``--check``
+exits with 1 when that is stale. A room is a folder or a module; an arrow is drawn for each import between siblings, at
 whatever depth it stands. Arrows that follow from others are left out: where a imports b and b imports c, a -> c is not
-drawn. ``tests/hack/test_rooms.py`` holds that no package has a circle.
+drawn. ``tests/hack/pages/test_rooms.py`` holds that no package has a circle.
 """
 
 import re
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grimp
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/architecture.md"
 TOP = "tessera"
 """The name of the picture of all top-level packages."""
@@ -106,7 +106,7 @@ def main() -> int:
     fresh = rewritten(found)
     if "--check" in sys.argv[1:]:
         if fresh != found:
-            print(f"{PAGE.relative_to(ROOT)} is stale: run python -m hack.rooms", file=sys.stderr)
+            print(f"{PAGE.relative_to(ROOT)} is stale: run python -m hack.pages.rooms", file=sys.stderr)
         return int(fresh != found)
     PAGE.write_text(fresh)
     return 0

@@ -1,4 +1,4 @@
-"""The tables in the documentation, from the tables the agent works by: ``python -m hack.agentreference``.
+"""The tables in the documentation, from the tables the agent works by: ``python -m hack.pages.agentreference``.
 
 A page holds ``<!-- table: name -->`` and ``<!-- end -->``; what stands between is rewritten. A test fails when it is
 stale.

@@ -1,4 +1,4 @@
-"""All sentences of the controller as one text, for reading: ``python -m hack.messages`` writes ``docs/messages.md``.
+"""The controller's sentences as one text, for reading: ``python -m hack.pages.messages`` writes ``docs/messages.md``.
 
 Those of conditions and Events come from ``controller.words``; those of rules about Volcano's and KAI's objects from the
 tables that the chart's policies are made of, each up to its first value. A test fails when the page is stale.
@@ -16,7 +16,7 @@ from controller.foreignrules.table import FOREIGN_KINDS
 from controller.words import jobs, pending, queues, statuses
 from controller.words.catalog import EVERY, Kind, Place, Sentence
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "messages.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "messages.md"
 MODULES: Final = (pending, queues, statuses, jobs)
 """Importing one puts its sentences into the catalog."""
 
@@ -24,7 +24,7 @@ _LITERAL: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _HEAD: Final = """# Messages
 
 What the controller says in conditions and Events, and on what it refuses. Words in CAPITALS are values.
-`python -m hack.messages` writes this page from `controller/words/` and `controller/foreignrules/`.
+`python -m hack.pages.messages` writes this page from `controller/words/` and `controller/foreignrules/`.
 
 """
 

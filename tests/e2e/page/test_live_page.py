@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from controller.config.pagesettings import CALLBACK
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.support.e2e.incluster import WEB_PORT, InCluster
 from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet, until
+from tests.support.oidc import OidcServer, provided_apart
 from tests.support.page.browser import Browser, chromium
 
 pytestmark = pytest.mark.e2e
@@ -34,8 +36,16 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InCluster]:
-    controller = InCluster(cluster, tmp_path_factory.mktemp("controller"), CONFIG, visible=True)
+def provider() -> Iterator[OidcServer]:
+    with provided_apart() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def controller(cluster: Cluster, provider: OidcServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InCluster]:
+    controller = InCluster(cluster, tmp_path_factory.mktemp("controller"), {}, visible=True)
+    oidc = provider.settings(f"https://{controller.host}:{WEB_PORT}{CALLBACK}")
+    controller.config = {"tessera": {**CONFIG["tessera"], "page": {"oidc": oidc}}}
     controller.install()
     with controller.running():
         yield controller
@@ -159,3 +169,26 @@ def test_a_workload_that_ends_makes_room_before_the_readers_eyes(browser: Browse
 def test_signing_out_ends_what_is_shown(browser: Browser) -> None:
     browser.js("document.querySelector('button[aria-label=\"Sign out\"]').click()")
     browser.until_text("Kubernetes token", "form")
+
+
+def test_the_companys_login_signs_in_with_the_rights_of_that_user(browser: Browser, controller: InCluster) -> None:
+    kubectl = controller.cluster.kubectl
+    browser.go("#/queues")
+    browser.until_text("Sign in by Company login", "#oidc")
+    browser.js("document.querySelector('#oidc a').click()")
+    browser.until_text("Partly visible", ".foot")
+    browser.until_text("oidc:alice", ".who")
+    assert browser.js("return location.hash") == "#/queues", "where the reader was"
+    role = "t-tessera-controller-queue-viewer"
+    kubectl("create", "clusterrolebinding", "people", f"--clusterrole={role}", "--group=oidc:people")
+    browser.until(lambda: "research" in shown(browser), "the queues, once the group may see them", 90.0)
+    assert browser.js("return document.cookie") == ""
+    browser.js("document.querySelector('button[aria-label=\"Sign out\"]').click()")
+    browser.until_text("Sign in by Company login", "#oidc")
+
+
+def shown(browser: Browser) -> str:
+    """After a reload: rights that were withheld are asked about again within seconds."""
+    browser.js("location.reload()")
+    browser.until(lambda: browser.text("h1") != "" and browser.text(".who") != "", "the page")
+    return browser.text()

@@ -89,10 +89,11 @@ class ClaimsAsk:
             for request in claim.requests:
                 yield from request
 
-    @property
-    def together(self) -> bool:
-        """Whether all pods must be on one node, whichever it is."""
-        return any(not shared.node for shared in self.shared)
+    def is_together(self, pods: int, leader: "ClaimsAsk | None") -> bool:
+        """Whether so many pods and their leader, if it has any claims, must be on one node, whichever it is."""
+        still_open = {shared.key for shared in self.shared if not shared.node}
+        led = {shared.key for shared in leader.shared} if leader is not None else set[ClaimKey]()
+        return bool(still_open) and (pods > 1 or not still_open.isdisjoint(led))
 
 
 def asked_claim(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass]) -> AskedClaim:

@@ -62,6 +62,21 @@ class NodeClaims:
         self.states.clear()
 
 
+def handed_over(gone: ClaimGrant, grants: tuple[ClaimGrant, ...]) -> tuple[ClaimGrant, ...]:
+    """The grants that are left: planned devices of a claim by name are those of the next whose pods have the claim."""
+    left = list(grants)
+    for key, devices in gone.shared:
+        heir = next((at for at, grant in enumerate(left) if grant.assumed is gone.assumed and _has(grant, key)), None)
+        if heir is not None:
+            left[heir] = left[heir]._replace(shared=(*left[heir].shared, (key, devices)))
+    return tuple(left)
+
+
+def _has(grant: ClaimGrant, key: ClaimKey) -> bool:
+    names = grant.names
+    return names is not None and any(f"{names.namespace}/{name}" == key for _, name in names.claims)
+
+
 def merged(one: State, other: State) -> State:
     """What is given away by either. Parts of shared devices add up."""
     if other == NOTHING:

@@ -15,7 +15,7 @@ from controller.engine.claimrooms.allocator import sets_of, still_free, with_set
 from controller.engine.claimrooms.asks import ClaimsAsk
 from controller.engine.claimrooms.checks import check
 from controller.engine.claimrooms.held import HeldClaim, HeldClaims, pod_of
-from controller.engine.claimrooms.nodeclaims import NOTHING, ClaimGrant, Holdings, NodeClaims, merged
+from controller.engine.claimrooms.nodeclaims import NOTHING, ClaimGrant, Holdings, NodeClaims, handed_over, merged
 from controller.engine.claimrooms.offers import Offer, PoolKey, Slices
 from controller.engine.claimrooms.planned import Planned
 from controller.engine.claimrooms.resolving import ELSEWHERE, Asks, Extended
@@ -133,6 +133,11 @@ class ClaimRooms:
     def ask(self, names: ClaimNames | None) -> ClaimsAsk | None:
         """None where the pod has no claims, or none that are counted."""
         return None if names is None else self.asks.of(names)
+
+    def open_claims(self, names: ClaimNames) -> tuple[ClaimKey, ...]:
+        """Claims by name that have no node yet."""
+        ask = self.ask(names)
+        return tuple(shared.key for shared in ask.shared if not shared.node) if ask is not None else ()
 
     def concerns(self, usage: TopologyUsage) -> bool:
         """Whether its pods may have devices by claim."""
@@ -262,7 +267,7 @@ class ClaimRooms:
             at = mine[-1] if mine else None
             if node is None or at is None:
                 continue
-            self._grant(node, (*before[:at], *before[at + 1 :]))
+            self._grant(node, handed_over(before[at], (*before[:at], *before[at + 1 :])))
             if not assumed:
                 self._undo.record(self._grant, node, before)
             if not assumed and not self._undo.recording:

@@ -175,7 +175,8 @@ class Finder:
     ) -> Ask | str:
         tree, asked = self.tree, workers.asked
         claims = self._claims(workers)
-        together = claims is not None and claims.together and workers.count > 1 and tree.by_host
+        led_claims = self._claims(leader) if leader is not None else None
+        together = claims is not None and tree.by_host and claims.is_together(workers.count, led_claims)
         label = tree.levels[-1] if together else asked.label(tree.levels)
         anywhere = label is None
         if anywhere and (workers.implied or asked.devices):
@@ -214,7 +215,7 @@ class Finder:
             devices=_devices(workers),
             led=_devices(leader) if leader is not None else None,
             claims=claims,
-            led_claims=self._claims(leader) if leader is not None else None,
+            led_claims=led_claims,
         )
         free = workers.implied or anywhere or asked.unconstrained or asked.slices_alone
         required = together or asked.required is not None

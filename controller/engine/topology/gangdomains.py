@@ -3,6 +3,8 @@
 A bound is a subgroup's level, a label of nodes; a domain of it is the nodes with one value of that label in the domains
 that were chosen for the subgroups above. Values are tried one after another, parents before their children, until the
 gang as a whole has places. ``PlacementRequest.within`` names the bounds of a pod set, the outermost first.
+
+Pod sets that have a claim by name in common are on one node, that of its devices: while it has none, they have a bound.
 """
 
 from collections import Counter
@@ -12,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from controller.engine.model.deviceclaims import ClaimKey, ClaimNames
+from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.gangshape import GangShape, GangShapeError, gang_shape
 from controller.engine.topology.ask import PodSetAsk, pod_set_ask
 from controller.engine.topology.nodes import NodeFacts
@@ -145,6 +149,34 @@ def in_domain(pod_set: PodSet, values: Mapping[str, str]) -> PodSet:
     return msgspec.structs.replace(pod_set, template=template)
 
 
+def joined_by_claims(
+    requests: Sequence[PlacementRequest], open_claims: Callable[[ClaimNames], Collection[ClaimKey]]
+) -> tuple[dict[str, PlacementRequest], frozenset[str]]:
+    """By pod set that has a claim by name in common with another, its request with one more bound, a node; and all but
+    the first of those that are bound together. ``open_claims``: of a pod's, those whose node is still to be found.
+    """
+    joined: list[tuple[frozenset[ClaimKey], list[PlacementRequest]]] = []
+    for request in requests:
+        keys = frozenset(open_claims(request.claims)) if request.claims is not None else frozenset[ClaimKey]()
+        if not keys:
+            continue
+        members = [request]
+        for each in [each for each in joined if each[0] & keys]:
+            joined.remove(each)
+            keys, members = keys | each[0], [*each[1], *members]
+        joined.append((keys, members))
+    found: dict[str, PlacementRequest] = {}
+    following: set[str] = set()
+    for keys, members in joined:
+        if len(members) > 1:
+            bound = Bound(group="", level=HOSTNAME_LABEL, required=True, claims=tuple(sorted(keys)))
+            following |= {request.pod_set.name for request in members[1:]}
+            for request in members:
+                within = (*request.within, bound)
+                found[request.pod_set.name] = msgspec.structs.replace(request, within=within)
+    return found, frozenset(following)
+
+
 def placed_within(requests: Sequence[PlacementRequest], rooms: Rooms, place: Place) -> Placed | NoPlacement:
     """``place`` answers for requests without bounds."""
     return _Search(requests, rooms, place).run(0, {})
@@ -186,6 +218,10 @@ class _Search:
         return problem if bound.required else self.run(at + 1, chosen)
 
     def _problem(self, bound: Bound, members: Sequence[PlacementRequest]) -> str:
+        if bound.claims:
+            claims = f"ResourceClaim{'s' if len(bound.claims) > 1 else ''} {', '.join(bound.claims)}"
+            names = [request.pod_set.name for request in members]
+            return f"no node has room for all pods of pod sets {', '.join(names)}, which share {claims}"
         whom = f"subgroup {bound.group}" if bound.group else "the gang"
         rooms = [facts for request in members for facts, _ in self._rooms[request.pod_set.name]]
         if rooms and not any(bound.level in facts.labels for facts in rooms):

@@ -20,7 +20,7 @@ from controller.engine.topology.ask import PodSetAsk, each_of
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
 from controller.engine.topology.fullnodes import FullNodes, FullNodesReader, Refusal
-from controller.engine.topology.gangdomains import Room, placed_within
+from controller.engine.topology.gangdomains import Room, joined_by_claims, placed_within
 from controller.engine.topology.measures import Spread, spreads
 from controller.engine.topology.nodes import NodeCache, NodeFacts, of_queue, placed_here
 from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest, no_topology
@@ -223,7 +223,24 @@ class Topologies:
         return None if missing is None else f"topology {flavor.spec.topology_name} has no level {missing}"
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
-        """Pod sets in their order, each beside those before it; those of one group together."""
+        """Pod sets in their order, each beside those before it; those of one group together.
+
+        A claim by name gets its devices where the first pod set goes that has it. Where the others find no room there,
+        all nodes are tried for all of them.
+        """
+        found = self._place_bounded(requests, on_empty=on_empty)
+        if isinstance(found, Placed):
+            return found
+        if self.claims is None or any(each.lost is not None or each.previous is not None for each in requests):
+            return found
+        joined, following = joined_by_claims(requests, self.claims.open_claims)
+        if not joined or found.pod_set in joined.keys() - following:
+            return found
+        bounded = [joined.get(request.pod_set.name, request) for request in requests]
+        together = self._place_bounded(bounded, on_empty=on_empty)
+        return together if isinstance(together, Placed) or found.pod_set in following else found
+
+    def _place_bounded(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         if any(request.within for request in requests):
             return placed_within(
                 requests,

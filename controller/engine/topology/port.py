@@ -11,7 +11,7 @@ import msgspec
 
 from controller.engine.devices.grants import NOBODY, Drift, GrantOwner
 from controller.engine.devices.supply import Makeable
-from controller.engine.model.deviceclaims import ClaimNames
+from controller.engine.model.deviceclaims import ClaimKey, ClaimNames
 from controller.engine.model.encoding import Domain
 from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
@@ -30,13 +30,15 @@ from inventory.api.claimplan import ClaimPlan
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """A subgroup of a gang, empty for all of it, in one domain of ``level``; where not ``required``, if it can be.
 
-    ``exclusive``: no other subgroup of the gang is in that domain.
+    ``exclusive``: no other subgroup of the gang is in that domain. ``claims``: in place of a subgroup, the claims by
+    name for which its pod sets are there.
     """
 
     group: str
     level: str
     required: bool
     exclusive: bool = False
+    claims: tuple[ClaimKey, ...] = ()
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -140,10 +140,10 @@ def pod_of(
     return decode(data, Pod)
 
 
-def hosts(world: World, name: str) -> dict[str, int]:
-    """Pods by node; empty for a workload that waits."""
+def hosts(world: World, name: str, pod_set: int = 0) -> dict[str, int]:
+    """Pods of one of its pod sets by node; empty for a workload that waits."""
     admission = world.workloads[WorkloadKey(f"ns/{name}")].status.admission
-    given_ = admission.pod_set_assignments[0].topology_assignment if admission is not None else None
+    given_ = admission.pod_set_assignments[pod_set].topology_assignment if admission is not None else None
     return {} if given_ is None else {values[-1]: pods for values, pods in decode_places(given_)}
 
 

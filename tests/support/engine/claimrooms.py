@@ -10,8 +10,10 @@ from controller.engine.claimrooms.asks import ClaimsAsk, asked_claim
 from controller.engine.claimrooms.offers import Offer, Slices
 from controller.engine.claimrooms.rooms import ClaimRooms
 from controller.engine.claimrooms.views import Set, State, View
+from controller.engine.conditions.sentences import sentence
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.deviceclaims import ClaimNames
+from controller.engine.model.resources import WorkloadKey
 from controller.engine.topology.placement import Topologies
 from controller.objects.core import Pod
 from controller.objects.decode import KUEUE, decode, decode_object
@@ -120,6 +122,13 @@ def room(world: World, host: str, *templates: str, claims: Sequence[str] = ()) -
     ask = rooms.ask(names)
     assert ask is not None
     return rooms.room(host, ask, empty=False)
+
+
+def said(world: World, name: str) -> str:
+    """Why it waits."""
+    pending = world.engine.explain(WorkloadKey(f"ns/{name}"), world.now_s)
+    assert pending is not None
+    return sentence(pending.record)
 
 
 # -- one node, without a cluster ---------------------------------------------------------------------------------------

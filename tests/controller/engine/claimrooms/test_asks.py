@@ -182,8 +182,11 @@ def test_a_claim_by_name_that_two_names_of_the_pod_mean_is_one() -> None:
     rooms = lab()
     ask = rooms.ask(claims=["c", "c"])
     assert len(ask.shared) == 1
-    assert ask.together
-    assert not rooms.ask("one").together
+    assert ask.is_together(2, None)
+    assert ask.is_together(1, ask)
+    assert not ask.is_together(1, None)
+    assert not ask.is_together(1, rooms.ask("one"))
+    assert not rooms.ask("one").is_together(2, ask)
     assert rooms.ask("one", claims=["c"]).shared == ask.shared
 
 

@@ -1,13 +1,10 @@
 """Gangs that ask for devices by claim, through whole cycles: what nodes can still give decides where they go."""
 
-from controller.engine.conditions.sentences import sentence
-from controller.engine.model.resources import WorkloadKey
 from controller.objects.deviceclaims import ResourceClaim, ResourceSlice
 from tests.support.engine.boards import hosts, settled
-from tests.support.engine.claimrooms import cluster, gang, gpus, made_for, pod_of, room
+from tests.support.engine.claimrooms import cluster, gang, gpus, made_for, pod_of, room, said
 from tests.support.engine.deviceclaims import DRIVER, asks, claim, device, node_slice, template
 from tests.support.engine.topologylab import HOST, RACK
-from tests.support.engine.world import World
 
 ONE = template("one", asks())
 TWO = template("two", asks(count=2))
@@ -154,12 +151,6 @@ def test_a_rebuilt_engine_plans_the_same() -> None:
     world.rebuild()
     world.engine.validate()
     assert room(world, "a", "one") == 1
-
-
-def said(world: World, name: str) -> str:
-    pending = world.engine.explain(WorkloadKey(f"ns/{name}"), world.now_s)
-    assert pending is not None
-    return sentence(pending.record)
 
 
 def test_a_gang_without_devices_says_which_class_lacks_how_many_on_what_nodes() -> None:

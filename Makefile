@@ -61,9 +61,9 @@ explore: setup ## the properties with fresh seeds for TIME (10m); prints what it
 	@echo "explore: properties with fresh seeds, $(or $(TIME),10m)"
 	@$(BIN)/python -m hack.explore $(or $(TIME),10m)
 
-mutants: setup ## plants COUNT (100) mistakes drawn by SEED (1), ROOM=engine: only there; do the tests notice?
+mutants: setup ## plants COUNT (100) mistakes drawn by SEED (1), ROOM=engine, IN=folder: only there; do the tests notice?
 	@echo "mutants: $(or $(COUNT),100) planted mistakes, seed $(or $(SEED),1)"
-	@$(BIN)/python -m hack.mutants --count $(or $(COUNT),100) --seed $(or $(SEED),1) $(if $(ROOM),--room $(ROOM))
+	@$(BIN)/python -m hack.mutants --count $(or $(COUNT),100) --seed $(or $(SEED),1) $(if $(ROOM),--room $(ROOM)) $(if $(IN),--in $(IN))
 
 conformance: setup ## other systems' own cases (../shared or TESSERA_SHARED; CORPUS=folder: that one's)
 ifdef CORPUS

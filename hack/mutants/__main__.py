@@ -1,4 +1,4 @@
-"""``python -m hack.mutants [--count 100] [--seed 1] [--room engine] [-o json]``; see the package."""
+"""``python -m hack.mutants [--count 100] [--seed 1] [--room engine] [--in FOLDER] [-o json]``; see the package."""
 
 import argparse
 import os
@@ -33,9 +33,11 @@ def main(words: Sequence[str]) -> int:
 
 def _results(arguments: argparse.Namespace, known: dict[verdict.Name, str]) -> list[Result]:
     rooms = {room: choosing.ROOMS[room] for room in arguments.room or choosing.ROOMS}
-    tree = Tree(ROOT, rooms)
+    tree = Tree(ROOT, rooms, within=tuple(arguments.within or ()))
     part, parts = arguments.part
     chosen = tree.drawn(arguments.count, arguments.seed)[part - 1 :: parts]
+    if not chosen:
+        raise CannotTell("nothing to change there: --in names a folder of a room, as controller/engine/claimrooms")
     shared = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared").resolve()
     results = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
@@ -57,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--count", type=_positive, default=100, help="how many mutants (100)")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (1)")
     parser.add_argument("--room", action="append", choices=list(choosing.ROOMS), help="only this one; may be repeated")
+    parser.add_argument("--in", dest="within", action="append", metavar="FOLDER", help="only this folder of the rooms")
     parser.add_argument("--part", type=_part, default=(1, 1), help="K/N: the K-th of those drawn, each N-th after it")
     parser.add_argument("--jobs", type=_positive, default=2, help="how many at a time (2)")
     parser.add_argument("--conformance", action="store_true", help="Kueue's cases look for the engine's mutants too")

@@ -19,12 +19,15 @@ _CASES: Final = "tests/conformance/kueue"
 
 
 class Tree:
-    """A checkout: what can be mutated in these rooms, and the tests that mirror them."""
+    """A checkout: what can be mutated in these rooms, and the tests that mirror them. ``within``: the only folders in
+    which something is mutated, below those of the rooms; empty for all.
+    """
 
-    def __init__(self, root: Path, rooms: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, root: Path, rooms: Mapping[str, Sequence[str]], *, within: Sequence[str] = ()) -> None:
         self.root = root
         self.names = running.tree(root)
-        self._mutants = {room: self._mutants_of(folders) for room, folders in rooms.items()}
+        mutants = {room: self._mutants_of(folders, within) for room, folders in rooms.items()}
+        self._mutants = {room: found for room, found in mutants.items() if found}
         self._tests = {room: self._tests_of(folders) for room, folders in rooms.items()}
 
     def drawn(self, count: int, seed: int) -> list[tuple[str, Mutant]]:
@@ -36,8 +39,10 @@ class Tree:
     def tests(self, room: str) -> list[str]:
         return sorted(self._tests[room])
 
-    def _mutants_of(self, folders: Sequence[str]) -> list[Mutant]:
+    def _mutants_of(self, folders: Sequence[str], within: Sequence[str]) -> list[Mutant]:
+        below = [folder.rstrip("/") for folder in within]
         modules = [name for name in self.names if choosing.is_mutated(name, folders)]
+        modules = [name for name in modules if not below or choosing.is_below(name, below)]
         return [mutant for name in modules for mutant in mutants_of(name, (self.root / name).read_bytes())]
 
     def _tests_of(self, folders: Sequence[str]) -> dict[str, str]:

@@ -48,6 +48,16 @@ def tree(root: Path, tests: str = TESTS) -> Tree:
     return Tree(root, {"room": ["room"]})
 
 
+def test_only_the_folders_that_are_named_are_mutated_and_all_tests_of_the_room_look(tmp_path: Path) -> None:
+    tree(tmp_path)
+    (tmp_path / "room/inner").mkdir()
+    (tmp_path / "room/inner/part.py").write_text("def one(a):\n    return a > 1\n")
+    inner = Tree(tmp_path, {"room": ["room"]}, within=["room/inner/"])
+    assert {mutant.module for _, mutant in inner.drawn(100, 1)} == {"room/inner/part.py"}
+    assert inner.tests("room") == ["tests/room/test_product.py"]
+    assert not Tree(tmp_path, {"room": ["room"]}, within=["roo", "tests/room"]).drawn(100, 1)
+
+
 def test_a_mutant_dies_by_a_test_or_hangs_or_survives_and_the_checkout_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,18 @@ def test_the_next_user_keeps_the_planned_devices_of_one_that_is_taken_away_in_a_
     lab.rooms.validate()
 
 
+def test_planned_devices_are_free_in_a_trial_without_any_other_user_of_their_claim() -> None:
+    lab = Lab(ONE, SHARED, claim("other", asks()), node_slice("a", *gpus("a", 4)))
+    last = usage(claims=["shared"], a=1)
+    for owner, there in {"t": usage("one", a=1), "v": last, "w": usage(claims=["other"], a=1)}.items():
+        lab.place(owner, there)
+    with lab.undo.trial():
+        lab.rooms.remove(last, owner_of("v"))
+        assert lab.room("a", "one") == 2
+        lab.rooms.validate()
+    assert lab.room("a", "one") == 1
+
+
 def test_evicting_one_user_of_a_planned_claim_makes_no_room_for_its_devices() -> None:
     lower = {"withinClusterQueue": "LowerPriority"}
     world = cluster({"b/r/a": gpus("a", 1)}, ONE, SHARED, preemption=lower)

@@ -244,6 +244,13 @@ def test_a_device_that_was_planned_for_one_and_given_to_another_is_planned_anew(
     assert known.touched == ["a"]
 
 
+def test_a_place_whose_pods_have_no_devices_yet_touches_no_node() -> None:
+    known = lab(a=3)
+    known.place("v", usage("one", a=1))
+    known.place("w", usage("one", a=1))
+    assert known.touched == []
+
+
 def test_a_question_leaves_what_pods_have_as_it_was() -> None:
     known = lab(a=3)
     known.pod("p")

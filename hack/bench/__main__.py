@@ -8,6 +8,7 @@ from hack.bench.decisions import departures, engine, forecast, fragmentation, ga
 from hack.bench.node import agent, claimedpods, claims, label, metrics, migplan, preferred, soak
 from hack.bench.podjobs import volcanojobs
 from hack.bench.throughput import claimedjobs, drain, drainjobs, drainmodel, runningjobs, writes
+from hack.bench.web import viewers
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
@@ -34,6 +35,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "gangs": gangs.main,
     "forecast": forecast.main,
     "page": page.main,
+    "viewers": viewers.main,
 }
 
 BY_HAND = ("soak",)

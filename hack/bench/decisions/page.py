@@ -83,13 +83,13 @@ def change(engine: Engine, fleet: dict[str, GpuNode]) -> None:
         fleet[f"node-{number}"] = node(number, held=1)
 
 
-def node(number: int, held: int = GPUS) -> GpuNode:
-    """``held``: GPUs that a pod holds."""
+def node(number: int, held: int = GPUS, namespace: str = "ns") -> GpuNode:
+    """``held``: GPUs that a pod of this namespace holds."""
     uuids = [f"GPU-{number:08x}-{index:04x}-4a3b-9c8d-0123456789ab" for index in range(GPUS)]
     offers = [{"resource": "nvidia.com/gpu"}]
     device = {"product": "NVIDIA H100 80GB HBM3", "memoryMiB": 81559, "pciBusId": "", "mode": "whole", "offers": offers}
     pairs = [{"a": a, "b": b, "nvswitch": 18} for a in range(GPUS) for b in range(a + 1, GPUS)]
-    pod = {"namespace": "ns", "container": "main"}
+    pod = {"namespace": namespace, "container": "main"}
     status = {
         "summary": {"gpus": GPUS, "healthy": GPUS, "product": "H100"},
         "observedAt": "2026-01-01T00:00:00Z",

@@ -6,6 +6,7 @@ by the cookie, which counts only for requests that the page itself makes.
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from aiohttp import web
 
 from controller.visibility.answers import Answers
 from controller.visibility.documents import status
-from controller.visibility.identity import MAX_TOKEN, User
+from controller.visibility.identity import MAX_TOKEN, User, bearer
 from controller.visibility.limits import Buckets
 from controller.visibility.redaction import named
 from controller.visibility.reviews_shell import Reviews
@@ -51,6 +52,10 @@ FILES_PER_S: Final = 100.0
 FILES_BURST: Final = 2_000
 """Of the page, to one address: a page has some fifty, and behind an Ingress all people have one."""
 _ADDRESSES: Final = 4_096
+PROXIED_S: Final = 600.0
+"""So long a stream lasts at most of whose user a proxy or another replica told once: a browser comes again by itself,
+and the API server looks at its credentials anew.
+"""
 _TOKEN_BYTES: Final = MAX_TOKEN + 1024
 _PART: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}")
 """Of a path: a name. Nothing in it means anything in a URL, so that it may be handed on."""
@@ -288,8 +293,13 @@ class PageServer:
         if not topics:
             raise RefusedError(400, f"topics: found {','.join(asked)[:60]!r}, expected some of {', '.join(TOPICS)}")
 
+        told = bearer(list(request.headers.items())) is None and self.session(request) is None
+        until_s = self._clock.monotonic() + (PROXIED_S if told else math.inf)
+
         async def look() -> Looked | None:
-            if not await self._still(request, user) or self._source.state() is None:
+            if self._clock.monotonic() >= until_s or self._source.state() is None:
+                return None
+            if not await self._still(request, user):
                 return None
             may = {right: await self._reviews.may(user, right) for right in {_RIGHTS[topic] for topic in topics}}
             denied: dict[str, str] = {

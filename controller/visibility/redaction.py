@@ -6,6 +6,7 @@ hidden becomes "a workload of queue X"; amounts stay.
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 Json = Any
@@ -16,6 +17,8 @@ _KEY: Final = re.compile(rf"(?<![\w.-])({_LABEL})(?=/([a-z0-9](?:[-a-z0-9.]{{0,2
 """A namespace before a slash and a name. A name's first part has no dot: ``nvidia.com/gpu`` is none. The name is only
 looked at, so that of ``a/b/c`` both ``a/b`` and ``b/c`` are found."""
 
+_SHORT: Final = 128
+_NONE: Final = frozenset[str]()
 _KEYS: Final = ("workload", "localQueue", "pod")
 """Fields whose text is one object's key, in rows of what waits, holds quota or is preempted."""
 
@@ -28,9 +31,39 @@ class Named(NamedTuple):
 
 
 def named(answer: Json) -> Named:
-    found = frozenset(match[1] for text in _texts(answer) for match in _KEY.finditer(text))
-    keyed = frozenset(_of_keys(answer))
-    return Named(keyed, found - keyed)
+    """One walk without generators: the page does it for each row that it makes."""
+    keyed, said, left = set[str](), set[str](), [answer]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            said |= _said(each)
+        elif isinstance(each, list | tuple):
+            left += each
+        elif isinstance(each, dict):
+            for field, value in each.items():
+                said |= _said(field)
+                if not isinstance(value, str):
+                    left.append(value)
+                elif "/" in value:
+                    said |= _said(value)
+                    if field in _KEYS:
+                        keyed.add(value.partition("/")[0])
+    return Named(frozenset(keyed), frozenset(said - keyed))
+
+
+def _said(text: str) -> frozenset[str]:
+    # Without a slash there is no key; names of fields are most of all texts.
+    if "/" not in text:
+        return _NONE
+    return _said_shortly(text) if len(text) <= _SHORT else _found(text)
+
+
+def _found(text: str) -> frozenset[str]:
+    return frozenset(match[1] for match in _KEY.finditer(text))
+
+
+_said_shortly = lru_cache(maxsize=16_384)(_found)
+"""Remembered: rows made anew name the same as before."""
 
 
 def namespaces(answer: Json, known: Collection[str]) -> list[str]:

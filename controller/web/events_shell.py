@@ -1,6 +1,7 @@
 """Server-sent events: rounds while somebody looks, and for each reader what he lacks.
 
-Bounded: rounds take at most a tenth of a core, a reader has one frame under way, and one that does not take it is cut.
+Bounded: rounds and the deltas made of them take at most a ninth of a core, snapshots half of a thread, a reader has
+one frame under way, and one that does not take it is cut.
 """
 
 import asyncio
@@ -19,15 +20,17 @@ from controller.web.frames import Frame, Frames, Place, marked, read_mark
 from controller.web.live import TOPICS, Live, State
 from controller.web.readers_shell import READ_S, Held, Reader
 from controller.web.sight import QueueOf, Sight, Variants
-from controller.web.table import Table
+from controller.web.table import Changes, Table
 from kube.clock import Clock
 from kube.errors import KubeError
 
 log = logging.getLogger(__name__)
 
 ROUND_S: Final = 1.0
-_SHARE: Final = 10
-"""A round of x seconds is followed by a pause of x times this."""
+_SHARE: Final = 8
+"""A round of x seconds, with the deltas of the one before, is followed by a pause of x times this."""
+_MOST_REST_S: Final = 1.0
+"""After a snapshot its thread rests for as long as the snapshot took, but no longer."""
 BEAT_S: Final = 15.0
 LOOK_AGAIN_S: Final = 30.0
 """So often a stream asks anew whether its user is still known, and what may be seen."""
@@ -86,6 +89,10 @@ class Hub:
         self._frames = Frames()
         self._making: dict[Place, asyncio.Future[Frame | None]] = {}
         self._thread = asyncio.Lock()
+        self._deltas_s = 0.0
+        """CPU time of deltas since the last round: with many who see different things it is more than a round's."""
+        self._rests_until_s = float("-inf")
+        """No frame is made before: a thread that makes a snapshot takes the interpreter from the loop."""
         self._of: object = None
         self._rounded: dict[str, float] = {}
         """Topics of which there was a round in this term, and when."""
@@ -148,12 +155,13 @@ class Hub:
                 await asyncio.sleep(ROUND_S)
                 continue
             self._soon.clear()
+            spent_s, self._deltas_s = took_s + self._deltas_s, 0.0
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(ROUND_S, took_s * _SHARE)):
+                async with asyncio.timeout(max(ROUND_S, spent_s * _SHARE)):
                     await self._soon.wait()
 
     async def round(self, topics: Collection[str]) -> float:
-        """One round: how many seconds it kept the loop."""
+        """One round: its CPU time. Seconds on the clock would make a round on a busy machine look like a dear one."""
         async with self._turn:
             state = self._state()
             if state is None:
@@ -163,12 +171,12 @@ class Hub:
                 self.live, self._of = Live(), state.engine
                 self._variants = Variants()
                 self._rounded.clear()
-            took_s, begun_s = 0.0, time.perf_counter()
+            took_s, begun_s = 0.0, time.thread_time()
             for _ in self.live.round(state, topics):
-                took_s += time.perf_counter() - begun_s
+                took_s += time.thread_time() - begun_s
                 await asyncio.sleep(0)
-                begun_s = time.perf_counter()
-            took_s += time.perf_counter() - begun_s
+                begun_s = time.thread_time()
+            took_s += time.thread_time() - begun_s
             self.spent_s += took_s
             self._rounded.update(dict.fromkeys(topics, self._clock.monotonic()))
         self._tell()
@@ -207,12 +215,17 @@ class Hub:
 
     async def _made(self, live: Live, sight: Sight, at: Place) -> Frame | None:
         async with self._thread:
+            await asyncio.sleep(max(0.0, self._rests_until_s - self._clock.monotonic()))
             changes = live.tables[at.topic].since(at.since)
             if changes is None:
                 return None
             # Both are bound here: the thread makes nothing of what the loop changes meanwhile.
             rows = self._variants.rows(sight, at.topic, changes, self.known(), self._queue_of())
-            frame = await asyncio.to_thread(Frame.of, at.topic, changes, rows)
+            frame, took_s = await asyncio.to_thread(_timed, at.topic, changes, rows)
+            if changes.whole:
+                self._rests_until_s = self._clock.monotonic() + min(_MOST_REST_S, took_s)
+            else:
+                self._deltas_s += took_s
         self._frames.put(at, frame)
         return frame
 
@@ -297,6 +310,13 @@ class Hub:
                 await reader.send(raw)
                 sent = True
         return sent
+
+
+def _timed(topic: str, changes: Changes, rows: Iterator[tuple[str, bytes]]) -> tuple[Frame, float]:
+    """The frame, and the CPU time that it took on this thread."""
+    begun_s = time.thread_time()
+    frame = Frame.of(topic, changes, rows)
+    return frame, time.thread_time() - begun_s
 
 
 def _shown(watch: Watch, looked: Looked) -> list[str]:

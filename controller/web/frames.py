@@ -15,7 +15,7 @@ from controller.web.table import Changes, framed
 
 GZIP: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _RAW_DEFLATE: Final = -15
-_LEVEL: Final = 3
+_LEVEL: Final = 1
 _STORED: Final = 0xFFFF
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _NUMBER: Final = re.compile(r"[0-9]{1,15}")

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import threading
+import time
 import zlib
 from dataclasses import replace
 from typing import Any
@@ -18,9 +19,12 @@ from controller.visibility.reviews_shell import LISTED_S
 from controller.visibility.server_shell import RefusedError
 from controller.web import events_shell, live, readers_shell
 from controller.web.assets import POLICY, asset
+from controller.web.events_shell import LOOK_AGAIN_S
 from controller.web.fleetrows import Figures, node_row
-from controller.web.server_shell import FILES_BURST
+from controller.web.frames import Frame
+from controller.web.server_shell import FILES_BURST, PROXIED_S
 from controller.web.session import COOKIE
+from controller.web.sight import Sight
 from tests.controller.visibility.test_redaction import SPACES, preempting
 from tests.support.controller.gpunodes import observed
 from tests.support.controller.pageworld import PageScene, events, page_served
@@ -219,6 +223,28 @@ async def test_the_api_server_hands_the_page_on_under_its_group() -> None:
             url = f"{page.url}{at}/pageevents?watch=true&topics=queues"
             async with browser.get(url, headers=headers, server_hostname=SERVED_AS) as answer:
                 assert [name for name, _, _ in await events(answer)] == ["hello", "snapshot", "mark"]
+
+
+async def test_a_stream_of_a_user_whom_a_proxy_told_ends_so_that_credentials_are_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events_shell, "BEAT_S", 0.01)
+    async with scene() as page:
+        tls, headers = page.proxy.shows(page.service.server.trust.own), {"X-Remote-User": PERSON.name}
+        url = f"{page.url}/apis/view.tessera.dev/v1alpha1/pageevents?watch=true&topics=queues"
+        async with page.browser(tls) as browser:
+            async with browser.get(url, headers=headers, server_hostname=SERVED_AS) as answer:
+                await events(answer)
+                page.clock.advance(PROXIED_S - 1)
+                await events(answer, until="beat")
+                page.clock.advance(LOOK_AGAIN_S)
+                await answer.content.read()
+            # Of a token's owner the API server was asked meanwhile.
+            async with browser.get(url, headers=BEARER, server_hostname=SERVED_AS) as answer:
+                await events(answer)
+                page.clock.advance(PROXIED_S + LOOK_AGAIN_S)
+                for _ in range(3):
+                    assert (await events(answer, until="beat"))[-1][0] == "beat"
 
 
 async def test_a_follower_hands_questions_on_and_serves_the_page_itself() -> None:
@@ -430,3 +456,31 @@ async def test_one_address_gets_so_many_files_a_second() -> None:
         assert (await page.ask("/page/views/a.js"))[0] == 429
         assert (await page.ask("/"))[0] == 429
         assert (await page.ask("/page/session", headers=BEARER))[0] == 200
+
+
+async def test_after_a_snapshot_its_thread_rests_as_long_as_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_shell, "_timed", taking(0.1))
+    async with scene() as page:
+        hub = page.page.hub
+        await hub.round(["queues"])
+        begun_s = time.monotonic()
+        await asyncio.gather(*(hub.frame(Sight(frozenset({name})), "queues", None) for name in SPACES[:3]))
+        assert time.monotonic() - begun_s >= 0.2
+
+
+async def test_many_different_deltas_make_rounds_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_shell, "_timed", taking(0.02))
+    async with scene() as page, page.browser() as browser:
+        url = f"{page.url}/page/events?topics=fleet"
+        async with browser.get(url, headers=BEARER, server_hostname=SERVED_AS) as answer:
+            await events(answer)
+            begun_s = time.monotonic()
+            for count in range(5):
+                page.gpu_nodes[f"node-{count}"] = observed(name=f"node-{count}")
+                await events(answer)
+        assert time.monotonic() - begun_s >= 3 * 0.02 * 8
+
+
+def taking(seconds: float) -> Any:
+    """Frames that are said to take so long."""
+    return lambda *of: (Frame.of(*of), seconds)

@@ -74,7 +74,8 @@ def granted(
     for device_id in ids:
         device = by_id.get(device_id)
         if device is None:
-            raise AllocationError(f"invalid allocation request for {resource.name}: unknown device: {device_id[:80]}")
+            shown = device_id[:80] if device_id.isprintable() else ascii(device_id[:80])
+            raise AllocationError(f"invalid allocation request for {resource.name}: unknown device: {shown}")
         if device.id in unhealthy:
             raise AllocationError(f"device {device.id} is unhealthy: {unhealthy[device.id]}")
         devices.append(device)

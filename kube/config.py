@@ -9,7 +9,6 @@ theirs with the kubernetes package (``kube.kubeconfig``), which the agent cannot
 """
 
 import base64
-import binascii
 import os
 import ssl
 from collections.abc import Callable, Mapping
@@ -231,11 +230,12 @@ def _parse(path: Path) -> _Kubeconfig:
 
         try:
             data = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        # The parser's own errors, and those of numbers and dates that Python does not have.
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: not readable as YAML: {str(error).splitlines()[0]}") from None
         return msgspec.convert(data or {}, type=_Kubeconfig)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
 
 
 class _Reader:
@@ -249,7 +249,7 @@ class _Reader:
         if data:
             try:
                 return base64.b64decode(data, validate=True).decode()
-            except (binascii.Error, UnicodeDecodeError):
+            except ValueError:  # no base64, no ASCII, no text
                 raise ConfigError(f"{self._path}: {key}-data: expected base64 of PEM text") from None
         return _read(self._path.parent / file, f"what {key} in {self._path} names") if file else None
 

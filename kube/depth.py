@@ -20,11 +20,20 @@ _BRACKET: Final = re.compile(
 
 
 def decode(raw: bytes, kind: type[T]) -> T:
-    """As msgspec has it, and raises its errors; what is too deep for it is read without its depths."""
+    """As msgspec has it; what is too deep for it is read without its depths. Raises msgspec.DecodeError, also for what
+    is no UTF-8.
+    """
+    try:
+        return _decode(raw, kind)
+    except RecursionError:
+        return _decode(cut(raw), kind)
+
+
+def _decode(raw: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
-    except RecursionError:
-        return msgspec.json.decode(cut(raw), type=kind)
+    except UnicodeDecodeError as wrong:  # msgspec's own errors do not cover it
+        raise msgspec.DecodeError(str(wrong)) from None
 
 
 def cut(raw: bytes) -> bytes:

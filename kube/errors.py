@@ -19,6 +19,8 @@ from kube import depth
 
 _MAX_TEXT = 256
 """Characters kept of an error body that is no Status object: a proxy's HTML page must not fill a log."""
+_LONGEST_PAUSE_S = 600.0
+"""A server that asks for more is asked again all the same."""
 
 
 class ConfigError(Exception):
@@ -100,12 +102,18 @@ def _text(body: bytes) -> tuple[str, str]:
     try:
         status = depth.decode(body, _Status)
     except msgspec.MsgspecError:
-        return body[:_MAX_TEXT].decode("utf-8", "replace").strip(), ""
-    return status.message[: 4 * _MAX_TEXT], status.reason
+        return _line(body[:_MAX_TEXT].decode("utf-8", "replace")), ""
+    return _line(status.message[: 4 * _MAX_TEXT]), status.reason
+
+
+def _line(text: str) -> str:
+    """Without line breaks: it ends in a log, or in an Event."""
+    return " ".join(text.split())
 
 
 def _seconds(value: str | None) -> float | None:
     """Retry-After in seconds; its date form is not used by the API server and reads as no wish at all."""
-    if value is None or not value.strip().isdigit():
+    text = (value or "").strip()
+    if not (text.isascii() and text.isdigit()):
         return None
-    return float(value)
+    return min(float(text), _LONGEST_PAUSE_S)

@@ -68,9 +68,9 @@ class Reader:
         for key in self.value:
             if key not in keys:
                 unknown = Reader(self.value[key], self.source, (*self.path, str(key)))
-                place = self.source.place(unknown.path)
+                place, shown = self.source.place(unknown.path), repr(key)[:FOUND_LIMIT]
                 raise InputError(
-                    f"{place}: {unknown.where()}: found the key {key!r}, expected one of {', '.join(keys)}"
+                    f"{place}: {unknown.where()}: found the key {shown}, expected one of {', '.join(keys)}"
                 )
         return self
 

@@ -15,6 +15,7 @@ from agent.config.layoutsection import parse_layout
 from inventory.api.gpulayout import KIND, PLURAL
 from inventory.api.names import GROUP, VERSION
 from inventory.layout.entries import GpuLayoutSpec as Layout
+from kube import depth
 from kube.resources import Resource
 from yamlfile import ConfigError
 
@@ -54,15 +55,12 @@ class _Object(Struct):
     spec: _Raw = msgspec.field(default_factory=_Raw)
 
 
-_decoder = msgspec.json.Decoder(_Object)
-
-
 def read(raw: bytes) -> Found:
     """One object off the wire. Raises msgspec.MsgspecError where it is no GpuLayout at all."""
-    found = _decoder.decode(raw)
+    found = depth.decode(raw, _Object)
     name = found.metadata.name
     try:
-        layout = parse_layout(bytes(found.spec.layout).decode(), f"GpuLayout {name}")
+        layout = parse_layout(bytes(found.spec.layout).decode(errors="replace"), f"GpuLayout {name}")
     except ConfigError as wrong:
         return Found(name, found.spec.selector, None, str(wrong))
     return Found(name, found.spec.selector, layout)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
+from kube import depth
 from kube.resources import Resource
 
 RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)
@@ -166,12 +167,9 @@ class MpsClient(Struct, frozen=True):
     memory_mib: int | None = None
 
 
-_decoder = msgspec.json.Decoder(Claim)
-
-
 def read(raw: bytes) -> Claim:
-    """Raises msgspec.MsgspecError."""
-    return _decoder.decode(raw)
+    """Opaque parameters, any driver's, may be as deep as their user likes. Raises msgspec.MsgspecError."""
+    return depth.decode(raw, Claim)
 
 
 def taken(ref: Ref, claim: Claim, driver: str) -> Taken:
@@ -199,5 +197,5 @@ def parameters(config: Config) -> Mapping[str, Any]:
     assert config.opaque is not None, "a config of no driver"
     try:
         return msgspec.json.decode(config.opaque.parameters, type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError) as wrong:
-        raise ClaimError(f"opaque parameters of {config.opaque.driver}: {wrong}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
+        raise ClaimError(f"opaque parameters of {config.opaque.driver}: {' '.join(str(wrong).split())}") from None

@@ -109,7 +109,8 @@ def _limit(text: str, where: str) -> int:
     try:
         return memory_mib(text)
     except Unfit:
-        raise ClaimError(f"{where}: found {text!r:.80}, expected {MEMORY_MIB.expected}") from None
+        said = f"{where}: found {text!r:.80}, expected {MEMORY_MIB.expected}"
+        raise ClaimError(" ".join(said.split())) from None
 
 
 def check(config: Config, *, mig: bool) -> GpuConfig | MigDeviceConfig | None:
@@ -131,7 +132,7 @@ def check(config: Config, *, mig: bool) -> GpuConfig | MigDeviceConfig | None:
     try:
         read = msgspec.convert(found, type=known)
     except msgspec.ValidationError as wrong:
-        raise ClaimError(f"{where}: {kind!r:.80}: {wrong}") from None
+        raise ClaimError(f"{where}: {kind!r:.80}: {' '.join(str(wrong).split())}") from None
     if config.requests and kind != expected:
         what = "a MIG device" if mig else "a whole GPU"
         raise ClaimError(f"{where}: kind: found {kind}, expected {expected}: {what} was allocated")

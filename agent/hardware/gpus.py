@@ -11,7 +11,7 @@ from uuid import UUID
 import pynvml
 
 from agent.hardware.migs import read_instances, read_profiles
-from agent.hardware.query import CallFailed, NvmlError, ask, must, text
+from agent.hardware.query import CallFailed, NvmlError, ask, field, must, text
 from inventory.devices import Clique, Gpu, GpuUuid, NvLink, RemoteType
 from inventory.links import UNKNOWN_LINK, Link, LinkMatrix, PcieLevel
 
@@ -70,7 +70,7 @@ def read_gpu(handle: Any, index: int, sys_root: Path) -> Gpu:
     Raises GpuLost, DriverUnavailable, CallFailed; a property that the hardware lacks never raises.
     """
     pci = must(pynvml.nvmlDeviceGetPciInfo, handle)
-    bus_id = sysfs_bus_id(text(pci.busId))
+    bus_id = sysfs_bus_id(field(pci, "busId"))
     mode = ask(pynvml.nvmlDeviceGetMigMode, handle)
     profiles = read_profiles(handle) if mode is not None else ()
     enabled = mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
@@ -158,7 +158,7 @@ def _nvlink(handle: Any, number: int, *, active: bool) -> NvLink:
         link=number,
         active=True,
         remote_type=REMOTE_TYPES.get(kind, RemoteType.UNKNOWN) if kind is not None else RemoteType.UNKNOWN,
-        remote_pci_bus_id=None if remote is None else sysfs_bus_id(text(remote.busId)),
+        remote_pci_bus_id=None if remote is None else sysfs_bus_id(field(remote, "busId")),
     )
 
 

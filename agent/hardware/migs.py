@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml
 
-from agent.hardware.query import ask, must, text
+from agent.hardware.query import ask, field, must, text
 from inventory.devices import Engines, MigInstance, MigProfile, MigUuid
 
 EIGHTHS = 8
@@ -26,7 +26,7 @@ def _profile(handle: Any, number: int) -> MigProfile | None:
         return None
     starts, size = _placements(handle, info.id)
     return MigProfile(
-        name=text(info.name).removeprefix("MIG ").strip(),
+        name=field(info, "name").removeprefix("MIG ").strip(),
         profile_id=info.id,
         slices=info.sliceCount,
         size=size,

@@ -10,6 +10,7 @@
 """
 
 from collections.abc import Callable
+from ctypes import Structure
 from typing import Any
 
 import pynvml
@@ -77,6 +78,8 @@ def must(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     except pynvml.NVMLError as error:
         raise translate(error, function.__name__) from None
+    except UnicodeDecodeError as error:
+        raise _no_text(function, error) from None
 
 
 def ask(function: Callable[..., Any], *args: Any) -> Any | None:
@@ -87,6 +90,18 @@ def ask(function: Callable[..., Any], *args: Any) -> Any | None:
         if error.value in ABSENT:
             return None
         raise translate(error, function.__name__) from None
+    except UnicodeDecodeError as error:
+        raise _no_text(function, error) from None
+
+
+def _no_text(function: Callable[..., Any], error: UnicodeDecodeError) -> CallFailed:
+    """Texts are decoded by pynvml itself, which fails for what is no UTF-8."""
+    return CallFailed(f"{function.__name__}: {error}")
+
+
+def field(structure: Any, name: str) -> str:
+    """A text inside of what NVML filled in, whatever its bytes are: pynvml's own way to it raises for some."""
+    return text(Structure.__getattribute__(structure, name))
 
 
 def figure(function: Callable[..., Any], *args: Any) -> Any | None:

@@ -55,7 +55,7 @@ class Journal:
                 found = msgspec.json.decode(file.read(MAX_BYTES), type=JournalEntry)
         except OSError:
             return None
-        except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
             log.warning("MIG journal ignored", extra={"file": str(path), "error": str(wrong)})
             return None
         return found if found.version == VERSION and found.gpu == gpu else None

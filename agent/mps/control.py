@@ -12,6 +12,7 @@ from agent.process.tasks import started
 
 ASK_TIMEOUT_S = 10.0
 _KEPT = 200
+_PID = re.compile(r"[0-9]{1,10}")
 
 
 class MpsError(Exception):
@@ -101,4 +102,4 @@ def same_size(answer: str, mib: int) -> bool:
 
 
 def _pids(answer: str) -> tuple[int, ...]:
-    return tuple(int(line) for line in answer.split() if line.isdigit())
+    return tuple(int(line) for line in answer.split() if _PID.fullmatch(line))

@@ -32,7 +32,7 @@ class Document(msgspec.Struct, frozen=True):
     path: tuple[str | int, ...] = ()
 
     def error(self, text: object) -> InputError:
-        return InputError(f"{self.file}: document {self.number}: {text}")
+        return InputError(f"{self.file}: document {self.number}: {' '.join(str(text).split())}")
 
     @property
     def kind(self) -> str:

@@ -45,7 +45,7 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             given = _only(text)
             return self._reader(objects).workload(given, namespace, now_s)
         except (InputError, NotQueuedError) as wrong:
-            said = str(wrong)
+            said = " ".join(str(wrong).split())
             raise WrongChangeError(said if said.startswith(_MANIFEST) else f"{_MANIFEST}: {said}") from None
 
     def _look(self, kind: ObjectKind, namespace: str, name: str) -> Json | None:

@@ -88,7 +88,10 @@ def queue_patch(
     if not queue or (queue == _ITS_GROUPS and not is_pod):
         return []
     labels = child(child(given, "metadata", _OBJECT) or {}, "labels", f"{_OBJECT}.metadata")
-    queued = {**given, "metadata": {**given["metadata"], "labels": {**(labels or {}), jobs.QUEUE_LABEL: queue}}}
+    queued = {
+        **given,
+        "metadata": {**(given.get("metadata") or {}), "labels": {**(labels or {}), jobs.QUEUE_LABEL: queue}},
+    }
     marks = [jobs.labelled(labels, queue)]
     if queue == _ITS_GROUPS:
         marks = [] if labels is not None else [{"op": "add", "path": "/metadata/labels", "value": {}}]

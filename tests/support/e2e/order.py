@@ -8,6 +8,7 @@ TESTS: Final = Path(__file__).parents[2]
 LAST: Final = "e2e/test_rights.py"
 SECONDS: Final[Mapping[str, int]] = {
     "e2e/queues/test_job_kinds.py": 480,
+    "e2e/chaos/test_chaos.py": 330,
     "e2e/queues/test_devices.py": 450,
     "e2e/queues/test_plain_pods.py": 390,
     "e2e/queues/test_controller_jobs.py": 380,

@@ -1,0 +1,50 @@
+"""Which function does which kind of fault."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from hack.chaos import otherfaults as other
+from hack.chaos import processfaults as process
+from hack.chaos.faults import KINDS, KindName
+from hack.chaos.otherfaults import Begin, to_agent, to_leader
+from hack.chaos.proxy import Mode
+
+_BEGINS: Final[Mapping[str, Begin]] = {
+    "kill-agent": process.kill_agent,
+    "kill-leader": process.kill_leader,
+    "kill-controllers": process.kill_controllers,
+    "kill-kubelet": process.kill_kubelet,
+    "kill-containerd": process.kill_containerd,
+    "kill-apiserver": process.kill_apiserver,
+    "kill-etcd": process.kill_etcd,
+    "stop-agent": process.stop_agent,
+    "stop-leader": process.stop_leader,
+    "stop-kubelet": process.stop_kubelet,
+    "cut-agent": to_agent(Mode(cut=True)),
+    "cut-leader": to_leader(Mode(cut=True)),
+    "delay-agent": to_agent(Mode(delay_s=1.0)),
+    "delay-leader": to_leader(Mode(delay_s=1.0)),
+    "duplicate-agent": to_agent(Mode(twice=True)),
+    "duplicate-leader": to_leader(Mode(twice=True)),
+    "watch-lag": to_leader(Mode(lag_s=60.0)),
+    "answer-410": to_leader(Mode(answer=410, reads=True)),
+    "answer-429": to_leader(Mode(answer=429)),
+    "answer-500": to_leader(Mode(answer=500)),
+    "expired-certificate": other.expired_certificate,
+    "refused-token": to_agent(Mode(answer=401)),
+    "webhook-timeout": other.webhook_timeout,
+    "clock-agent": process.clock_agent,
+    "clock-controllers": process.clock_controllers,
+    "disk-full": process.disk_full,
+    "disk-read-only": process.disk_read_only,
+    "memory-agent": process.memory_agent,
+    "memory-leader": process.memory_leader,
+    "corrupt-checkpoint": process.corrupt_checkpoint,
+    "corrupt-journal": process.corrupt_journal,
+    "corrupt-lease": other.corrupt_lease,
+    "nvml-hangs": other.nvml_hangs,
+    "nvml-fails": other.nvml_fails,
+    "gpu-lost": other.gpu_lost,
+    "gpu-lost-in-mig-change": other.gpu_lost_in_mig_change,
+}
+BEGINS: Final[Mapping[KindName, Begin]] = {KINDS[KindName(name)].name: begin for name, begin in _BEGINS.items()}

@@ -1,0 +1,151 @@
+"""What is done when: drawn from a seed alone, so that the same seed gives the same schedule. Pure.
+
+A schedule is bursts of acts; a burst lasts two to three minutes, or what is left, and a calm follows each. Two lanes
+run side by side: kills every few seconds, and faults of the other kinds. Two acts never have the same target at once.
+"""
+
+import random
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from hack.chaos.faults import CLOCK_STEPS_S, KINDS, NVML_CALLS, Kind, KindName
+
+T = TypeVar("T")
+BURST_S: Final = (120.0, 180.0)
+KILL_PAUSE_S: Final = (6.0, 14.0)
+OTHER_PAUSE_S: Final = (2.0, 8.0)
+MAX_MINUTES: Final = 24 * 60.0
+ROOM_S: Final = 1.0
+"""Between the end of an act and the begin of the next with its target."""
+
+
+class Act(Struct, frozen=True):
+    """One fault. Seconds from the start of its burst; ``draw`` (0 to 1) decides what the kind leaves open."""
+
+    at_s: float
+    kind: KindName
+    lasts_s: float
+    draw: float
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s + self.lasts_s
+
+    def chosen(self, among: Sequence[T]) -> T:
+        """One of ``among`` by ``draw``. ``among`` is not empty."""
+        return among[min(int(self.draw * len(among)), len(among) - 1)]
+
+    def told(self) -> str:
+        what = {"nvml-hangs": f" {self.chosen(NVML_CALLS)}"}.get(self.kind, "")
+        step = f" {self.chosen(CLOCK_STEPS_S):+.0f} s" if self.kind.startswith("clock-") else ""
+        return f"{self.kind}{what}{step} for {self.lasts_s:.1f} s"
+
+
+class Burst(Struct, frozen=True):
+    """Acts in the order of their times. ``lasts_s``: no act begins or ends later."""
+
+    lasts_s: float
+    acts: tuple[Act, ...]
+
+
+class Schedule(Struct, frozen=True):
+    seed: int
+    bursts: tuple[Burst, ...]
+
+    @property
+    def acts(self) -> list[Act]:
+        return [act for burst in self.bursts for act in burst.acts]
+
+    def keep(self, places: Collection[int]) -> "Schedule":
+        """Only the acts in these places of ``acts``; bursts keep their lengths, those without an act are left out."""
+        numbers = iter(range(len(self.acts)))
+        kept = [
+            Burst(burst.lasts_s, tuple(act for act in burst.acts if next(numbers) in places)) for burst in self.bursts
+        ]
+        return Schedule(self.seed, tuple(burst for burst in kept if burst.acts))
+
+
+def draw(seed: int, minutes: float, only: Collection[KindName] = ()) -> Schedule:
+    """The schedule of ``minutes`` of faults; ``only``: of these kinds, of all where it is empty."""
+    chance = random.Random(seed)
+    kinds = [kind for kind in KINDS.values() if not only or kind.name in only]
+    kills = _deck(chance, [kind for kind in kinds if kind.kills])
+    others = _deck(chance, [kind for kind in kinds if not kind.kills])
+    bursts = []
+    left_s = minutes * 60
+    while left_s > 0:
+        # What would be left over as a stump is part of the last burst.
+        drawn_s = round(chance.uniform(*BURST_S), 1)
+        lasts_s = left_s if left_s <= BURST_S[1] else min(drawn_s, left_s - BURST_S[0] / 2)
+        bursts.append(_burst(chance, round(lasts_s, 1), kills, others))
+        left_s -= lasts_s
+    return Schedule(seed, tuple(bursts))
+
+
+def _deck(chance: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:
+    """Each kind once in every round, in an order of its own: no kind waits for its luck."""
+    while kinds:
+        yield from chance.sample(kinds, len(kinds))
+
+
+def _burst(chance: random.Random, lasts_s: float, kills: Iterator[Kind], others: Iterator[Kind]) -> Burst:
+    acts: list[Act] = []
+    for deck, pause_s in ((others, OTHER_PAUSE_S), (kills, KILL_PAUSE_S)):
+        now_s = chance.uniform(1, pause_s[1])
+        for kind in deck:
+            at_s = _free_from(acts, kind, now_s)
+            act = Act(round(at_s, 1), kind.name, round(chance.uniform(*kind.lasts_s), 1), round(chance.random(), 4))
+            while (at_s := _free_from(acts, kind, act.at_s, act.lasts_s)) != act.at_s:
+                act = msgspec.structs.replace(act, at_s=round(at_s, 1))
+            if now_s > lasts_s:
+                break
+            if act.end_s <= lasts_s:
+                acts.append(act)
+            # The lane of kills does not wait for one whose target is busy; that of the others is one after the other.
+            now_s = (now_s if deck is kills else max(act.end_s, now_s)) + chance.uniform(*pause_s)
+    return Burst(lasts_s, tuple(sorted(acts, key=lambda act: (act.at_s, act.kind))))
+
+
+def _free_from(acts: Sequence[Act], kind: Kind, at_s: float, lasts_s: float = 0.0) -> float:
+    """The first moment from ``at_s`` on when the kind's target is free for ``lasts_s``."""
+    for act in sorted(acts, key=lambda act: act.at_s):
+        if KINDS[act.kind].target is kind.target and _overlap(act, at_s, lasts_s):
+            at_s = round(act.end_s + ROOM_S, 1)
+    return at_s
+
+
+def _overlap(act: Act, at_s: float, lasts_s: float) -> bool:
+    return act.at_s < at_s + lasts_s + ROOM_S and at_s < act.end_s + ROOM_S
+
+
+def validate(schedule: Schedule) -> None:
+    """AssertionError where two acts have one target at once, or an act is outside of its burst."""
+    for burst in schedule.bursts:
+        assert all(act.at_s >= 0 and act.end_s <= burst.lasts_s for act in burst.acts), "an act outside of its burst"
+        assert list(burst.acts) == sorted(burst.acts, key=lambda act: (act.at_s, act.kind)), "acts out of order"
+        for target in {KINDS[act.kind].target for act in burst.acts}:
+            mine = [act for act in burst.acts if KINDS[act.kind].target is target]
+            assert all(one.end_s < other.at_s for one, other in pairwise(mine)), f"two acts on {target} at once"
+
+
+def encode(schedule: Schedule) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(schedule), indent=1)
+
+
+def decode(text: bytes) -> Schedule:
+    """A replay file. ValueError, in one line, where it is none."""
+    try:
+        found = msgspec.json.decode(text, type=Schedule)
+    except msgspec.MsgspecError as wrong:
+        raise ValueError(f"found no schedule ({wrong}), expected what a failed campaign wrote") from None
+    if unknown := [act.kind for act in found.acts if act.kind not in KINDS]:
+        raise ValueError(f"kind: found {unknown[0]!r}, expected one of {', '.join(KINDS)}")
+    try:
+        validate(found)
+    except AssertionError as wrong:
+        raise ValueError(f"acts: {wrong}") from None
+    return found

@@ -1,0 +1,383 @@
+"""The cluster under test: its control plane, one node with an agent of eight simulated GPUs, two controllers, proxies.
+
+Every process of ours reaches the API server through a proxy of its own. The agent's state lies on a small file system
+that a keeper process has in a mount namespace of its own: full or read-only, it is nobody else's, and it goes with the
+keeper.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+from hack.chaos.api import CLAIMS, JOBS, PODS, QUEUES, TEAM, WORKLOADS, Api, AwayError, RefusedError
+from hack.chaos.invariants import Json, Seen
+from hack.chaos.load import CLAIMED, CLASS, GPU, HALF, QUOTA, Load
+from hack.chaos.proxy import PLAIN, Proxy
+from hack.cluster import processes, waiting
+from hack.cluster.cluster import Cluster
+from hack.cluster.controlplane.pki import Pki
+from hack.cluster.layout import MARK_ENV
+from hack.cluster.processes import Identity
+from hack.cluster.state import Spec
+from inventory.api.names import GPU_PERCENT
+from tests.support.e2e import queuelab
+from tests.support.e2e.hands import Hands
+from tests.support.e2e.lab import FAST, Agent, Lab, fleet
+
+SEAM: Final = Path(__file__).parent / "seam"
+CLOCK_ENV: Final = "TESSERA_CHAOS_CLOCK"
+STATE_MIB: Final = 8
+UP_S: Final = 120.0
+"""For so long a part may take to come up again, on a machine that others keep busy."""
+LAYOUT: Final = """\
+version: v1
+flags: {migStrategy: mixed}
+health: %s
+layout:
+- {gpus: [4], mode: fractional, granularity: 10}
+- {gpus: [5], mode: mig, profiles: [%s]}
+- {gpus: [6], mode: dra}
+"""
+HALVES, QUARTERS = "3g.40gb, 3g.40gb", "2g.20gb, 2g.20gb, 2g.20gb"
+WHOLE_GPUS, SPARE = 4, 7
+"""GPUs 0 to 3 are the device plugin's; 7 is too, and no load needs it: faults are done to it."""
+CONFIG: Final = f"""\
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+health: {{healthProbeBindAddress: "0"}}
+leaderElection: {{leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}}
+resources:
+  deviceClassMappings:
+  - {{name: {CLAIMED}, deviceClassNames: [{CLASS}]}}
+tessera: {{policy: tessera, pendingCondition: {{after: 1s}}}}
+"""
+
+
+@dataclass
+class ChaosAgent(Agent):
+    """An agent whose state lies where ``kept`` says."""
+
+    kept: Path = Path()
+
+    @property
+    def state_dir(self) -> Path:
+        return self.kept
+
+    @property
+    def lives(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+@dataclass
+class Replica(queuelab.Controller):
+    """A controller behind a proxy, with a clock that can be stepped."""
+
+    proxy: Proxy | None = None
+    clock: Path = Path()
+
+    def start(self) -> None:
+        with _environment({"PYTHONPATH": str(SEAM), CLOCK_ENV: str(self.clock)}):
+            super().start()
+
+    def _account(self) -> Path:
+        assert self.proxy is not None
+        path = super()._account()
+        config = json.loads(path.read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.proxy.port}"
+        path.write_text(json.dumps(config))
+        return path
+
+
+@contextlib.contextmanager
+def _environment(more: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@dataclass
+class World:
+    """Open it with ``with``. ``kills`` counts processes that ended by a fault."""
+
+    cluster: Cluster
+    seed: int
+    kills: int = 0
+    forgotten: set[str] = field(default_factory=set)
+    """Uids of jobs that etcd itself lost."""
+
+    def __post_init__(self) -> None:
+        self.host = self.cluster.node()
+        self.api = Api(self.cluster.server, self.cluster.kubeconfig)
+        self.lab = Lab(self.cluster, self.host)
+        self.folder = self.cluster.paths.home / "chaos"
+        self.load = Load(self.api, self.seed)
+        self._exits = contextlib.ExitStack()
+        self.mains: dict[str, Identity] = {}
+        """The newest process of the API server and of etcd."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def up(cls, name: str, seed: int, say: Callable[[str], None]) -> Iterator[Self]:
+        """A cluster of its own, gone with the block."""
+        with Cluster.up(name, Spec(), say=say) as cluster, cls(cluster, seed) as world:
+            yield world
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(exist_ok=True)
+        queuelab.install(self.cluster)
+        self._objects()
+        address = urlsplit(self.cluster.server)
+        target = (str(address.hostname), int(address.port or 0))
+        pki = Pki(self.cluster.paths.pki)
+        with contextlib.ExitStack() as exits:
+            self.agent_api = exits.enter_context(Proxy(target, pki))
+            self.keeper = self._keep()
+            self.agent_clock, self.controller_clock = self.folder / "agent.clock", self.folder / "controller.clock"
+            self.agent = self._agent()
+            (self.folder / "controller.yaml").write_text(CONFIG)
+            self.replicas = [
+                Replica(
+                    self.cluster,
+                    self.folder,
+                    name,
+                    proxy=exits.enter_context(Proxy(target, pki)),
+                    clock=self.controller_clock,
+                )
+                for name in ("one", "two")
+            ]
+            for replica in self.replicas:
+                exits.callback(_end, replica)
+            self.hands = exits.enter_context(Hands(self.lab).watching())
+            self.mains = {name: self.cluster.state.processes[name] for name in ("apiserver", "etcd")}
+            self.commands = {name: processes.command_line(one.pid) for name, one in self.mains.items()}
+            self.revive()
+            self._await_offers()
+            exits.callback(self.load.close)
+            self.load.start()
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._exits:
+            if self.agent.lives:
+                self.agent.kill()
+
+    # What is made.
+
+    def _objects(self) -> None:
+        """Namespace, class and template of claims, a topology, a flavor, two queues that lend to each other."""
+        group = [
+            ("v1", "Namespace", TEAM, "", {}),
+            ("resource.k8s.io/v1", "DeviceClass", CLASS, "", {"spec": _class()}),
+            ("resource.k8s.io/v1", "ResourceClaimTemplate", "gpu", TEAM, {"spec": {"spec": _claim()}}),
+        ]
+        api = queuelab.API
+        levels = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
+        flavor = {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": "hosts"}
+        group += [
+            (api, "Topology", "hosts", "", {"spec": levels}),
+            (api, "ResourceFlavor", "gpus", "", {"spec": flavor}),
+        ]
+        for name, amounts in QUOTA.items():
+            quotas = [{"name": resource, "nominalQuota": str(amount)} for resource, amount in amounts.items()]
+            groups = [{"coveredResources": [*amounts], "flavors": [{"name": "gpus", "resources": quotas}]}]
+            spec = {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": groups}
+            group.append((api, "ClusterQueue", name, "", {"spec": spec}))
+            group.append((api, "LocalQueue", name, TEAM, {"spec": {"clusterQueue": name}}))
+        bodies = [
+            {
+                "apiVersion": version,
+                "kind": kind,
+                "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+                **parts,
+            }
+            for version, kind, name, namespace, parts in group
+        ]
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", input="\n---\n".join(map(json.dumps, bodies)))
+
+    def _keep(self) -> Identity:
+        """The keeper of the agent's state, with a file system of ``STATE_MIB`` on ``/mnt``."""
+        script = f"mount -t tmpfs -o size={STATE_MIB}m,mode=700 chaos /mnt && exec sleep 1000000"
+        keeper = self.cluster.spawn("keeper", ["unshare", "--mount", "--propagation", "private", "sh", "-c", script])
+        mounted = Path(f"/proc/{keeper.pid}/mounts")
+        waiting.until(lambda: "chaos /mnt" in mounted.read_text(), "the agent's state folder", timeout_s=UP_S)
+        return keeper
+
+    @property
+    def state(self) -> Path:
+        return Path(f"/proc/{self.keeper.pid}/root/mnt")
+
+    def _agent(self) -> ChaosAgent:
+        machine = fleet(self.folder / "fleet.yaml", gpus=8, product="NVIDIA H100 80GB HBM3", nvlink="full")
+        server = f"https://127.0.0.1:{self.agent_api.port}"
+        home = str(self.cluster.paths.home)
+        agent = ChaosAgent(
+            folder=self.host.agent_dir,
+            fleet=machine,
+            kubelet_dir=self.host.kubelet_dir,
+            cdi_dir=self.host.cdi_dir,
+            kubeconfig=str(self.lab.kubeconfig(self.folder / "agent.kubeconfig", server=server)),
+            config=LAYOUT % (FAST, HALVES),
+            environment={
+                MARK_ENV: home,
+                "MPS_ROOT": f"{home}/mps",
+                "PYTHONPATH": str(SEAM),
+                CLOCK_ENV: str(self.agent_clock),
+            },
+            kept=self.state,
+        )
+        self.lab.agents.append(agent)
+        return agent
+
+    # What runs.
+
+    def revive(self) -> None:
+        """Whatever a fault ended runs again, and every proxy is plain. ClusterError where a part does not come."""
+        self.agent_api.set(PLAIN)
+        for replica in self.replicas:
+            assert replica.proxy is not None
+            replica.proxy.set(PLAIN)
+        for name in ("etcd", "apiserver"):
+            self.start_main(name)
+        waiting.until(self.serves, "the API server", timeout_s=UP_S)
+        if not self.host.running("containerd"):
+            self.host.start_containerd()
+        self.host.start_kubelet()
+        if not self.agent.lives:
+            self.agent.start()
+        for replica in self.replicas:
+            if not replica.runs:
+                replica.start()
+
+    def start_main(self, name: str) -> None:
+        """The API server or etcd, as it was started first; nothing where it runs."""
+        if not processes.alive(self.mains.get(name)):
+            self.mains[name] = self.cluster.spawn(name, self.commands[name])
+
+    def serves(self) -> bool:
+        with contextlib.suppress(AwayError, RefusedError):
+            self.api.call("GET", "/api/v1/namespaces/default")
+            return True
+        return False
+
+    def kill(self, *hit: Identity) -> None:
+        """SIGKILL. What had ended before does not count."""
+        alive = [one for one in hit if processes.alive(one)]
+        processes.end(alive, grace_s=0.0)
+        self.kills += len(alive)
+
+    @property
+    def leader(self) -> Replica:
+        """The replica that holds the Lease; any that runs where the Lease does not say."""
+        running = [one for one in self.replicas if one.runs] or self.replicas
+        with contextlib.suppress(AwayError, RefusedError):
+            path = f"/apis/coordination.k8s.io/v1/namespaces/{queuelab.NAMESPACE}/leases"
+            holders = [str(one["spec"].get("holderIdentity", "")) for one in self.api.items(path)]
+            mine = [one for one in running if any(each.startswith(f"{one.name}-") for each in holders)]
+            return (mine or running)[0]
+        return running[0]
+
+    def _await_offers(self) -> None:
+        wanted = {GPU: WHOLE_GPUS + 1, HALF: 2, GPU_PERCENT: 100}
+        self.lab.await_amounts({GPU: wanted[GPU], HALF: wanted[HALF]}, UP_S)
+        waiting.until(lambda: not list(self._unwell()), "all GPUs offered", timeout_s=UP_S)
+
+    # What is seen.
+
+    def seen(self) -> Seen:
+        """One look from the outside. Raises AwayError, RefusedError."""
+        # Pods before Workloads before jobs: each pod and Workload of the look has its job in it.
+        pods = self.api.items(PODS)
+        workloads = self.api.items(WORKLOADS)
+        accepted = self.load.accepted
+        jobs = self.api.items(JOBS)
+        self.hands.look()
+        return Seen(
+            accepted=accepted,
+            jobs=jobs,
+            workloads=workloads,
+            pods=pods,
+            queues=self.api.items(f"{QUEUES}/clusterqueues"),
+            twice=frozenset(self.hands.violations),
+            unwell=frozenset(self._unwell()),
+        )
+
+    def _unwell(self) -> Iterator[str]:
+        """What the API server says of the node that is not as at the start."""
+        offered: Json = self.lab.node["status"].get("allocatable", {})
+        for name, amount in {GPU: WHOLE_GPUS + 1, HALF: 2, GPU_PERCENT: 100}.items():
+            if int(offered.get(name, "0")) != amount:
+                yield f"{offered.get(name, 0)} {name} are offered, {amount} were"
+        for device in self.lab.gpunode().get("devices", []):
+            if (state := device.get("health", {}).get("state")) != "Healthy":
+                yield f"GPU {device['index']} is {state}"
+        for claim in self.api.items(CLAIMS):
+            if claim.get("status", {}).get("reservedFor"):
+                yield f"claim {claim['metadata']['name']} is reserved"
+
+    def jobs(self) -> dict[str, str]:
+        """Names of all jobs by uid. Raises AwayError, RefusedError."""
+        return {one["metadata"]["uid"]: one["metadata"]["name"] for one in self.api.items(JOBS)}
+
+    def clear(self) -> None:
+        """No job, Workload or pod of the load is left: the next campaign finds the world as the first did."""
+        self.load.pause()
+        for path in (JOBS, WORKLOADS, PODS):
+            for one in self.api.items(path):
+                if one["metadata"].get("finalizers"):
+                    with contextlib.suppress(RefusedError):
+                        self.api.patch(f"{path}/{one['metadata']['name']}", {"metadata": {"finalizers": None}})
+                self.api.delete(f"{path}/{one['metadata']['name']}")
+        for one in self.api.items(CLAIMS):
+            if one["metadata"]["name"].startswith("planted"):
+                self.api.call("PUT", f"{CLAIMS}/{one['metadata']['name']}/status", {**one, "status": {}})
+                self.api.delete(f"{CLAIMS}/{one['metadata']['name']}")
+        self.load.forget(set(self.load.accepted))
+        self.hands.violations.clear()
+        self.kills = 0
+        waiting.until(lambda: not self.api.items(JOBS) and not self.api.items(PODS), "no job is left", timeout_s=UP_S)
+
+
+def _end(replica: Replica) -> None:
+    if replica.runs:
+        replica.kill()
+
+
+def _class() -> Json:
+    expression = f"device.driver == '{CLASS}' && device.attributes['{CLASS}'].type == 'gpu'"
+    return {"selectors": [{"cel": {"expression": expression}}]}
+
+
+def _claim() -> Json:
+    return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": CLASS}}]}}
+
+
+def sleep_until(deadline_s: float) -> None:
+    time.sleep(max(0.0, deadline_s - time.monotonic()))
+
+
+def signal_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def inside_keeper(world: World, *argv: str) -> None:
+    """Run ``argv`` in the keeper's mount namespace. Raises CalledProcessError."""
+    command = ["nsenter", f"--target={world.keeper.pid}", "--mount", "--", *argv]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)

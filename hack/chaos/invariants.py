@@ -110,15 +110,15 @@ def _of_jobs(workloads: Iterable[Json]) -> dict[str, list[Json]]:
 
 
 def _lost(seen: Seen) -> Iterator[str]:
-    """Jobs that are gone, and those that wait or run without a Workload."""
+    """Jobs that are gone or were given up, and those that run without a Workload. One that waits is not yet lost."""
     jobs = {job["metadata"]["uid"]: job for job in seen.jobs}
     workloads = _of_jobs(seen.workloads)
     for uid, name in seen.accepted.items():
         job = jobs.get(uid)
         if job is None:
             yield f"job {name} was accepted and is gone"
-        elif not is_true(job, "Complete") and uid not in workloads:
-            yield f"job {name} has no Workload"
+        elif not is_true(job, "Complete") and not job["spec"].get("suspend") and uid not in workloads:
+            yield f"job {name} runs and has no Workload"
         elif is_true(job, "Failed"):
             yield f"job {name} was given up"
 

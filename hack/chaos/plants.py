@@ -48,8 +48,9 @@ def _claimed(world: World, name: str, pool: str, device: str) -> None:
     }
     made = world.api.call("POST", CLAIMS, body)
     result = {"request": "gpu", "driver": DRIVER, "pool": pool, "device": device}
-    pod = {"resource": "pods", "name": name, "uid": made["metadata"]["uid"]}
-    status: Json = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [pod]}
+    # Of a pod that does not exist the claims' controller would end the reservation at once.
+    user = {"apiGroup": "example.com", "resource": "users", "name": name, "uid": made["metadata"]["uid"]}
+    status: Json = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]}
     world.api.call("PUT", f"{CLAIMS}/{name}/status", {**made, "status": status})
 
 

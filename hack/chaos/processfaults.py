@@ -14,8 +14,9 @@ from typing import Final
 from hack.chaos.api import AwayError
 from hack.chaos.faults import CLOCK_STEPS_S
 from hack.chaos.invariants import JobUid
+from hack.chaos.members import Replica
 from hack.chaos.schedule import Act
-from hack.chaos.world import UP_S, Replica, World, inside_keeper, signal_all
+from hack.chaos.world import UP_S, World, inside_keeper, signal_all
 from hack.cluster import processes, waiting
 from hack.cluster.processes import Identity
 

@@ -6,7 +6,6 @@ keeper.
 """
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -18,9 +17,10 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from hack.chaos.api import CLAIMS, JOBS, PODS, QUEUES, TEAM, WORKLOADS, Api, AwayError, RefusedError
+from hack.chaos.api import CLAIMS, JOBS, PODS, QUEUES, WORKLOADS, Api, AwayError, RefusedError
 from hack.chaos.invariants import Json, Seen
-from hack.chaos.load import CLAIMED, CLASS, GPU, HALF, QUOTA, Load
+from hack.chaos.load import CLAIMED, CLASS, GPU, HALF, Load
+from hack.chaos.members import CLOCK_ENV, SEAM, ChaosAgent, Replica, objects
 from hack.chaos.proxy import PLAIN, Proxy
 from hack.cluster import processes, waiting
 from hack.cluster.cluster import Cluster
@@ -31,10 +31,8 @@ from hack.cluster.state import Spec
 from inventory.api.names import GPU_PERCENT
 from tests.support.e2e import queuelab
 from tests.support.e2e.hands import Hands
-from tests.support.e2e.lab import FAST, Agent, Lab, fleet
+from tests.support.e2e.lab import FAST, Lab, fleet
 
-SEAM: Final = Path(__file__).parent / "seam"
-CLOCK_ENV: Final = "TESSERA_CHAOS_CLOCK"
 STATE_MIB: Final = 8
 UP_S: Final = 120.0
 """For so long a part may take to come up again, on a machine that others keep busy."""
@@ -60,52 +58,6 @@ resources:
   - {{name: {CLAIMED}, deviceClassNames: [{CLASS}]}}
 tessera: {{policy: tessera, pendingCondition: {{after: 1s}}}}
 """
-
-
-@dataclass
-class ChaosAgent(Agent):
-    """An agent whose state lies where ``kept`` says."""
-
-    kept: Path = Path()
-
-    @property
-    def state_dir(self) -> Path:
-        return self.kept
-
-    @property
-    def lives(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-
-@dataclass
-class Replica(queuelab.Controller):
-    """A controller behind a proxy, with a clock that can be stepped."""
-
-    proxy: Proxy | None = None
-    clock: Path = Path()
-
-    def start(self) -> None:
-        with _environment({"PYTHONPATH": str(SEAM), CLOCK_ENV: str(self.clock)}):
-            super().start()
-
-    def _account(self) -> Path:
-        assert self.proxy is not None
-        path = super()._account()
-        config = json.loads(path.read_text())
-        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.proxy.port}"
-        path.write_text(json.dumps(config))
-        return path
-
-
-@contextlib.contextmanager
-def _environment(more: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in more}
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @dataclass
@@ -138,7 +90,7 @@ class World:
     def __enter__(self) -> Self:
         self.folder.mkdir(exist_ok=True)
         queuelab.install(self.cluster)
-        self._objects()
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", input=objects())
         address = urlsplit(self.cluster.server)
         target = (str(address.hostname), int(address.port or 0))
         pki = Pki(self.cluster.paths.pki)
@@ -178,37 +130,6 @@ class World:
                 self.agent.kill()
 
     # What is made.
-
-    def _objects(self) -> None:
-        """Namespace, class and template of claims, a topology, a flavor, two queues that lend to each other."""
-        group = [
-            ("v1", "Namespace", TEAM, "", {}),
-            ("resource.k8s.io/v1", "DeviceClass", CLASS, "", {"spec": _class()}),
-            ("resource.k8s.io/v1", "ResourceClaimTemplate", "gpu", TEAM, {"spec": {"spec": _claim()}}),
-        ]
-        api = queuelab.API
-        levels = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
-        flavor = {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": "hosts"}
-        group += [
-            (api, "Topology", "hosts", "", {"spec": levels}),
-            (api, "ResourceFlavor", "gpus", "", {"spec": flavor}),
-        ]
-        for name, amounts in QUOTA.items():
-            quotas = [{"name": resource, "nominalQuota": str(amount)} for resource, amount in amounts.items()]
-            groups = [{"coveredResources": [*amounts], "flavors": [{"name": "gpus", "resources": quotas}]}]
-            spec = {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": groups}
-            group.append((api, "ClusterQueue", name, "", {"spec": spec}))
-            group.append((api, "LocalQueue", name, TEAM, {"spec": {"clusterQueue": name}}))
-        bodies = [
-            {
-                "apiVersion": version,
-                "kind": kind,
-                "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
-                **parts,
-            }
-            for version, kind, name, namespace, parts in group
-        ]
-        self.cluster.kubectl("apply", "--server-side", "-f", "-", input="\n---\n".join(map(json.dumps, bodies)))
 
     def _keep(self) -> Identity:
         """The keeper of the agent's state, with a file system of ``STATE_MIB`` on ``/mnt``."""
@@ -356,15 +277,6 @@ class World:
 def _end(replica: Replica) -> None:
     if replica.runs:
         replica.kill()
-
-
-def _class() -> Json:
-    expression = f"device.driver == '{CLASS}' && device.attributes['{CLASS}'].type == 'gpu'"
-    return {"selectors": [{"cel": {"expression": expression}}]}
-
-
-def _claim() -> Json:
-    return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": CLASS}}]}}
 
 
 def sleep_until(deadline_s: float) -> None:

@@ -12,8 +12,9 @@ from hack.chaos.invariants import JOB_UID, Findings, JobUid, Json, Seen, judge, 
 GPU = "nvidia.com/gpu"
 
 
-def job(name: str, *, done: bool = False, suspend: bool = False, **status: Any) -> Json:
-    conditions = [{"type": "Complete", "status": "True"}] if done else []
+def job(name: str, *, done: bool = False, given_up: bool = False, suspend: bool = False, **status: Any) -> Json:
+    ends = {"Complete": done, "Failed": given_up}
+    conditions = [{"type": type_, "status": "True"} for type_, is_so in ends.items() if is_so]
     return {
         "metadata": {"name": name, "uid": f"uid-{name}"},
         "spec": {"suspend": suspend},
@@ -59,7 +60,8 @@ def test_a_world_in_order_has_nothing_to_tell() -> None:
     ("given_", "line"),
     [
         (seen(accepted={JobUid("uid-x"): "x"}), "lost: job x was accepted and is gone"),
-        (seen(job("x", suspend=True)), "lost: job x has no Workload"),
+        (seen(job("x")), "lost: job x runs and has no Workload"),
+        (seen(job("x", given_up=True), workloads=(workload("x", "Finished"),)), "lost: job x was given up"),
         (seen(twice=["GPU-1: a and b"]), "doubled: GPU-1: a and b"),
         (
             seen(job("x"), workloads=(workload("x", "Admitted", gpus=3),), queues=(queue("a", 2),)),
@@ -70,6 +72,7 @@ def test_a_world_in_order_has_nothing_to_tell() -> None:
             "quota: pod x-0 runs and is not admitted",
         ),
         (seen(job("x", suspend=True), workloads=(workload("x"),)), "unsettled: job x waits"),
+        (seen(job("x", suspend=True)), "unsettled: job x waits"),
         (seen(job("x", active=1), workloads=(workload("x", "Admitted"),)), "unsettled: job x is not over"),
         (
             seen(job("x", done=True), workloads=(workload("x", "Admitted"),)),

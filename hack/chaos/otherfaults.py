@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-import click
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -132,33 +131,27 @@ def corrupt_lease(world: World, act: Act) -> Heal:
 
 def nvml_hangs(world: World, act: Act) -> Heal:
     call = act.chosen(NVML_CALLS)
-    _order(world, slow={"call": call, "seconds": HANGS_S})
-    return lambda: _order(world, slow={"call": call, "seconds": 0})
+    world.order(slow={"call": call, "seconds": HANGS_S})
+    return lambda: world.order_at_last(slow={"call": call, "seconds": 0})
 
 
 def nvml_fails(world: World, _: Act) -> Heal:
-    _order(world, driver="down")
-    return lambda: _order(world, driver="up")
+    world.order(driver="down")
+    return lambda: world.order_at_last(driver="up")
 
 
 def gpu_lost(world: World, _: Act) -> Heal:
-    _order(world, gpu=SPARE, lost=True)
-    return lambda: _order(world, gpu=SPARE, reset=True)
+    world.order(gpu=SPARE, lost=True)
+    return lambda: world.order_at_last(gpu=SPARE, reset=True)
 
 
 def gpu_lost_in_mig_change(world: World, _: Act) -> Heal:
     """The layout asks for another cut of a GPU, and the GPU goes while that is made. The end asks for the first."""
     world.agent.reload(LAYOUT % (FAST, QUARTERS))
-    _order(world, gpu=CUT_GPU, lost=True)
+    world.order(gpu=CUT_GPU, lost=True)
 
     def heal() -> None:
-        _order(world, gpu=CUT_GPU, reset=True)
+        world.order_at_last(gpu=CUT_GPU, reset=True)
         world.agent.reload(LAYOUT % (FAST, HALVES))
 
     return heal
-
-
-def _order(world: World, **order: object) -> None:
-    """To the simulated hardware, which takes it with or without an agent, but for a folder that cannot be written."""
-    with contextlib.suppress(click.ClickException, OSError):
-        world.agent.sim(**order)

@@ -10,7 +10,7 @@ from hack.chaos.api import CLAIMS, JOBS, TEAM, WORKLOADS, RefusedError
 from hack.chaos.invariants import Json
 from hack.chaos.load import GPU, Shape, job
 from hack.chaos.processfaults import Heal, nothing
-from hack.chaos.world import World, signal_all
+from hack.chaos.world import PLANTED, World, signal_all
 from tests.support.agent.hands import DRIVER
 from tests.support.e2e import queuelab
 
@@ -34,7 +34,7 @@ def doubled(world: World) -> Heal:
         if one["attributes"].get("type", {}).get("string") == "gpu"
     )
     for number in range(2):
-        _claimed(world, f"planted-{number}", pool, device)
+        _claimed(world, f"{PLANTED}-{number}", pool, device)
     return nothing
 
 
@@ -64,7 +64,7 @@ def quota(world: World) -> Heal:
         {
             "apiVersion": queuelab.API,
             "kind": "Workload",
-            "metadata": {"name": "planted", "namespace": TEAM},
+            "metadata": {"name": PLANTED, "namespace": TEAM},
             "spec": {"queueName": "research", "podSets": [{"name": "main", "count": 1, "template": template}]},
         },
     )
@@ -77,9 +77,9 @@ def quota(world: World) -> Heal:
     admission = {"clusterQueue": "research", "podSetAssignments": [assignment]}
     status = {"admission": admission, "conditions": conditions}
     with contextlib.suppress(RefusedError):  # the controller wrote first: again, whatever stands there
-        world.api.call("PUT", f"{WORKLOADS}/planted/status", {**made, "status": status})
+        world.api.call("PUT", f"{WORKLOADS}/{PLANTED}/status", {**made, "status": status})
         return nothing
-    world.api.patch(f"{WORKLOADS}/planted/status", {"status": status})
+    world.api.patch(f"{WORKLOADS}/{PLANTED}/status", {"status": status})
     return nothing
 
 

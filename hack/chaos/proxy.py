@@ -18,6 +18,8 @@ from hack.cluster.controlplane.pki import Pki
 CHUNK: Final = 1 << 16
 HEAD: Final = 1 << 20
 """A request's head and body is at most so long in the modes that hold it whole."""
+_CLOSING_S: Final = 0.05
+"""Connections that were aborted close in the loop's next rounds."""
 _REASONS: Final = {401: "Unauthorized", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
 
 
@@ -61,6 +63,7 @@ class Proxy:
         self._outer = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.present("apiserver")
         self.counted = Counted()
+        self._server: asyncio.Server | None = None
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -74,6 +77,7 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        self._loop.close()
 
     def present(self, name: str) -> None:
         """The certificate of new connections: ``NAME.crt`` and ``NAME.key`` of the cluster's."""
@@ -89,16 +93,19 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(change(), self._loop).result(10)
 
     async def _listen(self) -> int:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._outer, limit=HEAD)
-        return int(server.sockets[0].getsockname()[1])
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._outer, limit=HEAD)
+        return int(self._server.sockets[0].getsockname()[1])
 
     async def _end(self) -> None:
         self._mode = Mode(cut=True)
+        if self._server is not None:
+            self._server.close()
         self._drop()
         tasks = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(_CLOSING_S)
 
     def _drop(self) -> None:
         for writer in self._open:
@@ -114,7 +121,8 @@ class Proxy:
             pass  # the client, the server or the proxy is gone: so is the connection, and this task was its own
         finally:
             self._open.discard(writer)
-            writer.transport.abort()
+            if not writer.is_closing():
+                writer.transport.abort()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, mode: Mode) -> None:
         if mode.cut:
@@ -127,6 +135,8 @@ class Proxy:
         try:
             await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            if down.done() and not down.cancelled() and down.exception() is None and not writer.is_closing():
+                writer.close()  # what was written goes out first; an abort would drop it
             for task in (up, down):
                 task.cancel()
             await asyncio.gather(up, down, return_exceptions=True)
@@ -169,6 +179,8 @@ class Proxy:
             while True:
                 due_s, data = await waiting.get()
                 await asyncio.sleep(max(0.0, due_s - loop.time()))
+                if not data:
+                    return
                 writer.write(data)
                 await writer.drain()
 
@@ -177,6 +189,8 @@ class Proxy:
             while data := await far.read(CHUNK):
                 held_s = mode.lag_s if state.watches else mode.delay_s
                 await waiting.put((loop.time() + held_s, data))
+            await waiting.put((loop.time(), b""))
+            await writing
         finally:
             writing.cancel()
 

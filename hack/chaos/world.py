@@ -12,10 +12,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlsplit
+
+import click
 
 from hack.chaos.api import CLAIMS, JOBS, PODS, QUEUES, WORKLOADS, Api, AwayError, RefusedError
 from hack.chaos.invariants import Json, Seen
@@ -29,10 +32,14 @@ from hack.cluster.layout import MARK_ENV
 from hack.cluster.processes import Identity
 from hack.cluster.state import Spec
 from inventory.api.names import GPU_PERCENT
+from simulator.client import OrderRefusedError
+from simulator.hardware.store import StoreError
 from tests.support.e2e import queuelab
 from tests.support.e2e.hands import Hands
 from tests.support.e2e.lab import FAST, Lab, fleet
 
+PLANTED: Final = "planted"
+"""With this begins the name of what a plant makes."""
 STATE_MIB: Final = 8
 UP_S: Final = 120.0
 """For so long a part may take to come up again, on a machine that others keep busy."""
@@ -69,6 +76,8 @@ class World:
     kills: int = 0
     forgotten: set[str] = field(default_factory=set)
     """Uids of jobs that etcd itself lost."""
+    owed: list[dict[str, object]] = field(default_factory=list)
+    """Orders to the hardware that it could not take."""
 
     def __post_init__(self) -> None:
         self.host = self.cluster.node()
@@ -184,6 +193,9 @@ class World:
         for replica in self.replicas:
             if not replica.runs:
                 replica.start()
+        for order in self.owed:
+            waiting.until(partial(self.order, **order), f"the hardware takes {order}", timeout_s=UP_S, every_s=0.5)
+        self.owed.clear()
 
     def start_main(self, name: str) -> None:
         """The API server or etcd, as it was started first; nothing where it runs."""
@@ -191,10 +203,19 @@ class World:
             self.mains[name] = self.cluster.spawn(name, self.commands[name])
 
     def serves(self) -> bool:
-        with contextlib.suppress(AwayError, RefusedError):
-            self.api.call("GET", "/api/v1/namespaces/default")
+        return self._holds(lambda: bool(self.api.call("GET", "/api/v1/namespaces/default")))
+
+    def order(self, **order: object) -> bool:
+        """To the simulated hardware; whether it took it. It cannot while an agent starts, or its folder is full."""
+        with contextlib.suppress(click.ClickException, StoreError, OrderRefusedError, OSError):
+            self.agent.sim(**order)
             return True
         return False
+
+    def order_at_last(self, **order: object) -> None:
+        """What ends a fault: where the hardware cannot take it now, ``revive`` sees to it."""
+        if not self.order(**order):
+            self.owed.append(order)
 
     def kill(self, *hit: Identity) -> None:
         """SIGKILL. What had ended before does not count."""
@@ -216,7 +237,7 @@ class World:
     def _await_offers(self) -> None:
         wanted = {GPU: WHOLE_GPUS + 1, HALF: 2, GPU_PERCENT: 100}
         self.lab.await_amounts({GPU: wanted[GPU], HALF: wanted[HALF]}, UP_S)
-        waiting.until(lambda: not list(self._unwell()), "all GPUs offered", timeout_s=UP_S)
+        waiting.until(lambda: self._holds(lambda: not self.seen().unwell), "all GPUs offered", timeout_s=UP_S)
 
     # What is seen.
 
@@ -258,20 +279,30 @@ class World:
     def clear(self) -> None:
         """No job, Workload or pod of the load is left: the next campaign finds the world as the first did."""
         self.load.pause()
-        for path in (JOBS, WORKLOADS, PODS):
-            for one in self.api.items(path):
-                if one["metadata"].get("finalizers"):
-                    with contextlib.suppress(RefusedError):
-                        self.api.patch(f"{path}/{one['metadata']['name']}", {"metadata": {"finalizers": None}})
-                self.api.delete(f"{path}/{one['metadata']['name']}")
-        for one in self.api.items(CLAIMS):
-            if one["metadata"]["name"].startswith("planted"):
-                self.api.call("PUT", f"{CLAIMS}/{one['metadata']['name']}/status", {**one, "status": {}})
-                self.api.delete(f"{CLAIMS}/{one['metadata']['name']}")
+        self.revive()
+        waiting.until(lambda: self._holds(self._is_empty), "no job is left", timeout_s=UP_S, every_s=1.0)
         self.load.forget(set(self.load.accepted))
         self.hands.violations.clear()
-        self.kills = 0
-        waiting.until(lambda: not self.api.items(JOBS) and not self.api.items(PODS), "no job is left", timeout_s=UP_S)
+
+    def _is_empty(self) -> bool:
+        """Whether nothing is left; what is there is deleted, and its finalizers with it."""
+        found = [(path, one) for path in (JOBS, WORKLOADS, PODS) for one in self.api.items(path)]
+        planted = [one for one in self.api.items(CLAIMS) if one["metadata"]["name"].startswith(PLANTED)]
+        for path, one in found:
+            if one["metadata"].get("finalizers"):
+                self.api.patch(f"{path}/{one['metadata']['name']}", {"metadata": {"finalizers": None}})
+            self.api.delete(f"{path}/{one['metadata']['name']}")
+        for one in planted:
+            path = f"{CLAIMS}/{one['metadata']['name']}"
+            self.api.call("PUT", f"{path}/status", {**one, "status": {}})
+            self.api.delete(path)
+        return not found and not planted
+
+    def _holds(self, condition: Callable[[], bool]) -> bool:
+        """False too while the API server cannot say, as it does for new kinds, or what is asked about has gone."""
+        with contextlib.suppress(AwayError, RefusedError):
+            return condition()
+        return False
 
 
 def _end(replica: Replica) -> None:

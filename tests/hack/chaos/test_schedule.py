@@ -9,7 +9,7 @@ from hack.chaos.faults import KINDS, KindName
 from hack.chaos.schedule import BURST_S, Act, Burst, Schedule, decode, draw, encode, validate
 
 SEEDS = st.integers(min_value=0, max_value=2**63)
-MINUTES = st.floats(min_value=0, max_value=30, allow_nan=False)
+MINUTES = st.floats(min_value=0, max_value=10, allow_nan=False)
 SOME = st.sets(st.sampled_from(sorted(KINDS)), max_size=6)
 
 

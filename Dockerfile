@@ -32,8 +32,11 @@ RUN cp -r /build/src/. "$(/opt/tessera/bin/python -c 'import sysconfig; print(sy
 
 FROM ${PYTHON}
 LABEL org.opencontainers.image.title="tessera-agent" org.opencontainers.image.licenses="Apache-2.0"
-# No installer is left in the image.
-RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip
+# No installer is left in the image: neither Python's, nor the copy of pip that ensurepip unpacks, nor Debian's. Debian's list
+# of packages in /var/lib/dpkg stays, for programs that look for known faults.
+RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip setuptools wheel \
+ && rm -rf "$(python -c 'import ensurepip, os; print(os.path.dirname(ensurepip.__file__))')" \
+      /usr/bin/apt* /usr/bin/dpkg* /usr/lib/apt
 COPY --from=build /opt/tessera /opt/tessera
 COPY LICENSE /usr/share/doc/tessera/LICENSE
 ENV PATH=/opt/tessera/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1

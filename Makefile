@@ -11,7 +11,7 @@ FAST := PYTHONHASHSEED=0 $(BYTECODE) $(BIN)/pytest -q --ignore=tests/e2e --ignor
   -m "not e2e and not conformance and not gpu and not bench"
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 
-.PHONY: help setup quick demo demo-down test lock check lint types fast explore mutants conformance e2e gpu foreign-nvml bench proto crds clean
+.PHONY: help setup quick demo demo-down test lock check lint types fast explore mutants conformance e2e gpu foreign-nvml bench proto crds sbom clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ crds: setup ## regenerate the chart's CRDs from the typed structs
 
 lock: setup ## resolve and lock the packages anew
 	@$(BIN)/python -m hack.lock
+
+sbom: setup ## what is locked, as CycloneDX: build/sbom.json; fails for a licence that is not allowed
+	@$(BIN)/python -m hack.supply
 
 clean: ## remove what setup and the tests made in this folder
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -35,3 +35,19 @@ def test_the_build_sees_nothing_but_what_the_image_is_made_of() -> None:
     assert "*" in IGNORE
     sources = {line.split()[1] for line in DOCKERFILE.splitlines() if line.startswith("COPY ")} - {"--from=build"}
     assert {f"!{source}" for source in sources} == {line for line in IGNORE if line.startswith("!")}
+
+
+def test_every_container_of_the_chart_runs_the_image_that_the_values_name() -> None:
+    templates = "\n".join(path.read_text() for path in (ROOT / "charts" / "tessera" / "templates").iterdir())
+    assert set(re.findall(r"^ *image: (.*)$", templates, re.MULTILINE)) == {'{{ include "tessera.image" . | quote }}'}
+    helper = templates[templates.index('define "tessera.image"') :]
+    assert helper.index("@{{ .Values.image.digest }}") < helper.index(".Values.image.tag"), "the digest wins"
+
+
+def test_no_installer_is_left_in_the_image() -> None:
+    last = DOCKERFILE[DOCKERFILE.rindex("\nFROM ") :]
+    assert re.search(r"pip uninstall .*\bpip setuptools wheel\b", last)
+    assert "import ensurepip" in last
+    assert {"/usr/bin/apt*", "/usr/bin/dpkg*"} <= set(last.split())
+    assert "--without-pip /opt/tessera" in DOCKERFILE
+    assert last.index("uninstall") < last.index("COPY --from=build")

@@ -73,6 +73,7 @@ def test_schema_and_values_name_the_same_keys() -> None:
         {"deviceListStrategy": ["cdi"]},
         {"deviceListStrategy": []},
         {"image": {"repository": "x", "pullpolicy": "Always"}},
+        {"image": {"repository": "x", "digest": "sha256:0123"}},
         {"metrics": {"port": 0}},
         {"nvidiaDriverRoot": "run/nvidia"},
         {"config": {"map": {"a": 1}}},

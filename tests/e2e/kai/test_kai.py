@@ -317,7 +317,9 @@ async def test_a_tree_of_subgroups_starts_when_each_of_them_can(cluster: Cluster
 async def test_half_a_gpu_is_translated_admitted_given_and_counted(
     cluster: Cluster, controller: Controller, tmp_path: Path
 ) -> None:
-    """By an agent on a node with a kubelet of its own, whose GPUs are given in parts: of one GPU, and of two each."""
+    """By an agent on a node with a kubelet of its own, whose GPUs are given in parts: of one GPU, and of two each. The
+    controller is killed before it has admitted the first, and while the second runs.
+    """
     bench = Lab(cluster, cluster.node("node-1"))
     path = fleet(tmp_path / "fleet.yaml", gpus=3, product="NVIDIA A100-SXM4-80GB")
     entries = ("gpus: [0], mode: fractional", "gpus: [1, 2], mode: fractional, oneDaemon: true")
@@ -328,6 +330,7 @@ async def test_half_a_gpu_is_translated_admitted_given_and_counted(
             until, pods = lab.scene.until, lab.scene.watcher.pods
             await departments(lab)
             await lab.apply(EXAMPLES / "pod-fraction.yaml")
+            await lab.kill()
             await until(lambda: lab.scene.runs("notebook"), "it runs")
             assert pods["notebook"]["spec"]["nodeName"] == "node-1"
             env = cluster.kubectl("exec", "-n", TEAM, "notebook", "--", "env").splitlines()
@@ -337,6 +340,7 @@ async def test_half_a_gpu_is_translated_admitted_given_and_counted(
             await until(lambda: [lab.gpus(*each) for each in told] == [0.5] * 4, "half a GPU is counted")
             await lab.apply(EXAMPLES / "pod-fractions.yaml")
             await until(lambda: lab.scene.runs("halves"), "it runs")
+            await lab.kill()
             env = cluster.kubectl("exec", "-n", TEAM, "halves", "--", "env").splitlines()
             assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50" in env
             assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40960M,1=40960M" in env

@@ -77,8 +77,10 @@ async def has(scene: VolcanoLab, **gpus: int) -> None:
 # -- gangs
 
 
-async def test_two_gangs_that_deadlock_by_themselves_have_their_turns(scene: VolcanoLab) -> None:
-    """Six pods each, on eight GPUs: left to the scheduler alone, each has four."""
+async def test_two_gangs_that_deadlock_by_themselves_have_their_turns(
+    scene: VolcanoLab, controller: Controller
+) -> None:
+    """Six pods each, on eight GPUs: left to the scheduler alone, each has four. The controller is killed between."""
     gangs = ("left", "right")
     for index in range(6):
         for gang in gangs:
@@ -102,7 +104,9 @@ async def test_two_gangs_that_deadlock_by_themselves_have_their_turns(scene: Vol
 
     await scene.until(one_runs, "one has all of its pods, the other none")
     first, second = gangs if scene.pods("left") else gangs[::-1]
+    controller.kill()
     await scene.finish(*scene.pods(first))
+    controller.start()
     await scene.until(lambda: scene.phase(first) == "Completed", "it is done")
     await scene.until(lambda: scene.runs(second, 6), "the other has all of its pods")
     await scene.finish(*scene.pods(second))
@@ -211,13 +215,20 @@ async def test_by_weight_eight_gpus_end_as_two_and_six(scene: VolcanoLab, contro
     await has(scene, students=6, research=2)
 
 
-async def test_a_tree_keeps_what_is_guaranteed_and_gives_each_what_it_deserves(scene: VolcanoLab) -> None:
+async def test_a_tree_keeps_what_is_guaranteed_and_gives_each_what_it_deserves(
+    scene: VolcanoLab, controller: Controller
+) -> None:
+    """The controller is killed while jobs of one queue are going for another's."""
     applied(scene, "queue-tree")
     language = await fill(scene, "language", 8)
     await scene.until(lambda: running(scene, language) == 6, "it has all but what is guaranteed to another")
     await scene.until(lambda: sum(map(scene.waits, language)) == 2, "the rest waits")
     await has(scene, language=6, science=6)
-    vision = await fill(scene, "vision", 5)
+    with still(scene.cluster):
+        vision = await fill(scene, "vision", 5)
+        await scene.until(lambda: sum(map(len, map(scene.going, language))) > 0, "some have to go")
+        controller.kill()
+        controller.start()
     await scene.until(lambda: running(scene, vision) == 4, "it has what it deserves")
     await has(scene, language=4, vision=4, science=8)
     product = await fill(scene, "product", 3)

@@ -1,12 +1,16 @@
-"""Prometheus' HTTP API: instant queries over aiohttp. Its answers are strangers' until they are decoded here."""
+"""Prometheus' HTTP API: instant queries and range queries over aiohttp.
 
+Its answers are strangers' until they are decoded here.
+"""
+
+import asyncio
 import base64
 import os
 import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
@@ -27,6 +31,17 @@ _TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 
 Labels = Mapping[str, str]
 Vector = list[tuple[Labels, float]]
+Matrix = list[tuple[Labels, list[tuple[float, float]]]]
+"""By series: seconds since 1970, and the value then."""
+D = TypeVar("D")
+
+
+class Span(NamedTuple):
+    """Moments at which a range query looks, in seconds since 1970: both ends are in it."""
+
+    start_s: int
+    end_s: int
+    step_s: int
 
 
 class PrometheusError(Exception):
@@ -80,6 +95,15 @@ class _Data(msgspec.Struct):
     result: list[_Series]
 
 
+class _Line(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[tuple[float, str]]
+
+
+class _Lines(msgspec.Struct):
+    result: list[_Line]
+
+
 class _Answer(msgspec.Struct):
     status: str = ""
     error: str = ""
@@ -90,12 +114,19 @@ class Prometheus:
     """``url`` may hold a user and a password. ``tls`` None: the system's authorities."""
 
     def __init__(
-        self, url: str, token: str | None = None, tls: ssl.SSLContext | None = None, *, timeout_s: float
+        self,
+        url: str,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        *,
+        timeout_s: float,
+        most_bytes: int | None = None,
     ) -> None:
         parts = urlsplit(url.rstrip("/"))
         self.url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         self._tls = tls
         self._timeout_s = timeout_s
+        self._most_bytes = most_bytes or _MOST_BYTES
         self._headers = {}
         if token:
             self._headers = {"Authorization": f"Bearer {token}"}
@@ -107,20 +138,44 @@ class Prometheus:
         """The instant vectors of the queries, by their names. One after the other: each is work enough for it. Raises
         PrometheusError.
         """
+        async with self._session() as session:
+            return {name: await self._instant(session, query) for name, query in queries.items()}
+
+    async def over(self, queries: Mapping[str, str], span: Span) -> dict[str, Matrix]:
+        """The same for the moments of ``span``."""
+        async with self._session() as session:
+            return {name: await self._range(session, query, span) for name, query in queries.items()}
+
+    def _session(self) -> "aiohttp.ClientSession":
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=self._timeout_s)
         connector = aiohttp.TCPConnector(ssl=self._tls or True)
-        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as session:
-            return {name: await self._query(session, query) for name, query in queries.items()}
+        return aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector)
 
-    async def _query(self, session: "aiohttp.ClientSession", query: str) -> Vector:
+    async def _instant(self, session: "aiohttp.ClientSession", query: str) -> Vector:
+        status, raw = await self._answer(session, "query", {"query": query})
+        found = await asyncio.to_thread(self._decoded, status, raw, _Data, "an instant vector")
+        try:
+            return [(series.metric, float(series.value[1])) for series in found.result]
+        except ValueError:
+            raise self._another("an instant vector") from None
+
+    async def _range(self, session: "aiohttp.ClientSession", query: str, span: Span) -> Matrix:
+        form = {"query": query, "start": str(span.start_s), "end": str(span.end_s), "step": str(span.step_s)}
+        status, raw = await self._answer(session, "query_range", form)
+        found = await asyncio.to_thread(self._decoded, status, raw, _Lines, "a range of vectors")
+        try:
+            return [(line.metric, [(at_s, float(value)) for at_s, value in line.values]) for line in found.result]
+        except ValueError:
+            raise self._another("a range of vectors") from None
+
+    async def _answer(self, session: "aiohttp.ClientSession", way: str, form: Mapping[str, str]) -> tuple[int, bytes]:
         import aiohttp
 
         try:
-            address, given = f"{self.url}/api/v1/query", {"query": query}
-            async with session.post(address, data=given, allow_redirects=False) as answer:
-                status, raw = answer.status, await read_most(answer.content, _MOST_BYTES)
+            async with session.post(f"{self.url}/api/v1/{way}", data=form, allow_redirects=False) as answer:
+                status, raw = answer.status, await read_most(answer.content, self._most_bytes)
         except aiohttp.ClientConnectorCertificateError as failed:
             raise UntrustedError(f"{self.url}: found another certificate: {failed.certificate_error}") from None
         except (aiohttp.ClientError, TimeoutError, ValueError) as failed:
@@ -130,11 +185,11 @@ class Prometheus:
             raise NotLetInError(f"{self.url}: answered {status}")
         if raw is None:
             raise PrometheusError(
-                f"{self.url}: found an answer of more than {_MOST_BYTES} bytes, expected fewer series"
+                f"{self.url}: found an answer of more than {self._most_bytes} bytes, expected fewer series"
             )
-        return self._decoded(status, raw)
+        return status, raw
 
-    def _decoded(self, status: int, raw: bytes) -> Vector:
+    def _decoded(self, status: int, raw: bytes, kind: type[D], expected: str) -> D:
         try:
             body = msgspec.json.decode(raw, type=_Answer)
         except msgspec.ValidationError:
@@ -146,7 +201,9 @@ class Prometheus:
             error = " ".join(body.error[:_SHOWN].split()) or "not what Prometheus says"
             raise PrometheusError(f"{self.url}: answered {status}: {error}")
         try:
-            found = msgspec.json.decode(body.data, type=_Data)
-            return [(series.metric, float(series.value[1])) for series in found.result]
+            return msgspec.json.decode(body.data, type=kind)
         except (ValueError, RecursionError):
-            raise PrometheusError(f"{self.url}: found another answer, expected an instant vector") from None
+            raise self._another(expected) from None
+
+    def _another(self, expected: str) -> PrometheusError:
+        return PrometheusError(f"{self.url}: found another answer, expected {expected}")

@@ -32,6 +32,7 @@ from controller.watching.feeds import Feeds
 from controller.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, WORKLOADS, reader
 from controller.web.events_shell import Hub
 from controller.web.fleetrows import FiguresOf
+from controller.web.history.history_shell import History
 from controller.web.live import State
 from controller.web.queuerows import forecast_row
 from controller.web.server_shell import Others, PageServer, Source
@@ -235,7 +236,11 @@ async def view_service(
     # A client of its own: what users ask waits for no write, and no write for it.
     async with Client(cluster, timeout_s=_ANSWER_S) as client:
         name = release(config)
-        leading = _Leading(acting.running, feeds, clock, acting.spaces, dict)
+        settings = config.page_prometheus
+        history = History(settings, clock) if settings is not None else None
+        no_figures: FiguresOf = {}
+        figures = history.figures if history is not None else lambda: no_figures
+        leading = _Leading(acting.running, feeds, clock, acting.spaces, figures)
 
         async def ask(path: str, user: User, body: bytes | None) -> tuple[int, bytes]:
             return await service.ask_leader(path, user, acting.leader(), server.port, body)
@@ -269,7 +274,8 @@ async def view_service(
             lambda: _deciding(feeds),
             leading.workloads,
         )
-        page = PageServer(server, reviews, source, hub, clock, others=Others(what_if=what_if.handle))
+        others = Others(what_if=what_if.handle, history=history.of if history is not None else None)
+        page = PageServer(server, reviews, source, hub, clock, others=others)
         if config.oidc is not None:
             page.others = _with_sign_in(page, config.oidc, source.seal, clock)
         server.page = page
@@ -277,3 +283,5 @@ async def view_service(
             yield service
         finally:
             await hub.close()
+            if history is not None:
+                await history.close()

@@ -1,6 +1,7 @@
 """One workload on its GPUs, one node with its faults, and GPUs that do nothing: read when somebody asks. Pure."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.resources import files
@@ -8,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.web.fleetrows import NONE, links, node_row
+from controller.web.fleetrows import NONE, FiguresOf, links, node_row
 from controller.web.live import State, levels
 from inventory.api.gpunode import Device
 
@@ -16,6 +17,11 @@ Json = dict[str, Any]
 IDLE: Final = 0.01
 """Less busy than this is idle."""
 _MOST: Final = 1_000
+_MOST_ADVICE: Final = 100
+_HOUR_S: Final = 3600
+_NOT_MEASURED: Final = (
+    "which held GPUs are idle is not known: tessera.page.prometheus is not configured, or it does not answer"
+)
 
 
 class Detail:
@@ -58,9 +64,9 @@ class Detail:
         }
 
     @property
-    def measured(self) -> bool:
-        """Whether it is known which GPUs are busy."""
-        return bool(self._state.figures)
+    def figures(self) -> FiguresOf:
+        """Empty where nothing is measured."""
+        return self._state.figures
 
     def gpus_of(self, key: str) -> Iterator[list[Json]]:
         """Those that a workload holds, node by node."""
@@ -89,8 +95,11 @@ class Detail:
         }
 
 
-def waste(rows: Iterable[bytes], *, measured: bool) -> Json:
-    """GPUs that are held and idle, where that is measured; and GPUs that nobody holds. ``rows``: the fleet's, JSON."""
+def waste(rows: Iterable[bytes], figures: FiguresOf) -> Json:
+    """GPUs that are held and idle, where that is measured; and GPUs that nobody holds. ``rows``: the fleet's, JSON.
+
+    With a peak of the last hour a GPU is idle that did nothing in it: one that rests between two steps is not.
+    """
     idle: list[Json] = []
     unused: list[Json] = []
     for row in map(msgspec.json.decode, rows):
@@ -100,9 +109,25 @@ def waste(rows: Iterable[bytes], *, measured: bool) -> Json:
             if not holders and gpu["health"] in ("Healthy", "Suspect"):
                 unused.append({**place, "why": "no pod holds it"})
             elif gpu["busy"] is not None and gpu["busy"] < IDLE:
-                idle += [{**place, **holder, "since": row["observed"], "busy": gpu["busy"]} for holder in holders]
-    why = None if measured else "no Prometheus is configured: which held GPUs are idle is not known"
-    return {"idle": idle[:_MOST], "unused": unused[:_MOST], "advice": [], "measured": measured, "why": why}
+                peak = figures.get(gpu["uuid"], NONE).peak
+                if peak is not None and peak >= IDLE:
+                    continue
+                hour_s = _HOUR_S if peak is not None and row["observed"] is not None else 0
+                since = row["observed"] - hour_s if hour_s else row["observed"]
+                idle += [{**place, **holder, "since": since, "busy": gpu["busy"]} for holder in holders]
+    measured = bool(figures)
+    why = None if measured else _NOT_MEASURED
+    advice = list(_advice(idle)) if measured else []
+    return {"idle": idle[:_MOST], "unused": unused[:_MOST], "advice": advice, "measured": measured, "why": why}
+
+
+def _advice(idle: Iterable[Json]) -> Iterator[Json]:
+    """One for each workload that has idle GPUs, the most first."""
+    counts = Counter(each["workload"] for each in idle if each["workload"])
+    for workload, count in counts.most_common(_MOST_ADVICE):
+        gpus = "1 GPU that does" if count == 1 else f"{count} GPUs that do"
+        sentence = f"It holds {gpus} nothing: end it, or ask for fewer."
+        yield {"kind": "idle", "sentence": sentence, "workload": workload, "hidden": False}
 
 
 def runbook(reason: str) -> Json | None:

@@ -19,10 +19,11 @@ _PERCENT: Final = 100
 
 
 class Figures(NamedTuple):
-    """Of one GPU or MIG instance: a share of 1, and MiB."""
+    """Of one GPU or MIG instance: shares of 1, now and the most of the last hour, and MiB."""
 
     busy: float | None = None
     used_mib: float | None = None
+    peak: float | None = None
 
 
 NONE: Final = Figures()

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ from controller.web import events_shell
 from controller.web.assets import SAFE, Asset, Assets
 from controller.web.detail import Detail
 from controller.web.events_shell import Hub, Looked, Watch
+from controller.web.history.asked import Asked
+from controller.web.history.queries import HistoryError
 from controller.web.live import TOPICS, State
 from controller.web.session import COOKIE, LIFE_S, Seal, Session, TooLongError
 from controller.web.sight import Sight, hide
@@ -201,8 +203,7 @@ class PageServer:
             case ["events"]:
                 return await self._events(request, user)
             case ["history"]:
-                await self._needs(user, QUEUES)
-                return answered(await self._history(request, user))
+                return answered(await self._history(request, user, Detail(state, self._clock.wall())))
             case ["whatif"] if self.others.what_if is not None:
                 await self._needs(user, QUEUES)
                 return answered(await self._seen(user, answers, await self.others.what_if(request, user)))
@@ -238,13 +239,19 @@ class PageServer:
                 return await self._seen(user, answers, node)
             case ["waste"]:
                 await self._needs(user, FLEET)
-                return await self._waste.seen(await self.sight(user), answers.queue_of, measured=detail.measured)
+                return await self._waste.seen(await self.sight(user), answers.queue_of, detail.figures)
         raise RefusedError(404, "the server could not find the requested resource")
 
-    async def _history(self, request: web.Request, user: User) -> Json:
+    async def _history(self, request: web.Request, user: User, detail: Detail) -> Json:
+        try:
+            asked = Asked.of(request.query)
+        except HistoryError as wrong:
+            raise RefusedError(400, str(wrong)) from None
+        await self._needs(user, {"workload": asked.right, "fleet": FLEET}.get(asked.what, QUEUES))
         if self.others.history is None:
             return {"configured": False, "why": "no Prometheus is configured: see tessera.page.prometheus"}
-        return await self.others.history(request, user)
+        pods = {gpu["pod"].partition("/")[2] for gpu in await _gpus(detail, asked.name)} if asked.of_pods else ()
+        return {**await self.others.history(asked, sorted(pods)), "what": asked.what, "name": asked.name}
 
     async def _needs(self, user: User, right: Attributes) -> None:
         if not await self._reviews.may(user, right):
@@ -259,11 +266,7 @@ class PageServer:
             raise RefusedError(404, "the server could not find the requested resource")
         await self._needs(user, asked.right)
         found: Json = (await self._server.shown(answers, asked, user))["status"]
-        gpus: list[Json] = []
-        for count, some in enumerate(detail.gpus_of(f"{namespace}/{name}")):
-            gpus += some
-            if count % _NODES == _NODES - 1:
-                await asyncio.sleep(0)
+        gpus = await _gpus(detail, f"{namespace}/{name}")
         told = found["forecast"]
         named = {"from": "fromSeconds", "likely": "likelySeconds", "to": "toSeconds"}
         changes = told["changes"] if told is not None else []
@@ -389,8 +392,18 @@ class Others:
 
     sign_in: Callable[[web.Request, str], Awaitable[web.StreamResponse]] | None = None
     button: str | None = None
-    history: Callable[[web.Request, User], Awaitable[Json]] | None = None
+    history: Callable[[Asked, Sequence[str]], Awaitable[Json]] | None = None
     what_if: Callable[[web.Request, User], Awaitable[Json]] | None = None
+
+
+async def _gpus(detail: Detail, key: str) -> list[Json]:
+    """Those that a workload holds, in parts: what decides goes on."""
+    gpus: list[Json] = []
+    for count, some in enumerate(detail.gpus_of(key)):
+        gpus += some
+        if count % _NODES == _NODES - 1:
+            await asyncio.sleep(0)
+    return gpus
 
 
 def inner_path(path: str) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from controller.visibility.limits import Recent
 from controller.web.detail import waste
 from controller.web.events_shell import Hub
+from controller.web.fleetrows import FiguresOf
 from controller.web.sight import QueueOf, Sight
 from kube.clock import Clock
 
@@ -22,18 +23,18 @@ class Waste:
         self._found: Recent[Any, Json] = Recent(most=1, life_s=_KEPT_S)
         self._shown: Recent[Any, Json] = Recent(most=_SIGHTS, life_s=_KEPT_S)
 
-    async def seen(self, sight: Sight, queue_of: QueueOf, *, measured: bool) -> Json:
+    async def seen(self, sight: Sight, queue_of: QueueOf, figures: FiguresOf) -> Json:
         """As those with this sight see it, of some seconds ago at most."""
         async with self._turn:
             epoch, table = await self._hub.fleet()
-            of, known, now_s = (epoch, table.revision, measured), self._hub.known(), self._clock.monotonic()
+            of, known, now_s = (epoch, table.revision, bool(figures)), self._hub.known(), self._clock.monotonic()
             kept = self._shown.get((of, sight, known), now_s)
             if kept is not None:
                 return kept[0]
             found = self._found.get(of, now_s)
             if found is None:
                 raws = [row.raw for _, row in sorted(table.rows.items())]
-                found = (await asyncio.to_thread(waste, raws, measured=measured),)
+                found = (await asyncio.to_thread(waste, raws, figures),)
                 self._found.put(of, found[0], now_s)
             shown: Json = await asyncio.to_thread(sight.shown, found[0], known, queue_of)
             self._shown.put((of, sight, known), shown, now_s)

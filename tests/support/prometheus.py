@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import parse_qs
 
 
@@ -19,10 +19,22 @@ class Answers(Protocol):
         """Status and body for one instant query."""
 
 
+@runtime_checkable
+class Past(Protocol):
+    def over(self, query: str, start_s: int, end_s: int, step_s: int) -> tuple[int, bytes]:
+        """Status and body for one range query."""
+
+
 def vector(series: Iterable[tuple[Mapping[str, str], float]]) -> tuple[int, bytes]:
     """An instant vector as Prometheus writes it."""
     found = [{"metric": labels, "value": [1767571200.123, str(value)]} for labels, value in series]
     return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": found}}).encode()
+
+
+def matrix(series: Iterable[tuple[Mapping[str, str], Iterable[tuple[float, float]]]]) -> tuple[int, bytes]:
+    """What a range query finds, as Prometheus writes it: steps without a sample are left out."""
+    found = [{"metric": labels, "values": [[at, str(value)] for at, value in samples]} for labels, samples in series]
+    return 200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": found}}).encode()
 
 
 @contextmanager
@@ -34,7 +46,13 @@ def served(answers: Answers, tls: ssl.SSLContext | None = None) -> Iterator[str]
             asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
             answers.headers.append(self.headers.get("Authorization", ""))
             known = self.path == "/prom/api/v1/query"
-            status, body = answers.body(parse_qs(asked)["query"][0]) if known else (404, b"not here")
+            form = {name: values[0] for name, values in parse_qs(asked).items()}
+            if known:
+                status, body = answers.body(form["query"])
+            elif self.path == "/prom/api/v1/query_range" and isinstance(answers, Past):
+                status, body = answers.over(form["query"], *(int(form[name]) for name in ("start", "end", "step")))
+            else:
+                status, body = 404, b"not here"
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -2,9 +2,10 @@
 
 import { html, nothing } from "../lit.js";
 import "../parts/fleetmap.js";
+import { history } from "../parts/history.js";
 import { busyColour, palette, queueColour } from "../parts/palette.js";
 import { sortedRows } from "../parts/table.js";
-import { badge, bar, choice, empty, figure, link, stateBadge, time, workloadLink } from "../parts/ui.js";
+import { badge, bar, choice, empty, fetched, figure, link, panel, stateBadge, time, workloadLink } from "../parts/ui.js";
 import { count, memory, percent, plural, product } from "../pure/format.js";
 import { queueOfHolder } from "../pure/model.js";
 import { isHeld, stateOf, STATES } from "../pure/tiles.js";
@@ -34,7 +35,8 @@ export function render(page) {
     <div class="with-side ${chosen ? "open" : ""}">
       ${nodes.length ? shown(page, blocks, nodes) : empty("Nothing matches", "Names, racks, products, states and holders are looked through; all words must match.", html`<button type="button" @click=${() => page.put({ q: "" })}>Clear the filter</button>`)}
       ${chosen ? side(page, chosen) : nothing}
-    </div>`;
+    </div>
+    ${page.live.hello?.history ? panel("Use by hour", fetched(page.ask("page/history?what=fleet&hours=24", 120), "the history", (data) => history(data))) : nothing}`;
 }
 
 function shown(page, blocks, nodes) {

@@ -63,7 +63,7 @@ function quotaDrawn(has) {
 function one(page, row) {
   const [kind, word] = STATES[row.state] ?? ["off", row.state];
   const hours = page.route.query.hours ?? "24";
-  const past = page.ask(`page/history?what=queue&name=${encodeURIComponent(row.name)}&hours=${encodeURIComponent(hours)}`, 120);
+  const past = page.ask(`page/history?what=${row.kind === "cohort" ? "cohort" : "queue"}&name=${encodeURIComponent(row.name)}&hours=${encodeURIComponent(hours)}`, 120);
   const running = page.known.running.filter((each) => each.queue === row.name);
   return html`<p class="crumbs">${link(["queues"], {}, "Queues")}${row.parent ? html` › ${row.parent}` : nothing} ${badge(kind, word)}</p>
     ${(row.problems ?? []).map((problem) => html`<p class="note warn">${problem}</p>`)}

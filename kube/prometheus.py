@@ -155,20 +155,12 @@ class Prometheus:
 
     async def _instant(self, session: "aiohttp.ClientSession", query: str) -> Vector:
         status, raw = await self._answer(session, "query", {"query": query})
-        found = await asyncio.to_thread(self._decoded, status, raw, _Data, "an instant vector")
-        try:
-            return [(series.metric, float(series.value[1])) for series in found.result]
-        except ValueError:
-            raise self._another("an instant vector") from None
+        return await asyncio.to_thread(self._vector, status, raw)
 
     async def _range(self, session: "aiohttp.ClientSession", query: str, span: Span) -> Matrix:
         form = {"query": query, "start": str(span.start_s), "end": str(span.end_s), "step": str(span.step_s)}
         status, raw = await self._answer(session, "query_range", form)
-        found = await asyncio.to_thread(self._decoded, status, raw, _Lines, "a range of vectors")
-        try:
-            return [(line.metric, [(at_s, float(value)) for at_s, value in line.values]) for line in found.result]
-        except ValueError:
-            raise self._another("a range of vectors") from None
+        return await asyncio.to_thread(self._matrix, status, raw)
 
     async def _answer(self, session: "aiohttp.ClientSession", way: str, form: Mapping[str, str]) -> tuple[int, bytes]:
         import aiohttp
@@ -188,6 +180,20 @@ class Prometheus:
                 f"{self.url}: found an answer of more than {self._most_bytes} bytes, expected fewer series"
             )
         return status, raw
+
+    def _vector(self, status: int, raw: bytes) -> Vector:
+        found = self._decoded(status, raw, _Data, "an instant vector")
+        try:
+            return [(series.metric, float(series.value[1])) for series in found.result]
+        except ValueError:
+            raise self._another("an instant vector") from None
+
+    def _matrix(self, status: int, raw: bytes) -> Matrix:
+        found = self._decoded(status, raw, _Lines, "a range of vectors")
+        try:
+            return [(line.metric, [(at_s, float(value)) for at_s, value in line.values]) for line in found.result]
+        except ValueError:
+            raise self._another("a range of vectors") from None
 
     def _decoded(self, status: int, raw: bytes, kind: type[D], expected: str) -> D:
         try:

@@ -122,7 +122,14 @@ def _prometheus() -> Made:
     from kube.prometheus import Prometheus, PrometheusError
 
     asked = Prometheus("http://127.0.0.1:9090", timeout_s=1)
-    return lambda data: asked._decoded(200, data), (PrometheusError,)  # noqa: SLF001 - what its answers come to
+    return lambda data: asked._vector(200, data), (PrometheusError,)  # noqa: SLF001 - what its answers come to
+
+
+def _history() -> Made:
+    from kube.prometheus import Prometheus, PrometheusError
+
+    asked = Prometheus("http://127.0.0.1:9090", timeout_s=1)
+    return lambda data: asked._matrix(200, data), (PrometheusError,)  # noqa: SLF001 - what its answers come to
 
 
 def _device_plan() -> Made:
@@ -156,6 +163,10 @@ _EVENTS: Final[Sequence[Any]] = (
 _VECTOR: Final = {
     "status": "success",
     "data": {"resultType": "vector", "result": [{"metric": {"__name__": "up", "job": "a"}, "value": [1.5, "1"]}]},
+}
+_MATRIX: Final = {
+    "status": "success",
+    "data": {"resultType": "matrix", "result": [{"metric": {"queue": "a"}, "values": [[1.5, "1"], [2, "NaN"]]}]},
 }
 
 TARGETS: Final = (
@@ -206,6 +217,13 @@ TARGETS: Final = (
         writer="a Prometheus, and all that it scrapes",
         make=_prometheus,
         seeds=lambda: as_json((_VECTOR, {"status": "error", "error": "bad"})),
+    ),
+    Target(
+        name="prometheus-history",
+        what="answers of Prometheus over a time",
+        writer="a Prometheus, and all that it scrapes",
+        make=_history,
+        seeds=lambda: as_json((_MATRIX, {"status": "error", "error": "bad"})),
     ),
     Target(
         name="device-plan",

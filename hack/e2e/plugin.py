@@ -1,7 +1,8 @@
-"""pytest's side of ``make e2e``: which tests failed, and those alone once more."""
+"""pytest's side of ``make e2e``: which tests failed, those alone once more, and which files took longest."""
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,8 @@ NOTES: Final = "TESSERA_E2E_FAILED"
 """A file that gets a line of JSON for each failure: the test, or the file that could not be collected."""
 AGAIN: Final = "TESSERA_E2E_AGAIN"
 """A file of such lines: no other test is run."""
+SLOWEST: Final = 25
+"""So many files are named with their seconds."""
 
 
 def write(file: Path, tests: Iterable[str]) -> None:
@@ -40,6 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a worker's reports are told again by who started it
         config.pluginmanager.register(_Notes(Path(os.environ[NOTES])))
+        config.pluginmanager.register(_Times())
 
 
 class _Notes:
@@ -57,3 +61,19 @@ class _Notes:
     def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
             write(self._file, [report.nodeid])
+
+
+class _Times:
+    """A file is one worker's from its first set-up to its last tear-down, so its seconds say what a pass waits for."""
+
+    def __init__(self) -> None:
+        self._s_by_file: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._s_by_file[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._s_by_file:
+            terminalreporter.section(f"slowest files, seconds of {sum(self._s_by_file.values()):.0f} in all")
+            for file, s in sorted(self._s_by_file.items(), key=lambda each: -each[1])[:SLOWEST]:
+                terminalreporter.line(f"{s:6.0f}  {file}")

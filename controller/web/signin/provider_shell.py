@@ -60,7 +60,7 @@ class Provider:
         return authorization(await self._found(), self.settings, begun)
 
     async def user(self, code: str, begun: SigningIn) -> User:
-        """Whom the provider signed in. Raises ClaimsError too."""
+        """The user that the provider signed in. Raises ClaimsError too."""
         found = await self._found()
         secret = await asyncio.to_thread(self._secret)
         form, headers = exchange(found, self.settings, secret, code, begun.verifier)

@@ -36,8 +36,8 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/agent/test_restarts.py": 70,
     "e2e/page/test_page.py": 60,
 }
-"""Of the files that take longest, measured on two cores beside other work: what counts is their order. ``pytest
---durations=0`` tells.
+"""Of the files that take longest, measured on two cores beside other work: what counts is their order.
+``make e2e`` prints those of each pass.
 """
 
 

@@ -11,7 +11,7 @@ CALLBACK: Final = "/page/oidc/callback"
 
 
 class OidcProvider(Struct, frozen=True, kw_only=True):
-    """An OpenID Connect provider that signs people in at the page, and how its claims become a user: the API server's ``--oidc-*`` flags.
+    """A provider that signs people in at the page; its claims become users as by the API server's ``--oidc-*`` flags.
 
     ``username_prefix`` None is the API server's default. The files are read for each sign-in.
     """

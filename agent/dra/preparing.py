@@ -251,8 +251,10 @@ class Preparer:
             await self._files.remove(uid)
         self.cuts.drop(uid)
         self._changed()
+        # Not wait_for: before Python 3.12 it loses a cancellation that meets its end, and the agent would not stop.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._mps.ended(devices_of(ended, self.cuts.unit)), ENDED_WITHIN_S)
+            async with asyncio.timeout(ENDED_WITHIN_S):
+                await self._mps.ended(devices_of(ended, self.cuts.unit))
         self._offered()  # a GPU that is gone was offered for its claim alone
         await self.cuts.gone(ended)
         log.info("given back", extra={"claim": ended.key})

@@ -36,6 +36,7 @@ from agent.mps.clients import client_of
 from agent.mps.node import MpsNode
 from agent.mps.specs import DaemonSpec
 from agent.nodestate import NodeState
+from agent.process.spread import spread_of
 from agent.process.tasks import Alarm
 from agent.report import Answers, GpuFaults, NodeReport, device_reports, held_devices
 from agent.serving.endpoints import Endpoints
@@ -97,6 +98,9 @@ class Agent:
         self.access = DeviceAccess(settings, self.node_state)
         restored = self._restore()
         self._start = Start(None if restored is None else restored.node.driver_version)
+        spread = spread_of(settings, restarted=restored is not None)
+        if spread.restarted:
+            reporter.restarted()
         self._discovery_problems: tuple[str, ...] = ()
         self._listed = asyncio.Event()
         self._restart = asyncio.Event()
@@ -108,8 +112,8 @@ class Agent:
             self._held,
             claimed=lambda: self.dra.claimed,
         )
-        self.pods = PodWatch(self.holders.nudge)
-        self.watch = NodeWatch(self._node_changed)
+        self.pods = PodWatch(self.holders.nudge, spread=spread)
+        self.watch = NodeWatch(self._node_changed, spread=spread, heard=reporter.heard)
         self.sampler = Sampler(
             self.node_state,
             lambda: self.holders.holders,

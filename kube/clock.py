@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from kube.errors import KubeError, UnavailableError
+
 
 class Backoff:
     """Exponential backoff with full-range jitter of +-``jitter``. ``random`` returns 0 to 1 and is handed in.
@@ -40,6 +42,12 @@ class Backoff:
     def reset(self) -> None:
         """Start again from the shortest pause: an attempt succeeded."""
         self._base_s = self._initial_s
+
+
+def pause_s(error: KubeError, backoff: Backoff) -> float:
+    """Seconds to wait after ``error``: the back-off's, after what the server asks of all clients alike."""
+    asked_s = error.retry_after_s if isinstance(error, UnavailableError) else None
+    return (asked_s or 0.0) + backoff.next()
 
 
 class Clock(Protocol):

@@ -15,6 +15,7 @@ from agent.hardware.vgpu import VgpuHost, read_vgpu
 from agent.health.states import DeviceHealth, Transition
 from agent.kubelet.podresources import Holder
 from agent.nodestate import NodeState
+from agent.process.spread import spread_of
 from inventory.devices import DeviceId, NodeInventory
 from kube import config
 from kube.clock import Clock, SystemClock
@@ -33,7 +34,13 @@ class ApiReporter:
             cluster = config.load(None if settings.kubeconfig is None else str(settings.kubeconfig))
         except ConfigError as wrong:
             raise NoCluster(f"{wrong} (an agent without an API server: --kubeconfig none)") from None
-        self._publisher = KubePublisher(cluster, node_name=settings.node_name, clock=self._clock, random=random.random)
+        self._publisher = KubePublisher(
+            cluster,
+            node_name=settings.node_name,
+            clock=self._clock,
+            random=random.random,
+            spread=spread_of(settings),
+        )
         self._stamp = _Stamp(settings.labels)
         self._vgpu_hosts: dict[tuple[str, ...], VgpuHost | None] = {}
 
@@ -42,6 +49,12 @@ class ApiReporter:
 
     def follow(self, follower: Follower) -> None:
         self._publisher.beside(lambda client: follower.follow(client, self._settings.node_name, random.random))
+
+    def restarted(self) -> None:
+        self._publisher.restarted()
+
+    def heard(self, uid: str, labels: Mapping[str, str]) -> None:
+        self._publisher.heard(uid, labels)
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings

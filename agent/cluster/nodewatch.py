@@ -13,8 +13,9 @@ from msgspec import Struct, field
 
 from agent.cluster import gpulayouts
 from agent.cluster.gpulayouts import GPU_LAYOUTS, Chosen, Found
+from agent.process.spread import Spread, fleet_backoff
 from kube.client import Client, Selection
-from kube.clock import Backoff, Clock, SystemClock
+from kube.clock import Clock, SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed, Synced, Undecodable
 from kube.resources import NODES
 
@@ -32,9 +33,18 @@ class _Node(Struct, frozen=True):
 class NodeWatch:
     """``changed`` is called from ``follow``'s task after each difference; it must not block."""
 
-    def __init__(self, changed: Callable[[], None], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        changed: Callable[[], None],
+        clock: Clock | None = None,
+        spread: Spread | None = None,
+        heard: Callable[[str, Mapping[str, str]], None] = lambda _uid, _labels: None,
+    ) -> None:
+        """``heard`` gets the Node's uid and labels with each version of it that the watch shows."""
         self._changed = changed
         self._clock = clock or SystemClock()
+        self._spread = spread or Spread()
+        self._heard = heard
         self._labels: Mapping[str, str] | None = None
         self._layouts: dict[str, Found] = {}
         self._layouts_known = False
@@ -59,11 +69,18 @@ class NodeWatch:
             msgspec.json.Decoder(_Node).decode,
             self.hear_node,
             clock=self._clock,
-            backoff=Backoff(random=random),
+            backoff=fleet_backoff(random),
+            pace=self._spread.pace("Node"),
             selection=Selection(field_selector=f"metadata.name={node_name}"),
         )
         layouts: Reflector[Found] = Reflector(
-            client, GPU_LAYOUTS, gpulayouts.read, self.hear_layout, clock=self._clock, backoff=Backoff(random=random)
+            client,
+            GPU_LAYOUTS,
+            gpulayouts.read,
+            self.hear_layout,
+            clock=self._clock,
+            backoff=fleet_backoff(random),
+            pace=self._spread.pace("GpuLayouts"),
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node.run())
@@ -73,6 +90,7 @@ class NodeWatch:
         match change:
             case Added(new=entry) | Changed(new=entry):
                 labels = entry.object.metadata.labels
+                self._heard(entry.uid, labels)
                 if labels != self._labels:
                     self._labels = labels
                     self._changed()

@@ -14,14 +14,15 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from agent.cluster.gpunode import GPU_NODES, GpuNode, observed, owned_by
 from agent.cluster.labels import ANSWERS, is_published
 from agent.config.settings import FIELD_MANAGER
+from agent.process.spread import Spread, fleet_backoff
 from inventory.api.names import AGENT
 from kube.client import Client
-from kube.clock import Backoff, Clock
+from kube.clock import Clock
 from kube.config import ClusterConfig
 from kube.errors import InvalidError, NotFoundError
 from kube.objects import Metadata, ObjectMeta, ObjectReference, label_managers
@@ -33,8 +34,11 @@ log = logging.getLogger(__name__)
 
 GPUNODE_INTERVAL_S = 1.0
 LABELS_INTERVAL_S = 1.0
-RESYNC_S = 300.0
-"""How often labels and GpuNode are compared with the server: another client may have undone them."""
+RESYNC_S = (600.0, 1200.0)
+"""How often labels and GpuNode are compared with the server, between these by the node's name: another client may have
+undone them."""
+CONTESTED_S = 300.0
+"""Labels that another client undid are set again no sooner after the last time: two clients must not race."""
 
 EventType = Literal["Normal", "Warning"]
 
@@ -42,34 +46,43 @@ EventType = Literal["Normal", "Warning"]
 class KubePublisher:
     """Writes to the API server that ``config`` names, for the Node ``node_name``."""
 
-    def __init__(self, config: ClusterConfig, *, node_name: str, clock: Clock, random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        node_name: str,
+        clock: Clock,
+        random: Callable[[], float],
+        spread: Spread | None = None,
+    ) -> None:
         self._name = node_name
         self._clock = clock
+        self._spread = spread or Spread(node_name)
         self._client = Client(config, user_agent=FIELD_MANAGER, clock=clock)
         self._beside: list[Callable[[Client], Coroutine[Any, Any, None]]] = []
         self._uid: str | None = None
         self._wanted: GpuNode | None = None
         self._wanted_labels: Mapping[str, str] | None = None
-        self._checked = False
+        self._applied: GpuNode | None = None
         self._labels = _LabelWriter(self._client, node_name, self.event, self._seen)
         self._label_loop: LatestWriter[Mapping[str, str]] = LatestWriter(
             "node labels",
             self._labels.write,
             clock=clock,
-            backoff=Backoff(random=random),
+            backoff=fleet_backoff(random),
             min_interval_s=LABELS_INTERVAL_S,
-            resync_s=RESYNC_S,
+            resync_s=self._spread.every_s("labels", *RESYNC_S),
         )
         self._gpunode_loop: LatestWriter[GpuNode] = LatestWriter(
             "GpuNode",
             self._write_gpunode,
             clock=clock,
-            backoff=Backoff(random=random),
+            backoff=fleet_backoff(random),
             min_interval_s=GPUNODE_INTERVAL_S,
-            resync_s=RESYNC_S,
+            resync_s=self._spread.every_s("GpuNode", *RESYNC_S),
         )
         self._events = EventRecorder(
-            self._client, controller=AGENT, instance=node_name, clock=clock, backoff=Backoff(random=random)
+            self._client, controller=AGENT, instance=node_name, clock=clock, backoff=fleet_backoff(random)
         )
 
     @property
@@ -98,8 +111,8 @@ class KubePublisher:
 
     async def run(self) -> None:
         async with self._client, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._label_loop.run())
-            tasks.create_task(self._gpunode_loop.run())
+            tasks.create_task(self._label_loop.run(self._spread.start_s("labels")))
+            tasks.create_task(self._gpunode_loop.run(self._spread.start_s("GpuNode")))
             tasks.create_task(self._events.run())
             for work in self._beside:
                 tasks.create_task(work(self._client))
@@ -107,6 +120,17 @@ class KubePublisher:
     def beside(self, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
         """What ``run`` runs too, with the same client."""
         self._beside.append(work)
+
+    def restarted(self) -> None:
+        """An earlier agent has published this node: a fleet that restarts need not come all at once."""
+        self._spread = structs.replace(self._spread, restarted=True)
+
+    def heard(self, uid: str, labels: Mapping[str, str]) -> None:
+        """The Node is this one and has these labels, as a watch saw it."""
+        self._seen(uid)
+        wanted = self._wanted_labels
+        if wanted is not None and not (labels.items() >= wanted.items() and not _stale(labels, wanted)):
+            self._label_loop.look_again(CONTESTED_S)
 
     def _seen(self, uid: str) -> None:
         """The Node has this uid now. Another one than before: its GpuNode went with the old Node."""
@@ -116,13 +140,12 @@ class KubePublisher:
             self._gpunode_loop.put(observed(self._wanted, self._clock.wall()))
 
     async def _write_gpunode(self, gpunode: GpuNode) -> None:
-        node = await self._client.get(NODES, self._name, Metadata)
-        body = owned_by(gpunode, node.metadata.uid)
-        if not self._checked and await self._is_there(body):
-            self._checked = True
-            return
-        await self._client.apply(GPU_NODES, self._name, body, Metadata, field_manager=FIELD_MANAGER, force=True)
-        self._checked = True
+        """The first time, and when what was written is compared, it is read: a write costs the server more."""
+        uid = self._uid or (await self._client.get(NODES, self._name, Metadata)).metadata.uid
+        body = owned_by(gpunode, uid)
+        if self._applied not in (None, body) or not await self._is_there(body):
+            await self._client.apply(GPU_NODES, self._name, body, Metadata, field_manager=FIELD_MANAGER, force=True)
+        self._applied = body
 
     async def _is_there(self, body: GpuNode) -> bool:
         """Whether the server holds this content already: an agent that restarts has changed nothing."""
@@ -184,7 +207,7 @@ class _LabelWriter:
             )
             meta = applied.metadata
         self._applied = dict(wanted)
-        for key, value in stale(meta, wanted).items():
+        for key, value in _stale(meta.labels, wanted).items():
             if key in self._removed:
                 self._tell(key, meta, "it is left as it is")
             else:
@@ -220,9 +243,9 @@ class _LabelWriter:
         )
 
 
-def stale(meta: ObjectMeta, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Labels on the Node that are ours to say and no longer hold."""
-    return {key: value for key, value in meta.labels.items() if is_published(key) and key not in wanted}
+def _stale(labels: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Labels of the Node that are ours to say and no longer hold."""
+    return {key: value for key, value in labels.items() if is_published(key) and key not in wanted}
 
 
 def _holds(meta: ObjectMeta, wanted: Mapping[str, str]) -> bool:

@@ -31,6 +31,12 @@ class Reporter(Protocol):
     def reconfigure(self, settings: Settings) -> None:
         """Settings from now on; what they show differently is in the next ``publish``."""
 
+    def restarted(self) -> None:
+        """An earlier agent has reported this node since it booted. To be called before ``run``, or not at all."""
+
+    def heard(self, uid: str, labels: Mapping[str, str]) -> None:
+        """The Node as a watch saw it."""
+
     def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None:
         """The state to show from now on: node labels and the GpuNode object."""
 
@@ -57,6 +63,10 @@ class NoReporter:
     def follow(self, follower: Follower) -> None: ...
 
     def reconfigure(self, settings: Settings) -> None: ...
+
+    def restarted(self) -> None: ...
+
+    def heard(self, uid: str, labels: Mapping[str, str]) -> None: ...
 
     def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None: ...
 

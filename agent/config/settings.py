@@ -167,6 +167,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     kubeconfig: Path | None = None
     """None: the service account's mount."""
     use_api_server: bool = True
+    api_spread_s: float = 10.0
+    """Within so long the agents of a fleet ask for what all of them want at once; 0: at once."""
     sys_root: Path = Path("/sys")
     proc_root: Path = Path("/proc")
     pid_root: Path | None = None

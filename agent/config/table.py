@@ -134,6 +134,13 @@ PROCESS: tuple[Option, ...] = (
     _own("--state-dir", "state_dir", PATH, "/var/lib/tessera", "checkpoint, last good configuration, local socket"),
     _own("--metrics-address", "metrics_address", ADDRESS, "0.0.0.0:9400", "metrics and health checks; none: neither"),
     _own("--kubeconfig", "kubeconfig", PATH, "in-cluster", "kubeconfig; none: run without an API server"),
+    _own(
+        "--api-spread",
+        "api_spread_s",
+        seconds(0, 600),
+        "10",
+        "seconds over which a fleet comes back to an API server that was away; about 1 for each 150 nodes",
+    ),
     _own("--sys-root", "sys_root", PATH, "/sys", "where sysfs is: a recorded tree may stand in"),
     _own("--proc-root", "proc_root", PATH, "/proc", "where procfs is: a recorded tree may stand in"),
     _own("--pid-root", "pid_root", PATH, "the procfs", "procfs in which the processes on the GPUs are looked up"),

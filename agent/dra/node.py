@@ -26,6 +26,7 @@ from agent.kubelet.podresources import Claimed, Holder
 from agent.mig.outcomes import Wish
 from agent.mps.specs import DaemonSpec
 from agent.nodestate import NodeState
+from agent.process.spread import spread_of
 from agent.process.tasks import until_poll
 from inventory.devices import DeviceId, Gpu
 from kube.client import Client
@@ -68,7 +69,7 @@ class DraNode:
         self._driver = settings.dra_driver
         self._serve = serve
         self._claims_changed = changed
-        self.publisher = SlicePublisher(self._driver, partial(self._say, SLICES))
+        self.publisher = SlicePublisher(self._driver, partial(self._say, SLICES), spread=spread_of(settings))
         self._used = used
         self.statuses = StatusWriter(self._driver, partial(self._say, STATUSES))
         self._preparer = Preparer(

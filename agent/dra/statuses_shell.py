@@ -17,6 +17,7 @@ from agent.config.settings import FIELD_MANAGER
 from agent.dra.claim import RESOURCE_CLAIMS, Claim, DeviceStatus, Ref
 from agent.dra.ledger import Prepared
 from agent.dra.statuses import same, timed
+from agent.process.spread import fleet_backoff
 from kube.client import Client
 from kube.clock import Backoff, Clock, SystemClock
 from kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError, NotFoundError
@@ -82,7 +83,7 @@ class StatusWriter:
 
     async def follow(self, client: Client, random: Callable[[], float]) -> None:
         """Write until cancelled."""
-        backoff = Backoff(random=random)
+        backoff = fleet_backoff(random)
         while True:
             if not self._due:
                 self._wake.clear()

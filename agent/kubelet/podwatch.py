@@ -18,13 +18,14 @@ from msgspec import Struct, field
 from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
 from agent.kubelet.plans import BoundPod, Choice, Demand, Plans, PodKey
 from agent.kubelet.podresources import Holder
+from agent.process.spread import SOON, Spread, fleet_backoff
 from inventory.api import deviceplan
 from inventory.api.names import DEVICES, GPU_PERCENT_DEVICES
 from inventory.devices import DeviceId, ResourceName
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.fractions import gpus_asked
 from kube.client import Client, Selection
-from kube.clock import Backoff, Clock, SystemClock
+from kube.clock import Clock, SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import PODS
 
@@ -181,7 +182,9 @@ class PodWatch:
     ``freed`` is called when a pod ends that held devices: the kubelet does not tell.
     """
 
-    def __init__(self, freed: Callable[[], None] = lambda: None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, freed: Callable[[], None] = lambda: None, clock: Clock | None = None, spread: Spread | None = None
+    ) -> None:
         self.plans = Plans()
         self.containers = ContainerTable()
         self._clock = clock or SystemClock()
@@ -190,6 +193,7 @@ class PodWatch:
         self._patience_s = NEWS_S
         self._holders: frozenset[PodKey] = frozenset()
         self._freed = freed
+        self._spread = spread or Spread()
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
         """Follow the node's pods until cancelled. A server that refuses is asked again, less and less often."""
@@ -199,7 +203,8 @@ class PodWatch:
             see,
             self.hear,
             clock=self._clock,
-            backoff=Backoff(random=random),
+            backoff=fleet_backoff(random),
+            pace=self._spread.pace("Pods", SOON),
             selection=Selection(field_selector=f"spec.nodeName={node_name}"),
         )
         await self._reflector.run()

@@ -18,8 +18,9 @@ from msgspec import Struct
 
 from kube import depth
 from kube.client import EVERYTHING, Client, Decode, Selection
-from kube.clock import Backoff, Clock
+from kube.clock import Backoff, Clock, sleep
 from kube.errors import NotFoundError, UnavailableError
+from kube.reading.pace import AT_ONCE, Pace
 from kube.reading.watch import Deleted, Listed, Upserted, follow_decoded
 from kube.resources import Resource
 
@@ -116,8 +117,10 @@ class Reflector(Generic[T]):
         clock: Clock,
         backoff: Backoff,
         selection: Selection = EVERYTHING,
+        pace: Pace = AT_ONCE,
     ) -> None:
         self._client = client
+        self._pace = pace
         self._resource = resource
         self._decode = decode
         self._tell = tell
@@ -171,6 +174,8 @@ class Reflector(Generic[T]):
 
     async def run(self) -> None:
         """Follow until cancelled."""
+        if self._pace.begin_s > 0:
+            await sleep(self._clock, self._pace.begin_s)
         await self._follow(may_go=False)
 
     async def run_while_served(self) -> None:
@@ -192,6 +197,7 @@ class Reflector(Generic[T]):
             selection=self._selection,
             heard=self._hear,
             may_go=may_go,
+            pace=self._pace,
         ):
             match change:
                 case Listed(items=items):

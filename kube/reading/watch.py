@@ -12,8 +12,9 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from kube.client import EVERYTHING, Client, Decode, Selection, decoder
-from kube.clock import Backoff, Clock, sleep
-from kube.errors import ExpiredError, KubeError, NotFoundError, UnavailableError
+from kube.clock import Backoff, Clock, pause_s, sleep
+from kube.errors import ExpiredError, KubeError, NotFoundError
+from kube.reading.pace import AT_ONCE, Pace
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 _SHORT_S = 1.0
 """A watch that the server ends sooner than this is not taken up again at once: proxies do that when they are unwell."""
+
+_EARLY_S = 10.0
 
 _GONE_AFTER = 3
 """Answers in a row that there is no such kind: of several API servers one may not know a new kind yet."""
@@ -64,7 +67,7 @@ async def follow(
             yield change
 
 
-async def follow_decoded(
+async def follow_decoded(  # noqa: PLR0913
     client: Client,
     resource: Resource,
     decode: Decode[T],
@@ -74,6 +77,7 @@ async def follow_decoded(
     heard: Callable[[str], None],
     selection: Selection = EVERYTHING,
     may_go: bool = False,
+    pace: Pace = AT_ONCE,
 ) -> AsyncGenerator[Listed[T] | Upserted[T] | Deleted[T]]:
     """``follow`` with objects as ``decode`` makes them: it raises UnavailableError or nothing.
 
@@ -92,15 +96,16 @@ async def follow_decoded(
                 heard(version)
                 yield Listed(items=listing.items)
             started_s = clock.monotonic()
-            async for event in client.watch_decoded(resource, decode, resource_version=version, selection=selection):
+            async for event in client.watch_decoded(
+                resource, decode, resource_version=version, selection=selection, timeout_s=pace.lasts_s
+            ):
                 version = event.resource_version or version
                 backoff.reset()
                 failing = _again(resource, failing)
                 heard(version)
                 if event.object is not None:
                     yield Deleted(event.object) if event.type == "DELETED" else Upserted(event.object)
-            if clock.monotonic() - started_s < _SHORT_S:
-                await sleep(clock, backoff.next())
+            await sleep(clock, _after_end_s(clock.monotonic() - started_s, pace, backoff))
         except ExpiredError:
             version = None
             # A server that always answers 410 must not be listed in a tight loop.
@@ -114,11 +119,18 @@ async def follow_decoded(
                 failing = True
             await sleep(clock, backoff.next())
         except KubeError as error:
-            wanted = error.retry_after_s if isinstance(error, UnavailableError) else None
+            cut_s = 0.0 if failing or version is None else pace.after_cut_s
             if not failing:
                 log.warning("cannot follow %s, trying on: %s", resource.plural, error)
                 failing = True
-            await sleep(clock, max(backoff.next(), wanted or 0.0))
+            await sleep(clock, max(pause_s(error, backoff), cut_s))
+
+
+def _after_end_s(lasted_s: float, pace: Pace, backoff: Backoff) -> float:
+    """The pause after a watch that the server ended: a server that is shut down ends all of them, long before time."""
+    if lasted_s < _SHORT_S:
+        return max(backoff.next(), pace.after_cut_s)
+    return pace.after_cut_s if lasted_s < pace.lasts_s - _EARLY_S else 0.0
 
 
 def _again(resource: Resource, failing: bool) -> bool:

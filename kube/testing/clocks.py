@@ -41,6 +41,11 @@ class VirtualClock:
                     await wait
         return event.is_set()
 
+    @property
+    def sleeping(self) -> int:
+        """How many waits have an end that time brings."""
+        return len(self._sleepers)
+
     def advance(self, seconds: float) -> None:
         """Move time on and wake the waits that have ended."""
         self._now_s += seconds

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from kube.client import Client
-from kube.clock import Backoff, Clock
-from kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError, NotFoundError, UnavailableError
+from kube.clock import Backoff, Clock, pause_s, sleep
+from kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError, NotFoundError
 from kube.objects import Metadata, ObjectMeta, ObjectReference
 from kube.resources import EVENTS
 
@@ -208,8 +208,7 @@ class EventRecorder:
             self._complain(error)
         except KubeError as error:
             self._complain(error)
-            wanted = error.retry_after_s if isinstance(error, UnavailableError) else None
-            await self._clock.wait(asyncio.Event(), max(self._backoff.next(), wanted or 0.0))
+            await sleep(self._clock, pause_s(error, self._backoff))
             return False
         else:
             self._log.written(entry, count, self._clock.wall())

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from kube.clock import Backoff, Clock
-from kube.errors import ForbiddenError, InvalidError, KubeError, UnavailableError
+from kube.clock import Backoff, Clock, pause_s
+from kube.errors import ForbiddenError, InvalidError, KubeError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -52,6 +52,7 @@ class LatestWriter(Generic[T]):
         self._writing = False
         self._not_before_s = 0.0
         self._resync_at_s: float | None = None
+        self._written_at_s: float | None = None
         self._wake = asyncio.Event()
         self._logged_at_s: float | None = None
 
@@ -65,8 +66,15 @@ class LatestWriter(Generic[T]):
         self._waiting = (value,)
         self._wake.set()
 
-    async def run(self) -> None:
-        """Write until cancelled."""
+    def look_again(self, gap_s: float) -> None:
+        """Write the last value again as soon as it was written ``gap_s`` ago; nothing before the first write."""
+        if self._written_at_s is not None and self._resync_at_s is not None:
+            self._resync_at_s = min(self._resync_at_s, self._written_at_s + gap_s)
+            self._wake.set()
+
+    async def run(self, begin_s: float = 0.0) -> None:
+        """Write until cancelled, from ``begin_s`` seconds on."""
+        self._not_before_s = self._clock.monotonic() + begin_s
         while True:
             now = self._clock.monotonic()
             due_s = self._due(now)
@@ -103,18 +111,16 @@ class LatestWriter(Generic[T]):
             log.info("%s: written again", self._name)
         self._logged_at_s = None
         self._backoff.reset()
-        self._written = chosen
+        self._written, self._written_at_s = chosen, now
         self._not_before_s = now + self._min_interval_s
         self._resync_at_s = None if self._resync_s is None else now + self._resync_s
 
     def _failed(self, error: KubeError) -> None:
         now = self._clock.monotonic()
-        pause_s = self._backoff.next()
-        if isinstance(error, UnavailableError) and error.retry_after_s is not None:
-            pause_s = max(pause_s, error.retry_after_s)
+        wait_s = pause_s(error, self._backoff)
         if isinstance(error, ForbiddenError | InvalidError):
-            pause_s = max(pause_s, _HOPELESS_S)
-        self._not_before_s = now + max(pause_s, self._min_interval_s)
+            wait_s = max(wait_s, _HOPELESS_S)
+        self._not_before_s = now + max(wait_s, self._min_interval_s)
         if self._logged_at_s is None or now - self._logged_at_s >= _REPEAT_LOG_S:
             self._logged_at_s = now
-            log.warning("%s: not written, trying again in %.0f s: %s", self._name, pause_s, error)
+            log.warning("%s: not written, trying again in %.0f s: %s", self._name, wait_s, error)

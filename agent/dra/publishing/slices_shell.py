@@ -30,8 +30,9 @@ from agent.dra.publishing.slices import (
     fields,
     sync,
 )
+from agent.process.spread import Spread, fleet_backoff
 from kube.client import Client, Selection
-from kube.clock import Backoff, Clock, SystemClock
+from kube.clock import Clock, SystemClock
 from kube.errors import InvalidError, KubeError, NotFoundError
 from kube.objects import Metadata
 from kube.reading.reflector import Change, Reflector
@@ -41,7 +42,8 @@ from kube.writing.latest import LatestWriter
 log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 0.2
-RESYNC_S: Final = 300.0
+RESYNC_S: Final = (1800.0, 3600.0)
+"""How often they are compared beside the watch."""
 RETRY_SERVED_S: Final = 60.0
 NOT_SERVED: Final = (
     "mode dra: the API server does not serve resource.k8s.io/v1, expected Kubernetes 1.34 or later with the API on"
@@ -65,8 +67,15 @@ class SlicePublisher:
     fields that it did not keep when they were last written.
     """
 
-    def __init__(self, driver: str, say: Callable[[tuple[str, ...]], None], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        driver: str,
+        say: Callable[[tuple[str, ...]], None],
+        clock: Clock | None = None,
+        spread: Spread | None = None,
+    ) -> None:
         self._driver = driver
+        self._spread = spread or Spread()
         self._say = say
         self._clock = clock or SystemClock()
         self._wanted: Offer | None = None
@@ -112,9 +121,9 @@ class SlicePublisher:
             "ResourceSlices",
             write,
             clock=self._clock,
-            backoff=Backoff(random=random),
+            backoff=fleet_backoff(random),
             min_interval_s=INTERVAL_S,
-            resync_s=RESYNC_S,
+            resync_s=self._spread.every_s("ResourceSlices", *RESYNC_S),
         )
         self._slices = Reflector(
             client,
@@ -122,8 +131,9 @@ class SlicePublisher:
             msgspec.json.Decoder(FoundSlice).decode,
             self._heard,
             clock=self._clock,
-            backoff=Backoff(random=random),
+            backoff=fleet_backoff(random),
             selection=selection,
+            pace=self._spread.pace("ResourceSlices"),
         )
         self._writer.put(self._wanted)
         async with asyncio.TaskGroup() as tasks:

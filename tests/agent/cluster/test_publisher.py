@@ -10,6 +10,7 @@ import pytest
 from agent.cluster.gpunode import GPU_NODES, GpuNode, HealthView, build
 from agent.cluster.publisher import KubePublisher
 from agent.config.settings import FIELD_MANAGER
+from agent.process.spread import Spread
 from inventory.devices import Gpu, GpuUuid, NodeInventory, NodeName, unknown_links
 from inventory.layout.layout import Layout
 from kube.resources import EVENTS, NODES
@@ -113,7 +114,7 @@ async def test_a_removed_label_that_comes_back_is_told_once_naming_who_writes_it
     server.apply(NODES, "node-1", by({MIG_COUNT: "7"}), manager="gfd")
     for _ in range(3):
         before = len(server.seen("GET", "nodes/node-1"))
-        clock.advance(301)
+        clock.advance(1201)
         await eventually(read_again(server, before))
         # A turn that is not over when the clock moves begins its next pause after that.
         await eventually(lambda: publisher.settled)
@@ -129,7 +130,7 @@ async def test_a_value_that_another_manager_sets_back_is_written_again_and_told(
     publisher.publish_labels({COUNT: "8"})
     await eventually(lambda: publisher.settled)
     server.apply(NODES, "node-1", by({COUNT: "4"}), manager="gfd")
-    clock.advance(301)
+    clock.advance(1201)
     await eventually(lambda: labels(server)[COUNT] == "8")
     await eventually(lambda: len(server.list_all(EVENTS)) == 1)
     assert f"{COUNT}=4" in server.list_all(EVENTS)[0]["note"]
@@ -156,7 +157,7 @@ async def test_right_labels_are_not_written_again(
     clock.advance(10)
     await idle()
     assert len(server.seen("GET", "nodes")) == read, "nothing changed, so nothing is asked"
-    clock.advance(301)
+    clock.advance(1201)
     await eventually(lambda: len(server.seen("GET", "nodes")) > read)
     await idle()
     assert len(server.seen("PATCH", "nodes")) == written
@@ -279,7 +280,7 @@ async def test_a_deleted_gpunode_comes_back(
     publisher.publish_gpunode(gpunode())
     await eventually(lambda: publisher.settled)
     server.delete(GPU_NODES, "node-1")
-    clock.advance(301)
+    clock.advance(1201)
     await eventually(lambda: state(server)() == "Healthy")
 
 
@@ -295,3 +296,58 @@ async def test_an_event_is_one_series_whether_the_node_was_read_before_or_not(
     (event,) = server.list_all(EVENTS)
     assert event["series"]["count"] == 2
     assert event["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"}
+
+
+async def test_a_label_that_the_watch_sees_undone_is_set_again_after_five_minutes_at_the_earliest(
+    server: FakeApiServer, clock: VirtualClock, publisher: KubePublisher
+) -> None:
+    publisher.publish_labels({COUNT: "8"})
+    await eventually(lambda: publisher.settled)
+    read = len(server.seen("GET", "nodes/node-1"))
+    publisher.heard("uid-0001", {"kubernetes.io/hostname": "node-1", COUNT: "8"})
+    clock.advance(310)
+    await idle()
+    assert len(server.seen("GET", "nodes/node-1")) == read, "its own write is no news"
+    server.merge(NODES, "node-1", by({COUNT: "4"}))
+    publisher.heard("uid-0001", labels(server))
+    await eventually(lambda: labels(server)[COUNT] == "8")
+    server.merge(NODES, "node-1", by({COUNT: "4"}))
+    publisher.heard("uid-0001", labels(server))
+    clock.advance(290)
+    await idle()
+    assert labels(server)[COUNT] == "4"
+    clock.advance(11)
+    await eventually(lambda: labels(server)[COUNT] == "8")
+
+
+async def test_a_gpunode_is_compared_by_reading_and_written_where_another_client_has_changed_it(
+    server: FakeApiServer, clock: VirtualClock, publisher: KubePublisher
+) -> None:
+    publisher.publish_gpunode(gpunode())
+    await eventually(lambda: publisher.settled)
+    clock.advance(1201)
+    await eventually(lambda: len(server.seen("GET", "gpunodes")) == 2)
+    await idle()
+    assert len(server.seen("PATCH", "gpunodes")) == 1
+    server.delete(GPU_NODES, "node-1")
+    clock.advance(1201)
+    await eventually(lambda: state(server)() == "Healthy")
+
+
+async def test_an_agent_that_restarts_publishes_at_its_place_in_the_window(
+    server: FakeApiServer, clock: VirtualClock
+) -> None:
+    spread = Spread("node-1", 10.0)
+    publisher = KubePublisher(server.config, node_name="node-1", clock=clock, random=lambda: 0.5, spread=spread)
+    publisher.restarted()
+    publisher.publish_labels({COUNT: "8"})
+    task = asyncio.create_task(publisher.run())
+    await eventually(lambda: clock.sleeping > 0)
+    clock.advance(spread.pause_s("labels") - 0.1)
+    await idle()
+    assert not server.requests
+    clock.advance(0.2)
+    await eventually(lambda: labels(server).get(COUNT) == "8")
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -3,15 +3,19 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
+import msgspec
 import pytest
 
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
 from kube.objects import Metadata
+from kube.reading.pace import Pace
+from kube.reading.reflector import Reflector
 from kube.reading.watch import Deleted, Listed, Upserted, follow
 from kube.resources import NODES
-from kube.testing import FakeApiServer, eventually
+from kube.testing import FakeApiServer, VirtualClock, eventually
 
 
 class Follower:
@@ -88,3 +92,42 @@ async def test_missing_rights_are_waited_out(server: FakeApiServer, follower: Fo
     await eventually(lambda: len(server.seen("GET", "nodes")) > 5)
     server.refuse = lambda _method, _path: None
     await eventually(lambda: set(follower.labels) == {"a", "b"})
+
+
+async def test_a_watcher_of_a_fleet_begins_lasts_and_comes_back_at_its_own_pace(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, lasting, watch = VirtualClock(), list[int](), Client.watch_decoded
+
+    def asked(client: Client, *args: Any, timeout_s: int, **options: Any) -> Any:
+        lasting.append(timeout_s)
+        return watch(client, *args, timeout_s=timeout_s, **options)
+
+    monkeypatch.setattr(Client, "watch_decoded", asked)
+    async with Client(server.config) as client:
+        watcher = Reflector(
+            client,
+            NODES,
+            msgspec.json.Decoder(Metadata).decode,
+            lambda _change: None,
+            clock=clock,
+            backoff=Backoff(random=lambda: 0.5),
+            pace=Pace(lasts_s=2700, after_cut_s=7.0, begin_s=3.0),
+        )
+        task = asyncio.create_task(watcher.run())
+        await eventually(lambda: clock.sleeping == 1)
+        assert not server.seen("GET", "nodes"), "a restarted fleet does not list at once"
+        clock.advance(3.1)
+        await eventually(lambda: watcher.synced and len(server.seen("GET", "nodes")) == 2)
+        assert lasting == [2700]
+        server.cut()
+        server.down = False
+        await eventually(lambda: clock.sleeping == 1)
+        clock.advance(6.8)
+        await asyncio.sleep(0)
+        assert len(server.seen("GET", "nodes")) == 2
+        clock.advance(0.3)
+        await eventually(lambda: len(server.seen("GET", "nodes")) == 3)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

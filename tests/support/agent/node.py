@@ -137,6 +137,7 @@ class Lab:
             "--cdi-dir": str(self.folder / "cdi"),
             "--metrics-address": "127.0.0.1:0",
             "--kubeconfig": "none",
+            "--api-spread": "0",
             "--simulate": str(self.folder / "fleet.yaml"),
             "--sys-root": str(trees / "sys"),
             "--proc-root": str(trees / "proc"),

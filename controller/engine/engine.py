@@ -557,7 +557,8 @@ class Engine:
 
     def _notice(self, entries: list[Entry], *, changed: bool) -> None:
         """A run is settled once a cycle has tried nothing but what was tried before, nothing came of it, and no
-        workload was parked ahead of others.
+        workload was parked ahead of others. A preemptor whose nomination stood before the cycle and stands after it
+        counts as tried before: the next cycle would find the same heads, nominated alike.
         """
         if changed or self._tried_at != self.state.changes:
             self._tried.clear()
@@ -567,7 +568,8 @@ class Engine:
             return
         now = {_try(entry) for entry in entries if entry.pending is not None}
         waits = all(entry.pending.state is PendingState.QUEUED for entry in entries if entry.pending is not None)
-        self._settled = waits and now <= self._tried
+        again = all(entry.recalled and entry.rule is Rule.PREEMPTS for entry in entries if entry.pending is not None)
+        self._settled = waits and (again or now <= self._tried)
         self._tried |= now
         if self._settled:
             self._passed_over()

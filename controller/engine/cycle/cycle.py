@@ -107,6 +107,7 @@ class Cycle:
     def _beside_claims(self, entry: Entry) -> bool:
         """Whether the entry, nominated beside claims, goes on to be decided."""
         if not self._asks and self._claims.recall(entry):
+            entry.recalled = True
             return True
         return nominate_beside_claims(entry, self._nominator, self._charges, self._cluster, self._now_s)
 

@@ -61,6 +61,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """Quota alone keeps it out, wherever its pods could be: no victims were found for any number of them."""
     gated: bool = False
     """It would need victims, and its preemption gates forbid any."""
+    recalled: bool = False
+    """Nominated by what an earlier cycle found, which still stands: nothing was searched for."""
     mirrored: bool = False
     """Decided by another system's rules: it claims nothing, and is tried again when its tree changes."""
 

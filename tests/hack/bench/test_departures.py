@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.engine.conditions.decisions import Decisions
 from controller.engine.cycle.nomination import Nominator
 from controller.engine.queues.entry import Entry
 from hack.bench.decisions.departures import Cluster, measured
@@ -29,3 +30,20 @@ def test_the_gang_is_worked_out_when_it_comes_and_when_the_last_has_left(monkeyp
     monkeypatch.setattr(Nominator, "nominate", noting)
     measured(cluster, 4)
     assert tried.count("team/gang") <= 3
+
+
+def test_one_cycle_is_enough_for_each_victim_but_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(fans=(1, 1, 1, 2, 3))
+    cluster.arrive("gang", 4, 100, "dc/zone")
+    cluster.settle()
+    cycles: list[float] = []
+    cycle = cluster.engine.cycle
+
+    def counted(now_s: float) -> Decisions:
+        cycles.append(now_s)
+        return cycle(now_s)
+
+    monkeypatch.setattr(cluster.engine, "cycle", counted)
+    for victim in cluster.leaving()[:-1]:
+        cluster.leave(victim)
+    assert len(cycles) == 3

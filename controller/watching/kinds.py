@@ -165,7 +165,7 @@ def claim_readers(rules: ClaimRules) -> dict[Resource, Callable[[bytes], Any]]:
     if not rules.on:
         return {}
     readers: dict[Resource, Callable[[bytes], Any]] = {CLAIM_TEMPLATES: reader(ResourceClaimTemplate)}
-    if rules.mappings:
+    if rules.mappings or rules.placed:
         readers[DEVICE_CLASSES] = reader(DeviceClass)
     if rules.every_kind or rules.placed:
         readers[DEVICE_CLAIMS] = _claim_reader()

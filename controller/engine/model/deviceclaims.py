@@ -54,10 +54,12 @@ class ClaimRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def placed(self) -> bool:
-        """Whether claims count where pods are placed on nodes. No class is known without a mapping, and none is needed:
-        a workload whose classes are not mapped waits.
+        """Whether claims count where pods are placed on nodes.
+
+        A claim needs a mapping: a workload whose classes are not mapped waits. An extended resource that a class serves
+        needs none: its amount is charged by its own name, and nodes that offer none of it give it by claim.
         """
-        return self.on and bool(self.mappings)
+        return self.on and (bool(self.mappings) or (self.every_kind and self.extended_resources))
 
     @property
     def reads_slices(self) -> bool:

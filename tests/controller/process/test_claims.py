@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from controller.watching.kinds import CLAIM_TEMPLATES, DEVICE_CLAIMS, DEVICE_CLASSES, WORKLOADS
+from controller.engine.model.deviceclaims import ClaimRules
+from controller.watching.kinds import (
+    CLAIM_TEMPLATES,
+    DEVICE_CLAIMS,
+    DEVICE_CLASSES,
+    DEVICE_SLICES,
+    WORKLOADS,
+    claim_readers,
+)
 from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, Stage, config, stage
 
@@ -123,3 +131,10 @@ def _reads_slices(scene: Stage) -> bool:
 
 def _requests(scene: Stage) -> dict[str, int]:
     return {kind: len(scene.server.seen("GET", f"/{kind}")) for kind in ("resourceclaims", "resourceclaimtemplates")}
+
+
+def test_classes_slices_and_claims_are_followed_without_a_mapping_for_what_classes_serve() -> None:
+    followed = {CLAIM_TEMPLATES, DEVICE_CLASSES, DEVICE_CLAIMS, DEVICE_SLICES}
+    assert claim_readers(ClaimRules(every_kind=True)).keys() == followed
+    assert claim_readers(ClaimRules()).keys() == {CLAIM_TEMPLATES}
+    assert not claim_readers(ClaimRules(on=False, every_kind=True))

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ from tests.support.e2e.kaimoves import advised, moving, scatter, scatter_again
 from tests.support.e2e.lab import EXAMPLES as ALL_EXAMPLES
 from tests.support.e2e.lab import FAST, Lab, Pod, fleet, held_by, holders
 from tests.support.e2e.podlab import GPU, HOST, TEAM, is_held, rendered
-from tests.support.e2e.queuelab import Controller
+from tests.support.e2e.queuelab import Controller, Json
 from tests.support.e2e.trainingoperator import TrainingOperator
 
 pytestmark = pytest.mark.e2e
@@ -485,6 +485,50 @@ async def test_claims_of_queued_jobs_and_gangs_are_prepared_on_a_real_node(
         assert "claim" in hands.seen
     cluster.kubectl("delete", "-f", str(CLAIMS / "queued.yaml"), "--ignore-not-found", "--timeout=120s")
     cluster.kubectl("delete", "resourceclaim", "gang-gpus", "--timeout=120s")
+    cluster.kubectl("delete", "-f", "-", input=classes)
+
+
+async def test_a_queued_job_that_asks_for_gpus_gets_them_by_claim_where_no_plugin_offers_any(
+    cluster: Cluster, controller: Controller, tmp_path: Path
+) -> None:
+    """One node gives its two GPUs by claim alone, the others theirs by plugins; the class serves ``nvidia.com/gpu``."""
+    bench = Lab(cluster, cluster.node("node-1"))
+    path = fleet(tmp_path / "fleet.yaml", gpus=2, product="NVIDIA A100-SXM4-80GB")
+    config = "version: v1\nhealth: {}\nlayout: [{{gpus: [{}], mode: dra}}]\n"
+    classes = rendered("device-classes", served=("resource.k8s.io/v1/DeviceClass",))
+
+    def asking(name: str, **place: Any) -> Json:
+        made = job(name, "vision", gpus=2, **place)
+        made["spec"]["template"]["spec"]["containers"][0] |= {"image": TEST_IMAGE, "command": ["sleep", "3600"]}
+        return made
+
+    def held(name: str) -> Callable[[NodeReport], bool]:
+        return lambda report: [pod.rpartition("-")[0] for pod in holders(report).values()] == [name] * 2
+
+    with bench.agent(path, config.format(FAST, "0")) as agent, Hands(bench).watching() as hands:
+        agent.take_up(config.format(FAST, "0, 1"))
+        bench.await_amounts({GPU: 0})
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=classes)
+        async with kai_lab(cluster, controller) as lab:
+            until = lab.scene.until
+            await departments(lab)
+            at = {"nodeSelector": {HOST: "node-1"}}
+            await lab.create(asking("first", **at))
+            await until(lambda: lab.runs("first"), "it runs by claim")
+            await asyncio.to_thread(agent.until, held("first"), "both GPUs are its")
+            await lab.create(asking("second", **at))
+            await until(lambda: waits(bench, "job-second-") != "", "the node has no more")
+            await lab.kill()
+            await lab.create(asking("elsewhere"))
+            await until(lambda: lab.runs("elsewhere"), "a node whose plugin offers GPUs has room")
+            assert (lab.nodes("elsewhere") & {"node-1"}, lab.waits("second")) == (set(), True)
+            await lab.delete("jobs/first")
+            await until(lambda: lab.runs("second"), "it runs when they are back")
+            await asyncio.to_thread(agent.until, held("second"), "both GPUs are its")
+            await lab.delete("jobs/second", "jobs/elsewhere")
+        await asyncio.to_thread(agent.until, lambda report: not report.holders, "all is given back")
+        hands.check()
+        assert "claim" in hands.seen
     cluster.kubectl("delete", "-f", "-", input=classes)
 
 

@@ -12,7 +12,7 @@ from controller.engine.claimrooms.rooms import ClaimRooms
 from controller.engine.claimrooms.views import Set, State, View
 from controller.engine.conditions.sentences import sentence
 from controller.engine.model.config import EngineConfig
-from controller.engine.model.deviceclaims import ClaimNames
+from controller.engine.model.deviceclaims import ClaimNames, ClaimRules
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.topology.placement import Topologies
 from controller.objects.core import Pod
@@ -37,10 +37,16 @@ def gpus(node_name: str, number: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def cluster(
-    hosts: Mapping[str, Sequence[Mapping[str, Any]]], *objects: KubernetesObject, quota: int = 100, **queue: Any
+    hosts: Mapping[str, Sequence[Mapping[str, Any]]],
+    *objects: KubernetesObject,
+    quota: int = 100,
+    counted: ClaimRules | None = None,
+    **queue: Any,
 ) -> World:
-    """``hosts``: by block/rack/host the devices that its driver publishes."""
-    world = World(EngineConfig(claim_rules=rules()))
+    """``hosts``: by block/rack/host the devices that its driver publishes. ``counted``: by what claims count, None for
+    the usual mapping.
+    """
+    world = World(EngineConfig(claim_rules=rules() if counted is None else counted))
     world.put(
         topology(),
         flavor("default", topologyName="dc"),

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping
 
+from controller.engine.model.deviceclaims import ClaimRules
 from controller.engine.model.encoding import Domain
 from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
@@ -38,6 +39,14 @@ def test_a_node_without_a_plugin_serves_by_claim_and_is_charged_for_it() -> None
     world.finish("w")
     settled(world)
     assert hosts(world, "y") == {"b": 1}
+
+
+def test_a_class_that_no_mapping_names_serves_its_resource_under_tesseras_policy_alone() -> None:
+    nodes = {"b/r/a": gpus("a", 2)}
+    for policy, placed in ((ClaimRules(every_kind=True), {"a": 1}), (ClaimRules(), {})):
+        world = cluster(nodes, SERVING, counted=policy)
+        put(world, asking("w", 1, 2))
+        assert hosts(world, "w") == placed
 
 
 def test_a_gang_fits_as_a_whole_or_waits_and_is_told_of_the_class() -> None:

@@ -36,9 +36,12 @@ class PluginWatcher:
     def sockets(self) -> list[Path]:
         return sorted(self.registry.glob("*.sock"))
 
-    async def register(self, error: str = "") -> registration.PluginInfo:
-        """The only plugin there."""
-        (socket,) = self.sockets
+    async def register(self, error: str = "", at: Path | None = None) -> registration.PluginInfo:
+        """The plugin behind this socket; without one the only plugin there."""
+        if at is not None:
+            socket = at
+        else:
+            (socket,) = self.sockets
         async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
             stub = registration_grpc.RegistrationStub(channel)
             self.info = await stub.GetInfo(registration.InfoRequest(), timeout=CALL_S)

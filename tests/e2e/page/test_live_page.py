@@ -167,12 +167,13 @@ def test_a_workload_that_ends_makes_room_before_the_readers_eyes(browser: Browse
 
 
 def test_signing_out_ends_what_is_shown(browser: Browser) -> None:
-    browser.js("document.querySelector('button[aria-label=\"Sign out\"]').click()")
-    browser.until_text("Kubernetes token", "form")
+    sign_out(browser)
+    assert browser.text(".who") == ""
 
 
 def test_the_companys_login_signs_in_with_the_rights_of_that_user(browser: Browser, controller: InCluster) -> None:
     kubectl = controller.cluster.kubectl
+    sign_out(browser)
     browser.go("#/queues")
     browser.until_text("Sign in by Company login", "#oidc")
     browser.js("document.querySelector('#oidc a').click()")
@@ -183,8 +184,14 @@ def test_the_companys_login_signs_in_with_the_rights_of_that_user(browser: Brows
     kubectl("create", "clusterrolebinding", "people", f"--clusterrole={role}", "--group=oidc:people")
     browser.until(lambda: "research" in shown(browser), "the queues, once the group may see them", 90.0)
     assert browser.js("return document.cookie") == ""
-    browser.js("document.querySelector('button[aria-label=\"Sign out\"]').click()")
+    sign_out(browser)
     browser.until_text("Sign in by Company login", "#oidc")
+
+
+def sign_out(browser: Browser) -> None:
+    """Where nobody is signed in, nothing but the form is seen already."""
+    browser.js("document.querySelector('button[aria-label=\"Sign out\"]')?.click()")
+    browser.until_text("Kubernetes token", "form")
 
 
 def shown(browser: Browser) -> str:

@@ -3,12 +3,14 @@
 import asyncio
 import os
 import webbrowser
+from contextlib import ExitStack
 
 import click
 
 from cli.cluster import Where, run
 from cli.kubeapi import kube_options, opened
 from cli.local import Whole
+from cli.page.handover import handed_over
 from cli.page.proxy import serve
 
 _MOST_PORT = 65_535
@@ -31,12 +33,12 @@ def page(where: Where, port: int, no_browser: bool) -> None:
       ssh -L 8082:127.0.0.1:8082 HOST tessera page --no-browser --port 8082
     """
 
-    async def show(address: str) -> None:
-        click.echo(f"{address}\nThis address works once. Ctrl-C ends it.")
-        if not no_browser:
-            await asyncio.to_thread(webbrowser.open, address)
+    async def serving(files: ExitStack) -> None:
+        async def show(address: str) -> None:
+            click.echo(f"{address}\nThis address works once. Ctrl-C ends it.")
+            if not no_browser:
+                await _browse(address, files)
 
-    async def serving() -> None:
         async with opened(where) as client:
             try:
                 await serve(client, port, show, asyncio.Event())
@@ -44,4 +46,15 @@ def page(where: Where, port: int, no_browser: bool) -> None:
                 why = os.strerror(failed.errno) if failed.errno else str(failed)
                 raise click.ClickException(f"127.0.0.1:{port}: {why}, expected a port that is free (--port)") from None
 
-    run(serving())
+    with ExitStack() as files:
+        run(serving(files))
+
+
+async def _browse(address: str, files: ExitStack) -> None:
+    """Start the browser; the file that leads it to ``address`` stays as long as ``files``."""
+    try:
+        file = files.enter_context(handed_over(address))
+    except OSError as failed:
+        click.echo(f"no browser is started, open the address yourself: {failed}", err=True)
+        return
+    await asyncio.to_thread(webbrowser.open, file)

@@ -7,6 +7,7 @@ SameSite, the Host that was asked for, and the Origin of what changes something.
 
 import asyncio
 import hmac
+import html
 import re
 import secrets
 from collections.abc import Awaitable, Callable
@@ -77,7 +78,9 @@ class PageProxy:
         ):
             return _denied()
         self._ticket = None
-        response = web.Response(status=303, headers={"Location": "/", "Referrer-Policy": "no-referrer"})
+        # Not a redirect: one that a file's page began would be another site's request, which gets no Strict cookie.
+        headers = {"Content-Security-Policy": "default-src 'none'", "Referrer-Policy": "no-referrer"}
+        response = web.Response(text=forward("/"), content_type="text/html", headers=headers)
         response.set_cookie(self._name, self._cookie, path="/", httponly=True, samesite="Strict")
         return response
 
@@ -139,6 +142,15 @@ def aggregated(raw_path: str) -> str | None:
     if prefix or not all(_PART.fullmatch(part) for part in parts):
         return None
     return "/".join((_AT, *parts))
+
+
+def forward(address: str) -> str:
+    """A page that leads on to ``address`` by itself, without a script."""
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Tessera</title>'
+        f'<meta name="referrer" content="no-referrer">'
+        f'<meta http-equiv="refresh" content="0;url={html.escape(address)}">'
+    )
 
 
 def _denied() -> web.Response:

@@ -5,7 +5,11 @@ One node has a kubelet and an agent on simulated GPUs; a Job runs on four of its
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +20,7 @@ from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.support.e2e.incluster import WEB_PORT, InCluster
-from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet, until
+from tests.support.e2e.lab import FAST, GPU, ROOT, Agent, Lab, fleet, until
 from tests.support.oidc import OidcServer, provided_apart
 from tests.support.page.browser import Browser, chromium
 
@@ -186,6 +190,35 @@ def test_the_companys_login_signs_in_with_the_rights_of_that_user(browser: Brows
     assert browser.js("return document.cookie") == ""
     sign_out(browser)
     browser.until_text("Sign in by Company login", "#oidc")
+
+
+def test_the_command_opens_the_page_with_the_rights_of_the_kubeconfig(
+    browser: Browser, controller: InCluster, tmp_path: Path
+) -> None:
+    """What it starts as the browser notes its argument; Chromium then opens just that."""
+    opener, noted = tmp_path / "opener", tmp_path / "noted"
+    opener.write_text(f'#!/bin/sh\nprintf %s "$1" > {noted}.new && mv {noted}.new {noted}\n')
+    opener.chmod(0o755)
+    words = [sys.executable, "-c", "from cli.main import main; main()", "page"]
+    env = {**os.environ, "KUBECONFIG": str(controller.cluster.kubeconfig), "BROWSER": str(opener)}
+    with subprocess.Popen(words, env={**env, "HOME": str(tmp_path)}, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        try:
+            until(noted.exists, "a browser is started")
+            argument = noted.read_text()
+            assert argument.startswith(f"file://{tmp_path}/tessera-page-"), argument
+            browser.open(argument)
+            browser.until_text("on 1 node")
+            browser.go("#/queues")
+            browser.until_text("research")
+            assert browser.js("return [location.hostname, location.pathname]") == ["127.0.0.1", "/"]
+            assert browser.js("return document.cookie") == ""
+            assert "Partly visible" not in browser.text(".foot"), "an administrator's kubeconfig"
+            browser.open(argument)
+            browser.until(lambda: "Start it again for a new one" in browser.text("body"), "the address worked once")
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 0
+    assert list(tmp_path.glob("tessera-page-*")) == []
 
 
 def sign_out(browser: Browser) -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from agent.config.table import OPTIONS
 from controller.config.load import default, parse
+from controller.config.pagekeys import ALGORITHMS, PAGE
 from controller.engine.mirror.specs import System
 from controller.process.foreignsystems import FREE_S
 from hack.crds import rendered
@@ -83,6 +84,12 @@ def test_schema_and_values_name_the_same_keys() -> None:
         {"mps": {"root": "run"}},
         {"mps": {"enable": True}},
         {"controller": {"kai": {"topology": []}}},
+        {"controller": {"page": {"oidc": {"clientSecret": "s3cret"}}}},
+        {"controller": {"page": {"oidc": {"clientSecretFile": "/etc/secret"}}}},
+        {"controller": {"page": {"oidc": {"issuerURL": "https://login.example.com", "clientID": "tessera"}}}},
+        {"controller": {"page": {"oidc": {"issuerURL": "http://login.example.com"}}}},
+        {"controller": {"page": {"oidc": {"redirectURL": "https://tessera.example.com/"}}}},
+        {"controller": {"page": {"oidc": {"signingAlgs": ["none"]}}}},
     ],
     ids=str,
 )
@@ -99,6 +106,20 @@ def test_templates_use_values_that_exist_and_every_value_is_used() -> None:
             assert part in node, f".Values.{path} is in a template and not in values.yaml"
             node = node[part]
     assert set(VALUES) == {path.split(".")[0] for path in used}
+
+
+def test_the_page_takes_every_key_of_its_provider_from_the_chart() -> None:
+    """The two files are mounted, so the chart's values name the object and its key."""
+    known = {key.path.split(".")[3].removesuffix("[]") for key in PAGE if key.path.startswith("tessera.page.oidc.")}
+    mounted = {"clientSecretFile": "clientSecret", "caFile": "ca"}
+    given = SCHEMA["properties"]["controller"]["properties"]["page"]["properties"]["oidc"]["properties"]
+    assert {mounted.get(key, key) for key in known} == set(given)
+    assert tuple(sorted(given["signingAlgs"]["items"]["enum"])) == tuple(sorted(ALGORITHMS))
+
+
+def test_the_example_of_a_provider_fits_the_schema() -> None:
+    path = CHART.parents[1] / "examples/page/oidc-values.yaml"
+    jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
 
 
 def test_environment_variables_are_those_that_the_agent_reads() -> None:

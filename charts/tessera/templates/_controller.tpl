@@ -30,7 +30,22 @@
 {{- $fractions := dict "granularity" (int .Values.fractions.granularity) "gpuMemoryMib" $memory -}}
 {{- $_ := set $own.tessera "fractions" $fractions -}}
 {{- end -}}
+{{- with include "tessera.pageOidc" . | fromYaml -}}{{- $_ := set $own.tessera "page" (dict "oidc" .) -}}{{- end -}}
 {{- mustMergeOverwrite $own (deepCopy .Values.controller.config) | toYaml -}}
+{{- end -}}
+
+{{- /* tessera.page.oidc; empty without a provider. Its secret is a file of a mounted Secret, never a part of this. */ -}}
+{{- define "tessera.pageOidc" -}}
+{{- $oidc := .Values.controller.page.oidc -}}
+{{- if $oidc.issuerURL -}}
+{{- $given := dict -}}
+{{- range $key, $value := omit $oidc "clientSecret" "ca" -}}
+{{- if $value -}}{{- $_ := set $given $key $value -}}{{- end -}}
+{{- end -}}
+{{- if $oidc.clientSecret.name -}}{{- $_ := set $given "clientSecretFile" "/etc/tessera-page/client-secret/value" -}}{{- end -}}
+{{- if $oidc.ca.name -}}{{- $_ := set $given "caFile" "/etc/tessera-page/ca/value" -}}{{- end -}}
+{{- toYaml $given -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* Annotations of what runs at the uninstall; the argument is its place in the order. */ -}}

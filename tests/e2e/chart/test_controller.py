@@ -18,11 +18,13 @@ from hack.cluster.state import Spec
 pytestmark = pytest.mark.e2e
 
 CHART = Path(__file__).parents[3] / "charts" / "tessera"
+OIDC = CHART.parents[1] / "examples" / "page" / "oidc-values.yaml"
 NAME = "t-tessera-controller"
 
 
-def rendered(*settings: str) -> str:
+def rendered(*settings: str, file: Path | None = None) -> str:
     words = [word for one in settings for word in ("--set-json", one)]
+    words += ["--values", str(file)] if file else []
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", "tessera-system", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -67,6 +69,36 @@ def test_it_runs_twice_without_any_privilege() -> None:
     assert not any("secrets" in rule["resources"] for rule in rules)
 
 
+def test_the_page_signs_people_in_with_a_secret_that_no_configmap_has() -> None:
+    found = objects(rendered('controller.page.oidc.ca.name="authorities"', file=OIDC))
+    oidc = parse(found["ConfigMap", NAME]["data"]["controller.yaml"]).oidc
+    assert oidc is not None
+    assert (oidc.issuer_url, oidc.client_id, oidc.scopes) == (
+        "https://login.example.com",
+        "tessera",
+        ("email", "groups"),
+    )
+    pod = found["Deployment", NAME]["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["page-client-secret"]["secret"] == {
+        "secretName": "page-login",
+        "items": [{"key": "client-secret", "path": "value"}],
+    }
+    assert volumes["page-ca"]["configMap"] == {"name": "authorities", "items": [{"key": "ca.crt", "path": "value"}]}
+    mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert oidc.client_secret_file is not None
+    assert oidc.ca_file is not None
+    assert mounts[str(oidc.client_secret_file.parent)] == "page-client-secret"
+    assert mounts[str(oidc.ca_file.parent)] == "page-ca"
+    assert {oidc.client_secret_file.name, oidc.ca_file.name} == {"value"}
+
+
+def test_without_a_provider_nothing_is_mounted_for_one() -> None:
+    text = rendered()
+    assert "oidc" not in objects(text)["ConfigMap", NAME]["data"]["controller.yaml"]
+    assert "tessera-page" not in text
+
+
 def test_without_the_controller_there_is_nothing_of_it() -> None:
     assert not [key for key in objects(rendered("controller.enabled=false")) if "controller" in key[1]]
 
@@ -106,6 +138,6 @@ def cluster() -> Iterator[Cluster]:
 def test_a_real_api_server_takes_all_of_it(cluster: Cluster) -> None:
     cluster.kubectl("create", "namespace", "tessera-system")
     cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
-    text = rendered("controller.priorityClasses.create=true")
+    text = rendered("controller.priorityClasses.create=true", file=OIDC)
     for dry in ("--dry-run=server", "--dry-run=none"):
         cluster.kubectl("apply", "--server-side", dry, "-f", "-", input=text)

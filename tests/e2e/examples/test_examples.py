@@ -53,6 +53,7 @@ ELSEWHERE = (
     "kinds",
     "layouts",
     "metrics",
+    "page",
     "simulate",
     "volcano",
 )
@@ -64,7 +65,8 @@ def test_every_example_is_used() -> None:
     used |= {file for case in CASES for file in case.pods.values()}
     used |= {f"queues/{name}" for name in EXAMPLE_FILES}
     # tests/cli/simulate/test_command.py, tests/controller/config/test_file.py, test_plain_pods.py, test_job_kinds.py,
-    # test_kinds_come_and_go.py, test_layouts.py, test_metrics.py, test_claims.py, tests/e2e/kai/test_kai.py and
+    # test_kinds_come_and_go.py, test_layouts.py, test_metrics.py, test_claims.py, tests/e2e/chart/test_controller.py,
+    # tests/e2e/kai/test_kai.py and
     # tests/e2e/volcano/test_queues.py see to these, file by file.
     used |= {str(path.relative_to(EXAMPLES)) for folder in ELSEWHERE for path in (EXAMPLES / folder).iterdir()}
     assert used == {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.is_file()}

@@ -19,7 +19,7 @@ from kube.reading.pace import Pace
 
 WATCH_S: Final = (1800.0, 3600.0)
 """A watch lasts so long. One that is dead is noticed within minutes anyhow, by the bookmarks that do not come."""
-SOON: Final = 0.2
+SOON: Final = 0.3
 """The share of the window for the node's pods: a request of the kubelet waits for news of its pod, no longer than 2 s
 with the usual window."""
 
@@ -31,8 +31,11 @@ def phase(*names: str) -> float:
 
 
 def fleet_backoff(random: Callable[[], float]) -> Backoff:
-    """Pauses from nothing to twice the usual: agents that failed together do not come back together."""
-    return Backoff(random=random, jitter=1.0)
+    """Pauses from nothing to twice their base: agents that failed together do not come back together.
+
+    The longest are short: what comes late makes the time longer in which the server is not back for everybody.
+    """
+    return Backoff(random=random, initial_s=1.0, maximum_s=30.0, jitter=1.0)
 
 
 class Spread(Struct, frozen=True):

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
+from hack.bench.agents import main as agents
 from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, page, preemption, topology
 from hack.bench.node import agent, claimedpods, claims, label, metrics, migplan, preferred, soak
 from hack.bench.podjobs import volcanojobs
@@ -14,6 +15,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
     "migplan": lambda _: migplan.main(),
     "agent": lambda _: asyncio.run(agent.main()),
+    "agents": agents.main,
     "claims": lambda _: asyncio.run(claims.main()),
     "claimed-pods": claimedpods.main,
     "label": lambda _: asyncio.run(label.main()),

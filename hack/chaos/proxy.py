@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ssl
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -40,6 +41,7 @@ class Mode:
 
 
 PLAIN: Final = Mode()
+Passed = Callable[[int, bool, bytes], None]
 
 
 @dataclass
@@ -52,8 +54,14 @@ class Counted:
 class Proxy:
     """One client's. Its loop has a thread; ``set`` is called from any other. ``mode`` is written by the loop alone."""
 
-    def __init__(self, target: tuple[str, int], pki: Pki) -> None:
+    def __init__(
+        self, target: tuple[str, int], pki: Pki, passed: Passed = lambda _connection, _up, _data: None
+    ) -> None:
+        """``passed`` gets what goes through in plain mode: the connection's number, whether it goes to the server, and
+        the bytes.
+        """
         self._target = target
+        self._passed = passed
         self._pki = pki
         self._mode = PLAIN
         self._open: set[asyncio.StreamWriter] = set()
@@ -114,9 +122,10 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.counted.connections += 1
+        state = _Connection(self.counted.connections)
         self._open.add(writer)
         try:
-            await self._relay(reader, writer, self._mode)
+            await self._relay(reader, writer, self._mode, state)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, asyncio.CancelledError):
             pass  # the client, the server or the proxy is gone: so is the connection, and this task was its own
         finally:
@@ -124,12 +133,13 @@ class Proxy:
             if not writer.is_closing():
                 writer.transport.abort()
 
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, mode: Mode) -> None:
+    async def _relay(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, mode: Mode, state: "_Connection"
+    ) -> None:
         if mode.cut:
             return
         far_reader, far_writer = await asyncio.open_connection(*self._target, ssl=self._inner, limit=HEAD)
         self._open.add(far_writer)
-        state = _Connection()
         up = asyncio.ensure_future(self._up(reader, writer, far_writer, mode, state))
         down = asyncio.ensure_future(self._down(far_reader, writer, mode, state))
         try:
@@ -166,6 +176,7 @@ class Proxy:
                     self.counted.doubled += 1
                     state.beside.add(asyncio.ensure_future(self._again(request)))
         while data := await reader.read(CHUNK):
+            self._passed(state.number, True, data)
             far.write(data)
             await far.drain()
 
@@ -187,6 +198,7 @@ class Proxy:
         writing = asyncio.ensure_future(write())
         try:
             while data := await far.read(CHUNK):
+                self._passed(state.number, False, data)
                 held_s = mode.lag_s if state.watches else mode.delay_s
                 await waiting.put((loop.time() + held_s, data))
             await waiting.put((loop.time(), b""))
@@ -211,6 +223,7 @@ class Proxy:
 class _Connection:
     """``watches``: whether its last request was a watch, whose answer never ends."""
 
+    number: int = 0
     watches: bool = False
     beside: set["asyncio.Future[None]"] = field(default_factory=set)
 

@@ -127,3 +127,21 @@ def test_an_expired_certificate_is_refused_by_the_client(proxy: Proxy, pki: Pki)
     with suppress(FileNotFoundError):
         Path(pki.file("expired.crt")).unlink()
     assert ask(proxy, pki)[0] == 200
+
+
+def test_what_passes_is_told_connection_by_connection(pki: Pki, server: Server) -> None:
+    told: dict[int, list[tuple[bool, bytes]]] = {}
+
+    def passed(number: int, up: bool, data: bytes) -> None:
+        told.setdefault(number, []).append((up, data))
+
+    with Proxy(("127.0.0.1", int(server.server_address[1])), pki, passed) as proxy:
+        for body in ("one", "two"):
+            ask(proxy, pki, body)
+    assert sorted(told) == [1, 2]
+    for number, sent_body in ((1, b"one"), (2, b"two")):
+        sent = b"".join(data for up, data in told[number] if up)
+        received = b"".join(data for up, data in told[number] if not up)
+        assert sent.startswith(b"POST /x")
+        assert sent.endswith(sent_body)
+        assert sent_body in received

@@ -1,0 +1,1 @@
+"""Benchmarks of what a fleet of agents asks of the API server."""

@@ -26,9 +26,9 @@ class LatestWriter(Generic[T]):
 
     ``write`` gets the newest value; it raises KubeError to be tried again. ``name`` is for the log.
 
-    ``put`` writes ``_waiting`` and may be called at any time on the event loop; the other fields are ``run``'s. While
-    ``_writing``, ``_waiting`` has only values put since, which are written next; ``_written`` is what a resync writes
-    again.
+    ``put`` and ``look_again`` may be called at any time on the event loop. The first writes ``_waiting``; the second
+    ``_resync_at_s``, and while ``_writing`` also ``_gap_s``; the other fields are ``run``'s. While ``_writing``,
+    ``_waiting`` has only values put since, which are written next; ``_written`` is what a resync writes again.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class LatestWriter(Generic[T]):
         self._not_before_s = 0.0
         self._resync_at_s: float | None = None
         self._written_at_s: float | None = None
+        self._gap_s: float | None = None
         self._wake = asyncio.Event()
         self._logged_at_s: float | None = None
 
@@ -67,7 +68,12 @@ class LatestWriter(Generic[T]):
         self._wake.set()
 
     def look_again(self, gap_s: float) -> None:
-        """Write the last value again as soon as it was written ``gap_s`` ago; nothing before the first write."""
+        """Write the last value again as soon as it was written ``gap_s`` ago; nothing before the first write.
+
+        Heard during a write, it counts from the end of that: what was heard may have come before or after it.
+        """
+        if self._writing:
+            self._gap_s = gap_s if self._gap_s is None else min(self._gap_s, gap_s)
         if self._written_at_s is not None and self._resync_at_s is not None:
             self._resync_at_s = min(self._resync_at_s, self._written_at_s + gap_s)
             self._wake.set()
@@ -95,7 +101,7 @@ class LatestWriter(Generic[T]):
     async def _attempt(self) -> None:
         chosen = self._waiting or self._written
         assert chosen is not None, "nothing to write"
-        self._waiting = None
+        self._waiting = self._gap_s = None
         self._writing = True
         try:
             await self._write(chosen[0])
@@ -113,7 +119,9 @@ class LatestWriter(Generic[T]):
         self._backoff.reset()
         self._written, self._written_at_s = chosen, now
         self._not_before_s = now + self._min_interval_s
-        self._resync_at_s = None if self._resync_s is None else now + self._resync_s
+        self._resync_at_s = None
+        if self._resync_s is not None:
+            self._resync_at_s = now + (self._resync_s if self._gap_s is None else min(self._resync_s, self._gap_s))
 
     def _failed(self, error: KubeError) -> None:
         now = self._clock.monotonic()

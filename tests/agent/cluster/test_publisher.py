@@ -310,7 +310,7 @@ async def test_a_label_that_the_watch_sees_undone_is_set_again_after_five_minute
     assert len(server.seen("GET", "nodes/node-1")) == read, "its own write is no news"
     server.merge(NODES, "node-1", by({COUNT: "4"}))
     publisher.heard("uid-0001", labels(server))
-    await eventually(lambda: labels(server)[COUNT] == "8")
+    await eventually(lambda: labels(server)[COUNT] == "8" and publisher.settled)
     server.merge(NODES, "node-1", by({COUNT: "4"}))
     publisher.heard("uid-0001", labels(server))
     clock.advance(290)

@@ -182,3 +182,33 @@ def test_backoff_grows_to_its_maximum_and_stays_within_the_jitter() -> None:
         assert pauses == [1.0 * factor, 2.0 * factor, 4.0 * factor, 4.0 * factor]
         backoff.reset()
         assert backoff.next() == 1.0 * factor
+
+
+async def test_what_is_heard_during_a_write_is_looked_at_after_its_gap(clock: VirtualClock) -> None:
+    """It may be what another client did after the write: the writer cannot tell."""
+    going, may_end, written = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def write(value: str) -> None:
+        going.set()
+        await may_end.wait()
+        written.append(value)
+
+    backoff = Backoff(random=lambda: 0.5, initial_s=1.0, maximum_s=8.0)
+    writer: LatestWriter[str] = LatestWriter("thing", write, clock=clock, backoff=backoff, resync_s=300.0)
+    task = asyncio.create_task(writer.run())
+    writer.put("a")
+    await going.wait()
+    writer.look_again(60.0)
+    may_end.set()
+    await eventually(lambda: writer.settled)
+    clock.advance(59.0)
+    await idle(clock)
+    assert written == ["a"]
+    clock.advance(2.0)
+    await eventually(lambda: written == ["a", "a"])
+    clock.advance(61.0)
+    await idle(clock)
+    assert written == ["a", "a"], "the next is the usual one"
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import webbrowser
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import click
 
@@ -46,7 +46,7 @@ def page(where: Where, port: int, no_browser: bool) -> None:
                 why = os.strerror(failed.errno) if failed.errno else str(failed)
                 raise click.ClickException(f"127.0.0.1:{port}: {why}, expected a port that is free (--port)") from None
 
-    with ExitStack() as files:
+    with ExitStack() as files, suppress(KeyboardInterrupt):  # Ctrl-C is how the command ends, not a failure
         run(serving(files))
 
 

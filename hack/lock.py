@@ -12,13 +12,14 @@ NO_ADDRESSES = ("--no-emit-index-url", "--no-emit-find-links", "--no-emit-option
 
 
 def main() -> None:
-    """Write requirements/run.txt (what the image installs) and requirements/dev.txt (that, and the tools)."""
+    """Write run.txt (what the image installs), dev.txt (that and the tools) and fuzz.txt (that and atheris)."""
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = f"{folder}/bin/python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", "pip-tools"], check=True)
         base = [f"{folder}/bin/pip-compile", *COMPILE, *NO_ADDRESSES]
-        for name, extra in (("run", ()), ("dev", ("--extra=dev", "--constraint=requirements/run.txt"))):
+        for name in ("run", "dev", "fuzz"):
+            extra = () if name == "run" else (f"--extra={name}", "--constraint=requirements/run.txt")
             print(f"lock: requirements/{name}.txt", file=sys.stderr)
             subprocess.run(
                 [*base, *extra, f"--output-file=requirements/{name}.txt", "pyproject.toml"], check=True, cwd=ROOT

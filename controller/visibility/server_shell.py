@@ -6,7 +6,7 @@ Bounded for each user and as a whole: how often, how many connections, how long 
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
@@ -45,6 +45,8 @@ BURST: Final = 50
 """Of one user, and of tokens that come from one address."""
 _USERS: Final = 4_096
 _CONNECTIONS: Final = 512
+_STRANGERS: Final = 64
+"""Connections of one address on which nobody has been let in."""
 _FIRST_S: Final = 20.0
 """So long a connection may take to its first request; later ones are cut by ``_IDLE_S``."""
 _IDLE_S: Final = 75.0
@@ -158,7 +160,7 @@ class ViewServer:
         )
         await runner.setup()
         assert runner.server is not None
-        self._accepting = _Accepting(runner.server)
+        self._accepting = _Accepting(runner.server, self._speaks)
         loop = asyncio.get_running_loop()
         try:
             listening = await loop.create_server(
@@ -307,6 +309,18 @@ class ViewServer:
 
     async def user(self, request: web.Request, credentials: Credentials | None = None) -> tuple[User, bool]:
         """And whether another replica handed the request on. Headers come first. Raises RefusedError and KubeError."""
+        found = await self._user(request, credentials)
+        self._accepting.let_in(request)
+        return found
+
+    def _speaks(self, connection: ssl.SSLObject | None) -> bool:
+        """Whether the peer is a replica or the API server's front proxy, which bring many users' requests."""
+        peer, trust = peer_of(connection, self.trust.bundle), self.trust
+        if is_replica(peer, trust.own):
+            return True
+        return trust.proxy is not None and speaks_for_users(peer, trust.proxy, trust.own)
+
+    async def _user(self, request: web.Request, credentials: Credentials | None) -> tuple[User, bool]:
         headers = list(request.headers.items())
         peer, trust = peer_of(connection_of(request), self.trust.bundle), self.trust
         if is_replica(peer, trust.own):
@@ -347,24 +361,49 @@ def connection_of(request: web.Request) -> ssl.SSLObject | None:
 
 
 class _Accepting:
-    """Makes the protocol of each connection: at most ``_CONNECTIONS``, and each has to say something soon."""
+    """Makes the protocol of each connection: at most ``_CONNECTIONS``, and each has to say something soon.
 
-    def __init__(self, server: web.Server) -> None:
+    Strangers' connections, on which nobody has been let in yet, are ``_STRANGERS`` of one address at most: behind an
+    Ingress all people come from one, so connections of those who are known do not count. ``by_certificate``: whether
+    the peer is one that speaks for users.
+    """
+
+    def __init__(self, server: web.Server, by_certificate: Callable[[ssl.SSLObject | None], bool]) -> None:
         self._server = server
+        self._by_certificate = by_certificate
         self._silent: dict[Any, asyncio.TimerHandle] = {}
+        self._known: set[Any] = set()
 
     def __call__(self) -> asyncio.Protocol:
-        # Those that still shake hands do not count: a stranger who comes and goes must not keep others out.
-        if len(self._server.connections) >= _CONNECTIONS:
-            return _Refusing()
+        return _Beginning(self)
+
+    def begun(self, transport: asyncio.Transport) -> None:
+        """Its TLS handshake is done: those that still shake hands do not count, and keep nobody out."""
+        served = self._server.connections
+        self._known.intersection_update(served)
+        by_certificate = self._by_certificate(transport.get_extra_info("ssl_object"))
+        if len(served) >= _CONNECTIONS or not (by_certificate or self._has_room(served, _address_of(transport))):
+            transport.close()
+            return
         protocol = self._server()
+        if by_certificate:
+            self._known.add(protocol)
         self._silent[protocol] = asyncio.get_running_loop().call_later(_FIRST_S, self._cut, protocol)
-        return protocol
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+
+    def _has_room(self, served: Iterable[Any], address: str) -> bool:
+        strangers = (each for each in served if each not in self._known)
+        return sum(_address_of(each.transport) == address for each in strangers) < _STRANGERS
 
     def heard(self, request: web.Request) -> None:
         timer = self._silent.pop(request.protocol, None)
         if timer is not None:
             timer.cancel()
+
+    def let_in(self, request: web.Request) -> None:
+        """Somebody who is known asks on this connection."""
+        self._known.add(request.protocol)
 
     def _cut(self, protocol: Any) -> None:
         self._silent.pop(protocol, None)
@@ -372,8 +411,17 @@ class _Accepting:
             protocol.transport.abort()
 
 
-class _Refusing(asyncio.Protocol):
-    """There are too many connections."""
+def _address_of(transport: asyncio.BaseTransport | None) -> str:
+    peer = transport.get_extra_info("peername") if transport is not None else None
+    return str(peer[0]) if peer else ""
+
+
+class _Beginning(asyncio.Protocol):
+    """Until the handshake is done, when the address and the certificate of the peer are known."""
+
+    def __init__(self, accepting: _Accepting) -> None:
+        self._accepting = accepting
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+        assert isinstance(transport, asyncio.Transport)
+        self._accepting.begun(transport)

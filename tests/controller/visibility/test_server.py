@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import logging
-import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -509,51 +508,6 @@ async def test_one_question_at_a_time_is_asked_for_all_who_wait_for_it() -> None
         api.refuse = lambda _method, _path: 503
         with pytest.raises(UnavailableError):
             await reviews.user("u")
-
-
-async def test_a_slow_reader_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_shell, "READ_S", 0.1)
-    async with served() as scene:
-        scene.server._documents["/apis"] = b"x" * 30_000_000
-        plain = socket.create_connection(("127.0.0.1", scene.server.port))
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        plain.setblocking(False)
-        reader, writer = await asyncio.open_connection(
-            sock=plain, ssl=scene.tls(), server_hostname=SERVED_AS, limit=1024
-        )
-        writer.write(b"GET /apis HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret-token\r\n\r\n")
-        await writer.drain()
-        assert scene.server._runner is not None
-        assert scene.server._runner.server is not None
-        served_by = scene.server._runner.server
-        loop, until_s = asyncio.get_running_loop(), 10.0
-        end_s = loop.time() + until_s
-        while served_by.connections:
-            assert loop.time() < end_s, "it is still served"
-            await asyncio.sleep(0.02)
-        assert not reader.at_eof()
-        writer.transport.abort()
-
-
-async def test_a_connection_that_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_shell, "_FIRST_S", 0.1)
-    async with served() as scene:
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", scene.server.port, ssl=scene.tls(), server_hostname=SERVED_AS
-        )
-        async with asyncio.timeout(10.0):
-            assert await reader.read() == b""
-        writer.close()
-
-
-async def test_there_are_so_many_connections_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_shell, "_CONNECTIONS", 1)
-    async with served() as scene:
-        name = SERVED_AS
-        _, writer = await asyncio.open_connection("127.0.0.1", scene.server.port, ssl=scene.tls(), server_hostname=name)
-        with pytest.raises((aiohttp.ClientError, OSError)):
-            await scene.get(headers=TOKEN)
-        writer.close()
 
 
 @pytest.mark.parametrize(

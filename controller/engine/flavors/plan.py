@@ -234,7 +234,7 @@ class Plan:
 class Plans:
     """Bounded: beyond so many shapes all are forgotten and compiled anew as they come."""
 
-    __slots__ = ("_by_name", "_by_shape", "_cluster", "_generation", "_respects_annotation", "_topology")
+    __slots__ = ("_by_claims", "_by_name", "_by_shape", "_cluster", "_generation", "_respects_annotation", "_topology")
 
     def __init__(self, cluster: Cluster) -> None:
         gates = cluster.config.gates
@@ -245,6 +245,8 @@ class Plans:
         """By what a pending workload's shape is called: more names than plans, and no need to look at the pod sets."""
         self._respects_annotation = gates.on("ConcurrentAdmission")
         self._topology = gates.on("TopologyAwareScheduling")
+        rules = cluster.config.claim_rules
+        self._by_claims = rules.on and rules.every_kind
 
     def of(self, incoming: Incoming) -> Plan:
         if self._generation != self._cluster.generation:
@@ -266,10 +268,12 @@ class Plans:
         workload = info.workload
         specs, requests = workload.spec.pod_sets, info.pod_sets
         allowed = workload.metadata.annotations.get(ALLOWED_FLAVORS, "") if self._respects_annotation else ""
+        together = _together(specs, by_claims=self._by_claims)
         shape = (
             queue.name,
             queue.version,
             allowed,
+            together,
             workload.metadata.annotations.get(GANG, ""),
             tuple(map(constraints, specs)),
             tuple(tuple(request.requests) for request in requests),
@@ -278,10 +282,10 @@ class Plans:
         if plan is None:
             if len(self._by_shape) >= _REMEMBERED:
                 self._by_shape.clear()
-            plan = self._by_shape[shape] = self._compile(incoming, allowed)
+            plan = self._by_shape[shape] = self._compile(incoming, allowed, together)
         return plan
 
-    def _compile(self, incoming: Incoming, allowed: str) -> Plan:
+    def _compile(self, incoming: Incoming, allowed: str, together: tuple[tuple[int, ...], ...]) -> Plan:
         queue, info = incoming.queue, incoming.info
         counts_pods = PODS in queue.group_of
         names = frozenset(FlavorName(name.strip()) for name in allowed.split(",")) if allowed else None
@@ -291,7 +295,7 @@ class Plans:
         bounds = {} if implied or not self._topology else bounds_of(info.workload)
         asks = tuple(bound_ask(pod_set, bounds.get(pod_set.name, ())) for pod_set in specs)
         sets = []
-        for members in _together(specs):
+        for members in together:
             asked = {name: None for index in members for name in info.pod_sets[index].requests}
             if counts_pods:
                 asked[PODS] = None
@@ -408,14 +412,34 @@ def constraints(pod_set: PodSet) -> Constraints | None:
     return Constraints(frozenset(spec.node_selector.items()), spec.tolerations, affinity, places)
 
 
-def _together(pod_sets: tuple[PodSet, ...]) -> list[tuple[int, ...]]:
-    """Indexes of the pod sets that share their flavors, in the order of each one's first."""
-    found: dict[object, list[int]] = {}
+def _together(pod_sets: tuple[PodSet, ...], *, by_claims: bool) -> tuple[tuple[int, ...], ...]:
+    """Indexes of the pod sets that share their flavors, in the order of each one's first.
+
+    Those of one group do; ``by_claims`` those that have a claim by name in common as well, for its devices are on one
+    node. One that requests nothing but such a claim, charged to another pod set, so runs where the other does.
+    """
+    if len(pod_sets) == 1:
+        return ((0,),)
+    joined: list[tuple[set[object], list[int]]] = []
     for index, pod_set in enumerate(pod_sets):
-        asked = pod_set.topology_request
-        group = asked.pod_set_group_name if asked is not None else None
-        found.setdefault(index if group is None else group, []).append(index)
-    return [tuple(members) for members in found.values()]
+        names, members, apart = _shared_names(pod_set, by_claims=by_claims), [index], []
+        for other in joined:
+            if names.isdisjoint(other[0]):
+                apart.append(other)
+            else:
+                names |= other[0]
+                members += other[1]
+        joined = [*apart, (names, members)]
+    return tuple(sorted(tuple(sorted(members)) for _, members in joined))
+
+
+def _shared_names(pod_set: PodSet, *, by_claims: bool) -> set[object]:
+    """What it shares its flavors by: the name of its group, and those of its claims."""
+    asked = pod_set.topology_request
+    group = asked.pod_set_group_name if asked is not None else None
+    claims = pod_set.template.spec.resource_claims if by_claims else ()
+    names = {("claim", claim.resource_claim_name) for claim in claims if claim.resource_claim_name}
+    return {*names} if group is None else {*names, ("group", group)}
 
 
 def _asks_topology(pod_sets: list[tuple[PodSet, PodSetAsk]]) -> bool:

@@ -42,10 +42,12 @@ from tests.support.e2e.kailab import (
     kai_lab,
     kai_queue,
     part_of_time,
+    pod_sets,
     queued,
     quota_of,
     start,
     training,
+    two_shapes,
     waits,
 )
 from tests.support.e2e.kaimoves import advised, moving, scatter, scatter_again
@@ -435,7 +437,10 @@ async def test_jobs_and_gangs_with_claims_wait_in_queues_of_both_kinds(
 async def test_claims_of_queued_jobs_and_gangs_are_prepared_on_a_real_node(
     cluster: Cluster, controller: Controller, tmp_path: Path
 ) -> None:
-    """The examples as they are, in a ClusterQueue, and a job of KAI's after them: two GPUs, one after the other."""
+    """The examples, in a ClusterQueue, and a job of KAI's after them: two GPUs, one after the other.
+
+    The gang's pods are of two shapes here: two pod sets share the claim, and it is charged to the first.
+    """
     bench = Lab(cluster, cluster.node("node-1"))
     path = fleet(tmp_path / "fleet.yaml", gpus=3, product="NVIDIA A100-SXM4-80GB")
     config = f"version: v1\nhealth: {FAST}\nlayout: [{{gpus: [0, 1], mode: dra}}]\n"
@@ -457,7 +462,8 @@ async def test_claims_of_queued_jobs_and_gangs_are_prepared_on_a_real_node(
             try:
                 await asyncio.to_thread(bench.apply, CLAIMS / "queued.yaml")
                 await asyncio.to_thread(agent.until, lambda report: holding(report) == {"claims-queued"}, "a Job runs")
-                await asyncio.to_thread(bench.apply, CLAIMS / "queued-gang.yaml")
+                await asyncio.to_thread(bench.apply, two_shapes(CLAIMS / "queued-gang.yaml", tmp_path / "gang.yaml"))
+                await until(lambda: pod_sets(bench, "claims-gang") == [1, 1], "a pod set for each shape")
                 await until(lambda: quota_of(bench, "claims") == "2", "its claims are charged")
                 assert all(map(gated, names)), "the quota of two is the Job's"
                 cluster.kubectl("delete", "job", "claims-queued", "--cascade=foreground", "--timeout=120s")

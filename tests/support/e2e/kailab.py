@@ -409,6 +409,21 @@ def quota_of(bench: Lab, queue: str) -> str:
     return str(used[0]["total"]) if used else ""
 
 
+def two_shapes(manifest: Path, path: Path) -> Path:
+    """``path`` with the manifest's objects; the last of its pods tolerates what the others do not."""
+    objects = list(yaml.safe_load_all(manifest.read_text(encoding="utf-8")))
+    objects[-1]["spec"]["tolerations"] = [{"key": "example.com/other-shape", "operator": "Exists"}]
+    path.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+    return path
+
+
+def pod_sets(bench: Lab, name: str) -> list[int]:
+    """How many pods each pod set of a Workload has; empty where there is none of this name."""
+    listed = bench.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads")["items"]
+    found = [each["spec"]["podSets"] for each in listed if each["metadata"]["name"] == name]
+    return [pod_set["count"] for pod_set in found[0]] if found else []
+
+
 def waits(bench: Lab, prefix: str) -> str:
     """Why the team's workload of this name holds no quota."""
     listed = bench.get(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{TEAM}/workloads")["items"]

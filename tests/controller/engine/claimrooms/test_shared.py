@@ -10,9 +10,9 @@ from controller.objects.workload import Workload
 from tests.support.engine.boards import hosts, settled
 from tests.support.engine.claimlab import Lab, owner_of, usage
 from tests.support.engine.claimrooms import cluster, gang, gpus, room, said
-from tests.support.engine.deviceclaims import asks, claim, node_slice, template
+from tests.support.engine.deviceclaims import GPUS, asks, claim, node_slice, template
 from tests.support.engine.topologylab import HOST, RACK
-from tests.support.engine.world import World
+from tests.support.engine.world import World, cluster_queue, flavor
 
 ONE = template("one", asks())
 SHARED = claim("shared", asks())
@@ -66,6 +66,31 @@ def test_pod_sets_that_find_no_node_for_all_of_them_wait_and_say_for_which_claim
     assert places(world, "w") == [{}, {}]
     assert "no node has room for all pods of pod sets s0, s1, which share ResourceClaim ns/shared" in said(world, "w")
     world.put(node_slice("b", *gpus("b", 3)))
+    settled(world)
+    assert places(world, "w") == [{"b": 1}, {"b": 2}]
+
+
+def test_pods_with_nothing_but_a_claim_that_others_are_charged_go_where_those_are() -> None:
+    world = cluster({"b/r/a": gpus("a", 1), "b/r/b": gpus("b", 2)}, ONE, SHARED)
+    world.put(sets("w", gang("x", 1, claims=["shared"], templates=["one"]), gang("y", 3, claims=["shared"])))
+    settled(world)
+    assert places(world, "w") == [{"b": 1}, {"b": 3}]
+
+
+def test_pod_sets_that_share_a_claim_have_the_flavor_with_room_for_all_of_them() -> None:
+    """The first flavor has quota for the claim, and not for the devices that the second pod set has beside it."""
+    world = cluster({"b/r/a": gpus("a", 1), "b/s/b": gpus("b", 3)}, ONE, SHARED)
+    quotas = [
+        {"name": name, "resources": [{"name": GPUS.resource, "nominalQuota": amount}]}
+        for name, amount in (("left", 1), ("right", 3))
+    ]
+    groups = [{"coveredResources": [GPUS.resource], "flavors": quotas}]
+    world.put(
+        flavor("left", topologyName="dc", nodeLabels={RACK: "r"}),
+        flavor("right", topologyName="dc", nodeLabels={RACK: "s"}),
+        cluster_queue("q", resourceGroups=groups),
+    )
+    world.put(sets("w", gang("x", 1, claims=["shared"]), gang("y", 2, claims=["shared"], templates=["one"])))
     settled(world)
     assert places(world, "w") == [{"b": 1}, {"b": 2}]
 
@@ -128,19 +153,21 @@ def test_evicting_one_user_of_a_planned_claim_makes_no_room_for_its_devices() ->
 
 @given(
     st.lists(st.integers(0, 6), min_size=1, max_size=4),
-    st.lists(st.integers(1, 2), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(1, 2), st.booleans()), min_size=1, max_size=3),
     st.booleans(),
 )
 def test_sharers_are_placed_exactly_where_some_node_has_room_for_all(
-    sizes: list[int], pods: list[int], own: bool
+    sizes: list[int], more: list[tuple[int, bool]], own: bool
 ) -> None:
-    """``pods`` of each pod set but the first, each with a device beside the claim. ``own``: the first's pod has one."""
+    """``more``: pods of each pod set but the first, and whether each has a device beside the claim, as ``own`` says of
+    the first's one pod.
+    """
     world = cluster({f"b/r/n{at}": gpus(f"n{at}", number) for at, number in enumerate(sizes)}, ONE, SHARED)
-    first = gang("x", 1, claims=["shared"], templates=["one"] if own else [])
-    world.put(sets("w", first, *(gang("x", count, claims=["shared"], templates=["one"]) for count in pods)))
+    asked = [(1, own), *more]
+    world.put(sets("w", *(gang("x", n, claims=["shared"], templates=["one"] if each else []) for n, each in asked)))
     settled(world)
-    needed = 1 + own + sum(pods)
-    found = places(world, "w", 1 + len(pods))
+    needed = 1 + sum(number for number, each in asked if each)
+    found, pods = places(world, "w", len(asked)), [number for number, _ in asked]
     assert len({node for each in found for node in each}) == (1 if max(sizes) >= needed else 0)
-    assert [sum(each.values()) for each in found] in ([1, *pods], [0] * (1 + len(pods)))
+    assert [sum(each.values()) for each in found] in (pods, [0] * len(asked))
     world.engine.validate()

@@ -370,7 +370,7 @@ def cpus_of(workload: Json) -> int:
     over = {each["name"]: int(each["count"]) for each in workload["status"].get("reclaimablePods", ())}
     total = 0
     for each in given["podSetAssignments"]:
-        count, cpus = int(each["count"]), int(each["resourceUsage"].get("cpu", "0"))
+        count, cpus = int(each["count"]), int(each.get("resourceUsage", {}).get("cpu", "0"))
         total += cpus * (count - min(over.get(each["name"], 0), count)) // count
     return total
 

@@ -89,7 +89,17 @@ def test_what_cannot_be_counted_says_why(request_: dict[str, object], said: str)
 def test_the_attributes_that_selectors_look_at_are_known_or_may_be_any() -> None:
     assert "type" in (ask_of(template("t", asks(GPU_CLASS, 1, TYPE), asks())).identifiers or ())
     assert "pair" in (ask_of(template("t", asks(GPU_CLASS, 1, TYPE, TYPE.replace("type", "pair")))).identifiers or ())
-    whole = "device.attributes.size() > 1"
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "device.attributes.size() > 1",
+        f"device.attributes['{DRIVER}'].size() > 1",
+        f"device.attributes['{DRIVER}'][device.driver] == 'a'",
+    ],
+)
+def test_a_selector_that_may_look_at_any_attribute_names_none(whole: str) -> None:
     assert ask_of(template("t", asks(GPU_CLASS, 1, whole))).identifiers is None
 
 

@@ -64,6 +64,7 @@ M = "device.capacity['gpu.example.com'].memory"
         "[0, 2].exists(n, 4 / n == 2) && [2, 0].exists(n, 4 / n == 2) && !([0, 2].all(n, 4 / n == 9))",
         "[1, [2, 'a']] == [1, [2, 'a']] && [1, [2]] != [1, [3]] && [1, 2] != [1] && [1] != 1 && [[1]] in [[[1]]]",
         "[1] != [true] && [[0]] != [[false]] && !([true] in [[1]]) && [1] == [1.0]",
+        "[7, 8][0] == 7",
         f"{G} == {G} && {G} != device.attributes['resource.kubernetes.io'] && {G} != []",
     ],
 )
@@ -93,6 +94,7 @@ def test_what_selectors_say_of_a_device(expression: str) -> None:
         "true + true == 2",
         "!'a'",
         "size(3) == 1",
+        "(3).all(n, n == 3)",
         "1 in 3",
         "int('9x') == 9",
         f"{M}.major() == 1",
@@ -131,6 +133,7 @@ def test_what_is_not_known_here_may_match(expression: str, unknown: str) -> None
         (r"'\q' == ''", r"unknown escape '\\q'"),
         ("cel.block(1)", "expected cel.bind"),
         ("in == 1", "expected a value, found 'in'"),
+        ("(" * 10_240, "nested deeper than 40 levels"),
         ("a" * 10_241, "longer than 10240 characters"),
         ("(" * 41 + "true" + ")" * 41, "nested deeper than 40 levels"),
     ],
@@ -170,7 +173,8 @@ def test_lists_of_lists_are_compared_for_a_while_and_may_be_equal(test: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("test", "steps"), [("[[1], [2]] == [[1], [2]]", 9 + 4), ("[1] != [2]", 3 + 1), ("[1] in [[2], [1]]", 6 + 4)]
+    ("test", "steps"),
+    [("size([1]) == 1", 3), ("[[1], [2]] == [[1], [2]]", 9 + 4), ("[1] != [2]", 3 + 1), ("[1] in [[2], [1]]", 6 + 4)],
 )
 def test_each_element_that_is_compared_is_a_step(test: str, steps: int) -> None:
     found = Selector(f"!!({test})")

@@ -8,6 +8,7 @@ import pytest
 
 from controller.engine.conditions import reasons
 from controller.engine.conditions.decisions import Admitted, Evicted
+from controller.engine.deviceclaims.book import first_naming
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.explain import explained
 from controller.objects.decode import KUEUE, decode_object
@@ -80,6 +81,14 @@ def test_a_template_that_was_made_anew_counts_as_it_is_now() -> None:
     lab.put(template("t", asks(count=3)), claiming("late", templates=["t"], created_s=1))
     lab.settle()
     assert (lab.running(), used(lab)) == ({"waits"}, 3)
+
+
+def test_a_claim_is_charged_to_the_first_pod_set_that_has_pods() -> None:
+    made = claiming("w", claims=["c"])
+    key, name = "ns/c", made.spec.pod_sets[0].name
+    assert first_naming(made, {name: 1}) == {key: name}
+    assert first_naming(made, {name: 0}) == {}
+    assert first_naming(made, {}) == {}, "pods that are not counted have none"
 
 
 def test_a_claim_that_two_share_is_charged_to_the_first_alone() -> None:

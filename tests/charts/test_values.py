@@ -76,6 +76,7 @@ def test_schema_and_values_name_the_same_keys() -> None:
         {"image": {"repository": "x", "pullpolicy": "Always"}},
         {"image": {"repository": "x", "digest": "sha256:0123"}},
         {"metrics": {"port": 0}},
+        {"networkPolicy": {"metricsFrom": [{"namespaceSelectr": {}}]}},
         {"nvidiaDriverRoot": "run/nvidia"},
         {"config": {"map": {"a": 1}}},
         {"config": {"default": "a/b"}},

@@ -69,6 +69,19 @@ def test_it_runs_twice_without_any_privilege() -> None:
     assert not any("secrets" in rule["resources"] for rule in rules)
 
 
+def test_agents_and_controller_are_reached_at_the_ports_that_they_serve_alone() -> None:
+    found = objects(rendered('networkPolicy.metricsFrom=[{"podSelector": {"matchLabels": {"app": "prometheus"}}}]'))
+    for key, kind in ((NAME, "Deployment"), (NAME.replace("controller", "agent"), "DaemonSet")):
+        policy, pod = found["NetworkPolicy", key]["spec"], found[kind, key]["spec"]["template"]
+        assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        assert policy["policyTypes"] == ["Ingress"]
+        (container,) = (each for each in pod["spec"]["containers"] if each.get("ports"))
+        opened = {port["port"]: rule.get("from") for rule in policy["ingress"] for port in rule["ports"]}
+        assert set(opened) == {port["name"] for port in container["ports"]}
+        assert {name for name, peers in opened.items() if peers} == {"metrics"}
+    assert not [kind for kind, _ in objects(rendered("networkPolicy.enabled=false")) if kind == "NetworkPolicy"]
+
+
 def test_the_page_signs_people_in_with_a_secret_that_no_configmap_has() -> None:
     found = objects(rendered('controller.page.oidc.ca.name="authorities"', file=OIDC))
     oidc = parse(found["ConfigMap", NAME]["data"]["controller.yaml"]).oidc

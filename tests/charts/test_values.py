@@ -15,6 +15,7 @@ from controller.config.pagekeys import ALGORITHMS, PAGE
 from controller.engine.mirror.specs import System
 from controller.process.foreignsystems import FREE_S
 from hack.crds import rendered
+from simulator.fleet.fleetfile import load_fleet
 
 CHART = Path(__file__).parents[2] / "charts" / "tessera"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -66,6 +67,12 @@ def test_schema_and_values_name_the_same_keys() -> None:
     compare(VALUES, SCHEMA, "")
 
 
+def test_without_a_fleet_file_every_node_has_the_simulated_gpus_of_the_example() -> None:
+    ours, example = (CHART / "files" / "fleet.yaml", CHART.parents[1] / "examples" / "fleets" / "a100-8.yaml")
+    assert yaml.safe_load(ours.read_text()) == yaml.safe_load(example.read_text())
+    assert load_fleet(ours).node("any-name").gpus
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -76,6 +83,7 @@ def test_schema_and_values_name_the_same_keys() -> None:
         {"image": {"repository": "x", "pullpolicy": "Always"}},
         {"image": {"repository": "x", "digest": "sha256:0123"}},
         {"metrics": {"port": 0}},
+        {"simulate": "nodes: []"},
         {"networkPolicy": {"metricsFrom": [{"namespaceSelectr": {}}]}},
         {"nvidiaDriverRoot": "run/nvidia"},
         {"config": {"map": {"a": 1}}},

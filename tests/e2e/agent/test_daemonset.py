@@ -23,9 +23,8 @@ def chart(tmp: Path, namespace: str) -> str:
     repository, _, tag = agentimage.TAG.rpartition(":")
     values = {
         "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
-        "simulate": FLEET.read_text(),
+        "simulate": {"enabled": True, "fleet": FLEET.read_text()},
         "deviceListStrategy": ["cdi-cri"],
-        "affinity": None,
         # Helm that sees no cluster cannot tell whether the API server has admission policies that change objects.
         "controller": {"jobs": {"suspendBy": "policy"}},
     }

@@ -34,8 +34,7 @@ COUNT, PRODUCT = "nvidia.com/gpu.count", "nvidia.com/gpu.product"
 SIMULATED = {
     "config": {"map": {"one": "version: v1\n", "two": {"version": "v1"}}, "default": "one"},
     "deviceListStrategy": ["envvar", "cdi-cri"],
-    "simulate": "nodes:\n- {name: node-1, gpus: 2, product: Tesla T4}\n",
-    "affinity": None,
+    "simulate": {"enabled": True, "fleet": "nodes:\n- {name: node-1, gpus: 2, product: Tesla T4}\n"},
     "metrics": {"serviceMonitor": {"enabled": False}},
 }
 

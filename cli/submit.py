@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from cli import forecasts
 from cli.cluster import Controller, UnreachableError, Where, run
-from cli.console import Json, aside
+from cli.console import Json, aside, patience
 from cli.console import show as print_parts
 from cli.kubeapi import kube_options, opened, space_option
 from cli.manifests import WrongInputError, read_documents
@@ -68,10 +69,12 @@ def submit(
             try:
                 for document in documents:
                     space = namespace or document.data["metadata"].get("namespace") or where.cluster().namespace
-                    row, made = await one.sent(document, str(space))
+                    async with patience(_asks):
+                        row, made = await one.sent(document, str(space))
                     rows.append(row)
                     try:
-                        row |= await one.followed(made, row["namespace"])
+                        async with patience(_asks):
+                            row |= await one.followed(made, row["namespace"])
                     finally:
                         if output == "text":
                             print_parts(*_parts(row))
@@ -84,7 +87,11 @@ def submit(
                 if output != "text" and (rows or not documents):
                     printed({"dryRun": dry_run, "items": rows}, output)
 
-    run(work())
+    run(work(), patiently=False)
+
+
+def _asks() -> str:
+    return "waiting for the API server"
 
 
 class _Submission:
@@ -187,16 +194,24 @@ class _Submission:
         """Each row with a workload as often as its state changes, until all are admitted or gone."""
         left = [row for row in rows if row["workload"] is not None]
         while left := [row for row in left if row["state"] not in ("Admitted", "Finished", "Gone")]:
-            await asyncio.sleep(_WAIT_LOOK_S)
-            for row in left:
-                space, _, name = row["workload"].partition("/")
-                try:
-                    state = state_of(await self._client.get(WORKLOADS, name, Json, namespace=space))
-                except NotFoundError:
-                    state = "Gone"
-                if state != row["state"]:
-                    row["state"] = state
-                    yield row
+            changed: list[Json] = []
+            async with patience(partial("{} of {} not admitted yet".format, len(left), len(rows))):
+                while not changed:
+                    await asyncio.sleep(_WAIT_LOOK_S)
+                    changed = [row for row in left if await self._has_changed(row)]
+            for row in changed:
+                yield row
+
+    async def _has_changed(self, row: Json) -> bool:
+        """Whether the state of its workload is another than its own, which becomes that."""
+        space, _, name = row["workload"].partition("/")
+        try:
+            state = state_of(await self._client.get(WORKLOADS, name, Json, namespace=space))
+        except NotFoundError:
+            state = "Gone"
+        changed: bool = state != row["state"]
+        row["state"] = state
+        return changed
 
 
 def state_of(workload: Json) -> str:

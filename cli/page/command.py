@@ -47,7 +47,7 @@ def page(where: Where, port: int, no_browser: bool) -> None:
                 raise click.ClickException(f"127.0.0.1:{port}: {why}, expected a port that is free (--port)") from None
 
     with ExitStack() as files, suppress(KeyboardInterrupt):  # Ctrl-C is how the command ends, not a failure
-        run(serving(files))
+        run(serving(files), patiently=False)
 
 
 async def _browse(address: str, files: ExitStack) -> None:

@@ -1,14 +1,16 @@
 """``tessera submit`` beside a whole controller and an API server in this process."""
 
+import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.console import patience
 from cli.submit import state_of
 from controller.config.settings import ControllerConfig
 from controller.watching.kinds import JOBS, WORKLOADS
@@ -120,6 +122,26 @@ async def test_with_wait_it_ends_when_the_job_is_admitted(
         text = (await shell.run("submit", "--wait", file(tmp_path, job("small", 1)))).stdout
         assert text.splitlines()[0] == "Job team/small created"
         await eventually(lambda: len(list(shell.scene.server.list_all(WORKLOADS))) == 2)
+
+
+async def test_who_waits_for_admission_is_told_how_much_is_not_admitted_yet(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.submit._WAIT_LOOK_S", 0.05)
+    begun: list[str] = []
+
+    def at_once(what: Callable[[], str]) -> AbstractAsyncContextManager[None]:
+        begun.append(what())
+        return patience(what, quiet_s=0.0)
+
+    monkeypatch.setattr("cli.submit.patience", at_once)
+    async with busy(shell):
+        waits = asyncio.create_task(shell.run("submit", "--wait", file(tmp_path, job("second", 2))))
+        await eventually(lambda: "1 of 1 not admitted yet" in begun)
+        shell.scene.finish("holds")
+        done = await waits
+    assert "1 of 1 not admitted yet, 0 s" in done.stderr
+    assert done.stdout.splitlines()[-1].endswith(": Admitted")
 
 
 async def test_what_cannot_be_sent_is_a_line(shell: Shell, tmp_path: Path) -> None:

@@ -7,76 +7,23 @@ forward, takes 3 to 145 seconds for 1,000 workloads (``docs/decisions/070-foreca
 
 import heapq
 import math
-from bisect import bisect_left, bisect_right, insort
-from collections import deque
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Final, NamedTuple
 
 from controller.engine.model.resources import Amount, FlavorResource, WorkloadKey
 from controller.engine.quota.cells import Cell
 from controller.engine.quota.shares import share
-from controller.forecast.model import Charge, Charges, Held, Line, Tree, Waiting
+from controller.forecast.backfill import Queue, Reservations
+from controller.forecast.model import Charges, Held, Tree, Waiting
 
 STOPPING_S: Final = 30.0
 """So long an evicted workload is taken to hold what it has."""
 HORIZON_S: Final = 60 * 86_400.0
 _OVERTIME: Final = 0.1
 _GRAIN_S: Final = 1.0
-_ALIKE: Final = 16
-"""So many workloads that ask for the same are looked at for one that may pass a reserved head."""
 _LOOKS: Final = 4
 """So many looks the ends that were told stand as they are: reservations are estimates of estimates."""
-
-
-class _Block(NamedTuple):
-    """A head that does not fit, and what may pass it: what ends by ``start_s``, or takes no more than ``spare``."""
-
-    order: int
-    start_s: float
-    spare: dict[FlavorResource, Amount]
-
-    def leaves(self, charges: Charges) -> bool:
-        """Whether these may run beyond its start."""
-        spare = self.spare
-        for fr, _, amount in charges:  # noqa: SIM110  a generator costs more than the loop
-            if amount > spare.get(fr, amount):
-                return False
-        return True
-
-    def narrow(self, charges: Charges) -> None:
-        for charge in charges:
-            if charge.fr in self.spare:
-                self.spare[charge.fr] -= charge.amount
-
-
-_ToldSums = dict[FlavorResource, tuple[list[float], list[Amount]]]
-"""When those that run end by what was told, the soonest first, and what they hold together up to there."""
-
-
-class _Queue:
-    """The workloads of one line that still wait: by shape, each in order."""
-
-    __slots__ = ("first", "line", "shapes")
-
-    def __init__(self, line: Line) -> None:
-        self.line = line
-        self.shapes: dict[int, deque[tuple[int, Waiting]]] = {}
-        for order, waiting in enumerate(line.waiting):
-            self.shapes.setdefault(waiting.shape, deque()).append((order, waiting))
-        self.first = self._first()
-        """The shape of the one that is tried first; None for an empty queue."""
-
-    def _first(self) -> int | None:
-        return min(self.shapes, key=lambda shape: self.shapes[shape][0][0]) if self.shapes else None
-
-    def take(self, shape: int, at: int) -> None:
-        """The workload at this place of its shape starts."""
-        some = self.shapes[shape]
-        del some[at]
-        if not some:
-            del self.shapes[shape]
-        self.first = self._first()
 
 
 class _Need(NamedTuple):
@@ -110,9 +57,10 @@ class Forward:
         self._backfill = backfill
         self._fair = fair
         self._grain = grain
-        self._queues = [_Queue(line) for line in tree.lines]
+        self._queues = [Queue(line) for line in tree.lines]
         self._left = sum(len(line.waiting) for line in tree.lines)
         self._needs = _needs(tree)
+        """Of shapes of which some still wait."""
         self._rooms = {fr: _room_of(tree, fr) for fr in self._needs}
         self._least: dict[tuple[int, int], list[tuple[FlavorResource, Amount]]] = {}
         """The same by line and shape."""
@@ -131,10 +79,9 @@ class Forward:
         """Seconds from now to each start, once ``run`` is over; those that never start within the horizon are not in
         it.
         """
-        self._times: _ToldSums = {}
-        self._blocks: dict[int, tuple[int, _Block | None]] = {}
-        """By line the order of its head and its reservation, until ``_stale_s``."""
+        self._reservations = Reservations(self._queues)
         self._stale_s = -math.inf
+        """Reservations are renewed then."""
 
     def run(self) -> Iterator[None]:
         """To the end, in parts: to pause between."""
@@ -206,21 +153,28 @@ class Forward:
             rank, line = heapq.heappop(turn)
             queue, some = self._queues[line], heads[line]
             _, shape = heapq.heappop(some)
-            if queue.line.strict and shape != queue.first:
+            if queue.strict and queue.head is not None and shape != queue.head[1].shape:
                 continue
-            charges = self._fitting(queue.shapes[shape][0][1], now_s)
-            at = self._passing(line, shape, charges, now_s) if charges is not None else None
-            if charges is not None and at is not None:
-                self._start(queue, shape, at, charges, now_s)
-                for charge in charges:
-                    if charge.fr in rooms:
-                        rooms[charge.fr] = _free(*self._rooms[charge.fr])
-                if shape in queue.shapes:
-                    heapq.heappush(some, (queue.shapes[shape][0][0], shape))
-            while some and not any(amount <= rooms[fr] for fr, amount in self._least[line, some[0][1]]):
+            if self._has_room(rooms, line, shape):
+                charges = self._tried(line, shape, now_s)
+                if charges is not None:
+                    for charge in charges:
+                        if charge.fr in rooms:
+                            rooms[charge.fr] = _free(*self._rooms[charge.fr])
+                    if not any(needs and needs[0].amount <= rooms[fr] for fr, needs in self._needs.items()):
+                        return
+                    if shape in queue.shapes:
+                        heapq.heappush(some, (queue.shapes[shape][0][0], shape))
+            while some and not self._has_room(rooms, line, some[0][1]):
                 heapq.heappop(some)
             if some:
                 heapq.heappush(turn, (self._rank(int(rank[0]) + 1, line, some[0][1]), line))
+
+    def _has_room(self, rooms: Mapping[FlavorResource, Amount], line: int, shape: int) -> bool:
+        for fr, amount in self._least[line, shape]:  # noqa: SIM110  a generator costs more than the loop
+            if amount <= rooms[fr]:
+                return True
+        return False
 
     def _possible(self, rooms: Mapping[FlavorResource, Amount]) -> dict[int, list[tuple[int, int]]]:
         """By line the first of each shape, as order and shape, for which there may be room anywhere in the tree."""
@@ -229,8 +183,7 @@ class Forward:
             for need in needs:
                 if need.amount > rooms[fr]:
                     break
-                if need.shape in self._queues[need.line].shapes:
-                    found.setdefault(need.line, {})[need.shape] = None
+                found.setdefault(need.line, {})[need.shape] = None
         return {
             line: sorted((self._queues[line].shapes[shape][0][0], shape) for shape in shapes)
             for line, shapes in found.items()
@@ -239,29 +192,55 @@ class Forward:
     def _rank(self, number: int, line: int, shape: int) -> tuple[float, ...]:
         """Lower first: earlier heads of their queues, then by the rules of one cycle."""
         queue = self._queues[line]
-        waiting = queue.shapes[shape][0][1]
+        _, waiting = queue.shapes[shape][0]
         if self._fair:
-            return (number, *share(queue.line.node).rank, -waiting.priority, waiting.queued_at_s, line)
+            return (number, *share(queue.node).rank, -waiting.priority, waiting.queued_at_s, line)
         borrows = any(_borrow(options[0]) for options in waiting.choices if options)
         return (number, borrows, -waiting.priority, waiting.queued_at_s, line)
+
+    def _tried(self, line: int, shape: int, now_s: float) -> Charges | None:
+        """The first of the shape starts, or one that may before it: what it is charged. None where none may."""
+        charges = self._fitting(self._queues[line].shapes[shape][0][1], now_s)
+        if charges is None:
+            return None
+        at = self._passing(line, shape, charges, now_s) if self._backfill else 0
+        if at is not None:
+            self._start(line, shape, at, charges, now_s)
+            return charges
+        return None
 
     def _fitting(self, waiting: Waiting, now_s: float) -> Charges | None:
         """What it is charged if it starts now: of each group the first flavor with room."""
         if waiting.due_s > now_s:
             return None
-        found: list[Charge] = []
+        found: Charges = ()
         for options in waiting.choices:
-            fits = next((charges for charges in options if _fit(charges, found)), None)
-            if fits is None:
+            for charges in options:
+                if _fit(charges, found):
+                    found = (*found, *charges) if found else charges
+                    break
+            else:
                 return None
-            found += fits
         if waiting.lacks_places and any(self._freed.get(charge.fr, 0) < charge.amount for charge in found):
             return None
-        return tuple(found)
+        return found
 
-    def _start(self, queue: _Queue, shape: int, at: int, charges: Charges, now_s: float) -> None:
-        waiting = queue.shapes[shape][at][1]
-        queue.take(shape, at)
+    def _passing(self, line: int, shape: int, charges: Charges, now_s: float) -> int | None:
+        if now_s >= self._stale_s:
+            self._stale_s = now_s + _LOOKS * max(_GRAIN_S, self._grain * (now_s - self._begin_s))
+            self._reservations.renew((told_s, self._running[number]) for told_s, number in self._told)
+        return self._reservations.passing(line, shape, charges, now_s, borrows=_borrow(charges))
+
+    def _start(self, line: int, shape: int, at: int, charges: Charges, now_s: float) -> None:
+        queue = self._queues[line]
+        head = queue.head
+        waiting = queue.take(shape, at)
+        if queue.head is not head:
+            self._reservations.forget(line)
+        if shape not in queue.shapes:
+            for fr, amount in self._least[line, shape]:
+                needs = self._needs[fr]
+                del needs[bisect_left(needs, _Need(amount, line, shape))]
         self._left -= 1
         self.starts[waiting.key] = now_s - self._begin_s
         total_s = self._total_s.get(waiting.key)
@@ -269,84 +248,8 @@ class Forward:
         told_s = None if waiting.told_s is None else now_s + waiting.told_s
         self._charge(charges, end_s, told_s)
 
-    # -- backfill ----------------------------------------------------------------------------------------------------
 
-    def _passing(self, line: int, shape: int, charges: Charges, now_s: float) -> int | None:
-        """The place in its shape of the first that may start: of those that ask alike a shorter one may pass.
-
-        One that takes of what reservations leave narrows them: the next cannot take it.
-        """
-        if not self._backfill:
-            return 0
-        own, others = self._block(line, now_s), []
-        if _borrow(charges):
-            found = (self._block(other, now_s) for other in range(len(self._queues)) if other != line)
-            others = [block for block in found if block is not None]
-        # A workload that ends later than this takes what another queue's head needs.
-        latest_s = min((block.start_s for block in others if not block.leaves(charges)), default=math.inf)
-        own_leaves = own is None or own.leaves(charges)
-        for at, (order, waiting) in enumerate(islice(self._queues[line].shapes[shape], _ALIKE)):
-            end_s = math.inf if waiting.told_s is None else now_s + waiting.told_s
-            behind = own is not None and order > own.order and end_s > own.start_s
-            if end_s > latest_s or (behind and not own_leaves):
-                continue
-            narrowed = [block for block in others if end_s > block.start_s]
-            for block in [*narrowed, own] if own is not None and behind else narrowed:
-                block.narrow(charges)
-            return at
-        return None
-
-    def _block(self, line: int, now_s: float) -> _Block | None:
-        """The reservation of the line's head, by the ends that were told; kept for some looks while it is the head."""
-        if now_s >= self._stale_s:
-            self._stale_s = now_s + _LOOKS * max(_GRAIN_S, self._grain * (now_s - self._begin_s))
-            self._times, self._blocks = self._told_sums(), {}
-        queue = self._queues[line]
-        if queue.first is None:
-            return None
-        order, waiting = queue.shapes[queue.first][0]
-        known = self._blocks.get(line)
-        if known is None or known[0] != order:
-            known = self._blocks[line] = (order, _blocked(waiting, order, self._times, now_s))
-        return known[1]
-
-    def _told_sums(self) -> _ToldSums:
-        found: _ToldSums = {}
-        for told_s, number in self._told:
-            for charge in self._running[number]:
-                ends, sums = found.setdefault(charge.fr, ([], []))
-                ends.append(told_s)
-                sums.append(charge.amount + (sums[-1] if sums else 0))
-        return found
-
-
-def _blocked(waiting: Waiting, order: int, times: _ToldSums, now_s: float) -> _Block | None:
-    """None for a head that fits, and where what was told does not say when it will."""
-    if not all(waiting.choices):
-        return None
-    lacking: dict[FlavorResource, Amount] = {}
-    for options in waiting.choices:
-        for charge in options[0]:
-            lacking[charge.fr] = lacking.get(charge.fr, -charge.cell.available()) + charge.amount
-    start_s = now_s
-    for fr, amount in lacking.items():
-        if amount > 0:
-            ends, sums = times.get(fr, ([], []))
-            at = bisect_left(sums, amount)
-            if at == len(sums):
-                return None
-            start_s = max(start_s, ends[at])
-    if all(amount <= 0 for amount in lacking.values()):
-        return None
-    spare = {}
-    for fr, amount in lacking.items():
-        ends, sums = times.get(fr, ([], []))
-        gone = bisect_right(ends, start_s)
-        spare[fr] = (sums[gone - 1] if gone else 0) - amount
-    return _Block(order, start_s, spare)
-
-
-def _fit(charges: Charges, before: Sequence[Charge]) -> bool:
+def _fit(charges: Charges, before: Charges) -> bool:
     for charge in charges:
         taken = sum(other.amount for other in before if other.fr == charge.fr) if before else 0
         if charge.amount + taken > charge.cell.available():

@@ -28,6 +28,7 @@ from agent.kubelet.devicefiles import required_channel_problem
 from agent.process import heap
 from agent.process.log import configure
 from agent.process.tasks import SteadyClock, until_poll
+from agent.words import node as words
 from yamlfile import ConfigError
 
 log = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ class _Process:
         agent = Agent(self._settings, reporter, SteadyClock(), renamed=self._on_name, settled=heap.give_back)
         if self._config.rejected is not None:
             log.error("config rejected, the last good one stands in", extra={"problem": str(self._config.rejected)})
-            reporter.problem(str(self._config.rejected))
+            reporter.problem(words.last_config_stands(str(self._config.rejected)))
         self._remember(self._config)
         follow = asyncio.create_task(self._follow_config(agent, reporter))
         # One that fails takes the process down in good order, as any of the agent's own tasks.
@@ -204,7 +205,7 @@ class _Process:
     @staticmethod
     def _reject(agent: Agent, reporter: Reporter, problem: str) -> None:
         log.error("config rejected, the old one stays", extra={"problem": problem})
-        reporter.problem(f"config rejected, the old one stays: {problem}")
+        reporter.problem(words.old_config_stays(problem))
         agent.metrics.reloaded(problem)
 
     def _remember(self, config: LoadedConfig) -> None:

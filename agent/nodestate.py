@@ -12,6 +12,7 @@ from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings
 from agent.health.states import Transition
 from agent.kubelet.podresources import Holder, pod_names, shown
+from agent.words import node as words
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from deviceplugin.view import ClientLookup, ResourceView, no_client
 from inventory.devices import DeviceId, GpuUuid, MigUuid, NodeInventory, NodeName, ResourceName
@@ -143,7 +144,7 @@ class NodeState:
     @property
     def problems(self) -> tuple[str, ...]:
         """What was asked for and is not so, one line each."""
-        refused = tuple(f"{problem}: the layout is not applied" for problem in self.wanted.problems)
+        refused = tuple(words.layout_not_applied(problem) for problem in self.wanted.problems)
         reported = (line for lines in self._reports.values() for line in lines)
         in_the_way = (self._in_the_way(blocking) for blocking in self.advance.blocked)
         return (*refused, *in_the_way, *reported, *self.layout.problems)
@@ -249,12 +250,12 @@ class NodeState:
         wanted = "as without a layout" if blocked.wanted is None else mode_word(blocked.wanted).value
         pods = shown(pod_names(held[device] for device in blocked.devices if device in held))
         name = blocked.gpu if gpu is None else f"GPU {gpu.index} ({gpu.uuid})"
-        ends = {
-            WhenBusy.REFUSE: "the layout is not applied until they are gone",
-            WhenBusy.WAIT: "it waits for them, and no other container gets the GPU",
-            WhenBusy.DRAIN: "they are to be evicted",
+        say = {
+            WhenBusy.REFUSE: words.mode_refused,
+            WhenBusy.WAIT: words.mode_waits,
+            WhenBusy.DRAIN: words.mode_drains,
         }[blocked.when_busy]
-        return f"{self.choices.gpu_layout.source}: {name} is to be {wanted} and is held by {pods}: {ends}"
+        return say(str(self.choices.gpu_layout.source), name, wanted, pods)
 
     def _view(self, resource: Resource) -> ResourceView:
         return ResourceView(

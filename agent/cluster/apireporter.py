@@ -16,6 +16,7 @@ from agent.health.states import DeviceHealth, Transition
 from agent.kubelet.podresources import Holder
 from agent.nodestate import NodeState
 from agent.process.spread import spread_of
+from agent.words import health as words
 from inventory.devices import DeviceId, NodeInventory
 from kube import config
 from kube.clock import Clock, SystemClock
@@ -100,7 +101,8 @@ class ApiReporter:
 
     def transition(self, change: Transition) -> None:
         device = f"GPU {change.gpu}" + (f" MIG {change.mig}" if change.mig else "")
-        note = f"{device}: {change.old.value} -> {change.new.value} after {change.age_s:.0f} s: {change.cause}"
+        said = device, change.old.value, change.new.value, f"{change.age_s:.0f}", change.cause
+        note = words.worsened(*said, change.action) if change.action else words.changed(*said)
         kind: EventType = "Normal" if change.new.advertised_healthy else "Warning"
         self._event(reason=change.reason, action=f"Gpu{change.new.value}", note=note, kind=kind)
 

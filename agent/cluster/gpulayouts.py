@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from agent.config.layoutsection import parse_layout
+from agent.words import node as words
 from inventory.api.gpulayout import KIND, PLURAL
 from inventory.api.names import GROUP, VERSION
 from inventory.layout.entries import GpuLayoutSpec as Layout
@@ -71,8 +72,8 @@ def choose(found: Iterable[Found], labels: Mapping[str, str]) -> Chosen:
     selecting = sorted((each for each in found if each.selects(labels)), key=lambda each: each.name)
     if len(selecting) > 1:
         names = ", ".join(each.name for each in selecting)
-        return Chosen(problem=f"the GpuLayouts {names} all select this node, expected one: the last good layout stays")
+        return Chosen(problem=words.several_layouts(names))
     if not selecting:
         return Chosen()
     only = selecting[0]
-    return Chosen(only.layout, f"{only.problem}: the last good layout stays" if only.problem else "")
+    return Chosen(only.layout, words.bad_layout(only.problem) if only.problem else "")

@@ -20,6 +20,7 @@ from agent.cluster.gpunode import GPU_NODES, GpuNode, observed, owned_by
 from agent.cluster.labels import ANSWERS, is_published
 from agent.config.settings import FIELD_MANAGER
 from agent.process.spread import Spread, fleet_backoff
+from agent.words import node as words
 from inventory.api.names import AGENT
 from kube.client import Client
 from kube.clock import Clock
@@ -198,7 +199,7 @@ class _LabelWriter:
         self._removed -= set(wanted)
         for key, value in wanted.items():
             if self._applied.get(key) == value and meta.labels.get(key) != value:
-                self._tell(key, meta, "it is set back")
+                self._tell(key, meta, words.label_set_back)
         if not _holds(meta, wanted):
             # A uid that no longer fits is a conflict: the next attempt reads the new Node.
             body = _NodeLabels(metadata={"name": self._name, "uid": meta.uid, "labels": dict(wanted)})
@@ -209,7 +210,7 @@ class _LabelWriter:
         self._applied = dict(wanted)
         for key, value in _stale(meta.labels, wanted).items():
             if key in self._removed:
-                self._tell(key, meta, "it is left as it is")
+                self._tell(key, meta, words.label_left)
             else:
                 await self._remove(key, value, meta)
 
@@ -228,7 +229,7 @@ class _LabelWriter:
             return
         self._removed.add(key)
 
-    def _tell(self, key: str, meta: ObjectMeta, what: str) -> None:
+    def _tell(self, key: str, meta: ObjectMeta, say: Callable[[str, str], str]) -> None:
         """One Event for each contested label, in the life of this process."""
         if key in self._told:
             return
@@ -238,7 +239,7 @@ class _LabelWriter:
         self._event(
             reason="LabelContested",
             action="PublishLabels",
-            note=f"Label {found}, written by {', '.join(others) or 'another client'}, conflicts with the agent; {what}",
+            note=say(found, ", ".join(others) or "another client"),
             type_="Warning",
         )
 

@@ -28,6 +28,7 @@ from agent.mps.specs import DaemonSpec
 from agent.nodestate import NodeState
 from agent.process.spread import spread_of
 from agent.process.tasks import until_poll
+from agent.words import node as words
 from inventory.devices import DeviceId, Gpu
 from kube.client import Client
 
@@ -194,7 +195,7 @@ class DraNode:
             await server.start(self._settings.claims_dir, registry)
         except OSError as refused:
             await server.stop()
-            self._say(SOCKETS, (f"mode dra: cannot serve claims: {refused}",))
+            self._say(SOCKETS, (words.no_claims_served(str(refused)),))
             return
         self._server = server
 
@@ -204,7 +205,7 @@ class DraNode:
             await asyncio.wait([asyncio.create_task(server.stop())])
 
     def _registered(self, error: str) -> None:
-        self._say(SOCKETS, (f"mode dra: the kubelet refuses {self._driver}: {error}",) if error else ())
+        self._say(SOCKETS, (words.refused_by_kubelet(self._driver, error),) if error else ())
 
     def _say(self, who: str, lines: tuple[str, ...]) -> None:
         if self._node_state.report(who, lines):

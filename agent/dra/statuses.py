@@ -16,6 +16,7 @@ from msgspec import structs
 from agent.dra.claim import Condition, DeviceStatus
 from agent.dra.ledger import GivenDevice, Prepared, Stage
 from agent.dra.publishing.partitions import instance
+from agent.words import node as words
 from inventory.devices import NodeInventory
 
 READY: Final = "Ready"
@@ -80,7 +81,7 @@ def _each_once(
         data = _data(device, node)
         reason, message = PREPARED, ""
         if data is None:
-            reason, message = ABSENT, "the device is not on the node"
+            reason, message = ABSENT, words.device_absent()
         elif wrong := ailment(device):
             reason, message = UNHEALTHY, wrong[:MAX_MESSAGE]
         ready = Condition(READY, "True" if reason is PREPARED else "False", reason, message)

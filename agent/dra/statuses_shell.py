@@ -18,6 +18,7 @@ from agent.dra.claim import RESOURCE_CLAIMS, Claim, DeviceStatus, Ref
 from agent.dra.ledger import Prepared
 from agent.dra.statuses import same, timed
 from agent.process.spread import fleet_backoff
+from agent.words import node as words
 from kube.client import Client
 from kube.clock import Backoff, Clock, SystemClock
 from kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError, NotFoundError
@@ -27,11 +28,6 @@ log = logging.getLogger(__name__)
 INTERVAL_S: Final = 0.05
 REFUSED_S: Final = 600.0
 """Pause after an answer that only an administrator can change."""
-NOT_KEPT: Final = (
-    "mode dra: the API server does not keep status.devices of ResourceClaims, expected the gate "
-    "DRAResourceClaimDeviceStatus on: claims do not say how their devices fare"
-)
-REFUSED: Final = "mode dra: status.devices of ResourceClaims cannot be written, claims are served without: {}"
 
 
 class Said(Struct, frozen=True):
@@ -105,7 +101,7 @@ class StatusWriter:
         except ForbiddenError as refused:
             if not self._told:
                 self._told = True
-                self._say((REFUSED.format(refused),))
+                self._say((words.statuses_refused(str(refused)),))
             self._refused.add(uid)
         except KubeError as error:
             log.info("claim's status not written yet", extra={"uid": uid, "error": str(error)})
@@ -136,7 +132,7 @@ class StatusWriter:
                 self._kept = False
                 self._due.clear()
                 self._there.clear()
-                self._say((NOT_KEPT,))
+                self._say((words.statuses_not_kept(),))
                 return
             self._there[uid] = Said(there.ref, devices)
             if self._told and not self._refused:

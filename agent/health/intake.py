@@ -18,6 +18,7 @@ from agent.health.records import GpuRecord
 from agent.health.settings import HealthSettings
 from agent.health.states import Fault, FaultKind
 from agent.health.xids import FaultClass, XidScope
+from agent.words import health as words
 from inventory.devices import MigUuid
 
 MEMORY_XIDS = frozenset({48, 63, 64, 94, 95, 140})
@@ -68,7 +69,7 @@ class Report(Struct, frozen=True, kw_only=True):
         return Report(
             kind=FaultKind.OVERFLOW,
             fault_class=FaultClass.RESET,
-            cause=f"more faults than are listed, the last: {self.cause}",
+            cause=words.more_faults(self.cause),
             source=self.source,
             action="reset the GPU",
         )
@@ -79,11 +80,10 @@ def xid(event: XidSeen, settings: HealthSettings, *, mig_enabled: bool) -> Repor
     rule = settings.rule(event.xid)
     gi = _instance_id(event.gi) if mig_enabled and rule.scope is not XidScope.GPU else None
     ci = _instance_id(event.ci) if gi is not None else None
-    where = "" if gi is None else f" in GPU instance {gi}" + ("" if ci is None else f", compute instance {ci}")
     return Report(
         kind=FaultKind.XID,
         fault_class=rule.fault_class,
-        cause=f"XID {event.xid}: {rule.name}{where}",
+        cause=_in_words(event.xid, rule.name, gi, ci),
         source=rule.source,
         code=event.xid,
         gi=gi,
@@ -92,17 +92,25 @@ def xid(event: XidSeen, settings: HealthSettings, *, mig_enabled: bool) -> Repor
     )
 
 
+def _in_words(number: int, name: str, gi: int | None, ci: int | None) -> str:
+    if gi is None:
+        return words.xid(number, name)
+    if ci is None:
+        return words.xid_in_instance(number, name, gi)
+    return words.xid_in_compute_instance(number, name, gi, ci)
+
+
 def _instance_id(value: int | None) -> int | None:
     return None if value is None or value < 0 or value >= WHOLE_GPU else value
 
 
 def probe_failed(event: ProbeFailed, *, confirmed: bool) -> Report:
     """A probe that gave no good answer: Suspect at first, Unhealthy once confirmed, over with the next good answer."""
-    what = "did not answer in time" if event.reason is ProbeReason.TIMEOUT else "answered with an error"
+    say = words.no_answer if event.reason is ProbeReason.TIMEOUT else words.error_answered
     return Report(
         kind=FaultKind.PROBE,
         fault_class=FaultClass.RESET if confirmed else FaultClass.DEGRADED,
-        cause=f"NVML {what}" + (f" ({event.detail})" if event.detail else ""),
+        cause=say(event.detail),
         source="probe",
         mig=event.mig,
     )
@@ -113,18 +121,18 @@ def lost(detail: str) -> Report:
     return Report(
         kind=FaultKind.LOST,
         fault_class=FaultClass.RESET,
-        cause="the GPU is lost" + (f" ({detail})" if detail else ""),
+        cause=words.lost(detail),
         source="NVML",
         action="reset the GPU or reboot the node",
     )
 
 
-def unreadable(cause: str = "discovery cannot read the GPU") -> Report:
+def unreadable(cause: str = "") -> Report:
     """Discovery got no handle to the GPU. Measured: a handle that comes back ends it."""
     return Report(
         kind=FaultKind.UNREADABLE,
         fault_class=FaultClass.RESET,
-        cause=cause,
+        cause=cause or words.unreadable(),
         source="discovery",
         action="reset the GPU or reboot the node",
     )
@@ -134,7 +142,7 @@ def removed() -> Report:
     return Report(
         kind=FaultKind.REMOVED,
         fault_class=FaultClass.RESET,
-        cause="the GPU is gone: it was removed",
+        cause=words.removed(),
         source="discovery",
         action="bring the GPU or its driver back",
     )
@@ -156,7 +164,7 @@ def ecc(event: EccSample, record: GpuRecord, settings: HealthSettings) -> Report
     return Report(
         kind=FaultKind.ECC,
         fault_class=fault_class,
-        cause=f"{event.volatile_uncorrected} uncorrected memory errors since the last reset",
+        cause=words.uncorrected(event.volatile_uncorrected),
         source="NVML ECC counter",
         action="reset the GPU",
     )
@@ -168,7 +176,7 @@ def remap(event: RemapSample, settings: HealthSettings) -> Iterator[Report]:
         yield Report(
             kind=FaultKind.REMAP_PENDING,
             fault_class=settings.row_remap_pending,
-            cause="a memory row remap waits for a reset",
+            cause=words.remap_pending(),
             source="NVML remapped rows",
             action="reset the GPU when convenient",
         )
@@ -176,7 +184,7 @@ def remap(event: RemapSample, settings: HealthSettings) -> Iterator[Report]:
         yield Report(
             kind=FaultKind.REMAP_FAILURE,
             fault_class=settings.row_remap_failure,
-            cause="a memory row remap failed",
+            cause=words.remap_failed(),
             source="NVML remapped rows",
             action="have the board replaced",
         )
@@ -191,7 +199,7 @@ def nvlink(event: NvLinkSample, record: GpuRecord, settings: HealthSettings) -> 
     return Report(
         kind=FaultKind.NVLINK,
         fault_class=settings.nvswitch_link_down if switched else settings.nvlink_down,
-        cause=f"NVLink {', '.join(map(str, down))} down" + (" (to an NVSwitch)" if switched else ""),
+        cause=(words.switch_links_down if switched else words.links_down)(", ".join(map(str, down))),
         source="NVML link state",
         action="reset the GPU; check bridge, switch or cable",
     )
@@ -205,7 +213,7 @@ def recovery_action(event: RecoveryAction) -> Report | None:
     return Report(
         kind=FaultKind.RECOVERY_ACTION,
         fault_class=fault_class,
-        cause=f"the driver asks for a recovery action ({event.value}): {action}",
+        cause=words.recovery_asked(event.value, action),
         source="NVML recovery action",
         code=event.value,
         action=action,

@@ -45,17 +45,19 @@ from agent.health.records import MAX_FAULTS, DeviceRecord, GpuRecord, worse
 from agent.health.settings import HealthSettings
 from agent.health.states import DeviceHealth, Fault, FaultKind, HealthState, Transition
 from agent.health.xids import FaultClass
+from agent.words import health as words
 from inventory.devices import Gpu, GpuUuid, MigUuid
 
 
 class _Why(Struct, frozen=True):
-    """What explains a step towards Healthy; steps away from it are explained by their faults."""
+    """What explains a step towards Healthy; steps away from it are explained by their faults, with what to do."""
 
     reason: str
     cause: str
+    action: str = ""
 
 
-_NOTHING = _Why("Recovered", "nothing is wrong any more")
+_NOTHING = _Why("Recovered", words.nothing_wrong())
 
 
 class HealthCore:
@@ -103,7 +105,7 @@ class HealthCore:
             self._clear(record, [FaultKind.REMOVED, FaultKind.LOST])
         if gpu.readable:
             self._clear(record, [FaultKind.UNREADABLE])
-        return self._settle(record, now_s, _Why("GpuBack", "the GPU is there again"))
+        return self._settle(record, now_s, _Why("GpuBack", words.back()))
 
     def forget(self, gpu: GpuUuid) -> None:
         """Drop all that is known of ``gpu``, ``replace`` faults included: the board is gone for good."""
@@ -118,7 +120,7 @@ class HealthCore:
                 return self._settle_all(now_s, _NOTHING)
             case BootChanged():
                 self._rebooted()
-                return self._settle_all(now_s, _Why("Rebooted", "the node was rebooted"))
+                return self._settle_all(now_s, _Why("Rebooted", words.rebooted()))
         record = self._records.get(event.gpu)
         if record is None:
             if not isinstance(event, XidSeen):
@@ -148,18 +150,18 @@ class HealthCore:
                     self._clear(record, [FaultKind.REMAP_PENDING])
                 for part in remap(event, self.settings):
                     self._open(record, part, now_s)
-                return _Why("RowRemapped", "no row remap is pending any more")
+                return _Why("RowRemapped", words.remapped())
             case NvLinkSample():
                 report = nvlink(event, record, self.settings)
                 self._measure(record, FaultKind.NVLINK, report, now_s)
-                return _Why("NvLinkUp", "all NVLinks are up again")
+                return _Why("NvLinkUp", words.links_up())
             case RecoveryAction():
                 self._measure(record, FaultKind.RECOVERY_ACTION, recovery_action(event), now_s)
-                return _Why("RecoveryActionNone", "the driver asks for no recovery action any more")
+                return _Why("RecoveryActionNone", words.no_recovery_asked())
             case ResetObserved():
                 self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reset()])
                 _start_over(record)
-                return _Why("ResetObserved", "a reset was observed")
+                return _Why("ResetObserved", words.reset())
             case Removed() | Unreadable():
                 self._open(record, removed() if isinstance(event, Removed) else unreadable(event.detail), now_s)
         return _NOTHING
@@ -171,7 +173,7 @@ class HealthCore:
             if unit.state is HealthState.PROBATION:
                 unit.clean_probes += 1
             self._drop(record, [f for f in record.open.values() if f.kind is FaultKind.PROBE and f.mig == event.mig])
-        return _Why("ProbeOk", "it answers again")
+        return _Why("ProbeOk", words.answers())
 
     def _probe_failed(self, record: GpuRecord, event: ProbeFailed, now_s: float) -> None:
         if event.reason is ProbeReason.LOST:
@@ -250,7 +252,7 @@ class HealthCore:
         elif passed:
             why = _Why(
                 "ProbationPassed",
-                f"{unit.clean_probes} clean probes in {now_s - (unit.probation_since_s or now_s):.1f} s of probation",
+                words.passed_probation(unit.clean_probes, f"{now_s - (unit.probation_since_s or now_s):.1f}"),
             )
         if new is HealthState.PROBATION:
             unit.restart_probation(now_s)
@@ -264,6 +266,7 @@ class HealthCore:
             new=new,
             reason=why.reason,
             cause=why.cause,
+            action=why.action,
             at_s=now_s,
             age_s=max(0.0, now_s - unit.since_s),
         )
@@ -337,7 +340,7 @@ class HealthCore:
                     record.open[key] = replace(fault, fault_class=fault_class)
                 else:
                     del record.open[key]
-        return self._settle_all(now_s, _Why("Reconfigured", "the configuration no longer counts it as a fault"))
+        return self._settle_all(now_s, _Why("Reconfigured", words.no_fault_any_more()))
 
     def snapshot(self) -> HealthSnapshot:
         """A copy of everything, in stable order."""
@@ -365,7 +368,7 @@ def _explain(faults: list[Fault], state: HealthState) -> _Why:
     """The newest fault that by itself gives ``state``: that is what just happened."""
     telling = [fault for fault in faults if fault.blocks is (state is HealthState.UNHEALTHY)]
     newest = max(telling, key=lambda fault: (fault.last_s, fault.since_s))
-    return _Why(newest.reason, newest.cause)
+    return _Why(newest.reason, newest.cause, newest.action)
 
 
 def _judged(fault: Fault, settings: HealthSettings) -> FaultClass:

@@ -140,7 +140,8 @@ class HealthState(StrEnum):
 class Transition(Struct, frozen=True, kw_only=True):
     """One device changed state at ``at_s``, after ``age_s`` seconds in the old one.
 
-    ``reason`` is one CamelCase word for Events and metric labels, ``cause`` a sentence for people.
+    ``reason`` is one CamelCase word for Events and metric labels, ``cause`` a sentence for people, ``action`` what one
+    should do about it; empty for nothing.
     """
 
     gpu: GpuUuid
@@ -149,6 +150,7 @@ class Transition(Struct, frozen=True, kw_only=True):
     new: HealthState
     reason: str
     cause: str
+    action: str = ""
     at_s: float
     age_s: float
 

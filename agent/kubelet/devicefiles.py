@@ -13,6 +13,7 @@ from agent.kubelet.access import Roots, missing_channels, node_access
 from agent.kubelet.cdifiles import CdiFiles
 from agent.kubelet.driverfiles import NoDriverError
 from agent.kubelet.hostroot import Seen, seen_at
+from agent.words import node as words
 from deviceplugin.cdi import Spec
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from inventory.devices import NodeInventory
@@ -33,7 +34,7 @@ def required_channel_problem(settings: Settings) -> str | None:
     absent = absent_channels(settings) if settings.imex_required else ()
     if not absent:
         return None
-    return f"imex.required: requested IMEX channel {absent[0]} does not exist, expected a character device"
+    return words.no_channel(absent[0])
 
 
 class DeviceFiles:
@@ -86,11 +87,11 @@ class DeviceFiles:
         try:
             changed = await self._cdi.write(spec, access)
         except NoDriverError as missing:
-            problem = problem or f"no CDI spec: {missing}"
+            problem = problem or words.no_spec(str(missing))
         except OSError as failed:
             log.warning("CDI specs not written", extra={"error": str(failed)})
             if self._cdi.lacking(spec, access):
-                problem = problem or f"no CDI spec: {failed}"
+                problem = problem or words.no_spec(str(failed))
         else:
             if changed:
                 log.info("CDI specs written", extra={"files": ",".join(changed)})

@@ -17,6 +17,7 @@ from agent.hardware.migchange import GpuMig, InUseError, ModeChange
 from agent.hardware.query import NvmlError
 from agent.mig.journal import Journal, JournalEntry
 from agent.mig.outcomes import MigState, Outcome, Wish
+from agent.words import mig as words
 from inventory.devices import GpuUuid
 from inventory.layout.entries import WhenBusy
 from inventory.mig.exact import exact
@@ -37,8 +38,6 @@ from inventory.mig.plan import (
 log = logging.getLogger(__name__)
 
 CHANGE_DEADLINE_S = 120.0
-HOLDERS_UNKNOWN = "the kubelet does not report who holds its instances"
-NOT_QUIET = "the MPS daemon of a device that is to be removed has not ended yet"
 MAX_ROUNDS = 3
 """Plans that are made anew because a pod came in between."""
 
@@ -100,8 +99,8 @@ class GpuChange:
         """Undo a change that was interrupted and is no longer wanted."""
         entry = self._journal.read(self._gpu)
         if entry is None or entry.done or entry.boot_id != self._services.boot_id:
-            return self._end(MigState.APPLIED, "")
-        return await self._within(self._back(entry, "that layout is no longer wanted", state=MigState.APPLIED))
+            return self._end(MigState.APPLIED)
+        return await self._within(self._back(entry, words.unwanted(), state=MigState.APPLIED))
 
     async def _within(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
         self._changed = False
@@ -109,26 +108,26 @@ class GpuChange:
             async with asyncio.timeout(CHANGE_DEADLINE_S):
                 return await work
         except TimeoutError:
-            return self._end(MigState.FAILED, f"the change did not end within {CHANGE_DEADLINE_S:g} s")
+            return self._end(MigState.FAILED, words.not_in_time(self._name, f"{CHANGE_DEADLINE_S:g}"))
         except (NvmlError, OSError) as failed:
-            return self._end(MigState.FAILED, f"{failed}; it is taken up again")
+            return self._end(MigState.FAILED, words.taken_up_again(self._name, str(failed)))
 
     async def _bring(self, wish: Wish) -> Outcome:
         for _ in range(MAX_ROUNDS):
             outcome = await self._round(wish)
             if outcome is not None:
                 return outcome
-        return self._end(MigState.WAITING, "new pods keep taking the instances that are to be removed")
+        return self._end(MigState.WAITING, words.pods_keep_coming(self._name))
 
     async def _round(self, wish: Wish) -> Outcome | None:
         """One plan and its execution; None where a pod came in between."""
         mig = await self._nvml.read()
         if not mig.capable:
             if wish.profiles is None:
-                return self._end(MigState.APPLIED, "")
-            return self._end(MigState.REFUSED, "it cannot do MIG")
+                return self._end(MigState.APPLIED)
+            return self._end(MigState.REFUSED, words.no_mig(self._name))
         if not mig.enabled and (wish.slots == () or (wish.profiles is None and not mig.pending)):
-            return self._end(MigState.APPLIED, "")
+            return self._end(MigState.APPLIED)
         if wish.profiles is not None and not mig.enabled:
             refused = await self._switch(mig, wish, on=True)
             if refused is not None:
@@ -138,7 +137,7 @@ class GpuChange:
         existing = mig.held(frozenset(holders or ()))
         found = self._planned(mig, existing, wish)
         if isinstance(found, DoesNotFit):
-            return self._end(MigState.REFUSED, found.why)
+            return self._end(MigState.REFUSED, words.does_not_fit(self._name, found.why))
         if isinstance(found, InTheWay):
             return await self._in_the_way(mig, found, wish, holders or {})
         return await self._execute(mig, found, wish, known=holders is not None)
@@ -165,17 +164,16 @@ class GpuChange:
     ) -> Outcome | None:
         pods, text = self._blockers(mig, found.blocking, holders)
         if pods and wish.when_busy is WhenBusy.REFUSE:
-            return self._end(MigState.REFUSED, f"{text}: nothing was changed", pods)
-        waits = "they are being evicted" if pods and wish.when_busy is WhenBusy.DRAIN else "it is done when they end"
+            return self._end(MigState.REFUSED, words.busy(self._name, text), pods)
+        say = words.being_evicted if pods and wish.when_busy is WhenBusy.DRAIN else words.waits_for_ends
         going = self._not_of(mig, found.kept)
         if found.beside is not None and found.beside.steps:
             done = await self._execute(mig, found.beside, wish, known=True)
             if done is None or done.state is not MigState.APPLIED:
                 return done
             going = frozenset(uuid for instance in found.blocking for uuid in mig.devices(instance))
-            own = "the layout's own instances exist" if wish.slots is None else "what claims hold exists"
-            text = f"{text}, and {own} beside it"
-        return structs.replace(self._end(MigState.WAITING, f"{text}: {waits}", pods), going=going)
+            text = words.layout_beside(text) if wish.slots is None else words.claims_beside(text)
+        return structs.replace(self._end(MigState.WAITING, say(self._name, text), pods), going=going)
 
     def _not_of(self, mig: GpuMig, kept: Iterable[Existing]) -> frozenset[str]:
         """The UUIDs that there are, but for those of these instances."""
@@ -186,13 +184,13 @@ class GpuChange:
     ) -> tuple[tuple[str, ...], str]:
         """The pods in the way, and all that is in the way in words."""
         pods: list[str] = []
-        words: list[str] = []
+        found: list[str] = []
         for instance in blocking:
             mine = sorted({pod for device in mig.devices(instance) for pod in holders.get(device, ())})
             pods += mine
             strangers = [f"process {p.pid}" for p in mig.processes if p.gi == instance.gi_id] if not mine else []
-            words.append(f"{instance.profile} at slice {instance.start} is in use by {', '.join(mine or strangers)}")
-        return tuple(dict.fromkeys(pods)), "; ".join(words)
+            found.append(words.instance_in_use(instance.profile, instance.start, ", ".join(mine or strangers)))
+        return tuple(dict.fromkeys(pods)), "; ".join(found)
 
     async def _execute(self, mig: GpuMig, found: MigPlan, wish: Wish, *, known: bool) -> Outcome | None:
         """Withhold, look again, journal, do, read back. None where a pod took an instance that was to be removed."""
@@ -200,16 +198,16 @@ class GpuChange:
             return await self._finish(mig, found.target, wish)
         going = self._going(mig, found.steps)
         if going and not known:
-            return self._end(MigState.WAITING, HOLDERS_UNKNOWN)
+            return self._end(MigState.WAITING, words.holders_unknown(self._name))
         keep = frozenset(mig.uuids.values()) - going
         await self._services.withhold(self._gpu, keep)
         if going:
             if not await self._services.quiet(self._gpu, keep):
-                return self._end(MigState.WAITING, NOT_QUIET)
+                return self._end(MigState.WAITING, words.daemon_not_ended(self._name))
             holders = await self._services.holders()
             again = await self._nvml.read()
             if holders is None:
-                return self._end(MigState.WAITING, HOLDERS_UNKNOWN)
+                return self._end(MigState.WAITING, words.holders_unknown(self._name))
             if endangered(again.held(frozenset(holders)), found.steps):
                 return None
         entry = self._opened(mig, found.target, wish)
@@ -218,14 +216,12 @@ class GpuChange:
             await self._steps(found.steps)
         except InUseError as busy:
             state = MigState.REFUSED if wish.when_busy is WhenBusy.REFUSE else MigState.WAITING
-            return await self._back(
-                entry, f"a process runs on an instance that was to be removed ({busy})", state=state
-            )
+            return await self._back(entry, words.process_in_the_way(str(busy)), state=state)
         except NvmlError as failed:
             return await self._back(entry, str(failed))
         now = await self._nvml.read()
         if not alike(now.instances, found.target):
-            return await self._back(entry, "NVML shows other instances than were made")
+            return await self._back(entry, words.others_made())
         return await self._finish(now, tuple(instance.slot for instance in now.instances), wish)
 
     def _going(self, mig: GpuMig, steps: Sequence[Step]) -> frozenset[str]:
@@ -263,10 +259,10 @@ class GpuChange:
             if refused is not None:
                 return refused
             await asyncio.to_thread(self._journal.forget, self._gpu)
-            return self._end(MigState.APPLIED, "")
+            return self._end(MigState.APPLIED)
         if self._journal.read(self._gpu) != entry:
             await asyncio.to_thread(self._journal.write, entry)
-        return self._end(MigState.APPLIED, "")
+        return self._end(MigState.APPLIED)
 
     async def _steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -282,9 +278,9 @@ class GpuChange:
         steps = steps_between(existing, entry.before)
         going = self._going(mig, steps)
         if endangered(existing, steps):
-            return self._end(MigState.FAILED, f"{why}; the former layout is not restored: what was made is in use")
+            return self._end(MigState.FAILED, words.not_restored_in_use(self._name, why))
         if going and holders is None:
-            return self._end(MigState.FAILED, f"{why}; the former layout is not restored yet: {HOLDERS_UNKNOWN}")
+            return self._end(MigState.FAILED, words.not_restored_unknown(self._name, why))
         await self._services.withhold(self._gpu, frozenset(mig.uuids.values()) - going)
         try:
             await self._steps(steps)
@@ -292,16 +288,16 @@ class GpuChange:
                 await self._nvml.set_mode(enabled=False)
             now = await self._nvml.read()
         except NvmlError as failed:
-            return self._end(MigState.FAILED, f"{why}; the former layout is not restored either: {failed}")
+            return self._end(MigState.FAILED, words.not_restored_failed(self._name, why, str(failed)))
         if not alike(now.instances, entry.before):
-            return self._end(MigState.FAILED, f"{why}; the former layout could not be restored")
+            return self._end(MigState.FAILED, words.not_restored(self._name, why))
         if entry.before:
             profiles = tuple(text for slot in entry.before for text in _texts(slot, mig))
             done = structs.replace(entry, profiles=profiles, target=entry.before, done=True)
             await asyncio.to_thread(self._journal.write, done)
         else:
             await asyncio.to_thread(self._journal.forget, self._gpu)
-        return self._end(state, f"{why}; the former layout was restored")
+        return self._end(state, words.restored(self._name, why))
 
     async def _switch(self, mig: GpuMig, wish: Wish, *, on: bool) -> Outcome | None:
         """MIG mode on or off; None once it is so."""
@@ -322,10 +318,10 @@ class GpuChange:
             return None
         clients = ", ".join(self._nvml.clients()) or "a process or another NVML client"
         if change is ModeChange.IN_USE:
-            sentence = f"MIG mode {word} is pending: it needs a reset, and {clients} has the GPU open"
+            sentence = words.reset_needed(self._name, word, clients)
         else:
-            sentence = f"MIG mode {word} is pending: the driver could not reset the GPU; reset it or reboot the node"
-        self._services.tell(f"{self._name}: {sentence}")
+            sentence = words.not_reset(self._name, word)
+        self._services.tell(sentence)
         return self._end(MigState.WAITING, sentence)
 
     async def _free(self, wish: Wish) -> Outcome | None:
@@ -333,25 +329,27 @@ class GpuChange:
         await self._services.withhold(self._gpu, frozenset())
         holders = await self._services.holders()
         if holders is None:
-            return self._end(MigState.WAITING, "the kubelet does not report who holds it")
+            return self._end(MigState.WAITING, words.holder_unknown(self._name))
         pods = tuple(sorted(holders.get(self._gpu, ())))
         if pods:
-            text = f"it is in use by {', '.join(pods)}"
+            who = ", ".join(pods)
             if wish.when_busy is WhenBusy.REFUSE:
-                return self._end(MigState.REFUSED, f"{text}: nothing was changed", pods)
-            return structs.replace(self._end(MigState.WAITING, text, pods), going=frozenset({self._gpu}))
+                return self._end(MigState.REFUSED, words.busy(self._name, words.in_use(who)), pods)
+            return structs.replace(
+                self._end(MigState.WAITING, words.waits_for_holders(self._name, who), pods),
+                going=frozenset({self._gpu}),
+            )
         # A daemon gives the compute mode back as it ends: not into MIG mode, in which a GPU has none.
         if not await self._services.quiet(self._gpu, frozenset()):
-            return self._end(MigState.WAITING, NOT_QUIET)
+            return self._end(MigState.WAITING, words.daemon_not_ended(self._name))
         running = [f"process {process.pid}" for process in (await self._nvml.read()).processes]
         if running:
             # Not a pod's process: a person's, or a server's that is ending. It is waited for, not refused.
-            return self._end(MigState.WAITING, f"it is in use by {', '.join(running)}")
+            return self._end(MigState.WAITING, words.waits_for_holders(self._name, ", ".join(running)))
         return None
 
-    def _end(self, state: MigState, sentence: str, pods: tuple[str, ...] = ()) -> Outcome:
-        text = f"{self._name}: {sentence}" if sentence else ""
-        return Outcome(state, text, pods, self._changed)
+    def _end(self, state: MigState, sentence: str = "", pods: tuple[str, ...] = ()) -> Outcome:
+        return Outcome(state, sentence, pods, self._changed)
 
 
 def alike(existing: Sequence[Existing], target: Sequence[Slot]) -> bool:

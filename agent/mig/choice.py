@@ -12,6 +12,7 @@ from agent.keeping.files import identity
 from agent.mig import parted
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import Configurations
+from agent.words import mig as words
 from inventory.devices import Gpu, GpuUuid
 from inventory.layout.entries import GpuMode, Mig
 from yamlfile import ConfigError, read_text
@@ -66,19 +67,17 @@ class PartedChoice:
         entries = self._configurations.get(self.label)
         if self._broken or entries is None:
             known = ", ".join(sorted(self._configurations)) or "none"
-            self._problems = (self._broken or f"{LABEL}: found {self.label}, expected one of {known}",)
+            self._problems = (self._broken or words.unknown_label(LABEL, self.label, known),)
             return {}
         absent = parted.missing(entries, gpus)
-        problems = [f"{LABEL}: {self.label}: there is no GPU {index}" for index in absent]
+        problems = [words.no_such_gpu(LABEL, self.label, index) for index in absent]
         self._wishes = parted.wishes(entries, gpus, self.settings.when_busy)
         for gpu in gpus:
             wish, mode = self._wishes.get(gpu.uuid), named.get(gpu.uuid)
             if wish is not None and mode is not None:
                 del self._wishes[gpu.uuid]
                 if not _same(wish, mode):
-                    problems.append(
-                        f"{LABEL}: {self.label} conflicts with the layout of GPU {gpu.index}, which takes precedence"
-                    )
+                    problems.append(words.layout_goes_first(LABEL, self.label, gpu.index))
         self._problems = tuple(problems)
         return dict(self._wishes)
 

@@ -25,6 +25,7 @@ from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.reconciler import MigReconciler
 from agent.nodestate import NodeState
 from agent.process.tasks import until_poll
+from agent.words import mig as words
 from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance
 from inventory.layout.entries import Dra, Mig, WhenBusy
 from inventory.layout.layout import physical_id
@@ -190,8 +191,8 @@ class MigNode:
             self._take_back(gpu.uuid)
             raise ValueError(f"{refused} (--force releases it all the same)")
         clients = open_by(self._process_root, f"/dev/nvidia{gpu.minor}", but=os.getpid())
-        others = f"; it is open by {', '.join(clients)}" if clients else ""
-        note = f"GPU {index} is released for {seconds:g} s for a reset: no new pod gets it{others}"
+        released = index, f"{seconds:g}"
+        note = words.released_open(*released, ", ".join(clients)) if clients else words.released(*released)
         log.warning("GPU released", extra={"gpu": index, "for_s": seconds, "clients": ",".join(clients)})
         self._say(note)
         asyncio.get_running_loop().call_later(seconds, self._take_back, gpu.uuid)

@@ -9,6 +9,7 @@ from agent.mps.core import DaemonState, Lost
 from agent.mps.runner import MpsDaemons, programs
 from agent.mps.specs import DaemonSpec, daemon_specs
 from agent.nodestate import NodeState
+from agent.words import node as words
 from inventory.devices import DeviceId
 from inventory.layout.layout import REPLICA_MARK, physical_id
 
@@ -109,8 +110,8 @@ class MpsNode:
 
     def _lost(self, lost: Lost) -> None:
         pods = self._pods_of(lost.spec.devices)
-        whom = f"its clients in {shown(pods)} have lost it" if pods else "no pod was its client"
-        text = f"{lost.spec.name} ({lost.spec.device}): {lost.reason}: {whom}; it is being restarted"
+        who = lost.spec.name, lost.spec.device, lost.reason
+        text = words.daemon_lost(*who, shown(pods)) if pods else words.idle_daemon_lost(*who)
         self._warn("MpsDaemonLost", "Restart", text)
 
     def _pods_of(self, devices: Collection[str]) -> list[str]:

@@ -33,6 +33,7 @@ from agent.telemetry.reading.readings import GpuReading
 from agent.telemetry.series import Recent, Scene, User, write
 from agent.telemetry.shares import Figure
 from agent.telemetry.windows import SlidingCounts, XidMemory
+from agent.words import node as words
 from inventory.devices import DeviceId, Gpu, GpuUuid
 from kube.clock import Clock, SystemClock, sleep
 from yamlfile import ConfigError
@@ -356,13 +357,14 @@ class Sampler:
             self.collectors = collectors.read(path)
         except ConfigError as wrong:
             log.warning("collectors file rejected, the fields stay as they are", extra={"problem": str(wrong)})
-            self._problem(f"collectors file rejected, the fields stay as they are: {wrong}")
+            self._problem(words.collectors_rejected(str(wrong)))
             return
         for line in (*self.collectors.refused, *self.collectors.missing):
             log.warning("collectors", extra={"problem": line})
         if self.collectors.refused:
-            more = f" (and {len(self.collectors.refused) - 1} more)" if len(self.collectors.refused) > 1 else ""
-            self._problem(f"collectors file: a line is left out: {self.collectors.refused[0]}{more}")
+            first, *others = self.collectors.refused
+            said = words.collectors_left_out(first, len(others)) if others else words.collector_left_out(first)
+            self._problem(said)
 
 
 def _identity(path: Path) -> tuple[int, ...]:

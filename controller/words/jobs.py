@@ -1,6 +1,6 @@
 """What is told of jobs and pods: their Events, and why a Workload of theirs ended."""
 
-from controller.words.catalog import Kind, Place, said
+from inventory.words.catalog import Kind, Place, said
 
 _note = said(Place.JOB_EVENTS, Kind.NOTE)
 _waiting = said(Place.JOB_EVENTS, Kind.WAITING)

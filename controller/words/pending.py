@@ -1,6 +1,6 @@
 """Why a workload holds no quota: the condition QuotaReserved=False, its Event, ``tessera explain``."""
 
-from controller.words.catalog import Kind, Place, because, said
+from inventory.words.catalog import Kind, Place, because, said
 
 _refusal = said(Place.PENDING, Kind.REFUSAL)
 _waiting = said(Place.PENDING, Kind.WAITING)

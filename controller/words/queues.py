@@ -1,6 +1,6 @@
 """Why a queue takes nothing in: the condition Active=False of ClusterQueues and LocalQueues, ``tessera queue``."""
 
-from controller.words.catalog import Kind, Place, said
+from inventory.words.catalog import Kind, Place, said
 
 _refusal = said(Place.QUEUES, Kind.REFUSAL)
 _waiting = said(Place.QUEUES, Kind.WAITING)

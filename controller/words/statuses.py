@@ -1,6 +1,6 @@
 """What becomes of a workload: conditions that it is admitted, evicted, held back, finished; and their Events."""
 
-from controller.words.catalog import Kind, Place, because, said
+from inventory.words.catalog import Kind, Place, because, said
 
 _admitted = said(Place.ADMITTED, Kind.NOTE)
 _unadmitted = said(Place.ADMITTED, Kind.WAITING)

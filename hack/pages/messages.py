@@ -1,6 +1,7 @@
-"""The controller's sentences as one text, for reading: ``python -m hack.pages.messages`` writes ``docs/messages.md``.
+"""What users read as one text, for reading: ``python -m hack.pages.messages`` writes ``docs/messages.md``.
 
-Those of conditions and Events come from ``controller.words``; those of rules about Volcano's and KAI's objects from the
+Those of conditions and Events come from ``controller.words`` and ``agent.words``, those of layouts from
+``inventory.words``; those of rules about Volcano's and KAI's objects from the
 tables that the chart's policies are made of, each up to its first value. A test fails when the page is stale.
 """
 
@@ -11,28 +12,30 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
+from agent.words import health, mig, node
 from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.table import FOREIGN_KINDS
 from controller.words import jobs, pending, queues, statuses
-from controller.words.catalog import EVERY, Kind, Place, Sentence
+from inventory.words import layouts
+from inventory.words.catalog import EVERY, Kind, Place, Sentence
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "messages.md"
-MODULES: Final = (pending, queues, statuses, jobs)
+MODULES: Final = (pending, queues, statuses, jobs, health, layouts, mig, node)
 """Importing one puts its sentences into the catalog."""
 
 _LITERAL: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _HEAD: Final = """# Messages
 
-What the controller says in conditions and Events, and on what it refuses. Words in CAPITALS are values.
-`python -m hack.pages.messages` writes this page from `controller/words/` and `controller/foreignrules/`.
+What the controller and the agent say in conditions and Events, and on what they refuse. Words in CAPITALS are values.
+`python -m hack.pages.messages` writes this page from `controller/words/`, `agent/words/`, `inventory/words/` and
+`controller/foreignrules/`. What each XID asks of a person stands in [its table](health.md).
 
 """
 
 
 def sentences() -> list[Sentence]:
     """Of all modules, each module's in its own order."""
-    names = {module.__name__ for module in MODULES}
-    return [each for each in EVERY if each.module in names]
+    return [each for module in MODULES for each in EVERY if each.module == module.__name__]
 
 
 def rules() -> Iterator[tuple[str, dict[str, list[str]]]]:

@@ -19,6 +19,7 @@ from inventory.devices import Gpu, GpuUuid, NodeInventory, ResourceName
 from inventory.layout.sharing import SharingMode
 from inventory.mig import parts as migparts
 from inventory.mig import plan as migplan
+from inventory.words import layouts as words
 
 PERCENT_RESOURCE = ResourceName(GPU_PERCENT)
 MAX_MPS_CLIENTS_BEFORE_VOLTA = 16
@@ -258,7 +259,7 @@ def resolve(node: NodeInventory, spec: GpuLayoutSpec, previous: Mapping[GpuUuid,
             _put_together(entry, [gpu for gpu in node.gpus if taken.get(gpu.uuid) is entry], modes, problems)
     for gpu in node.gpus:
         if gpu.uuid in taken:
-            problems += [f"{_place(taken[gpu.uuid])}{text}" for text in _unfit(gpu, modes[gpu.uuid])]
+            problems += _unfit(gpu, modes[gpu.uuid], _place(taken[gpu.uuid]))
     problems += _disagreements(modes.values())
     if problems:
         return Resolved(problems=tuple(problems))
@@ -304,7 +305,7 @@ def _place(entry: LayoutEntry) -> str:
 
 def _twice(gpu: Gpu, earlier: LayoutEntry, entry: LayoutEntry) -> str:
     other = f"the entry at {earlier.where}" if earlier.where else f"the entry gpus: {earlier.gpus}"
-    return f"{_place(entry)}gpus: {entry.gpus}: GPU {gpu.index} ({gpu.uuid}) is named by {other} too, expected once"
+    return words.named_twice(_place(entry), str(entry.gpus), f"GPU {gpu.index} ({gpu.uuid})", other)
 
 
 def _selected(
@@ -321,14 +322,11 @@ def _selected(
     fitting = [gpu for gpu in node.gpus if selector.product in (None, gpu.product)]
     if selector.any_count is None:
         if not fitting:
-            problems.append(f"{_place(entry)}gpus: {selector}: {_there(node)}")
+            problems.append(_absent(node, entry, str(selector)))
         return fitting
     free = [gpu for gpu in fitting if gpu.uuid not in taken]
     if len(free) < selector.any_count:
-        problems.append(
-            f"{_place(entry)}gpus: {selector}: found {len(free)} such GPUs that no other entry has, "
-            f"expected {selector.any_count}"
-        )
+        problems.append(words.too_few(_place(entry), str(selector), len(free), selector.any_count))
         return []
     return sorted(
         free,
@@ -347,9 +345,7 @@ def _put_together(entry: LayoutEntry, gpus: Sequence[Gpu], modes: dict[GpuUuid, 
     """
     products = sorted({gpu.product for gpu in gpus})
     if len(products) > 1:
-        problems.append(
-            f"{_place(entry)}gpus: {entry.gpus}: oneDaemon: found the products {', '.join(products)}, expected one"
-        )
+        problems.append(words.different_products(_place(entry), str(entry.gpus), ", ".join(products)))
     together = tuple(gpu.uuid for gpu in gpus)
     for uuid in together if len(together) > 1 else ():
         mode = modes[uuid]
@@ -362,67 +358,62 @@ def _named(node: NodeInventory, entry: LayoutEntry, problems: list[str]) -> list
     for ref in entry.gpus.refs:
         gpu = next((gpu for gpu in node.gpus if ref in (str(gpu.index), gpu.uuid)), None)
         if gpu is None:
-            problems.append(f"{_place(entry)}gpus: {ref}: {_there(node)}")
+            problems.append(_absent(node, entry, ref))
         elif gpu in found:
-            problems.append(f"{_place(entry)}gpus: {entry.gpus}: GPU {gpu.index} ({gpu.uuid}) stands twice")
+            problems.append(words.stands_twice(_place(entry), str(entry.gpus), f"GPU {gpu.index} ({gpu.uuid})"))
         else:
             found.append(gpu)
     return found
 
 
-def _there(node: NodeInventory) -> str:
+def _absent(node: NodeInventory, entry: LayoutEntry, gpus: str) -> str:
     if not node.gpus:
-        return "this node has no GPU"
+        return words.no_gpu(_place(entry), gpus)
     indexes = ", ".join(str(gpu.index) for gpu in node.gpus)
     products = ", ".join(dict.fromkeys(gpu.product for gpu in node.gpus))
-    return f"no such GPU, this node has the GPUs {indexes} ({products})"
+    return words.no_such_gpu(_place(entry), gpus, indexes, products)
 
 
-def _unfit(gpu: Gpu, mode: GpuMode) -> list[str]:
-    """The reason why the GPU cannot be brought into that mode, or None."""
+def _unfit(gpu: Gpu, mode: GpuMode, where: str = "") -> list[str]:
+    """Why the GPU cannot be brought into that mode."""
     name = f"GPU {gpu.index} ({gpu.product})"
     if isinstance(mode, Mig):
-        return _unfit_mig(gpu, mode, name)
+        return _unfit_mig(gpu, mode, where, name)
     if isinstance(mode, Mps):
-        return _unfit_mps(gpu, mode, name)
+        return _unfit_mps(gpu, mode, where, name)
     return []
 
 
-def _unfit_mig(gpu: Gpu, mode: Mig, name: str) -> list[str]:
+def _unfit_mig(gpu: Gpu, mode: Mig, where: str, name: str) -> list[str]:
     if not gpu.readable:
         return []  # the GPU could not be read: its mode is unknown
     if not gpu.mig_capable:
-        return [f"{name} cannot do MIG"]
+        return [words.no_mig(where, name)]
     known = {profile.name: profile for profile in gpu.mig_profiles}
     if not known:
         return []  # the driver tells profiles only in MIG mode on some versions: NVML's answer decides
     problems = [
-        f"{name}: profiles: found {profile}, expected some of {', '.join(sorted(known))}"
+        words.unknown_profile(where, name, profile, ", ".join(sorted(known)))
         for profile in dict.fromkeys(mode.profiles)
         if migparts.split(profile)[0] not in known
     ]
     for profile, count in Counter(mode.profiles).items():
         if profile in known and count > known[profile].max_count:
-            problems.append(
-                f"{name}: profiles: found {count} of {profile}, expected {known[profile].max_count} at most"
-            )
+            problems.append(words.too_many(where, name, count, profile, known[profile].max_count))
     if not problems and (why := migplan.possible(gpu.mig_profiles, mode.profiles)) is not None:
-        problems.append(f"{name}: profiles: {why}")
+        problems.append(words.impossible(where, name, why))
     return problems
 
 
-def _unfit_mps(gpu: Gpu, mode: Mps, name: str) -> list[str]:
+def _unfit_mps(gpu: Gpu, mode: Mps, where: str, name: str) -> list[str]:
     problems = []
     before_volta = (0, 0) < gpu.compute_capability < _VOLTA
     most = MAX_MPS_CLIENTS_BEFORE_VOLTA if before_volta else MAX_MPS_CLIENTS
     if len(mode.clients) > most:
-        problems.append(f"{name}: found {len(mode.clients)} MPS clients, expected {most} at most")
+        problems.append(words.too_many_clients(where, name, len(mode.clients), most))
     memory_mib = sum(client.memory_mib or 0 for client in mode.clients)
     if gpu.memory_mib and memory_mib > gpu.memory_mib:
-        problems.append(
-            f"{name}: clients: found {memory_mib} MiB of memory together, "
-            f"expected at most the GPU's {gpu.memory_mib} MiB"
-        )
+        problems.append(words.too_much_memory(where, name, memory_mib, gpu.memory_mib))
     return problems
 
 
@@ -430,5 +421,5 @@ def _disagreements(modes: Iterable[GpuMode]) -> list[str]:
     """The problems that only all entries together show."""
     placements = sorted({mode.placement.value for mode in modes if isinstance(mode, Fractional)})
     if len(placements) > 1:
-        return ["fractional GPUs of one node: found the placements packed and spread, expected one for all of them"]
+        return [words.two_placements()]
     return []

@@ -31,6 +31,7 @@ from inventory.layout.sharing import (
     ResourcePattern,
     SharingMode,
 )
+from inventory.words import layouts as words
 
 DEFAULT_GPU_RESOURCE = ResourceName("nvidia.com/gpu")
 REPLICA_MARK = "::"
@@ -189,7 +190,7 @@ def _base_devices(node: NodeInventory, spec: LayoutSpec, problems: list[str]) ->
 def _name_of(gpu: Gpu, spec: LayoutSpec, problems: list[str]) -> ResourceName | None:
     name = _match(spec.gpu_patterns, gpu.product)
     if name is None:
-        problems.append(f"GPU {gpu.index} ({gpu.product}) matches no pattern of resources.gpus: it is not advertised")
+        problems.append(words.no_gpu_pattern(f"GPU {gpu.index} ({gpu.product})"))
     return name
 
 
@@ -211,37 +212,32 @@ def single_strategy_problem(node: NodeInventory) -> str | None:
     """Why ``migStrategy: single`` cannot hold on this node, or None: all GPUs MIG-enabled, all cut into one profile."""
     whole = [str(gpu.index) for gpu in node.gpus if not gpu.mig_enabled]
     if whole:
-        return (
-            f"migStrategy single: GPUs {', '.join(whole)} have MIG mode off while others have it on: "
-            "nothing is advertised"
-        )
+        return words.single_whole(", ".join(whole))
     empty = [str(gpu.index) for gpu in node.gpus if not gpu.mig_instances]
     if empty:
-        return f"migStrategy single: GPUs {', '.join(empty)} have no MIG instance: nothing is advertised"
+        return words.single_empty(", ".join(empty))
     profiles = sorted({mig.profile for gpu in node.gpus for mig in gpu.mig_instances})
     if len(profiles) > 1:
-        return f"migStrategy single: found the profiles {', '.join(profiles)}, expected one: nothing is advertised"
+        return words.single_mixed(", ".join(profiles))
     if any(not mig.fills_gpu_instance for gpu in node.gpus for mig in gpu.mig_instances):
-        return (
-            f"migStrategy single: {profiles[0]} is a part of a GPU instance, expected whole ones: nothing is advertised"
-        )
+        return words.single_part(profiles[0])
     return None
 
 
 def _only_a_part(gpu: Gpu, mig: MigInstance) -> str:
-    return f"GPU {gpu.index}: {mig.profile} ({mig.uuid}) is a part of a GPU instance and gets no resource"
+    return words.part_only(gpu.index, mig.profile, mig.uuid)
 
 
 def _mixed(gpu: Gpu, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
     if not gpu.mig_instances:
-        problems.append(f"GPU {gpu.index} ({gpu.uuid}) has MIG mode on and no instance: nothing of it is advertised")
+        problems.append(words.empty_mig(f"GPU {gpu.index} ({gpu.uuid})"))
     for mig in gpu.mig_instances:
         if not mig.fills_gpu_instance:
             problems.append(_only_a_part(gpu, mig))
             continue
         name = _match(spec.mig_patterns, mig.profile) if spec.mig_patterns else mig_resource_name(mig.profile)
         if name is None:
-            problems.append(f"GPU {gpu.index}: {mig.profile} matches no pattern of resources.mig: it is not advertised")
+            problems.append(words.no_mig_pattern(gpu.index, mig.profile))
             continue
         yield _instance(gpu, mig, name)
 
@@ -275,7 +271,7 @@ def _share(base: list[_Base], replication: Replication | None, problems: list[st
     for wanted in replication.resources if replication else ():
         chosen = _select([item for item in base if item.name == wanted.name], wanted.devices)
         if not chosen:
-            problems.append(f"sharing of {wanted.name}: no device of this node is selected")
+            problems.append(words.no_device_shared(wanted.name))
         for item in chosen:
             entry_of.setdefault(item.device.id, wanted)
     for item in base:
@@ -341,9 +337,7 @@ def _in_mode(gpu: Gpu, mode: GpuMode, spec: LayoutSpec, problems: list[str]) -> 
     if isinstance(mode, Dra):
         return
     if gpu.mig_enabled:
-        problems.append(
-            f"GPU {gpu.index} ({gpu.uuid}) still has MIG mode on: nothing of it is advertised until it is off"
-        )
+        problems.append(words.mig_still_on(f"GPU {gpu.index} ({gpu.uuid})"))
         return
     name = _name_of(gpu, spec, problems)
     if name is None:
@@ -377,7 +371,7 @@ def _cut(gpu: Gpu, mode: Mig, problems: list[str]) -> Iterable[_Offered]:
     missing.subtract(mig.profile for mig in gpu.mig_instances)
     if not gpu.mig_enabled or +missing:
         lacking = ", ".join((+missing).elements())
-        problems.append(f"GPU {gpu.index} ({gpu.uuid}) is to have the MIG instances {lacking}, which are not there yet")
+        problems.append(words.not_cut_yet(f"GPU {gpu.index} ({gpu.uuid})", lacking))
     for mig in gpu.mig_instances if gpu.mig_enabled else ():
         if not mig.fills_gpu_instance:
             problems.append(_only_a_part(gpu, mig))

@@ -17,6 +17,7 @@ from inventory.devices import MigProfile
 from inventory.mig import parts as migparts
 from inventory.mig.parts import Part
 from inventory.mig.search import Placer
+from inventory.words import layouts as words
 
 
 class Compute(Struct, frozen=True):
@@ -141,7 +142,7 @@ def plan(
         return groups
     placer = Placer(profiles)
     if not placer.fits(Counter(group.profile for group in groups), ()):
-        return DoesNotFit(f"{_listed(wanted)} do not fit together on this GPU")
+        return DoesNotFit(words.not_together(_listed(wanted)))
     best = _cheapest(by_name, placer, existing, groups)
     assert best is not None, "keeping nothing is always possible: all fits on an empty GPU"
     kept, target = best
@@ -167,13 +168,13 @@ def _groups(by_name: dict[str, MigProfile], wanted: Sequence[str]) -> list[_Grou
         name, compute = migparts.split(text)
         profile = by_name.get(name)
         if profile is None:
-            return DoesNotFit(f"{text} is no profile of this GPU, which has {_listed(by_name)}")
+            return DoesNotFit(words.no_profile(text, _listed(by_name)))
         if compute is None or compute == profile.slices:
             groups.append(_Group(name, (profile.slices,)))
         elif compute in migparts.offered(profile.slices):
             sizes.setdefault(name, []).append(compute)
         else:
-            return DoesNotFit(f"{text}: {name} has no compute instances of {compute} slices")
+            return DoesNotFit(words.no_compute(text, name, compute))
     for name, parts in sizes.items():
         groups += [_Group(name, group) for group in migparts.group(by_name[name].slices, parts)]
     return sorted(groups)

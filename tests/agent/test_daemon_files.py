@@ -46,9 +46,9 @@ async def test_without_libcuda_devices_are_unhealthy_until_it_comes(lab: Lab, ho
     await serve(lab, host, CDI)
     await lab.until(lambda: len(lab.down()) == 2)
     assert not list((lab.folder / "cdi").glob("*"))
-    (problem,) = [one for one in lab.report().problems if "no CDI spec" in one]
+    (problem,) = [one for one in lab.report().problems if "No CDI spec" in one]
     assert f"below the driver root {host.driver_root}" in problem
-    with pytest.raises(grpc.aio.AioRpcError, match="is unhealthy: no CDI spec: found no libcuda"):
+    with pytest.raises(grpc.aio.AioRpcError, match="is unhealthy: No CDI spec: found no libcuda"):
         await lab.endpoint().stub.Allocate(allocating([lab.uuid(0)]))
     hostlab.install(host.driver_root / "lib64", version=lab.simulation.driver_version)
     await lab.until(lambda: not lab.down())

@@ -137,8 +137,8 @@ async def test_a_layout_with_a_mistake_is_named_and_nothing_of_it_is_applied(lab
     assert lab.endpoint().healthy == {lab.uuid(0), lab.uuid(1)}
     (problem,) = lab.reporter.problems
     assert problem == (
-        f"{lab.folder}/config.yaml:4: gpus: 7: no such GPU, this node has the GPUs 0, 1 (NVIDIA A100-SXM4-40GB): "
-        "the layout is not applied"
+        f"{lab.folder}/config.yaml:4: gpus: 7: no such GPU, this node has the GPUs 0, 1 (NVIDIA A100-SXM4-40GB), "
+        "expected one of them: the layout is not applied. Correct the layout"
     )
 
 
@@ -185,7 +185,7 @@ async def test_two_gpulayouts_that_claim_the_node_change_nothing_and_are_named(l
     await lab.until(lambda: lab.endpoint(SHARED).healthy == {f"{lab.uuid(1)}::{n}" for n in range(2)})
     applied, before = lab.agent._layout.object_layout, lab.agent.node_state.layout
     appears("rival", LayoutEntry(on(0, 1), LayoutMode.FRACTIONAL, granularity=50))
-    assert any("the GpuLayouts first, rival all select this node" in problem for problem in lab.reporter.problems)
+    assert any("The GpuLayouts first, rival all select this node" in problem for problem in lab.reporter.problems)
     assert lab.agent._layout.object_layout == applied
     assert lab.agent.node_state.layout == before
     watch.hear_layout(Removed(ObjectKey("", "first"), CachedObject(Found("first", {}, None), "first", "1")))

@@ -247,7 +247,7 @@ async def test_a_bad_config_at_reload_leaves_the_old_one_and_is_named(lab: Lab, 
     os.kill(os.getpid(), signal.SIGHUP)
     await lab.until(lambda: bool(lab.reporter.problems))
     (problem,) = lab.reporter.problems
-    assert problem.startswith("config rejected, the old one stays: ")
+    assert problem.startswith("Config rejected, the old one stays: ")
     assert f"{process.path}:2: health.probationSeconds: found 'soon', expected" in problem
     process.path.unlink()
     await lab.until(lambda: len(lab.reporter.problems) == 2, "a config file that is gone was not noticed")
@@ -268,9 +268,7 @@ async def test_a_reload_that_requires_what_the_host_lacks_leaves_the_old_setting
     process.path.write_text(EAGER + "imex: {channelIDs: [0], required: true}\n")
     os.kill(os.getpid(), signal.SIGHUP)
     await lab.until(lambda: bool(lab.reporter.problems))
-    assert lab.reporter.problems[0].startswith(
-        "config rejected, the old one stays: imex.required: requested IMEX channel"
-    )
+    assert lab.reporter.problems[0].startswith("Config rejected, the old one stays: Requested IMEX channel")
     assert len(lab.endpoint().healthy) == 9
 
 
@@ -348,7 +346,7 @@ def test_a_required_imex_channel_that_is_not_there_is_exit_1_and_one_line(start:
     assert code == 1
     channel = "/dev/nvidia-caps-imex-channels/channel0"
     assert said.splitlines()[-1] == (
-        f"tessera-agent: imex.required: requested IMEX channel {channel} does not exist, expected a character device"
+        f"tessera-agent: Requested IMEX channel {channel} does not exist (imex.required), expected a character device"
     )
 
 

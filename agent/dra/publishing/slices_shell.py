@@ -31,6 +31,7 @@ from agent.dra.publishing.slices import (
     sync,
 )
 from agent.process.spread import Spread, fleet_backoff
+from agent.words import node as words
 from kube.client import Client, Selection
 from kube.clock import Clock, SystemClock
 from kube.errors import InvalidError, KubeError, NotFoundError
@@ -45,17 +46,6 @@ INTERVAL_S: Final = 0.2
 RESYNC_S: Final = (1800.0, 3600.0)
 """How often they are compared beside the watch."""
 RETRY_SERVED_S: Final = 60.0
-NOT_SERVED: Final = (
-    "mode dra: the API server does not serve resource.k8s.io/v1, expected Kubernetes 1.34 or later with the API on"
-)
-NO_COUNTERS: Final = (
-    "mode dra: the API server does not keep sharedCounters of slices (gate DRAPartitionableDevices), expected "
-    "Kubernetes 1.36 or the gate on: GPUs are given out whole, no MIG instance by claim"
-)
-NO_SHARES: Final = (
-    "mode dra: the API server does not keep allowMultipleAllocations and requestPolicy of devices (gate "
-    "DRAConsumableCapacity), expected Kubernetes 1.36 or the gate on: GPUs with shares are not given out"
-)
 
 
 class SlicePublisher:
@@ -147,7 +137,7 @@ class SlicePublisher:
                 if RESOURCE_SLICES.api_version in await client.group_versions():
                     self._say(())
                     return
-                self._say((NOT_SERVED,))
+                self._say((words.no_claims_api(),))
             except KubeError as error:
                 log.info("cannot ask for the API's versions", extra={"error": str(error)})
             await self._clock.wait(asyncio.Event(), RETRY_SERVED_S)
@@ -207,8 +197,8 @@ class SlicePublisher:
     def _tell(self, lost: tuple[str, ...]) -> None:
         if lost != self._dropped or self._whole_only or self._unshared:
             self._dropped = lost
-            gone = (f"mode dra: the API server dropped {field} of devices: its feature gate is off" for field in lost)
-            limits = ((NO_COUNTERS, self._whole_only), (NO_SHARES, self._unshared))
+            gone = (words.field_dropped(field) for field in lost)
+            limits = ((words.no_counters(), self._whole_only), (words.no_shares(), self._unshared))
             self._say((*gone, *(line for line, limited in limits if limited)))
 
 

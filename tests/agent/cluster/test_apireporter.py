@@ -148,6 +148,7 @@ async def test_transitions_and_problems_become_events_unless_switched_off(
     assert found.keys() == {"Xid79", "NotAsConfigured"}
     assert found["Xid79"]["type"] == "Warning"
     assert f"GPU {uuid(1)}: Healthy -> Unhealthy after 4 s" in found["Xid79"]["note"]
+    assert found["Xid79"]["note"].endswith(". To do: reboot the node, or reset the GPU where its bus allows it")
     assert found["Xid79"]["regarding"]["name"] == NODE
     reporter.reconfigure(structs.replace(settings, events=EventSettings(enabled=False)))
     reporter.problem("another one")

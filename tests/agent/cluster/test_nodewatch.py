@@ -44,9 +44,9 @@ GOOD = layout(fractional(on(0)))
         ([Found("a", {"pool": "x"}, GOOD), Found("b", {"pool": "y"}, GOOD)], Chosen(GOOD)),
         (
             [Found("b", {}, GOOD), Found("a", {"pool": "x"}, GOOD)],
-            Chosen(problem="the GpuLayouts a, b all select this node, expected one: the last good layout stays"),
+            Chosen(problem="The GpuLayouts a, b all select this node, expected one: the last good layout stays"),
         ),
-        ([Found("a", {}, None, "wrong")], Chosen(problem="wrong: the last good layout stays")),
+        ([Found("a", {}, None, "wrong")], Chosen(problem="wrong: the last good layout stays. Correct the GpuLayout")),
     ],
 )
 def test_one_layout_selects_a_node_or_none(found: list[Found], chosen: Chosen) -> None:

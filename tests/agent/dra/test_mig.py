@@ -260,7 +260,7 @@ async def test_an_api_server_without_counters_is_told_of_once_and_gets_whole_gpu
     assert (sorted(claims.devices), claims.parts) == (["gpu-0"], {})
     await claims.lab.until(lambda: bool(claims.lab.report().problems), "told")
     (line,) = claims.lab.report().problems
-    assert line.startswith("mode dra: the API server does not keep sharedCounters of slices")
+    assert line.startswith("Mode dra: the API server does not keep sharedCounters of slices")
     (only,) = claims.slices
     assert only["spec"]["pool"]["resourceSliceCount"] == 1
     claims.lab.sim(gpu=0, xid=48)

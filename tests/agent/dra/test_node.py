@@ -16,6 +16,7 @@ from agent.dra.publishing.slices import RESOURCE_SLICES
 from agent.dra.testing import TEAM
 from agent.kubelet.cdifiles import CdiFiles
 from agent.kubelet.driverfiles import NoDriverError
+from agent.words import node as words
 from deviceplugin.cdi import Spec
 from deviceplugin.strategy import NodeAccess
 from inventory.devices import DeviceId
@@ -237,7 +238,7 @@ async def test_a_kubelet_that_refuses_the_driver_is_reported_until_one_takes_it(
     await claims.serve(fleet(2), TWO)
     await claims.watcher.register("no such service")
     await claims.lab.until(lambda: bool(claims.lab.report().problems), "reported")
-    assert claims.lab.report().problems == ("mode dra: the kubelet refuses gpu.nvidia.com: no such service",)
+    assert claims.lab.report().problems == (words.refused_by_kubelet("gpu.nvidia.com", "no such service"),)
     await claims.watcher.register()
     await claims.lab.until(lambda: not claims.lab.report().problems, "cleared")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.dra.publishing.slices_shell import NO_SHARES
+from agent.words import node as words
 from tests.support.agent.claims import ClaimLab
 from tests.support.agent.node import EAGER, fleet
 
@@ -77,9 +77,9 @@ async def test_an_api_server_that_keeps_no_shares_is_told_of_once_and_gets_the_w
         monkeypatch.setattr(claims.server.store, name, kept(getattr(claims.server.store, name)))
     await claims.serve(fleet(2), SHARES + "- {gpus: [1], mode: dra}\n")
     await claims.lab.until(lambda: whole() and DEVICE not in published(claims), "whole GPUs alone")
-    await claims.lab.until(lambda: claims.lab.report().problems == (NO_SHARES,), "told")
+    await claims.lab.until(lambda: claims.lab.report().problems == (words.no_shares(),), "told")
     claims.lab.sim(gpu=1, xid=48)
     await claims.lab.until(lambda: "taints" in published(claims)["gpu-1"], "tainted")
-    assert claims.lab.report().problems == (NO_SHARES,)
+    assert claims.lab.report().problems == (words.no_shares(),)
     assert whole()
     assert DEVICE not in published(claims)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from agent.dra import statuses_shell
 from agent.dra.claim import RESOURCE_CLAIMS, Condition, DeviceStatus, Ref, read
 from agent.dra.ledger import GivenDevice, Prepared, Stage
 from agent.dra.statuses import same, statuses_of, timed
 from agent.dra.statuses_shell import REFUSED_S, StatusWriter
 from agent.dra.testing import DRIVER, TEAM
+from agent.words import node as words
 from inventory.mig.parts import Part
 from inventory.mig.plan import Slot
 from kube.client import Client
@@ -198,7 +198,7 @@ async def test_a_server_that_keeps_nothing_is_told_of_once_and_asked_no_more(
     world.claim("b")
     world.show("a", "b")
     await world.settled()
-    assert world.lines == [(statuses_shell.NOT_KEPT,)]
+    assert world.lines == [(words.statuses_not_kept(),)]
     world.show("b", wrong="lost")
     assert world.writer.settled
     assert len(world.server.written("/status")) == 1
@@ -215,7 +215,7 @@ async def test_a_refusal_is_told_once_and_tried_again_after_a_while_without_hold
     await world.settled()
     assert len(world.server.written("/status")) == 2
     (line,) = {line for lines in world.lines for line in lines}
-    assert line.startswith("mode dra: status.devices of ResourceClaims cannot be written, claims are served without: ")
+    assert line.startswith("Mode dra: status.devices of ResourceClaims cannot be written, claims are served without: ")
     assert len(world.lines) == 1
     forbidden = False
     world.show("a", "b", wrong="XID 79")

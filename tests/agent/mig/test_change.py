@@ -7,8 +7,8 @@ import pytest
 
 from agent.hardware.migchange import take
 from agent.hardware.query import CallFailed
-from agent.mig.change import NOT_QUIET
 from agent.mig.outcomes import MigState, Wish
+from agent.words import mig as words
 from inventory.layout.entries import WhenBusy
 from inventory.mig.parts import Part
 from inventory.mig.plan import CreateInstance, DestroyCompute, DestroyInstance, Step
@@ -39,8 +39,8 @@ async def test_what_is_in_the_way_is_named_and_nothing_is_touched(tmp_path: Path
         outcome = await b.bring("3g.20gb", "2g.10gb")
         assert outcome.state is MigState.REFUSED
         assert outcome.sentence in (
-            "GPU 0: 3g.20gb at slice 4 is in use by ml/train-0: nothing was changed",
-            "GPU 0: 3g.20gb at slice 0 is in use by ml/train-1: nothing was changed",
+            words.busy("GPU 0", "3g.20gb at slice 4 is in use by ml/train-0"),
+            words.busy("GPU 0", "3g.20gb at slice 0 is in use by ml/train-1"),
         )
         assert len(outcome.pods) == 1
         assert (b.mig(), b.steps, b.journal.read(b.uuid)) == (before, [], None)
@@ -117,7 +117,7 @@ async def test_nothing_goes_and_no_mode_is_switched_before_the_daemons_there_hav
     with bench(tmp_path, more=more) as b:
         before, b.no_daemon = b.mig(), False
         outcome = await b.bring("7g.40gb")
-        assert (outcome.state, outcome.sentence) == (MigState.WAITING, f"GPU 0: {NOT_QUIET}")
+        assert (outcome.state, outcome.sentence) == (MigState.WAITING, words.daemon_not_ended("GPU 0"))
         assert (b.mig(), b.steps, b.journal.read(b.uuid)) == (before, [], None)
         b.no_daemon = True
         assert (await b.bring("7g.40gb")).state is MigState.APPLIED
@@ -229,7 +229,7 @@ async def test_a_gpu_that_a_pod_holds_whole_keeps_its_mode(tmp_path: Path) -> No
 async def test_a_mode_that_waits_for_a_reset_says_who_has_the_gpu_open(tmp_path: Path) -> None:
     with bench(tmp_path, A30, more="load:\n- {gpu: 0, pid: 7, type: client}\n") as b:
         outcome = await b.bring("1g.6gb")
-        said = "GPU 0: MIG mode on is pending: it needs a reset, and dcgm (7) has the GPU open"
+        said = words.reset_needed("GPU 0", "on", "dcgm (7)")
         assert (outcome.state, outcome.sentence, b.told) == (MigState.WAITING, said, [said])
         b.simulation.order(End(gpu=0, pid=7))
         assert (await b.bring("1g.6gb")).state is MigState.APPLIED

@@ -12,6 +12,7 @@ from agent.config.settings import MigSettings
 from agent.mig.choice import PartedChoice
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import PartedEntry, missing, parse, wishes
+from agent.words import mig as words
 from inventory.devices import Gpu, GpuUuid
 from inventory.layout.entries import GpuMode, Mig, WhenBusy, Whole
 from tests.agent.answers import rows
@@ -220,9 +221,7 @@ def test_what_a_layout_names_is_the_layouts_and_a_difference_is_said(choice: Par
     modes: dict[GpuUuid, GpuMode] = {first.uuid: Mig(("1g.10gb",) * 7), second.uuid: Whole()}
     choice.label = "all-1g.10gb"
     assert list(choice.wishes(machine(), modes)) == [third.uuid]
-    assert choice.problems == (
-        "nvidia.com/mig.config: all-1g.10gb conflicts with the layout of GPU 1, which takes precedence",
-    )
+    assert choice.problems == (words.layout_goes_first("nvidia.com/mig.config", "all-1g.10gb", 1),)
     done = {third.uuid: MigStatus(third.uuid, 2, "", MigState.APPLIED, "", 0.0)}
     assert choice.answer(done) == "failed"
     choice.label = "all-disabled"

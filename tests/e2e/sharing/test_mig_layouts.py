@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.report import NodeReport
+from agent.words import mig as words
 from hack.cluster.cluster import Cluster
 from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet, held_by, until
 
@@ -98,7 +99,7 @@ def test_a_change_that_a_pod_is_in_the_way_of_is_refused_by_its_name(lab: Lab, a
     agent.until(lambda r: bool(held_by(r, "busy")), "the pod's device")
     before = instances(agent.report(), 1)
     agent.reload(config(parted, "7g.80gb"))
-    said = "GPU 1: 4g.40gb at slice 0 is in use by default/busy: nothing was changed"
+    said = words.busy("GPU 1", "4g.40gb at slice 0 is in use by default/busy")
     agent.until(lambda r: said in r.problems, "the refusal in tessera node")
     until(lambda: said in lab.gpunode().get("problems", []), "the refusal in the GpuNode")
     until(lambda: any(said in one.get("note", "") for one in lab.events()), "the refusal as an Event")

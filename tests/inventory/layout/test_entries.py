@@ -79,9 +79,7 @@ def test_a_gpu_named_twice_is_an_error_whatever_it_is_called() -> None:
 def test_a_gpu_that_is_not_there_is_an_error_and_the_others_are_left_alone() -> None:
     spec = layout(sliced(on(0)), sliced(on(7)))
     assert problem(spec) == (
-        "gpus: 7: no such GPU, this node has the GPUs 0, 1 (NVIDIA A100-SXM4-40GB, NVIDIA A100-SXM4-40GB)".replace(
-            ", NVIDIA A100-SXM4-40GB)", ")"
-        )
+        "gpus: 7: no such GPU, this node has the GPUs 0, 1 (NVIDIA A100-SXM4-40GB), expected one of them"
     )
     assert resolve(node([gpu(0), gpu(1)]), spec).modes == {}
     assert "found 1 such GPUs" in problem(layout(sliced(on(0)), sliced(GpuSelector(any_count=2))))
@@ -105,7 +103,7 @@ def test_any_prefers_the_gpu_that_was_in_the_mode_then_the_one_that_is_cut_so() 
 
 def test_what_a_gpu_cannot_do_is_said_before_anything_is_touched() -> None:
     plain = structs.replace(gpu(0, product="Tesla T4"), mig_capable=False)
-    assert problem(layout(mig(on(0), "1g.5gb")), plain) == "GPU 0 (Tesla T4) cannot do MIG"
+    assert problem(layout(mig(on(0), "1g.5gb")), plain) == "GPU 0 (Tesla T4) cannot do MIG, expected one that can"
     profile = MigProfile("1g.5gb", 19, 1, 1, (0, 1, 2), 3, 4864, 14)
     a100 = structs.replace(gpu(0), mig_profiles=(profile,))
     assert "found 9g.99gb, expected some of 1g.5gb" in problem(layout(mig(on(0), "9g.99gb")), a100)

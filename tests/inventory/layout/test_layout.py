@@ -23,6 +23,7 @@ from inventory.layout.sharing import (
     ResourcePattern,
     SharingMode,
 )
+from inventory.words import layouts as words
 from tests.support.inventory.builders import gpu, node
 
 PROFILES = st.sampled_from(["1g.5gb", "1g.5gb+me", "2g.10gb", "1c.2g.10gb", "3g.20gb"])
@@ -153,7 +154,7 @@ def test_strategy_mixed_names_a_resource_for_each_profile() -> None:
         "nvidia.com/mig-1g.5gb.me": 1,
         "nvidia.com/mig-2g.10gb": 1,
     }
-    assert layout.problems == ("GPU 2 (GPU-02) has MIG mode on and no instance: nothing of it is advertised",)
+    assert layout.problems == (words.empty_mig("GPU 2 (GPU-02)"),)
 
 
 def test_names_of_profiles_and_shared_resources() -> None:
@@ -225,4 +226,4 @@ def test_an_earlier_sharing_entry_wins_a_device_and_a_useless_one_is_named() -> 
     stray = ReplicatedResource(ResourceName("nvidia.com/mig-7g.40gb"), 2)
     layout = plan(node([gpu(0), gpu(1)]), replicated(first, second, stray))
     assert [device.physical_id for device in only(layout).devices] == ["GPU-00"] * 2 + ["GPU-01"] * 4
-    assert layout.problems == ("sharing of nvidia.com/mig-7g.40gb: no device of this node is selected",)
+    assert layout.problems == (words.no_device_shared("nvidia.com/mig-7g.40gb"),)

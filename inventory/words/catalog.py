@@ -5,10 +5,9 @@
 can be read as one text.
 """
 
-import inspect
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, NamedTuple, ParamSpec
+from typing import Any, Final, NamedTuple, ParamSpec
 
 P = ParamSpec("P")
 
@@ -30,16 +29,33 @@ class Place(StrEnum):
     EVICTED = "Workload: Evicted, Requeued, Finished"
     QUEUES = "ClusterQueue and LocalQueue: Active=False"
     JOB_EVENTS = "Events of jobs, pods and Workloads"
+    HEALTH = "GpuNode: health of a device; Events of its node"
+    LAYOUT = "GpuNode: problems; Events NotAsConfigured of its node; tessera layout"
+    NODE = "GpuNode: problems; Events of its node"
+    CLAIM = "ResourceClaim: status.devices"
+    COMMANDS = "tessera: what a command refuses"
 
 
 class Sentence(NamedTuple):
-    """``text`` has each parameter as its name in capitals."""
+    """A function that was noted."""
 
-    module: str
-    name: str
+    function: Callable[..., str]
     place: Place
     kind: Kind
-    text: str
+
+    @property
+    def module(self) -> str:
+        return self.function.__module__
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def text(self) -> str:
+        """With each parameter as its name in capitals."""
+        names: Any = self.function.__code__.co_varnames[: self.function.__code__.co_argcount]
+        return self.function(*(name.upper() for name in names))
 
 
 EVERY: Final[list[Sentence]] = []
@@ -55,9 +71,7 @@ def said(place: Place, kind: Kind) -> Callable[[Callable[P, str]], Callable[P, s
     """For a function that makes a sentence of strings and of numbers that it only writes down."""
 
     def note(function: Callable[P, str]) -> Callable[P, str]:
-        names = inspect.signature(function).parameters
-        text = function(**{name: name.upper() for name in names})  # type: ignore[arg-type, call-arg]
-        EVERY.append(Sentence(function.__module__, function.__name__, place, kind, text))
+        EVERY.append(Sentence(function, place, kind))
         return function
 
     return note

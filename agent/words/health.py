@@ -1,0 +1,150 @@
+"""What a device's health is: Events of its node, ``status.devices[].health`` of the GpuNode.
+
+The names of XIDs, and what each asks of a person, stand in the table of ``agent.health.xids``.
+"""
+
+from inventory.words.catalog import Kind, Place, said
+
+_note = said(Place.HEALTH, Kind.NOTE)
+_refusal = said(Place.HEALTH, Kind.REFUSAL)
+_part = said(Place.HEALTH, Kind.PART)
+
+
+@_note
+def changed(device: str, old: str, new: str, seconds: str, cause: str) -> str:
+    return f"{device}: {old} -> {new} after {seconds} s: {cause}"
+
+
+@_refusal
+def worsened(device: str, old: str, new: str, seconds: str, cause: str, action: str) -> str:
+    """``changed``, where somebody can do something about it."""
+    return f"{device}: {old} -> {new} after {seconds} s: {cause}. To do: {action}"
+
+
+@_part
+def xid(number: object, name: str) -> str:
+    return f"XID {number}: {name}"
+
+
+@_part
+def xid_in_instance(number: object, name: str, gi: object) -> str:
+    return f"XID {number}: {name} in GPU instance {gi}"
+
+
+@_part
+def xid_in_compute_instance(number: object, name: str, gi: object, ci: object) -> str:
+    return f"XID {number}: {name} in GPU instance {gi}, compute instance {ci}"
+
+
+@_part
+def no_answer(detail: str) -> str:
+    return f"NVML did not answer in time{_in_brackets(detail)}"
+
+
+@_part
+def error_answered(detail: str) -> str:
+    return f"NVML answered with an error{_in_brackets(detail)}"
+
+
+@_part
+def lost(detail: str) -> str:
+    return f"the GPU is lost{_in_brackets(detail)}"
+
+
+@_part
+def unreadable() -> str:
+    return "discovery cannot read the GPU"
+
+
+@_part
+def removed() -> str:
+    return "the GPU is gone: it was removed"
+
+
+@_part
+def uncorrected(errors: object) -> str:
+    return f"{errors} uncorrected memory errors since the last reset"
+
+
+@_part
+def remap_pending() -> str:
+    return "a memory row remap waits for a reset"
+
+
+@_part
+def remap_failed() -> str:
+    return "a memory row remap failed"
+
+
+@_part
+def links_down(links: str) -> str:
+    return f"NVLink {links} down"
+
+
+@_part
+def switch_links_down(links: str) -> str:
+    return f"NVLink {links} down (to an NVSwitch)"
+
+
+@_part
+def recovery_asked(number: object, action: str) -> str:
+    return f"the driver asks for a recovery action ({number}): {action}"
+
+
+@_part
+def more_faults(last: str) -> str:
+    return f"more faults than are listed, the last: {last}"
+
+
+@_part
+def nothing_wrong() -> str:
+    return "nothing is wrong any more"
+
+
+@_part
+def back() -> str:
+    return "the GPU is there again"
+
+
+@_part
+def rebooted() -> str:
+    return "the node was rebooted"
+
+
+@_part
+def remapped() -> str:
+    return "no row remap is pending any more"
+
+
+@_part
+def links_up() -> str:
+    return "all NVLinks are up again"
+
+
+@_part
+def no_recovery_asked() -> str:
+    return "the driver asks for no recovery action any more"
+
+
+@_part
+def reset() -> str:
+    return "a reset was observed"
+
+
+@_part
+def answers() -> str:
+    return "it answers again"
+
+
+@_part
+def passed_probation(probes: object, seconds: str) -> str:
+    return f"{probes} clean probes in {seconds} s of probation"
+
+
+@_part
+def no_fault_any_more() -> str:
+    return "the configuration no longer counts it as a fault"
+
+
+def _in_brackets(detail: str) -> str:
+    return f" ({detail})" if detail else ""

@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from cli.console import Json, patience
+from cli.words import given, servers
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 from kube.client import Client
 from kube.config import ClusterConfig
@@ -50,8 +51,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     def cluster(self) -> ClusterConfig:
         """Raises click.ClickException."""
         if not self.kubeconfig.exists():
-            hint = "expected a kubeconfig file (--kubeconfig, or $KUBECONFIG)"
-            raise click.ClickException(f"{self.kubeconfig}: found no such file, {hint}")
+            raise click.ClickException(given.no_kubeconfig(self.kubeconfig))
         try:
             return _logged_in(self.kubeconfig, self.context)
         except ConfigError as wrong:
@@ -67,13 +67,13 @@ def _logged_in(kubeconfig: Path, context: str | None) -> ClusterConfig:
 def _service(_: click.Context, __: click.Parameter, value: str) -> str:
     namespace, slash, name = value.partition("/")
     if not (namespace and slash and name) or "/" in name:
-        raise click.BadParameter(f"found {value!r}, expected NAMESPACE/SERVICE")
+        raise click.BadParameter(given.bad_service(value))
     return value
 
 
 def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     if value is not None and not re.match(r"https://[^/]", value):
-        raise click.BadParameter(f"found {value!r}, expected https://HOST or https://HOST:PORT")
+        raise click.BadParameter(given.bad_server(value))
     return value
 
 
@@ -177,12 +177,11 @@ def run(work: Coroutine[Any, Any, None], *, patiently: bool = True) -> None:
 def told(failed: KubeError) -> str:
     """What a person is told of the failure, in one sentence."""
     if isinstance(failed, UnavailableError) and failed.status is None:
-        return f"the API server cannot be reached: {failed}"
+        return servers.no_api_server(str(failed))
     if is_kind_missing(failed):
-        what = str(failed).partition(": ")[0]
-        return f"{what}: this cluster does not have the kind: are Tessera's CRDs installed (docs/install.md)?"
+        return servers.kind_missing(str(failed).partition(": ")[0])
     if failed.status == _UNAUTHORIZED:
-        return f"{failed}: expected credentials in the kubeconfig that the API server takes"
+        return servers.not_let_in(str(failed))
     return str(failed)
 
 
@@ -211,9 +210,7 @@ class Controller:
                 return await _asked(client, resource, query)
         except NotFoundError as failed:
             if is_kind_missing(failed):
-                raise UnreachableError(
-                    f"{VIEW_GROUP} is not served here: is the chart's controller.visibility on?"
-                ) from None
+                raise UnreachableError(servers.views_not_served(VIEW_GROUP)) from None
             return None
         except KubeError as failed:
             raise UnreachableError(str(failed)) from None
@@ -225,7 +222,7 @@ class Controller:
             found = await self._client.create(FORECASTS, body, Json, namespace=namespace)
         except KubeError as failed:
             unserved = isinstance(failed, NotFoundError)
-            raise UnreachableError(f"{VIEW_GROUP} is not served here" if unserved else str(failed)) from None
+            raise UnreachableError(servers.views_not_served(VIEW_GROUP) if unserved else str(failed)) from None
         status: Json = found["status"]
         return status
 

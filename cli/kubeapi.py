@@ -9,6 +9,7 @@ import click
 
 from cli.cluster import CONTEXT_OPTION, KUBECONFIG_OPTION, SERVICE, Where
 from cli.console import Json
+from cli.words import given as say
 from kube.client import Client, Selection
 from kube.resources import Resource
 
@@ -44,7 +45,7 @@ dry_run_option = click.option(
 def named_workload(_: click.Context, __: click.Parameter, value: str) -> str:
     """A callback of an argument that is NAME or NAMESPACE/NAME."""
     if not value or value.count("/") > 1 or value.startswith("/") or value.endswith("/"):
-        raise click.BadParameter(f"found {value!r}, expected NAME or NAMESPACE/NAME")
+        raise click.BadParameter(say.bad_name(value))
     return value
 
 

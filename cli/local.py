@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from cli.words import servers as say
+
 DEFAULT_STATE_DIR = Path("/var/lib/tessera")
 TIMEOUT_S = 10.0
 
@@ -57,12 +59,12 @@ def fetch(path: Path, resource: str, method: str = "GET") -> bytes:
         body = answer.read()
     except (OSError, http.client.HTTPException) as failed:
         why = reason(failed)
-        raise click.ClickException(f"{path}: {why}: is the agent running there (see --state-dir)?") from None
+        raise click.ClickException(say.agent_away(path, why)) from None
     finally:
         connection.close()
     if answer.status == http.client.CONFLICT:
         # The agent understood, and refuses for a reason of its own: one sentence.
         raise click.ClickException(body.decode(errors="replace").strip())
     if answer.status != http.client.OK:
-        raise click.ClickException(f"{path}: the agent answered {answer.status}: {body[:200].decode(errors='replace')}")
+        raise click.ClickException(say.agent_refused(path, answer.status, body[:200].decode(errors="replace")))
     return body

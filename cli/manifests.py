@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from cli.words import given as say
 from controller.simulation.documents import Document, InputError, documents, unknown
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -30,7 +31,7 @@ def read_documents(
         found = documents(text, str(file) if str(file) != "-" else "standard input", generated=generated)
         for line in unknown(text, found):
             if strangers is None:
-                raise InputError(f"{line} (--allow-unknown-fields passes over it)")
+                raise InputError(say.unknown_field(line))
             strangers.append(f"{line}; passed over")
         yield from found
 
@@ -40,7 +41,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
     if not found:
-        raise InputError(f"{path}: found no manifest, expected files ending in {', '.join(_SUFFIXES)}")
+        raise InputError(say.no_manifest(path, ", ".join(_SUFFIXES)))
     return found
 
 
@@ -49,6 +50,6 @@ def _text(file: Path) -> str:
         raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
         return raw.decode("utf-8-sig")
     except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+        raise InputError(say.unreadable(file, error.strerror or str(error))) from None
     except UnicodeDecodeError:
-        raise InputError(f"{file}: found bytes that are no UTF-8, expected YAML or JSON") from None
+        raise InputError(say.no_utf8(file)) from None

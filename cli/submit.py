@@ -18,6 +18,7 @@ from cli.console import show as print_parts
 from cli.kubeapi import kube_options, opened, space_option
 from cli.manifests import WrongInputError, read_documents
 from cli.output import output_option, printed
+from cli.words import given as say
 from controller.jobframework import names
 from controller.simulation.documents import Document, InputError
 from controller.watching.kinds import WORKLOADS
@@ -140,9 +141,7 @@ class _Submission:
                 found = (await self._client.document(path, Json))["resources"]
             plural = next((each for each in found if each["kind"] == kind and "/" not in each["name"]), None)
             if plural is None:
-                raise click.ClickException(
-                    f"{document.file}: found {version} {kind}, expected a kind that the API server has"
-                )
+                raise click.ClickException(say.unknown_kind(document.file, version, kind))
             group, _, bare = version.rpartition("/")
             self._resources[version, kind] = Resource(
                 group, bare, plural["name"], kind, namespaced=bool(plural["namespaced"])

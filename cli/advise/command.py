@@ -16,6 +16,7 @@ from cli.cluster import Where, api_options, run
 from cli.console import Json, patience, show
 from cli.local import Number, Whole
 from cli.output import output_option, printed
+from cli.words import given as say
 from kube.prometheus import FileError, Prometheus, authorities_in, token_in
 from yamlfile.parsers import HTTP_URL, Unfit
 
@@ -35,13 +36,13 @@ class Duration(click.ParamType[float]):
             return value
         text = str(value)
         if not _DURATION.fullmatch(text):
-            self.fail(f"found {text!r}, expected a duration such as 7d, 12h or 1h30m", param, ctx)
+            self.fail(say.bad_window(text), param, ctx)
         return float(sum(int(number) * _UNITS_S[unit] for number, unit in re.findall(r"(\d+)([wdhms])", text)))
 
 
 def _some(_: click.Context, __: click.Parameter, value: float) -> float:
     if value <= 0:
-        raise click.BadParameter("found 0s, expected a duration above 0")
+        raise click.BadParameter(say.empty_window())
     return value
 
 
@@ -51,7 +52,7 @@ def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None
     try:
         return str(HTTP_URL.convert(value))
     except Unfit:
-        raise click.BadParameter(f"found {value!r}, expected {HTTP_URL.expected}") from None
+        raise click.BadParameter(say.bad_value(value, HTTP_URL.expected)) from None
 
 
 @click.command(short_help="Which containers could ask for less GPU; which moves would let jobs run.")
@@ -112,9 +113,9 @@ def advise(
         _pack(where, files, namespace, output)
         return
     if files:
-        raise click.UsageError("--file: found one, expected --pack with it")
+        raise click.UsageError(say.file_without_pack())
     if url is None:
-        raise click.UsageError("Missing option '--prometheus' (or --pack).")
+        raise click.UsageError(say.nothing_to_advise_by())
     wish = AdviceOptions(given["headroom"], given["min_age"], Prefer(given["prefer"]), given["granularity"])
     token = _read("--token-file", token_in, given["token_file"])
     authorities = _read("--ca-file", authorities_in, given["ca_file"])
@@ -156,7 +157,7 @@ def _read(option: str, read: Callable[[Path], T], path: Path | None) -> T | None
     try:
         return None if path is None else read(path)
     except FileError as failed:
-        raise click.ClickException(f"{option}: {failed}") from None
+        raise click.ClickException(say.unreadable_option(option, str(failed))) from None
 
 
 def _show(found: AdviceReport) -> None:

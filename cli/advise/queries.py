@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import click
 
 from cli.advise.advice import ContainerDevices, Product, Used
+from cli.words import servers as say
 from inventory.devices import MigProfile
 from kube.prometheus import Labels, NotLetInError, Prometheus, PrometheusError, UntrustedError, Vector
 from simulator.boards import products
@@ -29,9 +30,9 @@ async def ask(prometheus: Prometheus, queries: Mapping[str, str]) -> dict[str, V
     try:
         return await prometheus.ask(queries)
     except UntrustedError as failed:
-        raise click.ClickException(f"{failed}, expected one that --ca-file vouches for") from None
+        raise click.ClickException(say.untrusted(str(failed))) from None
     except NotLetInError as failed:
-        raise click.ClickException(f"{failed}, expected a --token-file that it accepts") from None
+        raise click.ClickException(say.token_refused(str(failed))) from None
     except PrometheusError as failed:
         raise click.ClickException(str(failed)) from None
 
@@ -74,14 +75,9 @@ def _quoted(text: str) -> str:
 def check(url: str, found: Mapping[str, Vector]) -> None:
     """Raises click.ClickException where the series are not there, or not as they should be."""
     if not found["there"]:
-        raise click.ClickException(
-            f"{url}: found neither tessera_gpu_busy_ratio nor tessera_agent_info, expected a Prometheus that scrapes"
-            " Tessera's agents"
-        )
+        raise click.ClickException(say.no_agents_series(url))
     if found["renamed"]:
-        raise click.ClickException(
-            f"{url}: found the label exported_pod on tessera_gpu_allocation, expected agents scraped with honor_labels"
-        )
+        raise click.ClickException(say.labels_renamed(url))
 
 
 def requests(found: Mapping[str, Vector]) -> list[ContainerDevices]:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from cli.console import Json
+from cli.words import given as inputs
+from cli.words import queues as say
 from controller.objects.quantity import parse_quantity
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from kube.resources import Resource
@@ -24,19 +26,19 @@ def quotas(given: Iterable[str]) -> Quotas:
     for word in (word for words in given for word in words.split(",")):
         flavor, colon, rest = word.partition(":")
         if not colon or _NAMED.fullmatch(flavor) is None or not rest:
-            raise ValueError(f"found {word!r}, expected {_FOR_QUOTA}")
+            raise ValueError(inputs.bad_value(word, _FOR_QUOTA))
         for part in rest.split(";"):
             resource, equals, amount = part.partition("=")
             if not (resource and equals and amount):
-                raise ValueError(f"found {part!r} for flavor {flavor}, expected RESOURCE=AMOUNT")
+                raise ValueError(say.bad_amount(part, flavor))
             if resource in found.setdefault(flavor, {}):
-                raise ValueError(f"found {resource} of flavor {flavor} twice, expected it once")
+                raise ValueError(say.twice(resource, flavor))
             try:
                 nanos = parse_quantity(amount).nanos
             except ValueError:
                 nanos = -1
             if nanos < 0:
-                raise ValueError(f"found {amount!r} for {resource} of flavor {flavor}, expected a quantity from 0 on")
+                raise ValueError(say.no_quantity(amount, resource, flavor))
             found[flavor][resource] = amount
     return found
 
@@ -47,16 +49,13 @@ def groups(nominal: Quotas, borrowing: Quotas, lending: Quotas) -> list[Json]:
         for flavor, amounts in limits.items():
             for resource in amounts:
                 if resource not in nominal.get(flavor, {}):
-                    what = f"{option}: found {resource} of flavor {flavor}"
-                    raise ValueError(f"{what}, expected --nominal-quota for it as well")
+                    raise ValueError(say.limit_alone(option, resource, flavor))
     made: dict[frozenset[str], Json] = {}
     for flavor, amounts in nominal.items():
         covered = frozenset(amounts)
         wrong = next((other for other in made if other != covered and other & covered), None)
         if wrong is not None:
-            shared = ", ".join(sorted(wrong & covered))
-            what = f"--nominal-quota: found {shared} of flavor {flavor} beside other resources than another flavor has"
-            raise ValueError(f"{what}, expected the same resources for every flavor of {shared}")
+            raise ValueError(say.other_resources(", ".join(sorted(wrong & covered)), flavor))
         group = made.setdefault(covered, {"coveredResources": list(amounts), "flavors": []})
         resources = []
         for resource in group["coveredResources"]:
@@ -96,7 +95,7 @@ def pairs(given: Iterable[str]) -> dict[str, str]:
     for word in (word for words in given for word in words.split(",")):
         key, equals, value = word.partition("=")
         if not key or not equals:
-            raise ValueError(f"found {word!r}, expected KEY=VALUE")
+            raise ValueError(say.bad_pair(word))
         found[key] = value
     return found
 
@@ -108,7 +107,7 @@ def taints(given: Iterable[str]) -> list[Json]:
         pair, colon, effect = word.rpartition(":")
         key, equals, value = pair.partition("=")
         if not (colon and key) or effect not in _EFFECTS:
-            raise ValueError(f"found {word!r}, expected KEY=VALUE:EFFECT with one of {', '.join(_EFFECTS)}")
+            raise ValueError(say.bad_taint(word, ", ".join(_EFFECTS)))
         found.append({"key": key, **({"value": value} if equals else {}), "effect": effect})
     return found
 
@@ -121,7 +120,7 @@ def tolerations(given: Iterable[str]) -> list[Json]:
         pair = pair if colon else word
         key, equals, value = pair.partition("=")
         if not key or (colon and effect not in _EFFECTS):
-            raise ValueError(f"found {word!r}, expected KEY=VALUE:EFFECT with one of {', '.join(_EFFECTS)}")
+            raise ValueError(say.bad_taint(word, ", ".join(_EFFECTS)))
         made: dict[str, Any] = {"key": key, "operator": "Equal" if equals else "Exists"}
         found.append(made | ({"value": value} if equals else {}) | ({"effect": effect} if colon else {}))
     return found

@@ -11,6 +11,7 @@ from cli.kubeapi import dry_run_option, kube_options, opened, space_option
 from cli.kueuectl import bodies
 from cli.kueuectl.kinds import Kinds
 from cli.output import output_option, printed
+from cli.words import queues as say
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
@@ -136,8 +137,7 @@ async def _known(client: Client, queue: str) -> None:
     except ForbiddenError:
         return  # who may not see ClusterQueues may still make LocalQueues
     except NotFoundError:
-        what = f"-c: found {queue!r}, expected a ClusterQueue that exists"
-        raise click.ClickException(f"{what} (--ignore-unknown-cq passes over it)") from None
+        raise click.ClickException(say.no_cluster_queue_yet(queue)) from None
 
 
 @create.command("resourceflavor", short_help="Create a ResourceFlavor.")

@@ -6,6 +6,8 @@ from typing import Final
 
 import click
 
+from cli.words import queues, servers
+
 # Named here and not in controller.watching.kinds: kubectl does the work, and nothing of the controller is loaded.
 _GROUP: Final = "kueue.x-k8s.io"
 PLURALS: Final = {
@@ -39,8 +41,7 @@ def hand_over(verb: str, kind: str, rest: tuple[str, ...]) -> None:
     """Run kubectl and end as it ends."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        what = "kubectl: found no such program in $PATH, expected one"
-        raise click.ClickException(f"{what}: tessera {verb} hands its words over to it")
+        raise click.ClickException(servers.no_kubectl(verb))
     raise SystemExit(subprocess.call([kubectl, *words(verb, kind, rest)]))
 
 
@@ -53,7 +54,7 @@ class KindName(click.ParamType[str]):
         found = ALIASES.get(str(value), str(value))
         if found not in PLURALS:
             known = ", ".join(f"{kind} ({short})" for short, kind in sorted(ALIASES.items()) if len(short) == 2)  # noqa: PLR2004
-            self.fail(f"found {value!r}, expected one of {known}", param, ctx)
+            self.fail(queues.unknown_kind(str(value), known), param, ctx)
         return found
 
 

@@ -1,7 +1,6 @@
 """``tessera stop``, ``resume`` and ``delete`` of queues and Workloads, as ``kubectl kueue`` has them."""
 
 from contextlib import suppress
-from typing import Final
 
 import click
 
@@ -11,6 +10,7 @@ from cli.kubeapi import dry_run_option, kube_options, named_workload, namespaced
 from cli.kueuectl.kinds import Kinds, handed_over
 from cli.output import output_option, printed
 from cli.queue.policy import set_policy
+from cli.words import given, queues
 from cli.workload.command import change, switched
 from cli.workload.find import find_workload, group_pods, owner_of, uid_of
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
@@ -133,7 +133,7 @@ def delete_workload(
     """
     if every is bool(names):
         found = "both" if names else "neither"
-        raise click.UsageError(f"WORKLOAD, --all: found {found}, expected one of them")
+        raise click.UsageError(given.workloads_or_all(found))
     for name in names:
         named_workload(click.get_current_context(), delete_workload.params[0], name)
 
@@ -150,7 +150,7 @@ def delete_workload(
                     try:
                         await client.delete(resource, name, namespace=space, uid=uid, background=True, dry_run=dry)
                     except ConflictError:
-                        raise click.ClickException(f"{_shown((resource, space, name))}: {_ANOTHER}") from None
+                        raise click.ClickException(queues.another_meanwhile(_shown((resource, space, name)))) from None
         if output != "text":
             items = [{"kind": resource.kind, "namespace": space, "name": name} for resource, space, name in gone]
             printed({"deleted": items, "dryRun": dry_run}, output)
@@ -166,9 +166,6 @@ def delete_workload(
 
 Marked = tuple[Resource, str, str]
 """Kind, namespace and name of what is deleted."""
-
-
-_ANOTHER: Final = "found another object of that name, created since; it is not deleted. Look, and run the command again"
 
 
 async def _marked(

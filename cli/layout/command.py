@@ -18,6 +18,7 @@ from cli.fleetnodes import hardware
 from cli.layout.plan import NodePlan, Seen, planned, seen
 from cli.manifests import WrongInputError
 from cli.output import output_option, printed
+from cli.words import given, servers
 from inventory.layout.entries import GpuLayoutSpec, WhenBusy
 from kube.client import Client
 from kube.errors import NotFoundError
@@ -118,7 +119,7 @@ def apply_command(file: Path, force: bool, where: Where, output: str) -> None:
     """
     wanted = _read(file)
     if wanted.manifest is None:
-        raise WrongInputError(f"{file}: found an agent's configuration, expected a GpuLayout: its agents read the file")
+        raise WrongInputError(given.agents_read_it(file))
     run(_apply(wanted, where, output, force=force))
 
 
@@ -129,20 +130,20 @@ def _read(file: Path) -> Wanted:
         parse_text(text, str(file))  # its mistakes have a line
         content = yaml.safe_load(text)
         if content is None:
-            raise WrongInputError(f"{file}: found an empty file, expected a GpuLayout or an agent's configuration")
+            raise WrongInputError(given.empty_layout(file))
         kind = content.get("kind") if isinstance(content, dict) else None
         if kind is not None and kind != GPU_LAYOUTS.kind:
-            raise WrongInputError(f"{file}: kind: found {kind}, expected GpuLayout, or an agent's configuration")
+            raise WrongInputError(given.no_layout(file, kind))
         if kind is not None:
             found = gpulayouts.read(msgspec.json.encode(content))
             if found.problem:
-                raise WrongInputError(f"{file}: {found.problem}")
+                raise WrongInputError(given.bad_layout(file, found.problem))
             return Wanted(found, content)
         values, _ = parse(text, str(file))
     except ConfigError as wrong:
         raise WrongInputError(str(wrong)) from None
     except (yaml.YAMLError, msgspec.MsgspecError) as wrong:
-        raise WrongInputError(f"{file}: {' '.join(str(wrong).split())}") from None
+        raise WrongInputError(given.bad_layout(file, " ".join(str(wrong).split()))) from None
     return Wanted(Found("", {}, values.get("gpu_layout", GpuLayoutSpec())), None)
 
 
@@ -154,7 +155,7 @@ def _offline(wanted: Wanted, fleet: Path, names: tuple[str, ...]) -> list[NodePl
     known = {each.name for each in found.nodes}
     for name in names:
         if name not in known:
-            raise WrongInputError(f"--node: found {name!r}, expected a node of {fleet}: {', '.join(sorted(known))}")
+            raise WrongInputError(servers.not_in_fleet(name, fleet, ", ".join(sorted(known))))
     specs = [each for each in found.nodes if each.name in names or not names]
     labelled = ((spec, {"kubernetes.io/hostname": spec.name, **spec.labels}) for spec in specs)
     chosen = [hardware(found, spec) for spec, labels in labelled if wanted.found.selects(labels)]
@@ -190,7 +191,7 @@ async def _online(client: Client, wanted: Wanted, names: tuple[str, ...]) -> lis
     told = {gpu_node.node.name for gpu_node in gpu_nodes.items}
     for name in names:
         if name not in told:
-            raise click.ClickException(f"--node: found {name!r}, expected a node whose agent has written a GpuNode")
+            raise click.ClickException(servers.no_gpu_node(name))
     plans = []
     for found in sorted(gpu_nodes.items, key=lambda gpu_node: gpu_node.node.name):
         own = labels.get(found.node.name)

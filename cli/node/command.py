@@ -13,6 +13,7 @@ from cli.console import show
 from cli.local import Number, Whole, fetch, state_dir_option
 from cli.node import tables
 from cli.output import output_option, printed, printed_json
+from cli.words import servers as say
 
 SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
     "gpus": tables.gpus,
@@ -110,7 +111,7 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
     try:
         report = msgspec.json.decode(body, type=NodeReport)
     except msgspec.MsgspecError as wrong:
-        raise click.ClickException(f"the agent's answer is not understood ({wrong}): is it of this version?") from None
+        raise click.ClickException(say.strange_agent(str(wrong))) from None
     shown: list[RenderableType] = [] if sections else [tables.headline(report)]
     shown += [section for section in (SECTIONS[name](report) for name in sections or SECTIONS) if section is not None]
     show(*shown)

@@ -12,6 +12,7 @@ from cli.kubeapi import kube_options, opened
 from cli.local import Whole
 from cli.page.handover import handed_over
 from cli.page.proxy import serve
+from cli.words import given as say
 
 _MOST_PORT = 65_535
 
@@ -44,7 +45,7 @@ def page(where: Where, port: int, no_browser: bool) -> None:
                 await serve(client, port, show, asyncio.Event())
             except OSError as failed:
                 why = os.strerror(failed.errno) if failed.errno else str(failed)
-                raise click.ClickException(f"127.0.0.1:{port}: {why}, expected a port that is free (--port)") from None
+                raise click.ClickException(say.port_taken(port, why)) from None
 
     with ExitStack() as files, suppress(KeyboardInterrupt):  # Ctrl-C is how the command ends, not a failure
         run(serving(files), patiently=False)

@@ -13,6 +13,7 @@ from cli.offline import Offline
 from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
 from cli.queue import tables
 from cli.queue.policy import set_policy
+from cli.words import given, queues, servers
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.client import Client
 from kube.errors import KubeError, NotFoundError
@@ -76,7 +77,7 @@ async def source(where: Where, *, look: bool = True) -> AsyncIterator[AnswerSour
         try:
             yield AnswerSource(client, where, controller, offline)
         except UnreachableError as failed:
-            raise click.ClickException(f"the controller no longer answers: {failed}") from None
+            raise click.ClickException(servers.controller_gone(str(failed))) from None
 
 
 def _noted(made: Offline) -> Offline:
@@ -163,7 +164,7 @@ def pending(where: Where, name: str | None, local: str | None, limit: int, outpu
       tessera queue pending --queue research -o json | jq '.clusterQueues[].pending[].sentence'
     """
     if name is not None and local is not None:
-        raise click.UsageError("--queue and --local: found both, expected one")
+        raise click.UsageError(given.queue_and_local())
     if local is not None:
         _door(local)
 
@@ -171,16 +172,16 @@ def pending(where: Where, name: str | None, local: str | None, limit: int, outpu
         async with source(where) as asked:
             chosen = await _chosen(asked, name, local)
             problems = {each["name"]: each["problems"] for each in await asked.queues()}
-            queues = []
+            answers: list[Json] = []
             for each in chosen:
                 items = await asked.pending(each, limit)
                 if items is None:
-                    raise click.ClickException(f"--queue: found {each!r}, expected a ClusterQueue's name")
+                    raise click.ClickException(queues.no_cluster_queue("--queue", each))
                 found = [item for item in items if local is None or item["localQueue"] == local]
-                queues.append({"clusterQueue": each, "problems": problems.get(each, []), "pending": found})
-            body = {"source": asked.name, "clusterQueues": queues}
+                answers.append({"clusterQueue": each, "problems": problems.get(each, []), "pending": found})
+            body = {"source": asked.name, "clusterQueues": answers}
             if output == "name":
-                print_names(WORKLOADS, (item["workload"] for each in queues for item in each["pending"]))
+                print_names(WORKLOADS, (item["workload"] for each in answers for item in each["pending"]))
             elif output in FOR_PEOPLE:
                 tables.show_pending(body, wide=output == "wide")
             else:
@@ -205,20 +206,20 @@ async def _local(client: Client, local: str) -> Json:
     except NotFoundError as failed:
         if is_kind_missing(failed):
             raise
-        raise click.ClickException(f"--local: found {local!r}, expected a LocalQueue that exists") from None
+        raise click.ClickException(queues.no_local_queue(local)) from None
 
 
 def _door(local: str) -> tuple[str, str]:
     """A LocalQueue's namespace and name. Raises click.UsageError."""
     namespace, slash, name = local.partition("/")
     if not (namespace and slash and name) or "/" in name:
-        raise click.UsageError(f"--local: found {local!r}, expected NAMESPACE/NAME")
+        raise click.UsageError(given.bad_local_queue(local))
     return namespace, name
 
 
 def _queue_name(_: click.Context, __: click.Parameter, value: str) -> str:
     if not value or value.count("/") > 1 or value.startswith("/") or value.endswith("/"):
-        raise click.BadParameter(f"found {value!r}, expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue")
+        raise click.BadParameter(given.bad_queue_name(value))
     return value
 
 

@@ -6,6 +6,7 @@ from cli.cluster import Where, is_kind_missing
 from cli.console import Json
 from cli.kubeapi import MANAGER, opened
 from cli.output import printed
+from cli.words import queues as say
 from kube.errors import NotFoundError
 from kube.resources import Resource
 
@@ -29,7 +30,7 @@ async def set_policy(
         except NotFoundError as failed:
             if is_kind_missing(failed):
                 raise
-            raise click.ClickException(f"NAME: found {shown!r}, expected a {resource.kind} that exists") from None
+            raise click.ClickException(say.none_of_that_name(shown, resource.kind)) from None
     was = (before.get("spec") or {}).get("stopPolicy") or "None"
     if output != "text":
         told = {"kind": resource.kind, "name": shown, "stopPolicy": policy, "before": was}

@@ -12,6 +12,7 @@ from cli.console import aside
 from cli.manifests import WrongInputError, read_documents
 from cli.output import output_option, printed
 from cli.simulate.tables import show
+from cli.words import given as say
 from controller.config.load import default, load
 from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import InputError
@@ -36,7 +37,7 @@ class Seconds(click.ParamType[float]):
         try:
             return float(value) if value.replace(".", "", 1).isdigit() else go_duration(value)
         except (Unfit, ValueError):
-            self.fail(f'found {value!r}, expected a duration such as "90s" or "2h30m"', param, ctx)
+            self.fail(say.bad_duration(value), param, ctx)
 
 
 @click.command("simulate", short_help="Which workload would run when, from files alone.")

@@ -14,6 +14,7 @@ from cli.kubeapi import opened
 from cli.local import Whole, reason
 from cli.output import output_option, printed
 from cli.supportbundle.collect import Bundle, Collector
+from cli.words import given as say
 
 FOLDER = "tessera-support"
 _OWN_ALONE = 0o600
@@ -68,4 +69,4 @@ def _written(path: Path, body: bytes) -> None:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWN_ALONE), "wb") as file:
             file.write(body)
     except OSError as failed:
-        raise click.ClickException(f"{path}: cannot be written: {reason(failed)}") from None
+        raise click.ClickException(say.not_written(path, reason(failed))) from None

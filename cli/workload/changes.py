@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from cli.console import Json
+from cli.words import queues as say
 from cli.workload.rows import state_of
 from controller.jobframework import names
 from controller.objects.queues import WorkloadPriorityClass
@@ -39,7 +40,7 @@ Owner = tuple[Resource, str] | None
 def activated(workload: Workload, active: bool) -> Change:
     """Stopped: it is tried no more, and evicted if it holds quota. Resumed: it waits again, as if it were new."""
     if state_of(workload) == "Finished":
-        raise RefusedError(f"{workload.key}: found a Workload that is finished, expected one that waits or runs")
+        raise RefusedError(say.finished(workload.key))
     word = "resumed" if active else "stopped"
     same = workload.spec.active is active
     return Change(
@@ -54,12 +55,11 @@ def moved(workload: Workload, owner: Owner, queue: str) -> Change:
     """To another LocalQueue of its namespace; only while it holds no quota."""
     state, key = state_of(workload), workload.key
     if state == "Finished":
-        raise RefusedError(f"{key}: found a Workload that is finished, expected one that waits")
+        raise RefusedError(say.finished_not_waiting(key))
     if state not in ("Pending", "Stopped"):
-        step = f"stop it (tessera workload stop {key}), move it, and resume it"
-        raise RefusedError(f"{key}: found a Workload that holds quota, expected one that waits: {step}")
+        raise RefusedError(say.holds_quota(key))
     if workload.spec.queue_name == queue:
-        raise RefusedError(f"{key}: found in LocalQueue {queue} already, expected another one's name")
+        raise RefusedError(say.already_there(key, queue))
     said = f"Workload {key}: moved to LocalQueue {queue} (was {workload.spec.queue_name or 'none'})"
     if owner is None:
         return _own(workload, {"queueName": queue}, said)
@@ -71,11 +71,10 @@ def raised(workload: Workload, owner: Owner, class_: WorkloadPriorityClass) -> C
     key, spec, name = workload.key, workload.spec, class_.metadata.name
     state, ref = state_of(workload), spec.priority_class_ref
     if state == "Finished":
-        raise RefusedError(f"{key}: found a Workload that is finished, expected one that waits or runs")
+        raise RefusedError(say.finished(key))
     if state not in ("Pending", "Stopped") and (ref is None or (ref.group, ref.kind) != WORKLOAD_CLASS):
         has = "no class" if ref is None else f"{ref.kind} {ref.name}"
-        step = "stop it first (tessera workload stop), or wait for its end"
-        raise RefusedError(f"{key}: found {has} on a Workload that holds quota, expected a {WORKLOAD_CLASS[1]}: {step}")
+        raise RefusedError(say.class_stays(key, has, WORKLOAD_CLASS[1]))
     was = f"{spec.priority or 0}" + (f" by {ref.name}" if ref is not None else "")
     said = f"Workload {key}: priority {class_.value} by {name} (was {was})"
     if owner is None:
@@ -93,7 +92,5 @@ def _labelled(workload: Workload, owner: Owner, label: str, value: str, said: st
     assert owner is not None
     resource, name = owner
     if resource == PODS and len(workload.metadata.owner_references) > 1:
-        count = len(workload.metadata.owner_references)
-        what = f"{workload.key}: found a group of {count} pods, expected a job"
-        raise RefusedError(f"{what}: label {label} on every pod (kubectl label pod)")
+        raise RefusedError(say.group_of_pods(workload.key, len(workload.metadata.owner_references), label))
     return Change(resource=resource, name=name, patch={"metadata": {"labels": {label: value}}}, said=said)

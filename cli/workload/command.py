@@ -18,6 +18,7 @@ from cli.kubeapi import (
     space_option,
 )
 from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
+from cli.words import queues as say
 from cli.workload import read, tables
 from cli.workload.changes import Change, RefusedError, activated, moved, raised
 from cli.workload.find import find_workload, owner_of, typed
@@ -216,8 +217,7 @@ def move(where: Where, name: str, namespace: str | None, queue: str, dry_run: st
         except ForbiddenError:
             pass  # the right to see queues is not that to use them
         except NotFoundError:
-            what = f"--to: found {queue!r}, expected a LocalQueue that exists in {typed.metadata.namespace}"
-            raise click.ClickException(what) from None
+            raise click.ClickException(say.no_queue_to_move_to(queue, typed.metadata.namespace)) from None
         return moved(typed, await owner_of(client, given), queue)
 
     run(change(where, name, namespace, dry_run, output, there))
@@ -239,8 +239,7 @@ def raise_(where: Where, name: str, namespace: str | None, class_: str, dry_run:
         try:
             found = decode(await client.get(WORKLOAD_CLASSES, class_, Json), WorkloadPriorityClass)
         except NotFoundError:
-            what = f"--class: found {class_!r}, expected a WorkloadPriorityClass that exists"
-            raise click.ClickException(what) from None
+            raise click.ClickException(say.no_priority_class(class_)) from None
         return raised(typed, await owner_of(client, given), found)
 
     run(change(where, name, namespace, dry_run, output, under))

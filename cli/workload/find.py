@@ -8,6 +8,7 @@ import click
 
 from cli.console import Json
 from cli.kubeapi import namespaced
+from cli.words import given, queues
 from controller.jobframework import names
 from controller.jobframework.kind import JobKind, api_version
 from controller.jobkinds.declared.accepting import verdicts
@@ -27,7 +28,7 @@ def typed(job: str) -> tuple[str, str]:
     type_, slash, name = job.partition("/")
     kind = type_.partition(".")[0].lower()
     if not (kind and slash and name) or "/" in name:
-        raise click.UsageError(f"--for: found {job!r}, expected TYPE/NAME such as job/bert")
+        raise click.UsageError(given.bad_job(job))
     return kind.removesuffix("s"), name
 
 
@@ -49,18 +50,18 @@ async def find_workload(client: Client, namespace: str, name: str, kind: str = "
         return min(replicas, key=_least_said)
     if len({owner_kind(each) for each in owned}) > 1:
         those = ", ".join(sorted(f"{each['metadata']['name']} (of a {owner_kind(each)})" for each in owned))
-        raise click.ClickException(f"WORKLOAD: found jobs of several kinds called {name}, expected one of {those}")
+        raise click.ClickException(queues.several_kinds(name, those))
     if owned:
         return max(owned, key=lambda workload: str(workload["metadata"].get("creationTimestamp", "")))
-    where = f"WORKLOAD: found {namespace}/{name}"
+    shown = f"{namespace}/{name}"
     found = [job async for job in _jobs(client, namespace, name) if kind in ("", job[0].lower())]
     if not found:
-        raise click.ClickException(f"{where}, expected a Workload or a job that exists")
+        raise click.ClickException(queues.no_workload(shown))
     # Of several kinds under one name, the one that is in a queue is meant.
     kind, job = next((each for each in found if names.QUEUE_NAME in _labels(each[1])), found[0])
     if names.QUEUE_NAME not in _labels(job):
-        raise click.ClickException(f"{where}, a {kind} without the label {names.QUEUE_NAME}: it is in no queue")
-    raise click.ClickException(f"{where}, a {kind} that has no Workload yet: see its events")
+        raise click.ClickException(queues.in_no_queue(shown, kind, names.QUEUE_NAME))
+    raise click.ClickException(queues.no_workload_yet(shown, kind))
 
 
 async def _jobs(client: Client, namespace: str, name: str) -> AsyncIterator[tuple[str, Json]]:
@@ -168,6 +169,5 @@ async def owner_of(client: Client, workload: Json) -> tuple[Resource, str] | Non
         declared = map(resource_of, await _declared(client))
         found = next((each for each in declared if (each.group, each.kind) == (group, kind)), None)
     if found is None:
-        what = f"{kind} {name}: found a kind of {group}/{version} that is not known"
-        raise click.ClickException(f"{what}, expected a kind of job (docs/job-kinds.md)")
+        raise click.ClickException(queues.unknown_owner(kind, name, f"{group}/{version}"))
     return found, name

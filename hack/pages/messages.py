@@ -1,7 +1,7 @@
 """What users read as one text, for reading: ``python -m hack.pages.messages`` writes ``docs/messages.md``.
 
 Those of conditions and Events come from ``controller.words`` and ``agent.words``, those of layouts from
-``inventory.words``; those of rules about Volcano's and KAI's objects from the
+``inventory.words``, what commands refuse from ``cli.words``; those of rules about Volcano's and KAI's objects from the
 tables that the chart's policies are made of, each up to its first value. A test fails when the page is stale.
 """
 
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.words import health, mig, node
+from cli.words import given, servers
+from cli.words import queues as named
 from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.table import FOREIGN_KINDS
 from controller.words import jobs, pending, queues, statuses
@@ -20,15 +22,15 @@ from inventory.words import layouts
 from inventory.words.catalog import EVERY, Kind, Place, Sentence
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "messages.md"
-MODULES: Final = (pending, queues, statuses, jobs, health, layouts, mig, node)
+MODULES: Final = (pending, queues, statuses, jobs, health, layouts, mig, node, given, named, servers)
 """Importing one puts its sentences into the catalog."""
 
 _LITERAL: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _HEAD: Final = """# Messages
 
-What the controller and the agent say in conditions and Events, and on what they refuse. Words in CAPITALS are values.
-`python -m hack.pages.messages` writes this page from `controller/words/`, `agent/words/`, `inventory/words/` and
-`controller/foreignrules/`. What each XID asks of a person stands in [its table](health.md).
+What the controller and the agent say in conditions and Events, what they and the commands refuse. Words in CAPITALS are
+values. `python -m hack.pages.messages` writes this page from `controller/words/`, `agent/words/`, `inventory/words/`,
+`cli/words/` and `controller/foreignrules/`. What each XID asks of a person stands in [its table](health.md).
 
 """
 

@@ -86,7 +86,7 @@ def test_a_file_that_is_wrong_is_told_in_a_line(tmp_path: Path) -> None:
 
 def test_files_are_for_moves_and_something_must_be_asked(waiting: Path) -> None:
     assert "--file: found one, expected --pack" in asked("-f", str(waiting), code=2).output
-    assert "Missing option '--prometheus'" in asked(code=2).output
+    assert "--prometheus: found none, expected its URL, or --pack" in asked(code=2).output
 
 
 def test_what_is_no_object_of_queues_is_passed_over(waiting: Path) -> None:

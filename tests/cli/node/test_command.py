@@ -214,7 +214,7 @@ def test_without_an_agent_it_is_exit_1_and_one_line(run: Run, state_dir: Path, w
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
     assert str(state_dir / "agent.sock") in line
-    assert "is the agent running there (see --state-dir)?" in line
+    assert "no agent answers there. Start it, or use --state-dir" in line
     assert done.stdout == ""
 
 
@@ -223,7 +223,7 @@ def test_an_answer_of_another_version_is_exit_1_and_one_line(agent: AgentSocket,
     done = run("node")
     assert done.exit_code == 1
     assert len(done.stderr.splitlines()) == 1
-    assert "is it of this version?" in done.stderr
+    assert "Use the command of the agent's own version" in done.stderr
 
 
 def test_an_agent_that_refuses_is_exit_1_with_its_words(agent: AgentSocket, run: Run) -> None:
@@ -307,4 +307,4 @@ def test_a_refused_release_is_the_agents_sentence(agent: AgentSocket, run: Run) 
 
 def test_errors_are_in_words(run: Run, state_dir: Path) -> None:
     said = run("node").stderr
-    assert said.startswith(f"Error: {state_dir}/agent.sock: no such file or directory: is the agent running there")
+    assert said.startswith(f"Error: {state_dir}/agent.sock: no such file or directory: no agent answers there")

@@ -125,15 +125,14 @@ async def test_a_job_stands_for_its_workload(shell: Shell) -> None:
         assert (found["workload"], found["job"]) == ("team/c", "Job train")
         shell.scene.server.create(JOBS, "free", {"metadata": {}}, namespace="team")
         said = (await shell.run("explain", "free", code=1)).stderr
-        assert said == (
-            "Error: WORKLOAD: found team/free, a Job without the label kueue.x-k8s.io/queue-name: it is in no queue\n"
-        )
+        expected = "a Job in no queue, expected one with the label kueue.x-k8s.io/queue-name"
+        assert said == f"Error: WORKLOAD: found team/free, {expected}\n"
         assert "expected a Workload or a job that exists" in (await shell.run("explain", "nobody", code=1)).stderr
         sets = resource_of(JobSet())
         labels = {"kueue.x-k8s.io/queue-name": "q"}
         shell.scene.server.create(sets, "free", {"metadata": {"labels": labels}}, namespace="team")
         said = (await shell.run("explain", "free", code=1)).stderr
-        assert said == "Error: WORKLOAD: found team/free, a JobSet that has no Workload yet: see its events\n"
+        assert said == "Error: WORKLOAD: found team/free, a JobSet that has no Workload yet. See its Events\n"
 
 
 async def test_a_deployment_stands_for_a_replica_that_waits(shell: Shell) -> None:
@@ -174,7 +173,8 @@ async def test_without_a_controller_the_answer_is_computed_and_says_so(shell: Sh
     shell.scene.workload("big", 2)
     result = await shell.run("explain", "big", "-o", "json")
     assert (
-        "note: the controller cannot be reached (view.tessera.dev is not served here: is the chart's" in result.stderr
+        "note: the controller cannot be reached (view.tessera.dev is not served here: expected the chart's"
+        in result.stderr
     )
     assert "default configuration counts" in result.stderr
     found = json.loads(result.stdout)
@@ -318,7 +318,7 @@ async def test_an_api_server_that_is_away_is_one_line(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (404, b"404 page not found\n", "this cluster does not have the kind: are Tessera's CRDs installed"),
+        (404, b"404 page not found\n", "this cluster does not have the kind. Install Tessera's CRDs"),
         (404, b'{"kind": "Status", "reason": "NotFound", "message": "no such cq"}', "GET /apis/x: 404 no such cq"),
         (401, b'{"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"}', "expected credentials in"),
         (403, b'{"kind": "Status", "reason": "Forbidden", "message": "you may not"}', "GET /apis/x: 403 you may not"),

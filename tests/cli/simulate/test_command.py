@@ -243,8 +243,8 @@ def test_a_field_that_no_api_server_knows_is_an_error_unless_it_may_be(tmp_path:
     refused = call(*words)
     assert refused.exit_code == 2
     assert re.fullmatch(
-        rf"Error: {path}:\d+: ClusterQueue cq-research: spec.cohortname: found an unknown field, expected cohortName "
-        r"\(--allow-unknown-fields passes over it\)\n",
+        rf"Error: {path}:\d+: ClusterQueue cq-research: spec.cohortname: found an unknown field, expected cohortName\. "
+        r"Correct it, or use --allow-unknown-fields to pass over it\n",
         refused.stderr,
     )
     assert refused.stdout == ""

@@ -110,5 +110,5 @@ async def test_a_file_that_is_there_is_not_written_over(world: Shell, tmp_path: 
     path = tmp_path / "report.tar.gz"
     path.write_text("mine")
     told = await world.run("support-bundle", "-f", str(path), code=1)
-    assert told.stderr.splitlines()[-1] == f"Error: {path}: cannot be written: file exists"
+    assert told.stderr.splitlines()[-1] == f"Error: {path}: cannot be written: file exists. Use another path"
     assert path.read_text() == "mine"

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from hack.pages.messages import MODULES, PAGE, page, rules, sentences
-from inventory.words.catalog import Kind, Sentence
+from inventory.words.catalog import Kind, Place, Sentence
 
+CLI = PAGE.parents[1] / "cli"
 MOST_WORDS = 32
 BANNED = (
     "please",
@@ -38,6 +39,8 @@ STEPS = (
     "End",
     "Reset",
     "To do",
+    "Install",
+    "Start",
 )
 """How a next step begins."""
 
@@ -57,7 +60,8 @@ def test_a_sentence_is_short_plain_and_begins_with_a_capital(sentence: Sentence)
     assert text == " ".join(text.split())
     assert not text.endswith((".", ":", ","))
     assert not [word for word in BANNED if word in text.lower()]
-    assert sentence.kind is Kind.PART or text[0].isupper()
+    # A command's begins with the option or with what was found.
+    assert sentence.kind is Kind.PART or sentence.place is Place.COMMANDS or text[0].isupper()
 
 
 @pytest.mark.parametrize("sentence", [each for each in sentences() if each.kind is Kind.REFUSAL], ids=named)
@@ -84,3 +88,14 @@ def test_each_rule_about_a_foreign_kind_says_what_is_expected() -> None:
     found = dict(rules())
     assert min(map(len, found.values())) > 0
     assert all("expected" in said for told in found.values() for said in told)
+
+
+ERRORS = ("ClickException", "UsageError", "BadParameter", "WrongInputError", "InputError", "RefusedError", "fail")
+
+
+@pytest.mark.parametrize("file", sorted(CLI.rglob("*.py")), ids=lambda file: str(file.relative_to(CLI)))
+def test_no_command_makes_up_what_it_refuses_by_itself(file: Path) -> None:
+    """The texts of servers and of files' readers are handed on."""
+    calls = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call) and node.args]
+    refusing = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] in ERRORS]
+    assert [call.lineno for call in refusing if isinstance(call.args[0], ast.Constant | ast.JoinedStr)] == []

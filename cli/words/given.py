@@ -1,0 +1,141 @@
+"""What is wrong with options, arguments and files."""
+
+from inventory.words.catalog import Kind, Place, said
+
+_refusal = said(Place.COMMANDS, Kind.REFUSAL)
+_part = said(Place.COMMANDS, Kind.PART)
+
+
+@_refusal
+def bad_service(found: str) -> str:
+    return f"found {found!r}, expected NAMESPACE/SERVICE"
+
+
+@_refusal
+def bad_server(found: str) -> str:
+    return f"found {found!r}, expected https://HOST or https://HOST:PORT"
+
+
+@_refusal
+def bad_value(found: str, expected: str) -> str:
+    return f"found {found!r}, expected {expected}"
+
+
+@_refusal
+def bad_duration(found: str) -> str:
+    return f'found {found!r}, expected a duration such as "90s" or "2h30m"'
+
+
+@_refusal
+def bad_window(found: str) -> str:
+    return f"found {found!r}, expected a duration such as 7d, 12h or 1h30m"
+
+
+@_refusal
+def empty_window() -> str:
+    return "found 0s, expected a duration above 0"
+
+
+@_refusal
+def bad_name(found: str) -> str:
+    return f"found {found!r}, expected NAME or NAMESPACE/NAME"
+
+
+@_refusal
+def bad_queue_name(found: str) -> str:
+    return f"found {found!r}, expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue"
+
+
+@_refusal
+def bad_local_queue(found: str) -> str:
+    return f"--local: found {found!r}, expected NAMESPACE/NAME"
+
+
+@_refusal
+def bad_job(found: str) -> str:
+    return f"--for: found {found!r}, expected TYPE/NAME such as job/bert"
+
+
+@_refusal
+def queue_and_local() -> str:
+    return "--queue and --local: found both, expected one"
+
+
+@_refusal
+def file_without_pack() -> str:
+    return "--file: found one, expected --pack with it"
+
+
+@_refusal
+def nothing_to_advise_by() -> str:
+    return "--prometheus: found none, expected its URL, or --pack"
+
+
+@_part
+def unreadable_option(option: str, problem: str) -> str:
+    return f"{option}: {problem}"
+
+
+@_refusal
+def workloads_or_all(found: str) -> str:
+    return f"WORKLOAD, --all: found {found}, expected one of them"
+
+
+@_refusal
+def no_kubeconfig(path: object) -> str:
+    return f"{path}: found no such file, expected a kubeconfig file (--kubeconfig, or $KUBECONFIG)"
+
+
+@_refusal
+def no_manifest(path: object, endings: str) -> str:
+    return f"{path}: found no manifest, expected files ending in {endings}"
+
+
+@_refusal
+def unreadable(file: object, why: str) -> str:
+    return f"{file}: cannot be read: {why}, expected a file that can"
+
+
+@_refusal
+def no_utf8(file: object) -> str:
+    return f"{file}: found bytes that are no UTF-8, expected YAML or JSON"
+
+
+@_refusal
+def unknown_field(problem: str) -> str:
+    return f"{problem}. Correct it, or use --allow-unknown-fields to pass over it"
+
+
+@_refusal
+def agents_read_it(file: object) -> str:
+    return f"{file}: found an agent's configuration, expected a GpuLayout: its agents read the file"
+
+
+@_refusal
+def empty_layout(file: object) -> str:
+    return f"{file}: found an empty file, expected a GpuLayout or an agent's configuration"
+
+
+@_refusal
+def no_layout(file: object, kind: object) -> str:
+    return f"{file}: kind: found {kind}, expected GpuLayout, or an agent's configuration"
+
+
+@_refusal
+def bad_layout(file: object, problem: str) -> str:
+    return f"{file}: {problem}. Correct the layout"
+
+
+@_refusal
+def unknown_kind(file: object, version: str, kind: str) -> str:
+    return f"{file}: found {version} {kind}, expected a kind that the API server has"
+
+
+@_refusal
+def not_written(path: object, why: str) -> str:
+    return f"{path}: cannot be written: {why}. Use another path"
+
+
+@_refusal
+def port_taken(port: object, why: str) -> str:
+    return f"127.0.0.1:{port}: {why}, expected a port that is free (--port)"

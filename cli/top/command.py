@@ -12,6 +12,7 @@ from cli.kubeapi import kube_options, opened
 from cli.local import Number, Whole
 from cli.output import output_option, printed
 from cli.top.fleet import Fleet, totals
+from cli.top.leave import until_left
 from cli.top.read import read
 from cli.top.screen import BY, screen
 from kube.client import Client
@@ -30,7 +31,7 @@ from kube.errors import UnavailableError
 def top(
     where: Where, once: bool, every: float, by: str, nodes: tuple[str, ...], at_most: int, agents: str, output: str
 ) -> None:
-    """What all GPUs do, who holds them, and what waits: live until Ctrl-C, once in a pipe.
+    """What all GPUs do, who holds them, and what waits: live until q or Ctrl-C, once in a pipe.
 
     GPUs, health and holders come from GpuNodes, queues from ClusterQueues, busy time and memory from the agents by
     the API server's proxy (right: get pods/proxy in their namespace). What may not be read is left out with a note.
@@ -64,16 +65,17 @@ def top(
     async def follow() -> None:
         async with opened(where) as client:
             found = await look(client)
-            with Live(
-                screen(found, height=shown.height, by=by), console=shown, screen=True, auto_refresh=False
-            ) as live:
-                while True:
-                    await sleep(every)
-                    try:
-                        found = await look(client)
-                    except UnavailableError as failed:  # the last reading stays, and says that it is old
-                        found = msgspec.structs.replace(found, notes=(f"this is old: {told(failed)}",))
-                    live.update(screen(found, height=shown.height, by=by), refresh=True)
+            await until_left(draw(client, found))
+
+    async def draw(client: Client, found: Fleet) -> None:
+        with Live(screen(found, height=shown.height, by=by), console=shown, screen=True, auto_refresh=False) as live:
+            while True:
+                await sleep(every)
+                try:
+                    found = await look(client)
+                except UnavailableError as failed:  # the last reading stays, and says that it is old
+                    found = msgspec.structs.replace(found, notes=(f"this is old: {told(failed)}",))
+                live.update(screen(found, height=shown.height, by=by), refresh=True)
 
     try:
         run(follow(), patiently=False)

@@ -19,19 +19,19 @@ class Shell:
     def __init__(self, scene: Stage, door: FrontDoor, file: Path) -> None:
         self.scene = scene
         self.door = door
-        self._file = file
+        self.kubeconfig = file
 
     async def run(self, *words: str, code: int = 0) -> click.testing.Result:
-        env = {"KUBECONFIG": str(self._file)}
+        env = {"KUBECONFIG": str(self.kubeconfig)}
         result = await asyncio.to_thread(lambda: click.testing.CliRunner().invoke(tessera, words, env=env))
         assert result.exit_code == code, result.output
         return result
 
     def log_in(self, token: str) -> None:
         """With a token from now on."""
-        found = json.loads(self._file.read_text())
+        found = json.loads(self.kubeconfig.read_text())
         found["users"][0]["user"] = {"token": token}
-        self._file.write_text(json.dumps(found))
+        self.kubeconfig.write_text(json.dumps(found))
         _logged_in.cache_clear()  # each command is a process of its own
 
     async def json(self, *words: str) -> Any:

@@ -3,7 +3,7 @@
 One undo log serves quota, placement and holders, so a try is ``with cluster.trial(): ...``. Nothing here decides.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from controller.engine.devices.cache import HeldPlace
@@ -257,10 +257,14 @@ class Cluster:
         flavors = [self.flavors.get(name) for name in names]
         return bool(names) and all(flavor is not None and flavor.spec.topology_name is not None for flavor in flavors)
 
-    def _held(self) -> Iterator[HeldPlace]:
+    def _held(self) -> list[HeldPlace]:
         """All places that are held, outside of trials."""
-        for holder in self.holders.values():
-            yield from self._placed(holder)
+        known = self._places
+        return [
+            place
+            for holder in self.holders.values()
+            for place in (known[id(holder)][1] if id(holder) in known else self._placed(holder))
+        ]
 
     def _placed(self, holder: Holder) -> Sequence[HeldPlace]:
         """The pod sets that have places, by the flavor whose nodes they run on. Trials ask again and again."""

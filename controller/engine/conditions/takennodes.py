@@ -1,14 +1,14 @@
 """The holders of the nodes that a refused workload would need, looked up when its refusal is read."""
 
-from collections import Counter
 from collections.abc import Mapping
+from operator import itemgetter
 
 import msgspec
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.conditions.records import DecisionRecord, TakenNodes
 from controller.engine.conditions.sentences import namespace_of
-from controller.engine.model.resources import WorkloadKey
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.fullnodes import FullNodes
 
@@ -25,20 +25,26 @@ def with_taken_nodes(cluster: Cluster, record: DecisionRecord, now_s: float, *, 
     if full is None:
         return record
     own = None if every_name else namespace_of(record.workload)
-    return msgspec.structs.replace(record, taken=_taken(full, cluster.holders, own))
+    return msgspec.structs.replace(record, taken=ranked(full, cluster.holders, own))
 
 
-def _taken(full: FullNodes, holders: Mapping[WorkloadKey, Holder], own: str | None) -> TakenNodes:
-    by = Counter[str]()
+def ranked(full: FullNodes, holders: Mapping[WorkloadKey, Holder], own: str | None) -> TakenNodes:
+    """By whom, those with the most nodes first."""
+    by: dict[str, int] = {}
+    names: dict[ClusterQueueName | None, str] = {None: "workloads of other namespaces"}
+    prefix = None if own is None else f"{own}/"
     for workloads, nodes in full.held.items():
-        for name in {_name(workload, holders, own) for workload in workloads}:
-            by[name] += nodes
-    ranked = sorted(by.items(), key=lambda each: (-each[1], each[0]))
-    return TakenNodes(by=tuple(ranked), outside=full.outside, unfit=full.unfit)
-
-
-def _name(workload: WorkloadKey, holders: Mapping[WorkloadKey, Holder], own: str | None) -> str:
-    if own is None or namespace_of(workload) == own:
-        return workload
-    holder = holders.get(workload)
-    return f"workloads of queue {holder.cluster_queue}" if holder is not None else "workloads of other namespaces"
+        named: list[str] = []
+        for workload in workloads:
+            if prefix is None or workload.startswith(prefix):
+                named.append(workload)
+            else:
+                holder = holders.get(workload)
+                queue = None if holder is None else holder.cluster_queue
+                named.append(names.get(queue) or names.setdefault(queue, f"workloads of queue {queue}"))
+        for name in named if len(named) == 1 else set(named):
+            by[name] = by.get(name, 0) + nodes
+    # The name decides among equals: the second sort leaves them as they are.
+    every = sorted(by.items(), key=itemgetter(0))
+    every.sort(key=itemgetter(1), reverse=True)
+    return TakenNodes(by=tuple(every), outside=full.outside, unfit=full.unfit)

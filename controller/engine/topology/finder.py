@@ -93,7 +93,7 @@ class Finder:
         return None if isinstance(ask, str) or not self.tree.by_host else Refusal(workers.flavor, ask)
 
     def full_nodes(self, refusal: Refusal, reader: FullNodesReader, now_s: float) -> FullNodes:
-        return reader.of(refusal.ask, self._counts_of(refusal.ask.shape), now_s)
+        return reader.of(self._counts_of(refusal.ask.shape), now_s)
 
     def question(self, workers: PlacementRequest, leader: PlacementRequest | None) -> Callable[[], bool]:
         """To be asked again and again while room comes and goes: whether ``find`` would find something now."""

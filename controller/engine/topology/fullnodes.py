@@ -17,6 +17,7 @@ from controller.engine.model.devicerequest import ANY
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.identity import ByIdentity
 from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
+from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import Ask, Each, RequestShape
 from controller.engine.topology.counts import Counts
 
@@ -26,7 +27,7 @@ _KEPT: Final = 64
 
 Amounts = Mapping[ResourceName, Amount]
 Holders = tuple[WorkloadKey, ...]
-"""The workloads with pods on one node, each once."""
+"""The workloads with pods on one node, sorted: one of several pod sets there stands once for each."""
 
 
 class Refusal(NamedTuple):
@@ -48,56 +49,89 @@ class FullNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _State = tuple[int, int, int]
+_NOTHING: Final[Amounts] = {}
 
 
 class FullNodesReader:
-    """``_on`` and ``_answers`` repeat what holds places; both may be ``_FRESH_S`` old."""
+    """``_on`` and ``_answers`` repeat what holds places; both may be ``_FRESH_S`` old. An answer is of all that ask for
+    the same: nothing in it depends on who asks.
+    """
 
     def __init__(self, held: Callable[[], Iterable[HeldPlace]], outside: Callable[[str], Amounts]) -> None:
         """``held``: all places that are held now. ``outside``: what pods of no queue take of a node, by its name."""
         self._held = held
         self._outside = outside
         self._on: dict[str, Holders] = {}
+        """By host; made of ``_places``, which has each place that was held then by its id."""
+        self._places: dict[int, HeldPlace] = {}
         self._made_s = float("-inf")
-        self._answers = ByIdentity[Ask, tuple[_State, float, FullNodes]]()
+        self._answers = ByIdentity[Counts, tuple[_State, float, FullNodes]]()
 
-    def of(self, ask: Ask, counts: Counts, now_s: float) -> FullNodes:
-        """Of a tree whose lowest level is the host. ``counts``: up to date, of the shape of ``ask``."""
+    def of(self, counts: Counts, now_s: float) -> FullNodes:
+        """Of a tree whose lowest level is the host. ``counts``: up to date."""
         journal = counts.tree.journal
         state = (counts.tree.shape, journal.epoch, len(journal.leaves))
-        known = self._answers.get(id(ask))
+        known = self._answers.get(id(counts))
         if known is not None and (known[1][0] == state or abs(now_s - known[1][1]) < _FRESH_S):
             return known[1][2]
         if abs(now_s - self._made_s) >= _FRESH_S:
-            self._on, self._made_s = _by_host(self._held()), now_s
+            self._renew()
+            self._made_s = now_s
         found = self._read(counts)
         if len(self._answers) >= _KEPT:
             self._answers.clear()
-        self._answers[id(ask)] = (ask, (state, now_s, found))
+        self._answers[id(counts)] = (counts, (state, now_s, found))
         return found
+
+    def _renew(self) -> None:
+        """Only those that came or went since the last time are looked at: the others are the same objects."""
+        places = {id(place): place for place in self._held()}
+        known, self._places = self._places, places
+        on = self._on
+        for key in known.keys() - places.keys():
+            _, usage, (workload, _) = known[key]
+            for host in _hosts(usage):
+                others = list(on.pop(host))
+                others.remove(workload)
+                if others:
+                    on[host] = tuple(others)
+        for key in places.keys() - known.keys():
+            _, usage, (workload, _) = places[key]
+            alone = (workload,)
+            for host in _hosts(usage):
+                others_there = on.get(host)
+                on[host] = alone if others_there is None else tuple(sorted((*others_there, workload)))
 
     def _read(self, counts: Counts) -> FullNodes:
         tree, each, empty = counts.tree, counts.shape.each, counts.shape.empty
         by_devices = counts.shape.devices is not None and tree.devices is not None
         by_claim = tree.claims is not None and bool(tree.claims.asks.extended)
-        held: dict[Holders, int] = {}
+        held: list[Holders] = []
         unfit = Counter[str]()
         outside = 0
-        on, path, free_of = self._on, tree.path, tree.free
-        for leaf in counts.full_leaves():
-            holders = () if empty else on.get(path[leaf][-1], ())
-            own = tree.served(leaf, each, None)[0] if by_claim else each
-            if holders and not by_devices and _is_large_enough(own, free_of[leaf]):
-                held[holders] = held.get(holders, 0) + 1
-                continue
+        on, path, free_of, used_of = self._on, tree.path, tree.free, tree.used
+        # Most nodes are as the one before them: what was found there is not worked out anew.
+        last_own, last_free, last_used, sure = each, _NOTHING, _NOTHING, False
+        leaves = list(counts.full_leaves())
+        whose = [None] * len(leaves) if empty else [on.get(path[leaf][-1]) for leaf in leaves]
+        for leaf, holders in zip(leaves, whose, strict=True):
+            if holders is not None:
+                own = tree.served(leaf, each, None)[0] if by_claim else each
+                free = free_of[leaf]
+                if free != last_free or own is not last_own or (by_devices and used_of[leaf] != last_used):
+                    last_own, last_free, last_used = own, free, used_of[leaf]
+                    sure = _is_large_enough(own, free) and not (by_devices and _is_left(own, free, last_used))
+                if sure:
+                    held.append(holders)
+                    continue
             why, is_outside = self._why(counts, leaf)
             if why and not (holders and why == Unfit.TAKEN):
                 unfit[why] += 1
             elif holders:
-                held[holders] = held.get(holders, 0) + 1
+                held.append(holders)
             else:
                 outside += is_outside
-        return FullNodes(held=held, outside=outside, unfit=tuple(unfit.most_common()))
+        return FullNodes(held=Counter(held), outside=outside, unfit=tuple(unfit.most_common()))
 
     def _why(self, counts: Counts, leaf: int) -> tuple[str, bool]:
         """Why the node takes no pod even when empty, or what of its GPUs is missing; empty where others have what is
@@ -127,16 +161,16 @@ def _is_large_enough(each: Each, free: Amounts) -> bool:
     return True
 
 
-def _by_host(held: Iterable[HeldPlace]) -> dict[str, Holders]:
-    found: dict[str, Holders] = {}
-    for _, usage, owner in held:
-        if usage.levels[-1:] == (HOSTNAME_LABEL,):
-            alone = (owner.workload,)
-            for values, _ in usage.domains:
-                known = found.setdefault(values[-1], alone)
-                if owner.workload not in known:
-                    found[values[-1]] = tuple(sorted((*known, owner.workload)))
-    return found
+def _is_left(each: Each, free: Amounts, used: Amounts) -> bool:
+    for name, amount in each:  # noqa: SIM110 - as above
+        if free.get(name, 0) - used.get(name, 0) < amount:
+            return False
+    return True
+
+
+def _hosts(usage: TopologyUsage) -> list[str]:
+    levels = usage.levels
+    return [values[-1] for values, _ in usage.domains] if levels and levels[-1] == HOSTNAME_LABEL else []
 
 
 def _too_small(counts: Counts, node: str, shape: RequestShape, lacking: ResourceName) -> str:

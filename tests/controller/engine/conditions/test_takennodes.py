@@ -1,8 +1,11 @@
 """What a refusal says of the nodes without room: who has them, and which would take no such pod even when empty."""
 
+from functools import partial
+from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 
 from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.conditions.records import Rule
@@ -11,6 +14,7 @@ from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.objects.decode import decode_object
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
+from tests.controller.engine.test_engine_work import executed
 from tests.controller.engine.topology.test_topology_in_cycles import gang, world_of
 from tests.support.engine import boards
 from tests.support.engine.topologylab import RACK, node, pod
@@ -155,3 +159,47 @@ def test_a_victim_reads_the_queue_of_a_preemptor_of_another_namespace_and_it_rea
 def test_what_would_be_delayed_in_another_namespace_is_told_by_its_queue() -> None:
     assert told_to(WorkloadKey("ns/a"), WorkloadKey("ns/b"), ClusterQueueName("q")) == "workload ns/b"
     assert told_to(WorkloadKey("ns/a"), WorkloadKey("other/b"), ClusterQueueName("q")) == "a workload of queue q"
+
+
+def test_the_words_about_full_nodes_are_little_work_for_each_node() -> None:
+    """Instructions of Python for each node. Only what came or went since is put on its nodes anew."""
+    count = 60
+    world = world_of({f"b/r/n{at:02}": 1 for at in range(count)})
+    gang_of_hosts(world, *(gang(f"w{at}", 1) for at in range(count)))
+    world.put(gang("new", 2, level=RACK))
+    world.settle()
+    assert "on 1, 57 more" in told(world, "new")
+    work = []
+    for _ in range(2):
+        world.now_s += 10.0
+        world.delete("w0")
+        world.put(gang("w0", 1))
+        world.settle()
+        pending = world.engine.explain(WorkloadKey("ns/new"), world.now_s)
+        assert pending is not None
+        look = partial(world.engine.with_taken_nodes, pending.record, world.now_s, every_name=False)
+        work.append(executed(look) / count)
+    assert work[1] < 180, work
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_has_the_nodes_is_the_same_for_an_engine_that_begins_anew(seed: int) -> None:
+    """However often it was looked up before, and whoever came and went since."""
+    chance = Random(seed)
+    world = world_of({f"b/r/n{at}": 2 for at in range(6)})
+    gang_of_hosts(world, gang("always", 1, 2, priority=5))
+    world.put(gang("new", 12, level=RACK))
+    for step in range(12):
+        world.now_s += 10.0
+        for name in chance.sample([f"w{at}" for at in range(8)], 3):
+            key = WorkloadKey(f"ns/{name}")
+            if key in world.workloads:
+                world.delete(name)
+            else:
+                world.put(gang(name, chance.randint(1, 3), chance.randint(1, 2), priority=5))
+        world.settle()
+        said = told(world, "new")
+        assert "full nodes are taken by" in said, step
+    world.rebuild()
+    world.settle()
+    assert told(world, "new") == said

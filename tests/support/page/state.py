@@ -1,231 +1,153 @@
-"""The state of a fleet as docs/page-protocol.md says it: rows of nodes, queues and workloads, by size and seed.
+"""A controller's state by size and seed: objects, the engine that decided about them, what the page's encoder reads.
 
 ``EVIL`` stands in every name, label and message where a test wants to see that none of it becomes HTML.
 """
 
 import random
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
+from controller.engine.engine import Engine
+from controller.engine.model.encoding import hosts
+from controller.engine.model.resources import ResourceName, WorkloadKey
+from controller.forecast.changes import changes
+from controller.forecast.forecast import Forecast, Forecaster
+from controller.forecast.parts import finished
+from controller.forecast.shown import Foretold
+from controller.objects.core import Node
+from controller.objects.decode import GpuNode
+from controller.objects.workload import Workload
+from controller.process.view import Forecasts
+from controller.visibility.answers import Answers
+from controller.web.fleetrows import Figures
+from controller.web.live import TOPICS, Live
+from controller.web.live import State as Read
+from controller.web.sight import Sight
+from hack.bench.decisions.engineload import POLICIES
+from tests.support.page import objects
+from tests.support.page.objects import GPUS, NOW, TEAMS
+
 Row = dict[str, Any]
 
-NOW = 1_790_000_000.0
-LEVELS = ("cloud.example.com/block", "cloud.example.com/rack", "kubernetes.io/hostname")
 EVIL = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>'
-PRODUCT = "NVIDIA H100 80GB HBM3"
-TEAMS = ("research", "production", "vision", "speech", "rlhf", "robotics", "genomics", "batch")
+HIDDEN = "team-robotics"
+"""The page's reader may not see what is in this namespace."""
 
 
 @dataclass
 class State:
-    """Rows by topic and key."""
+    """What a controller knows. ``pods``: the Workload of each, both as ``namespace/name``."""
 
-    fleet: dict[str, Row] = field(default_factory=dict)
-    queues: dict[str, Row] = field(default_factory=dict)
-    pending: dict[str, Row] = field(default_factory=dict)
-    workloads: dict[str, Row] = field(default_factory=dict)
+    engine: Engine
+    workloads: dict[WorkloadKey, Workload] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    gpu_nodes: dict[str, GpuNode] = field(default_factory=dict)
+    pods: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, Figures] = field(default_factory=dict)
+    forecaster: Forecaster = field(default_factory=Forecaster)
+    forecasts: dict[WorkloadKey, Forecast] = field(default_factory=dict)
 
-    def topic(self, name: str) -> dict[str, Row]:
-        rows: dict[str, Row] = getattr(self, name)
-        return rows
+    @property
+    def known(self) -> frozenset[str]:
+        return frozenset(f"team-{team}" for team in TEAMS)
+
+    @property
+    def sight(self) -> Sight:
+        return Sight(self.known - {HIDDEN})
+
+    @property
+    def answers(self) -> Answers:
+        return Answers(self.engine, self.workloads.get, NOW)
+
+    def read(self) -> Read:
+        """What the page's rows are made of."""
+        foretold = Forecasts(self.forecasts, NOW).of
+        return Read(self.engine, lambda: self.nodes, lambda: self.gpu_nodes, self.pods.get, self.figures, foretold)
+
+    def foretold(self, key: WorkloadKey) -> Foretold:
+        """Of one that waits."""
+        if key not in self.forecasts:
+            return Foretold()
+        found = changes(self.engine, self.workloads[key], NOW, self.forecaster.ends_at(self.engine, NOW))
+        return Foretold({key: self.forecasts[key]}, tuple(found))
+
+    def take(self, workload: Workload) -> None:
+        self.workloads[WorkloadKey(workload.key)] = workload
+        self.forecaster.observe(workload)
+        self.engine.put(workload, NOW)
+
+    def drop(self, workload: Workload) -> None:
+        del self.workloads[WorkloadKey(workload.key)]
+        self.engine.drop(Workload, workload.metadata.namespace, workload.metadata.name, NOW)
+
+    def settle(self) -> None:
+        """What is decided is written, until nothing is left to decide."""
+        while not self.engine.settled(NOW):
+            for decision in self.engine.cycle(NOW).made:
+                before = self.workloads[WorkloadKey(decision.key)]
+                self.take(msgspec.structs.replace(before, status=decision.status().status))
+
+    def rows(self, topic: str) -> list[Row]:
+        """As the controller's encoder makes them and the page's reader sees them, in their order."""
+        live = Live()
+        for _ in live.round(self.read(), TOPICS):
+            pass
+        raw = [msgspec.json.decode(row.raw) for row in live.tables[topic].rows.values()]
+        return [self.sight.shown(row, self.known, self.answers.queue_of) for row in raw]
 
 
 def made(*, nodes: int, workloads: int, seed: int = 7, mark: str = "") -> State:
-    """A fleet of 8 GPUs a node, 64 nodes a block, 8 a rack; a third of the workloads run. ``mark`` is part of names."""
-    draw = random.Random(seed)
-    state = State()
-    running = _running(draw, nodes, workloads // 3, mark)
+    """A fleet of 8 GPUs a node, 64 nodes a block, 8 a rack, and more work than it takes. ``mark`` is part of names."""
+    state = State(Engine(POLICIES["tessera"]))
+    for one in objects.queues(nodes, mark):
+        state.engine.put(one, NOW)
     for at in range(nodes):
-        state.fleet[f"node-{at}{mark}"] = _node(draw, at, running, mark)
-    for row, places in running.jobs:
-        state.workloads[f"r{len(state.workloads)}"] = row | {
-            "nodes": [f"node-{place}{mark}" for place in places[:32]],
-            "nodeCount": len(places),
-        }
-    for at in range(workloads - len(running.jobs)):
-        state.pending[f"w{at}"] = _pending(draw, at, mark)
-    _queues(state, mark)
+        one = objects.node(at, mark)
+        state.nodes[one.metadata.name] = one
+        state.engine.put(one, NOW)
+    for each in objects.workloads(workloads, seed, mark):
+        state.take(each)
+    state.settle()
+    held = _devices(state)
+    for at in range(nodes):
+        found = objects.gpu_node(at, held[f"node-{at}{mark}"], seed, mark)
+        state.gpu_nodes[found.metadata.name] = found
+    _measure(state, random.Random(seed))
+    state.forecasts = finished(state.forecaster.parts(state.engine, NOW))
     return state
 
 
-@dataclass
-class _Running:
-    jobs: list[tuple[Row, list[int]]]
-    of_gpu: dict[tuple[int, int], list[Row]]
+def _devices(state: State) -> dict[str, dict[int, str]]:
+    """Pods by node and index of their GPU: each pod where the engine placed it, on the node's next GPUs."""
+    held: dict[str, dict[int, str]] = defaultdict(dict)
+    for holder in state.engine.state.cluster.holders.values():
+        (pod_set,) = holder.info.pod_sets
+        each = pod_set.requests[ResourceName(objects.GPU)] // pod_set.count
+        for number, node in enumerate(_places(holder.info.workload)):
+            pod = f"{holder.key}-{number}"
+            state.pods[pod] = holder.key
+            free = [index for index in range(GPUS) if index not in held[node]]
+            held[node] |= dict.fromkeys(free[:each], pod)
+    return held
 
 
-def _running(draw: random.Random, nodes: int, most: int, mark: str) -> _Running:
-    jobs: list[tuple[Row, list[int]]] = []
-    of_gpu: dict[tuple[int, int], list[Row]] = {}
-    free = _places(nodes)
-    while len(jobs) < most:
-        size = draw.choice((1, 1, 1, 2, 2, 4, 8, 8, 16, 32, 64))
-        taken = [place for _, place in zip(range(size), free, strict=False)]
-        if len(taken) < size:
-            break
-        team = TEAMS[draw.randrange(len(TEAMS)) if draw.random() < 0.6 else 0]
-        hidden = draw.random() < 0.15
-        name = f"a workload of queue {team}" if hidden else f"team-{team}/job-train-{len(jobs):04d}{mark}"
-        row = {
-            "workload": name,
-            "hidden": hidden,
-            "queue": team,
-            "localQueue": None if hidden else f"team-{team}/jobs",
-            "priority": draw.choice((0, 0, 100, 1000)),
-            "state": "Admitted",
-            "since": NOW - draw.randrange(60, 400_000),
-            "holds": [{"flavor": "h100", "resource": "nvidia.com/gpu", "amount": size}],
-        }
-        jobs.append((row, sorted({node for node, _ in taken})))
-        for place in taken:
-            pod = None if hidden else f"{name}-{place[0]}"
-            of_gpu[place] = [{"pod": pod or name, "workload": name, "hidden": hidden, "takes": 1}]
-    return _Running(jobs, of_gpu)
+def _places(workload: Workload) -> Iterator[str]:
+    """The node of each pod."""
+    admission = workload.status.admission
+    for assigned in admission.pod_set_assignments if admission is not None else ():
+        yield from hosts(assigned.topology_assignment)
 
 
-def _places(nodes: int) -> Iterator[tuple[int, int]]:
-    return ((node, gpu) for node in range(nodes) for gpu in range(8) if node % 9 != 4)
-
-
-def _node(draw: random.Random, at: int, running: _Running, mark: str) -> Row:
-    name = f"node-{at}{mark}"
-    ready = at % 97 != 60
-    return {
-        "name": name,
-        "ready": ready,
-        "cordoned": at % 131 == 50,
-        "taints": [f"maintenance=true{mark}:NoSchedule"] if at % 131 == 50 else [],
-        "levels": [f"block-{at // 64 + 1}{mark}", f"rack-{at // 8 % 8 + 1}{mark}", name],
-        "agent": "0.1.0",
-        "observed": NOW - draw.randrange(1, 9000),
-        "driver": "580.95.05",
-        "problems": [f"layout: GPU 3 cannot be cut{mark}"] if mark else [],
-        "gpus": [_gpu(draw, at, index, running, mark) for index in range(8)],
-        "linkGroups": [{"kind": "NV18", "gpus": list(range(8))}],
-    }
-
-
-def _gpu(draw: random.Random, node: int, index: int, running: _Running, mark: str) -> Row:
-    holders = running.of_gpu.get((node, index), [])
-    mig = node % 9 == 4
-    health = draw.choices(("Healthy", "Unhealthy", "Probation"), (0.992, 0.006, 0.002))[0]
-    busy = None if mig else (round(min(1.0, max(0.0, draw.gauss(0.82, 0.18))), 3) if holders else 0.0)
-    if holders and draw.random() < 0.05:
-        busy = 0.0
-    parts = [{"name": "whole", "uuid": "", "size": 1, "health": "Healthy", "holders": holders}]
-    if mig:
-        parts = [
-            _instance(draw, profile, at, mark)
-            for at, profile in enumerate(("3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"))
-        ]
-    return {
-        "uuid": f"GPU-{node:08x}-0000-0000-0000-{index:012d}",
-        "index": index,
-        "product": PRODUCT + mark,
-        "memoryMiB": 81559,
-        "mode": "mig" if mig else "whole",
-        "health": health,
-        "reasons": [] if health == "Healthy" else [f"XID 79: GPU has fallen off the bus{mark}"],
-        "since": None if health == "Healthy" else NOW - 700,
-        "clique": "",
-        "busy": busy,
-        "usedMiB": None if busy is None else round(busy * 70_000),
-        "parts": parts,
-    }
-
-
-def _instance(draw: random.Random, profile: str, at: int, mark: str) -> Row:
-    held = draw.random() < 0.7
-    name = f"team-vision/notebook-{draw.randrange(999)}{mark}"
-    holders = [{"pod": f"{name}-0", "workload": name, "hidden": False, "takes": 1}] if held else []
-    return {"name": profile, "uuid": f"MIG-{at}", "size": 1, "health": "Healthy", "holders": holders}
-
-
-def _pending(draw: random.Random, at: int, mark: str) -> Row:
-    team = TEAMS[at % len(TEAMS)]
-    gpus = draw.choice((1, 2, 4, 8, 16, 64, 128))
-    hidden = draw.random() < 0.2
-    position = at // len(TEAMS)
-    start = draw.randrange(60, 90_000)
-    known = draw.random() < 0.85
-    return {
-        "workload": f"a workload of queue {team}" if hidden else f"team-{team}/job-wait-{at:05d}{mark}",
-        "hidden": hidden,
-        "queue": team,
-        "localQueue": None if hidden else f"team-{team}/jobs",
-        "priority": draw.choice((0, 0, 0, 100)),
-        "position": position if position < 100 else None,
-        "parked": draw.random() < 0.5,
-        "since": NOW - draw.randrange(5, 200_000),
-        "pods": max(1, gpus // 8),
-        "asks": {"nvidia.com/gpu": gpus, "cpu": gpus * 8},
-        "reason": "WaitingForQuota",
-        "sentence": f"Needs {gpus} nvidia.com/gpu of flavor h100: {gpus // 2} free{mark}",
-        "forecast": {
-            "from": start,
-            "likely": start * 2,
-            "to": start * 4,
-            "ahead": position,
-            "assumes": ["runtimes as told"],
-        }
-        if known
-        else None,
-    }
-
-
-def _queues(state: State, mark: str) -> None:
-    for at, team in enumerate(TEAMS):
-        used = sum(part["amount"] for row in state.workloads.values() if row["queue"] == team for part in row["holds"])
-        nominal = len(state.fleet)
-        waiting = sum(row["queue"] == team for row in state.pending.values())
-        state.queues[f"queue/{team}"] = {
-            "kind": "queue",
-            "name": team,
-            "parent": "online" if team == "production" else "science",
-            "weight": 2.0 if team == "production" else 1.0,
-            "share": max(0, used - nominal) * 10,
-            "state": "open" if at != 6 else "stopped",
-            "problems": [],
-            "strategy": "BestEffortFIFO",
-            "pending": waiting,
-            "parked": waiting // 2,
-            "reserving": 5,
-            "admitted": sum(row["queue"] == team for row in state.workloads.values()),
-            "resources": [_quota("nvidia.com/gpu", nominal, used), _quota("cpu", nominal * 8, used * 8)],
-        }
-    for name, parent in (("all", ""), ("science", "all"), ("online", "all")):
-        below = [row for row in state.queues.values() if row["kind"] == "queue" and name in ("all", row["parent"])]
-        state.queues[f"cohort/{name}"] = {
-            "kind": "cohort",
-            "name": name,
-            "parent": parent,
-            "weight": 1.0,
-            "share": 0,
-            "state": "open",
-            "problems": [f"none{mark}"] if mark else [],
-            "strategy": "",
-            "pending": sum(row["pending"] for row in below),
-            "parked": 0,
-            "reserving": 0,
-            "admitted": sum(row["admitted"] for row in below),
-            "resources": [
-                _quota("nvidia.com/gpu", 0, sum(row["resources"][0]["used"] for row in below))
-                | {"subtree": sum(row["resources"][0]["nominal"] for row in below), "borrowed": 0, "guaranteed": 0}
-            ],
-        }
-
-
-def _quota(resource: str, nominal: float, used: float) -> Row:
-    return {
-        "flavor": "h100",
-        "resource": resource,
-        "nominal": nominal,
-        "subtree": nominal,
-        "used": used,
-        "borrowed": max(0.0, used - nominal),
-        "guaranteed": nominal // 4,
-        "borrowingLimit": None,
-        "lendingLimit": nominal - nominal // 4,
-        "available": max(0.0, nominal - used),
-    }
+def _measure(state: State, draw: random.Random) -> None:
+    """What each whole GPU does: one that is held is at work, but for one of twenty."""
+    for found in state.gpu_nodes.values():
+        busy = {each.physical for each in found.status.holders}
+        for device in found.status.devices:
+            if device.mode == "whole":
+                share = round(min(1.0, max(0.02, draw.gauss(0.82, 0.18))), 2)
+                share = share if device.uuid in busy and draw.random() >= 0.05 else 0.0
+                state.figures[device.uuid] = Figures(busy=share, used_mib=round(share * 70_000), peak=share)

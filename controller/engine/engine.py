@@ -400,14 +400,22 @@ class Engine:
         """How a workload would wait that is not here, or that asks for something else. Nothing is queued."""
         return self._workloads.pending_of(WorkloadKey(workload.key), workload)[0]
 
-    def tried(self, pending: PendingWorkload, now_s: float) -> DecisionRecord | None:
-        """What a cycle would decide on such a workload, by itself and for the question alone. None where its queue is
-        not there, and in a mirrored one, whose workloads are decided with all others of their tree.
+    def tried(self, pending: PendingWorkload, now_s: float, *, in_turns: bool = False) -> DecisionRecord | None:
+        """What a cycle would decide on a workload that is not here, by itself and for the question alone. None where
+        its queue is not there; in a mirrored one too, unless ``in_turns``: then it takes as long as a turn of its tree.
         """
-        queue = self.state.queue_of(pending.local_queue)
-        if queue is None or self.mirror.is_leaf(queue.name):
-            return None
-        return self._asked(pending, queue, now_s).record(now_s)
+        self._mirrored.flush(now_s)
+        queue = self.queue_of(pending.local_queue)
+        if queue is None or not self.mirror.is_leaf(queue.name):
+            return None if queue is None else self._asked(pending, queue, now_s).record(now_s)
+        self.state.cluster.placement.begin(now_s)
+        opens = self.state.activity.open_now()
+        entry = self._turns.asked(pending, queue.name, now_s, self._refusal, opens) if in_turns else None
+        return None if entry is None else entry.record(now_s)
+
+    def queue_of(self, key: LocalQueueKey) -> QueueState | None:
+        """The ClusterQueue that a LocalQueue leads to, or would if a workload named it."""
+        return self._mirrored.queue_of(key)
 
     def _asked(self, pending: PendingWorkload, queue: QueueState, now_s: float) -> Entry:
         """Decided on by itself, without any effect."""
@@ -513,11 +521,11 @@ class Engine:
         return lambda name: not self.mirror.is_leaf(name) and open_now(name)
 
     def _mirrored_turns(self, now_s: float) -> list[Decision]:
-        def refusal(pending: PendingWorkload, incoming: Incoming) -> tuple[Rule, str] | None:
-            return self._nominator.refusal(pending, incoming.queue)
+        taken = self._turns.take(self.state.changes, now_s, self._refusal, self.state.activity.open_now())
+        return self._outcomes.of(taken, now_s)
 
-        state = self.state
-        return self._outcomes.of(self._turns.take(state.changes, now_s, refusal, state.activity.open_now()), now_s)
+    def _refusal(self, pending: PendingWorkload, incoming: Incoming) -> tuple[Rule, str] | None:
+        return self._nominator.refusal(pending, incoming.queue)
 
     def _moved(self, packing: PackTurn, now_s: float) -> list[Decision]:
         """What moves so that a workload fits that places alone keep out."""

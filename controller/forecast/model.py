@@ -157,7 +157,7 @@ def model_parts(engine: Engine, now_s: float, most: int = MOST, asked: PendingWo
 
 def _open_queue(engine: Engine, local: LocalQueueKey) -> ClusterQueueName | None:
     """The ClusterQueue that the LocalQueue leads to; None where it takes nothing in."""
-    queue = engine.state.queue_of(local)
+    queue = engine.queue_of(local)
     return None if queue is None or engine.inactive(queue.name) else queue.name
 
 

@@ -157,7 +157,7 @@ class ForecastService:
     def _new_parts(self, workload: Workload) -> Parts[Submitted]:
         engine, now_s = self._engine, self._clock.wall()
         asked = engine.as_pending(workload)
-        record = engine.tried(asked, now_s)
+        record = engine.tried(asked, now_s, in_turns=True)
         yield
         forecast = yield from self._forecaster.of_parts(engine, asked, now_s)
         if admits(record):

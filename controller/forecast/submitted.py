@@ -10,10 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.engine.mirror.specs import Adoption, System
+from controller.foreignrules.servinggangs import stamped
+from controller.foreignrules.volcanodefaults import defaulted
 from controller.jobframework import compose, names
+from controller.jobframework.foreignmarks import as_queued, foreign_queue
 from controller.jobframework.kind import JobKind, completed
 from controller.jobframework.marks import is_managed, queue_name
-from controller.jobframework.podview import SeenPod
+from controller.jobframework.podview import SCHEDULERS, SeenPod
 from controller.jobframework.raw import JobError, Json, labels
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobframework.templated import MAX_POD_SETS
@@ -23,6 +27,7 @@ from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
 from controller.serving import compose as servingcompose
 from controller.servingkinds.table import SERVING_KINDS
+from controller.volcanojobs.kind import VolcanoJobKind, queued
 
 _SERVING: Final = {(kind.api_version, kind.kind): kind for kind in SERVING_KINDS}
 _WORKLOAD: Final = "kueue.x-k8s.io/"
@@ -38,9 +43,17 @@ class NotQueuedError(ValueError):
     """No Workload would be made of it: one sentence."""
 
 
+class Others(msgspec.Struct, frozen=True):
+    """``adopted``: the systems that are decided for. ``schedulers``: the systems by the names of their schedulers."""
+
+    adopted: Mapping[System, Adoption] = {}
+    schedulers: Mapping[str, System] = msgspec.field(default_factory=lambda: SCHEDULERS)
+
+
 class Reader(msgspec.Struct, frozen=True):
     """``kinds``: of jobs that are queued, by ``apiVersion`` and ``kind``. ``namespace_labels``: of a namespace by its
-    name. ``has_default_queue``: whether there is a LocalQueue ``default`` in it.
+    name. ``has_default_queue``: whether there is a LocalQueue ``default`` in it. ``others``: what is decided of Volcano
+    and KAI.
     """
 
     kinds: Mapping[tuple[str, str], JobKind]
@@ -48,6 +61,7 @@ class Reader(msgspec.Struct, frozen=True):
     cluster: ClusterObjects
     namespace_labels: Callable[[str], Mapping[str, str]]
     has_default_queue: Callable[[str], bool]
+    others: Others = Others()
 
     def workload(self, given: Any, namespace: str, now_s: float) -> Workload:
         """As if the object were created now. Raises NotQueuedError."""
@@ -70,7 +84,14 @@ class Reader(msgspec.Struct, frozen=True):
         return found
 
     def _created(self, job: Json, namespace: str) -> Json:
-        """In the namespace's default queue where it names none."""
+        """In the queue of Volcano or KAI that it is for, else in the namespace's default queue, where it names none."""
+        if isinstance(self.kinds.get((job["apiVersion"], job["kind"])), VolcanoJobKind):
+            return queued(defaulted(job))
+        found = foreign_queue(job, schedulers=self.others.schedulers)
+        how = self.others.adopted.get(found.system) if found is not None else None
+        if found is not None and how is not None and how.namespaces.matches(self.namespace_labels(namespace)):
+            job = job if found.system is System.KAI else stamped(job, found.name)
+            return as_queued(job, schedulers=self.others.schedulers)
         if queue_name(job) or not self.has_default_queue(namespace):
             return job
         return {

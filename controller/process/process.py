@@ -33,12 +33,13 @@ from controller.process.flags import VERSION, Flags
 from controller.process.foreignsystems import ForeignSystems
 from controller.process.managedkinds import ManagedKinds
 from controller.process.server import Listeners, exposed, probe
-from controller.process.submissions import Submissions
+from controller.process.submissions import ELSEWHERE_S, Submissions
 from controller.process.term import Replica, Running, Term
 from controller.process.view import Acting as ViewActing
 from controller.process.view import SeenNamespaces, view_service
 from controller.process.webhook import claim_answer, webhook_service
 from controller.serving.deployments_shell import read_scaled
+from controller.visibility.server_shell import REVIEWED, RefusedError
 from controller.visibility.service_shell import ViewService
 from controller.volcanojobs.reconcile_shell import volcano_readers
 from controller.watching.feeds import Feeds
@@ -224,7 +225,16 @@ class Process:
             own_namespace=self._own,
             kinds=lambda: kinds.kinds,
             running=lambda: self._running,
+            elsewhere=self._reviewed_elsewhere,
         )
+
+    async def _reviewed_elsewhere(self, body: bytes) -> bytes:
+        """What the replica that leads says of a dry run. Raises RefusedError."""
+        if self.view is None:
+            raise RefusedError(503, "this replica does not lead, and has no port by which replicas ask each other")
+        port = self.view.server.port
+        _, found = await self.view.ask_leader(REVIEWED, None, self.leader, port, body, limit_s=ELSEWHERE_S)
+        return found
 
     def _manages_any(self) -> bool:
         return not self._flags.core_only and not MANAGED_FRAMEWORKS.isdisjoint(self._config.integrations.frameworks)

@@ -1,16 +1,18 @@
 """What would become of an object that somebody is about to create: asked of the term that decides."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Any, Final
+
+import msgspec
 
 from controller.config.settings import ControllerConfig
 from controller.engine.model.resources import WorkloadKey
 from controller.explain import in_turn
 from controller.forecast.service_shell import BusyError, Submitted
 from controller.forecast.shown import AHEAD_SHOWN, Json, shown
-from controller.forecast.submitted import NotQueuedError, Reader
+from controller.forecast.submitted import NotQueuedError, Others, Reader
 from controller.jobframework.kind import api_version
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
 from controller.jobshell.watched import JobKinds, read_kinds
@@ -19,6 +21,7 @@ from controller.process.term import Running
 from controller.visibility.answers import Answers
 from controller.visibility.limits import Buckets
 from controller.visibility.redaction import anybodys, redacted
+from controller.visibility.server_shell import RefusedError
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES
 from controller.web.whatifmanifest import Composer
@@ -31,6 +34,10 @@ _REVIEWS_PER_S: Final = 1.0
 _REVIEWS_AT_ONCE: Final = 10
 _REVIEW_S: Final = 3.0
 """Of the five seconds that the API server waits."""
+ELSEWHERE_S: Final = 4.0
+"""Of the same, where another replica leads."""
+Elsewhere = Callable[[bytes], Awaitable[bytes]]
+"""The answer of the replica that leads. Raises RefusedError."""
 
 
 class Submissions:
@@ -47,12 +54,15 @@ class Submissions:
         own_namespace: str,
         kinds: Callable[[], JobKinds],
         running: Callable[[], Running | None],
+        elsewhere: Elsewhere,
     ) -> None:
         self._settings = job_settings(config, own_namespace)
+        self._schedulers = config.schedulers
         self._feeds = feeds
         self._clock = clock
         self._kinds = kinds
         self._running = running
+        self._elsewhere = elsewhere
         self._reviews: Buckets[str] = Buckets(per_s=_REVIEWS_PER_S, burst=_REVIEWS_AT_ONCE, most=1)
         self._reviewing = False
 
@@ -78,10 +88,12 @@ class Submissions:
             for key in self._feeds[resource]
             if (entry := self._feeds[resource].get(key)) is not None
         }
-        return Composer(kinds=tuple(kinds.values()), settings=self._settings, facts=facts)
+        queued = tuple(kinds.values())
+        return Composer(kinds=queued, settings=self._settings, facts=facts, others=self._others())
 
     async def reviewed(self, body: bytes) -> bytes:
-        """The answer to an AdmissionReview: a dry run is allowed, with warnings of what would become of the object.
+        """The answer to an AdmissionReview: a dry run is allowed, with warnings of what would become of the object. A
+        replica that does not lead asks the one that does, and says so where it gets no answer.
 
         The webhooks' port authenticates nobody, and a review may be invented: no namespace's names are told, the asked
         one's neither, and one is worked on at a time, few a second. Any other is allowed in silence.
@@ -91,18 +103,42 @@ class Submissions:
             return dryrun.allowed(asked.uid)
         self._reviewing = True
         try:
+            warnings = await self._warnings(asked)
+            if warnings is None:
+                warnings = await self._warnings_elsewhere(asked)
+        finally:
+            self._reviewing = False
+        return dryrun.allowed(asked.uid, warnings)
+
+    async def reviewed_for_replica(self, body: bytes) -> bytes | None:
+        """The warnings of a dry run that another replica was asked about. None while this replica does not lead."""
+        try:
+            warnings = await self._warnings(msgspec.json.decode(body, type=dryrun.DryRun))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return msgspec.json.encode([])
+        return None if warnings is None else msgspec.json.encode(warnings)
+
+    async def _warnings(self, asked: dryrun.DryRun) -> list[str] | None:
+        """None while this replica does not lead; empty where nothing can be told."""
+        try:
             async with asyncio.timeout(_REVIEW_S):
                 found = await self.foretold(asked.created, asked.namespace)
         except (NotQueuedError, BusyError, TimeoutError):
-            found = None
-        finally:
-            self._reviewing = False
+            return []
         running = self._running()
         if found is None or running is None:
-            return dryrun.allowed(asked.uid)
+            return None
         answers = Answers(running.core.engine, lambda _: None, self._clock.wall())
-        shown_: Json = redacted(found, anybodys(found), answers.queue_of)
-        return dryrun.allowed(asked.uid, dryrun.warnings_of(shown_))
+        return dryrun.warnings_of(redacted(found, anybodys(found), answers.queue_of))
+
+    async def _warnings_elsewhere(self, asked: dryrun.DryRun) -> list[str]:
+        try:
+            async with asyncio.timeout(ELSEWHERE_S):
+                return msgspec.json.decode(await self._elsewhere(msgspec.json.encode(asked)), type=list[str])
+        except RefusedError as refused:
+            return [dryrun.not_known(str(refused))]
+        except (TimeoutError, msgspec.MsgspecError):
+            return [dryrun.not_known("the replica that leads does not say")]
 
     def _queued(self) -> JobKinds:
         return {resource: kind for resource, kind in self._kinds().items() if resource in self._feeds}
@@ -115,7 +151,13 @@ class Submissions:
             cluster_objects(self._feeds, kinds, lambda _: False),
             self._labels,
             lambda namespace: self._feeds[LOCAL_QUEUES].get(ObjectKey(namespace, _DEFAULT)) is not None,
+            self._others(),
         )
+
+    def _others(self) -> Others:
+        running = self._running()
+        adopted = running.core.engine.mirror.implied() if running is not None else {}
+        return Others(adopted, self._schedulers)
 
     def _labels(self, namespace: str) -> dict[str, str]:
         entry = self._feeds[NAMESPACES].get(ObjectKey("", namespace))
@@ -124,7 +166,7 @@ class Submissions:
 
 def _shown(running: Running, workload: Workload, found: Submitted) -> Json:
     engine = running.core.engine
-    queue = engine.state.queue_of(engine.as_pending(workload).local_queue)
+    queue = engine.queue_of(engine.as_pending(workload).local_queue)
     before: list[WorkloadKey] = []
     if queue is not None and found.forecast is not None:
         turns = islice(in_turn(engine, queue.name), min(found.forecast.ahead, AHEAD_SHOWN))

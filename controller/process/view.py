@@ -249,7 +249,14 @@ async def view_service(
             return await service.relay(request, path, user, acting.leader(), server.port)
 
         reviews = Reviews(client, clock)
-        leads = Leader(leading.answers, leading.known, ask, leading.foretold, acting.submissions.foretold)
+        leads = Leader(
+            leading.answers,
+            leading.known,
+            ask,
+            leading.foretold,
+            acting.submissions.foretold,
+            acting.submissions.reviewed_for_replica,
+        )
         server = ViewServer(address, reviews, leads, clock)
         names = (*service_names(namespace, name), *_LOCAL)
         service = ViewService(

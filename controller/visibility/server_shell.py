@@ -59,6 +59,8 @@ ANONYMOUS: Final = "system:anonymous"
 AUTHENTICATED: Final = "system:authenticated"
 READ_S: Final = 20.0
 """A client that takes longer to read an answer is cut off."""
+REVIEWED: Final = "/replicas/reviews"
+"""What a replica that was asked about a dry run asks the one that leads."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,17 @@ async def _nothing_submitted(_: Any, __: str) -> Json | None:
     return None
 
 
+async def _nothing_reviewed(_: bytes) -> bytes | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Leader:
     """``answers``: of this replica while it leads. ``known``: namespaces that may be named in them.
 
     ``ask``: the replica that leads, for a user and with the body that was sent: status and body. ``foretold``:
-    forecasts for what is asked. ``submitted``: what would become of a manifest in a namespace.
+    forecasts for what is asked. ``submitted``: what would become of a manifest in a namespace. ``reviewed``: the same
+    of a dry run that another replica was asked about, without names; None while this replica does not lead.
     """
 
     answers: Callable[[], Answers | None]
@@ -94,6 +101,7 @@ class Leader:
     ask: Callable[[str, User, bytes | None], Awaitable[tuple[int, bytes]]]
     foretold: Callable[[Asked], Awaitable[Foretold]] = _nothing_foretold
     submitted: Callable[[Any, str], Awaitable[Json | None]] = _nothing_submitted
+    reviewed: Callable[[bytes], Awaitable[bytes | None]] = _nothing_reviewed
 
 
 class RefusedError(Exception):
@@ -227,6 +235,8 @@ class ViewServer:
             raise RefusedError(429, f"too many requests: at most {PER_S:.0f} a second for each user", after_s=wait_s)
 
     async def _answered(self, request: web.Request) -> tuple[int, bytes]:
+        if request.rel_url.raw_path == REVIEWED:
+            return 200, await self._reviewed(request)
         user, forwarded = await self.user(request)
         self.count(user)
         if request.method == "POST" and (sent := created(request.rel_url.raw_path)) is not None:
@@ -252,15 +262,31 @@ class ViewServer:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
         return await self._leader.ask(request.rel_url.raw_path_qs, user, None)
 
+    async def _reviewed(self, request: web.Request) -> bytes:
+        """For replicas alone: the others' port of webhooks knows nobody, so no user stands behind it."""
+        if request.method != "POST" or not is_replica(
+            peer_of(connection_of(request), self.trust.bundle), self.trust.own
+        ):
+            raise RefusedError(404, "the server could not find the requested resource")
+        self._accepting.let_in(request)
+        found = await self._leader.reviewed(await self._body(request))
+        if found is None:
+            raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
+        return found
+
+    async def _body(self, request: web.Request) -> bytes:
+        """Raises RefusedError."""
+        try:
+            async with asyncio.timeout(READ_S):
+                return await request.read()
+        except (TimeoutError, web.HTTPRequestEntityTooLarge):
+            raise RefusedError(413, f"body: expected at most {_BODY_BYTES} bytes, within {READ_S:.0f} s") from None
+
     async def _created(self, request: web.Request, asked: Asked, user: User, *, forwarded: bool) -> tuple[int, bytes]:
         """The body is read after the question of rights, and kept nowhere."""
         if not await self._reviews.may(user, asked.right):
             raise RefusedError(403, f'User "{user.name}" may not {asked.right}')
-        try:
-            async with asyncio.timeout(READ_S):
-                body = await request.read()
-        except (TimeoutError, web.HTTPRequestEntityTooLarge):
-            raise RefusedError(413, f"body: expected at most {_BODY_BYTES} bytes, within {READ_S:.0f} s") from None
+        body = await self._body(request)
         answers = self._leader.answers()
         if answers is None:
             if forwarded:

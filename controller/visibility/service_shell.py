@@ -126,15 +126,22 @@ class ViewService:
     # -- the replica that leads --------------------------------------------------------------------------------------
 
     async def ask_leader(
-        self, path: str, user: User, leader: str | None, own_port: int, body: bytes | None = None
+        self,
+        path: str,
+        user: User | None,
+        leader: str | None,
+        own_port: int,
+        body: bytes | None = None,
+        *,
+        limit_s: float = _ANSWER_S,
     ) -> tuple[int, bytes]:
-        """Its answer for the user. ``leader``: what is known of it, in words; ``body``: what the user sent. Raises
-        RefusedError.
+        """Its answer for the user, or for this replica itself. ``leader``: what is known of it, in words; ``body``:
+        what was sent. Raises RefusedError.
         """
         if leader is None or self._calls is None:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
         url, name = await self._url(leader, own_port, path)
-        connector, timeout = aiohttp.TCPConnector(ssl=self._calls), aiohttp.ClientTimeout(total=_ANSWER_S)
+        connector, timeout = aiohttp.TCPConnector(ssl=self._calls), aiohttp.ClientTimeout(total=limit_s)
         try:
             jar = aiohttp.DummyCookieJar()
             async with (
@@ -142,7 +149,7 @@ class ViewService:
                 session.request(
                     "GET" if body is None else "POST",
                     url,
-                    headers=as_headers(user),
+                    headers=as_headers(user) if user is not None else (),
                     data=body,
                     server_hostname=name,
                     allow_redirects=False,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from controller.forecast.submitted import NotQueuedError, Reader
+from controller.forecast.submitted import NotQueuedError, Others, Reader
 from controller.jobframework.kind import JobKind, ObjectKind, api_version
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
@@ -38,6 +38,7 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[JobKind, ...]
     settings: JobSettings
     facts: Mapping[tuple[ObjectKind, str, str], KeptJob]
+    others: Others = Others()
 
     def composed(self, text: str, namespace: str, objects: Sequence[KubernetesObject], now_s: float) -> Workload:
         """As if it were created now, beside these objects. Raises WrongChangeError."""
@@ -61,6 +62,7 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             cluster_of(objects, self._look),
             lambda namespace: labels.get(namespace, {}),
             lambda namespace: f"{namespace}/{_DEFAULT_QUEUE}" in queues,
+            self.others,
         )
 
 

@@ -74,6 +74,10 @@ def warnings_of(found: dict[str, Any]) -> list[str]:
     return told
 
 
+def not_known(why: str) -> str:
+    return f"what would become of it is not known: {why}"
+
+
 def _would(sentence: str) -> str:
     """``would start now: with 4 of the 6 pods of main``."""
     return f"would start now: {sentence[:1].lower()}{sentence[1:]}"

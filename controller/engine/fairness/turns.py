@@ -14,7 +14,7 @@ from controller.engine.fairness.session import Occasion, Refusal, Session
 from controller.engine.fairness.tree import FairTree, needs
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.mirror.mirror import Mirror
-from controller.engine.mirror.specs import System
+from controller.engine.mirror.specs import MirroredName, System
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.preemption.moves import Moves
 from controller.engine.proportion.division import QueueName
@@ -89,11 +89,10 @@ class FairTurns:
         return decided
 
     def _turn(self, system: System, now_s: float, refusal: Refusal, open_for: OpenFor) -> list[Entry]:
-        names = [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
-        pending = [each for name in names if open_for(name) for each in self._queues.take_all(name, now_s)]
-        tree = self._tree(system, now_s)
-        occasion = Occasion(now_s, self._moves, self._claimants.get(system, frozenset()))
-        policy = POLICIES[system](self._cluster, self._assigner, tree, refusal, occasion)
+        pending = [
+            each for name in self._leaves(system) if open_for(name) for each in self._queues.take_all(name, now_s)
+        ]
+        policy = self._policy(system, now_s, refusal)
         decided = policy.run(pending)
         self._claimants[system] = self._still_claiming(system, pending, decided)
         if policy.due_s is not None:
@@ -103,6 +102,29 @@ class FairTurns:
             if each.key not in said:
                 self._queues.requeue(each, RequeueReason.GENERIC, now_s)
         return decided
+
+    def asked(
+        self, job: PendingWorkload, queue: ClusterQueueName, now_s: float, refusal: Refusal, open_for: OpenFor
+    ) -> Entry | None:
+        """What the next turn would decide on a job that is queued nowhere, if it waited in this queue beside all that
+        wait in its tree. Nothing of it is kept. None where the queue takes nothing in.
+        """
+        system = self._mirror.queues.queues[MirroredName(queue)].system
+        names = [name for name in self._leaves(system) if open_for(name)]
+        try:
+            pending = [each for name in names for each in self._queues.waiting_with(job, name, queue, now_s)]
+            decided = self._policy(system, now_s, refusal).run(pending)
+        finally:
+            job.at = None
+        return next((entry for entry in decided if entry.key == job.key), None)
+
+    def _leaves(self, system: System) -> list[ClusterQueueName]:
+        return [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
+
+    def _policy(self, system: System, now_s: float, refusal: Refusal) -> TreePolicy:
+        occasion = Occasion(now_s, self._moves, self._claimants.get(system, frozenset()))
+        tree = self._tree(system, now_s)
+        return POLICIES[system](self._cluster, self._assigner, tree, refusal, occasion)
 
     def _still_claiming(
         self, system: System, pending: Iterable[PendingWorkload], decided: Iterable[Entry]
@@ -152,5 +174,4 @@ class FairTurns:
         if self._seen.get(system) != changes or (due_s is not None and due_s <= now_s):
             return True
         # A back-off that ended is no change.
-        names = (ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system))
-        return any(open_for(name) and self._queues.counts(name)[0] for name in names)
+        return any(open_for(name) and self._queues.counts(name)[0] for name in self._leaves(system))

@@ -248,6 +248,20 @@ class PendingQueues:
         order = self._orders.get(name)
         return self.in_order(order.parked()) if order is not None else []
 
+    def waiting_with(
+        self, asked: PendingWorkload, name: ClusterQueueName, to: ClusterQueueName, now_s: float
+    ) -> list[PendingWorkload]:
+        """What ``take_all`` would take of ``name``, which stays where it is; with ``asked``, which is queued nowhere,
+        at its place if it waited in ``to``.
+        """
+        self._carry_out_wake_ups()
+        order = self._order_at(self._cluster.queues[name])
+        waiting = [each for each in (*order.active(), *order.parked()) if each.due_s <= now_s]
+        if name == to:
+            asked.at = order
+            waiting.append(asked)
+        return self.in_order(waiting)
+
     def counts(self, name: ClusterQueueName) -> tuple[int, int]:
         """How many are active, how many parked."""
         self._carry_out_wake_ups()
@@ -354,8 +368,9 @@ class PendingQueues:
 
     def _order_of(self, pending: PendingWorkload) -> ClusterQueueOrder | None:
         state = self._state_of(pending)
-        if state is None:
-            return None
+        return None if state is None else self._order_at(state)
+
+    def _order_at(self, state: QueueState) -> ClusterQueueOrder:
         order = self._orders.get(state.name)
         if order is None:
             order = self._orders[state.name] = ClusterQueueOrder(

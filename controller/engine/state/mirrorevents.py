@@ -10,6 +10,7 @@ from controller.engine.mirror.mirror import Change, Mirror, Tell
 from controller.engine.mirror.specs import Adoption, QueueOwner, System
 from controller.engine.model.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey
 from controller.engine.proportion.division import QueueName
+from controller.engine.quota.queuestate import QueueState
 from controller.engine.state.clusterevents import ClusterEvents
 from controller.engine.state.enginestate import EngineState
 from controller.engine.state.intake import local_queue_of
@@ -74,6 +75,11 @@ class MirrorEvents:
         if made is not None:
             self._reached.add(key)
             self._cluster.set_local_queue(made, now_s)
+
+    def queue_of(self, key: LocalQueueKey) -> QueueState | None:
+        """The ClusterQueue that a LocalQueue leads to, or would if a workload named it."""
+        local = self._state.cluster.local_queues.get(key) or self.mirror.local_queue(key)
+        return self._state.cluster.queues.get(ClusterQueueName(local.spec.cluster_queue)) if local is not None else None
 
     def given(self, key: LocalQueueKey) -> None:
         """The LocalQueue has an object now."""

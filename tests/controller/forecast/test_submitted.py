@@ -3,15 +3,20 @@
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.config.load import default
-from controller.forecast.submitted import NotQueuedError, Reader
+from controller.engine.mirror.specs import ADOPTED, Adoption, System
+from controller.forecast.submitted import NotQueuedError, Others, Reader
 from controller.jobframework.kind import api_version
 from controller.jobkinds.table import JOB_KINDS
 from controller.jobshell.clusterobjects import job_settings
+from controller.objects.meta import LabelSelector
+from controller.volcanojobs.kind import VolcanoJobKind
+from inventory.api.names import RUNTIME
 from tests.support.controller.jobmodel import cluster_objects
 
 KINDS = {(api_version(kind), kind.kind): kind for kind in JOB_KINDS}
@@ -42,6 +47,34 @@ def test_a_job_without_a_queue_goes_to_the_default_one_where_there_is_one() -> N
     assert READER.workload(job(labels={}), "open", 0.0).spec.queue_name == "default"
     with pytest.raises(NotQueuedError, match="names no queue"):
         READER.workload(job(labels={}), "team", 0.0)
+
+
+def test_what_is_for_volcanos_or_kais_queues_waits_there_where_they_are_decided_for() -> None:
+    both = Others({System.KAI: ADOPTED, System.VOLCANO: ADOPTED})
+    reader = msgspec.structs.replace(READER, others=both)
+    kai = job(labels={"kai.scheduler/queue": "team-a"})
+    assert reader.workload(kai, "team", 0.0).spec.queue_name == "team-a"
+    scheduled = job(labels={})
+    scheduled["spec"] = {**scheduled["spec"], "template": {"spec": {**TEMPLATE["spec"], "schedulerName": "volcano"}}}
+    assert reader.workload(scheduled, "team", 0.0).spec.queue_name == "default"
+    assert reader.workload(job(), "team", 0.0).spec.queue_name == "q", "Kueue's label goes before"
+    elsewhere = Adoption(namespaces=LabelSelector(match_labels={"decided": "here"}))
+    for others in (Others(), Others({System.KAI: elsewhere})):
+        with pytest.raises(NotQueuedError, match="names no queue"):
+            msgspec.structs.replace(READER, others=others).workload(kai, "team", 0.0)
+
+
+def test_a_volcano_job_as_it_is_written_waits_in_the_queue_of_its_spec() -> None:
+    kind = VolcanoJobKind()
+    reader = msgspec.structs.replace(READER, kinds={**KINDS, (api_version(kind), kind.kind): kind})
+    spec: dict[str, Any] = {"tasks": [{"replicas": 3, "template": TEMPLATE}], "runningEstimate": "90s"}
+    written = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}, "spec": spec}
+    found = reader.workload(written, "open", 0.0)
+    assert (found.spec.queue_name, found.metadata.annotations[RUNTIME]) == ("default", "90s")
+    assert [(each.name, each.count) for each in found.spec.pod_sets] == [("default0", 3)]
+    spec |= {"queue": "research", "minAvailable": 2}
+    found = reader.workload(written, "team", 0.0)
+    assert (found.spec.queue_name, found.spec.pod_sets[0].count) == ("research", 2)
 
 
 def test_a_pod_and_a_group_that_serves_wait_as_well() -> None:

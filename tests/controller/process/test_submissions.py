@@ -1,4 +1,4 @@
-"""A dry run is answered by the replica that leads, and names nobody of another namespace."""
+"""A dry run is told what the replica that leads knows, whichever is asked; nobody of another namespace is named."""
 
 import asyncio
 import json
@@ -7,8 +7,13 @@ from typing import Any
 
 from controller.process.process import Process
 from controller.process.view import _deciding
+from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
+from controller.watching.kinds import KAI_QUEUES, NAMESPACES, NODES, VOLCANO_COMMANDS, VOLCANO_QUEUES
 from inventory.api.names import RUNTIME
-from tests.support.controller.stage import config, stage
+from kube.resources import PODS
+from kube.testing import eventually
+from tests.support.controller.stage import CONFIG, config, stage
+from tests.support.controller.viewworld import until_served
 
 
 def job(cpus: int, queue: str = "lq-cq", namespace: str = "team") -> dict[str, Any]:
@@ -50,10 +55,73 @@ async def test_a_dry_run_is_told_what_would_become_of_the_object_and_of_no_other
             assert "holds" not in "".join(far)
 
 
-async def test_a_replica_that_does_not_lead_is_silent() -> None:
+async def test_a_replica_that_does_not_lead_asks_the_one_that_does() -> None:
+    """By the leader's pod, at the port and with the certificate that the page uses between replicas."""
+    async with stage() as scene:
+        scene.queue(cpus=1)
+        async with (
+            scene.controller(config(), core_only=False, elect=True, name="first") as first,
+            scene.controller(config(), core_only=False, elect=True, name="second") as second,
+        ):
+            await eventually(lambda: first.core is not None or second.core is not None, what="one leads")
+            leads, follows = (first, second) if first.core is not None else (second, first)
+            name = "first" if leads is first else "second"
+            status = {"podIP": "127.0.0.1"}
+            web = {"name": "web", "containerPort": await until_served(leads)}
+            pod = {"metadata": {}, "spec": {"containers": [{"name": "main", "ports": [web]}]}, "status": status}
+            await until_served(follows)
+            (unknown,) = await told(follows, job(1))
+            assert unknown == "what would become of it is not known: the replica that leads is not there: try again"
+            scene.server.create(PODS, name, pod, namespace="tessera-system")
+            await scene.until_loaded(leads)
+            assert await told(follows, job(1)) == ["would start at once, in ClusterQueue cq"]
+            assert await told(follows, job(2)) == await told(leads, job(2)) != []
+            assert await told(follows, {"kind": 1}) == [], "what would be queued nowhere is silent there, too"
+
+
+async def test_a_replica_that_can_ask_nobody_says_that_it_does_not_know() -> None:
     async with stage() as scene, scene.controller(config(), core_only=False) as process:
+        await until_served(process)
         process._term = None
-        assert await told(process, job(1)) == []
+        assert await told(process, job(1)) == ["what would become of it is not known: no replica leads now: try again"]
+        process.view = None
+        (said,) = await told(process, job(1))
+        assert said.endswith("has no port by which replicas ask each other")
+
+
+async def test_a_volcano_job_and_what_is_for_kais_queues_are_told_of_their_queues() -> None:
+    """As they are written, the queue where Volcano's and KAI's users name it."""
+    async with stage() as scene:
+        for resource in (VOLCANO_QUEUES, KAI_QUEUES, VOLCANO_JOBS, VOLCANO_COMMANDS):
+            scene.server.install(resource)
+        scene.server.create(NAMESPACES, "team", {"metadata": {"labels": {"kubernetes.io/metadata.name": "team"}}})
+        ready = [{"type": "Ready", "status": "True"}]
+        amounts = {"cpu": "8", "memory": "8Gi", "pods": "110"}
+        status = {"allocatable": amounts, "conditions": ready}
+        scene.server.create(NODES, "n1", {"metadata": {"labels": {"kubernetes.io/hostname": "n1"}}, "status": status})
+        scene.server.create(VOLCANO_QUEUES, "research", {"spec": {"weight": 1, "capability": {"cpu": "2"}}})
+        template = job(1)["spec"]["template"]
+        both = config(f"{CONFIG}  volcano: {{enabled: true}}\n  kai: {{enabled: true}}\n")
+
+        def volcano(pods: int, queue: str) -> dict[str, Any]:
+            tasks = [{"name": "main", "replicas": pods, "template": template}]
+            spec = {"queue": queue, "minAvailable": pods, "tasks": tasks}
+            return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "new"}, "spec": spec}
+
+        kai = job(1)
+        kai["metadata"]["labels"] = {"kai.scheduler/queue": "default-queue"}
+        async with scene.controller(both, core_only=False) as process:
+            await scene.until_loaded(process)
+            await eventually(lambda: process.core is not None and process.core.engine.mirror.is_leaf("research"))
+            assert await told(process, volcano(2, "research")) == ["would start at once, in ClusterQueue research"]
+            waits, *_ = await told(process, volcano(3, "research"))
+            assert waits.startswith("would wait in ClusterQueue research: ")
+            assert await told(process, volcano(8, "default")) == ["would start at once, in ClusterQueue default"]
+            (nowhere,) = await told(process, volcano(1, "none"))
+            assert nowhere.startswith("would wait in LocalQueue none: There is no LocalQueue none")
+            assert await told(process, kai) == ["would start at once, in ClusterQueue default-queue"]
+            assert process.core is not None
+            assert not [key for key in process.core.engine.state.cluster.local_queues if key.startswith("team/")]
 
 
 async def test_another_process_composes_what_this_one_does() -> None:

@@ -20,7 +20,7 @@ from controller.visibility import reviews_shell, server_shell
 from controller.visibility.answers import Answers
 from controller.visibility.identity import MAX_GROUPS, REPLICA, User, as_headers
 from controller.visibility.reviews_shell import LIFE_S, LISTED_S, Reviews
-from controller.visibility.server_shell import Leader, RefusedError, ViewServer
+from controller.visibility.server_shell import REVIEWED, Leader, RefusedError, ViewServer
 from controller.visibility.service_shell import API_SERVICES, AUTHENTICATION, CONFIG_MAPS, ViewService, holder
 from controller.webhooks.certificates import DAY_S, SERVING_S, new_authority
 from controller.webhooks.keeper import SECRETS, OwnCertificates, SecretName
@@ -87,7 +87,13 @@ async def served(*, proxied: bool = True, past_s: float = 0.0) -> AsyncIterator[
                 raise NotQueuedError("kind: expected a text")
             return {"sentence": f"Waits for {SPACES[0]}/job-of-{SPACES[0]}-0", "in": namespace}
 
-        leader = Leader(lambda: answers if scene.leads else None, lambda: frozenset(SPACES), ask, submitted=submitted)
+        async def reviewed(_: bytes) -> bytes | None:
+            return b'["told"]' if scene.leads else None
+
+        def leads() -> Answers | None:
+            return answers if scene.leads else None
+
+        leader = Leader(leads, lambda: frozenset(SPACES), ask, submitted=submitted, reviewed=reviewed)
         server = ViewServer(Address("127.0.0.1", 0), Reviews(client, clock), leader, clock)
         names = service_names(*SERVICE)
         certificates = OwnCertificates(client, SecretName(SERVICE[0], "web"), names=names, clock=clock)
@@ -430,6 +436,19 @@ async def test_a_follower_hands_questions_on_and_answers_discovery_itself() -> N
         scene.clock.advance(LIFE_S)
         assert (await scene.get(headers=TOKEN))[0] == 403
         assert len(scene.handed) == 1, "what is refused is not handed on"
+
+
+async def test_a_dry_run_that_a_replica_was_asked_about_is_told_to_replicas_alone() -> None:
+    async with served() as scene:
+        replica = scene.front(authority=scene.service._certificates.authority, name=REPLICA)
+        sent: dict[str, Any] = {"method": "POST", "data": b"{}"}
+        assert await scene.get(REVIEWED, replica, **sent) == (200, b'["told"]')
+        assert (await scene.get(REVIEWED, scene.front(), user=PERSON, **sent))[0] == 404
+        assert (await scene.get(REVIEWED, headers=TOKEN, **sent))[0] == 404
+        assert (await scene.get(REVIEWED, replica))[0] == 404
+        scene.leads = False
+        assert (await scene.get(REVIEWED, replica, **sent))[0] == 503
+        assert scene.handed == [], "a question goes one step"
 
 
 async def test_a_question_that_a_replica_handed_on_is_answered_or_refused_here() -> None:

@@ -128,6 +128,11 @@ class Stage:
     async def until_admitted(self, *names: str) -> None:
         await eventually(lambda: all(map(self.admitted, names)), what=f"{names} admitted")
 
+    @staticmethod
+    async def until_loaded(process: Process) -> None:
+        """The one that leads knows all there is."""
+        await eventually(lambda: process.core is not None and process.core.loaded.is_set(), what="loaded")
+
     @property
     def core(self) -> Core:
         assert self.process is not None

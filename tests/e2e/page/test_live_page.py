@@ -1,24 +1,30 @@
 """The page of a real controller, in Chromium: a token signs in, and what the cluster does is seen as it happens.
 
-One node has a kubelet and an agent on simulated GPUs; a Job runs on four of its eight, another waits for more.
+One node has a kubelet and an agent on simulated GPUs; a Job runs on four of its eight, another waits for more. A real
+Prometheus scrapes controller and agent, each second.
 """
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from controller.config.pagesettings import CALLBACK
+from hack import prometheus
+from hack.agents import free_port
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.render import TEST_IMAGE
+from hack.cluster.layout import MARK_ENV
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
+from hack.prometheus import Prometheus
 from tests.support.e2e.incluster import WEB_PORT, InCluster
 from tests.support.e2e.lab import FAST, GPU, ROOT, Agent, Lab, fleet, until
 from tests.support.e2e.terminal import terminal
@@ -30,6 +36,8 @@ pytestmark = pytest.mark.e2e
 CONFIG = {"tessera": {"policy": "tessera", "pendingCondition": {"after": "1s"}}}
 GROUP = "kueue.x-k8s.io"
 LEVELS = ("example.com/block", "example.com/rack", "kubernetes.io/hostname")
+BUSY, USED_MIB = 0.75, 20 * 1024
+"""Of each GPU that the Job has."""
 
 
 @pytest.fixture(scope="module")
@@ -46,23 +54,48 @@ def provider() -> Iterator[OidcServer]:
         yield server
 
 
+class Ports(NamedTuple):
+    """Where metrics are."""
+
+    agent: int
+    controller: int
+
+
 @pytest.fixture(scope="module")
-def controller(cluster: Cluster, provider: OidcServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InCluster]:
-    controller = InCluster(cluster, tmp_path_factory.mktemp("controller"), {}, visible=True)
+def ports() -> Ports:
+    return Ports(free_port(), free_port())
+
+
+@pytest.fixture(scope="module")
+def past(cluster: Cluster, ports: Ports, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    prometheus.ensure()
+    environment = {**os.environ, MARK_ENV: str(cluster.paths.home)}
+    targets = [f"127.0.0.1:{port}" for port in ports]
+    with Prometheus(tmp_path_factory.mktemp("prometheus"), targets).running(environment) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def controller(
+    cluster: Cluster, provider: OidcServer, ports: Ports, past: Prometheus, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[InCluster]:
+    folder = tmp_path_factory.mktemp("controller")
+    controller = InCluster(cluster, folder, {}, visible=True, metrics_port=ports.controller)
     oidc = provider.settings(f"https://{controller.host}:{WEB_PORT}{CALLBACK}")
-    controller.config = {"tessera": {**CONFIG["tessera"], "page": {"oidc": oidc}}}
+    page = {"oidc": oidc, "prometheus": {"url": f"http://127.0.0.1:{past.port}"}}
+    controller.config = {"tessera": {**CONFIG["tessera"], "page": page}}
     controller.install()
     with controller.running():
         yield controller
 
 
 @pytest.fixture(scope="module")
-def agent(controller: InCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+def agent(controller: InCluster, ports: Ports, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     path = tmp_path_factory.mktemp("fleet") / "fleet.yaml"
     node = fleet(path, gpus=8, product="NVIDIA H100 80GB HBM3", nvlink="full")
     bench = Lab(controller.cluster, controller.cluster.node("node-1"))
     controller.cluster.kubectl("label", "node", "node-1", f"{LEVELS[0]}=b1", f"{LEVELS[1]}=r7")
-    with bench.agent(node, f"version: v1\nhealth: {FAST}\n") as agent:
+    with bench.agent(node, f"version: v1\nhealth: {FAST}\nmetrics: {{interval: 1}}\n", port=ports.agent) as agent:
         bench.await_amounts({GPU: 8})
         yield agent
 
@@ -94,12 +127,30 @@ def job(name: str, gpus: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def browser(controller: InCluster, agent: Agent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def busy(controller: InCluster, agent: Agent, past: Prometheus) -> list[int]:
+    """The GPUs that the Job has, at work; Prometheus knows of it."""
+    for each in (*objects(), job("runs", 4)):
+        controller.cluster.kubectl("apply", "-f", "-", input=json.dumps(each))
+    report = agent.until(lambda report: len(report.holders) == 4, f"four are held (controller's log: {controller.log})")
+    places = [device.id for resource in report.resources for device in resource.devices]
+    held = sorted(places.index(each.device) for each in report.holders)
+    for gpu in held:
+        agent.sim(gpu=gpu, load={"smUtil": BUSY, "memUsedMiB": USED_MIB})
+    queue = 'kueue_cluster_queue_resource_reservation{cluster_queue="research"}'
+    until(lambda: [value for _, value in past.query(queue)] == [4.0], "the queue's use is recorded")
+    at_work = f"tessera_gpu_busy_ratio == {BUSY}"
+    until(lambda: set(past.values(at_work, "gpu")) == {(str(gpu),) for gpu in held}, f"{held} are seen at work")
+    return held
+
+
+@pytest.fixture(scope="module")
+def browser(
+    controller: InCluster,
+    busy: list[int],  # noqa: ARG001
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Browser]:
     """Signed in by the token of an account that may see all."""
     kubectl = controller.cluster.kubectl
-    for each in (*objects(), job("runs", 4)):
-        kubectl("apply", "-f", "-", input=json.dumps(each))
-    until(lambda: len(agent.report().holders) == 4, f"the job holds four GPUs (log: {controller.log})")
     kubectl("apply", "-f", "-", input=json.dumps(job("waits", 6)))
     kubectl("create", "serviceaccount", "reader", "-n", "default")
     kubectl("create", "clusterrolebinding", "reader", "--clusterrole=cluster-admin", "--serviceaccount=default:reader")
@@ -128,7 +179,7 @@ def test_every_view_tells_what_the_cluster_does(browser: Browser) -> None:
     browser.go("#/queues")
     browser.until_text("research")
     browser.go("#/queues/research")
-    browser.until_text("History is not recorded")
+    browser.until_text("History by hour")
     browser.go("#/pending")
     browser.until_text("job-waits")
     assert "6 gpu" in browser.text("virtual-table")
@@ -149,6 +200,45 @@ def test_every_view_tells_what_the_cluster_does(browser: Browser) -> None:
     browser.until_text("What was submitted", "section[aria-label=Outcome]")
     assert browser.violations() == []
     assert browser.errors() == []
+
+
+def test_what_prometheus_recorded_is_drawn_by_hour_and_on_each_gpu(browser: Browser, busy: list[int]) -> None:
+    browser.go("#/nodes/node-1")
+    for gpu in range(8):
+        card = f"article[aria-label='GPU {gpu}']"
+        browser.until_text(f"{BUSY:.0%}".replace("%", " %") if gpu in busy else "0 %", card)
+        assert ("20 GiB" in browser.text(card)) == (gpu in busy)
+    browser.go("#/queues/research")
+    assert drawn(browser, "History by hour") == ["used (gpu)", "nominal (gpu)", "borrowed (gpu)"]
+    assert at_the_end(browser, "History by hour", "nominal") == 8
+    # The hour's samples may begin with one from before the Job had its GPUs.
+    assert 0 < at_the_end(browser, "History by hour", "used") <= 4
+    browser.go("#/fleet")
+    assert drawn(browser, "Use by hour") == ["busy (gpu)", "held (gpu)", "there (gpu)"]
+    assert at_the_end(browser, "Use by hour", "there") == 8
+    browser.go("#/workloads")
+    browser.until_text("job-runs")
+    browser.js("document.querySelector('virtual-table td a').click()")
+    assert drawn(browser, "Use by hour") == ["busy (gpu)", "held (gpu)"]
+    assert 0 < at_the_end(browser, "Use by hour", "busy") < at_the_end(browser, "Use by hour", "held") <= 4
+    browser.go("#/waste")
+    browser.until_text("Nothing is idle")
+    assert browser.errors() == []
+
+
+def drawn(browser: Browser, panel: str) -> list[str]:
+    """The lines of a panel's chart."""
+    selector = f"section[aria-label='{panel}'] .legend"
+    browser.until(lambda: browser.text(selector), f"a chart in {panel}: {browser.text()[:2000]!r}")
+    return browser.text(selector).split("\n")
+
+
+def at_the_end(browser: Browser, panel: str, line: str) -> float:
+    """The last value of a chart's line, as it is read aloud."""
+    words = browser.js(f"return document.querySelector(\"section[aria-label='{panel}'] svg\").ariaLabel")
+    found = re.search(rf"\b{line} ([0-9.]+)", words)
+    assert found is not None, words
+    return float(found[1])
 
 
 def test_a_fault_is_seen_without_a_reload_and_so_is_its_end(browser: Browser, agent: Agent) -> None:

@@ -64,6 +64,8 @@ class InCluster:
     crds: Path = CHART / "crds"
     visible: bool = False
     """Whether users are answered, through the API server and at ``host``."""
+    metrics_port: int = 0
+    """Where its metrics are served, at 127.0.0.1; 0: nowhere."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -105,7 +107,8 @@ class InCluster:
         command = ["unshare", "--mount", "sh", "-c", _AS_IN_A_POD, "sh", str(SERVICE_ACCOUNT_DIR), str(account)]
         command += [sys.executable, "-m", "controller", "--config", str(self.folder / "controller.yaml")]
         web = f"{self.host}:{WEB_PORT}" if self.visible else "0"
-        command += ["--metrics-address", "0", "--web-address", web]
+        metrics = f"127.0.0.1:{self.metrics_port}" if self.metrics_port else "0"
+        command += ["--metrics-address", metrics, "--web-address", web]
         given = {"KUBERNETES_SERVICE_HOST": str(at.hostname), "KUBERNETES_SERVICE_PORT": str(at.port)}
         env = {**os.environ, **given, MARK_ENV: str(self.cluster.paths.home), "TESSERA_NAMESPACE": NAMESPACE}
         with self.log.open("ab") as out:

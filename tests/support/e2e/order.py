@@ -32,7 +32,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/examples/test_examples.py": 90,
     "e2e/volcano/test_containers.py": 90,
     "e2e/admission/test_webhooks_older.py": 80,
-    "e2e/page/test_live_page.py": 80,
+    "e2e/page/test_live_page.py": 100,
     "e2e/agent/test_restarts.py": 70,
     "e2e/page/test_page.py": 90,
 }

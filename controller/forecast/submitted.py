@@ -4,7 +4,8 @@ the first group of an object that serves, or a Workload itself.
 The object may be a user's manifest, so nothing of it is sure before it is read. Pure.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -65,16 +66,16 @@ class Reader(msgspec.Struct, frozen=True):
 
     def workload(self, given: Any, namespace: str, now_s: float) -> Workload:
         """As if the object were created now. Raises NotQueuedError."""
-        try:
-            return self._workload(given, namespace, now_s)
-        except (JobError, DecodeError) as error:
-            raise NotQueuedError(str(error)) from None
-        except RecursionError:
-            raise NotQueuedError("it is nested too deeply") from None
+        with _told():
+            return self._workload(self.created(given, namespace), namespace, now_s)
 
-    def _workload(self, given: Any, namespace: str, now_s: float) -> Workload:
-        _check_size(given)
-        job = self._created(_identified(given, namespace), namespace)
+    def created(self, given: Any, namespace: str) -> Json:
+        """The object as it is once it was created, with the queue that it waits in. Raises NotQueuedError."""
+        with _told():
+            _check_size(given)
+            return self._created(_identified(given, namespace), namespace)
+
+    def _workload(self, job: Json, namespace: str, now_s: float) -> Workload:
         body = self._body(job, namespace)
         created = datetime.fromtimestamp(now_s, UTC).isoformat()
         metadata = {**body["metadata"], "name": job["metadata"]["name"], "uid": NAME, "creationTimestamp": created}
@@ -127,6 +128,17 @@ class Reader(msgspec.Struct, frozen=True):
             raise NotQueuedError("it is one of a group of pods, which is queued as a whole")
         sets = podgroup.pod_sets(group, seen, self.settings.tiers)
         return podcompose.workload_body(group, seen, sets, self.settings, self.cluster)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raises NotQueuedError."""
+    try:
+        yield
+    except (JobError, DecodeError) as error:
+        raise NotQueuedError(str(error)) from None
+    except RecursionError:
+        raise NotQueuedError("it is nested too deeply") from None
 
 
 def _check_size(given: Any) -> None:

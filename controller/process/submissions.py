@@ -89,7 +89,7 @@ class Submissions:
             if (entry := self._feeds[resource].get(key)) is not None
         }
         queued = tuple(kinds.values())
-        return Composer(kinds=queued, settings=self._settings, facts=facts, others=self._others())
+        return Composer(kinds=queued, settings=self._settings, facts=facts, others=self.others())
 
     async def reviewed(self, body: bytes) -> bytes:
         """The answer to an AdmissionReview: a dry run is allowed, with warnings of what would become of the object. A
@@ -151,10 +151,11 @@ class Submissions:
             cluster_objects(self._feeds, kinds, lambda _: False),
             self._labels,
             lambda namespace: self._feeds[LOCAL_QUEUES].get(ObjectKey(namespace, _DEFAULT)) is not None,
-            self._others(),
+            self.others(),
         )
 
-    def _others(self) -> Others:
+    def others(self) -> Others:
+        """What this replica decides of Volcano and KAI."""
         running = self._running()
         adopted = running.core.engine.mirror.implied() if running is not None else {}
         return Others(adopted, self._schedulers)

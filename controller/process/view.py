@@ -187,7 +187,8 @@ def in_rows(workloads: Iterable[str], local_queues: Iterable[str], nodes: Iterab
 
 
 def _given(config: ControllerConfig, asked: Change, submissions: Submissions, now_s: float) -> Given:
-    question = Question(config=config.engine, now_s=now_s, quotas=asked.quotas)
+    systems = submissions.others().adopted
+    question = Question(config=config.engine, now_s=now_s, quotas=asked.quotas, systems=systems)
     return Given(question, asked, submissions.composer() if asked.manifest else None)
 
 

@@ -24,17 +24,25 @@ _JOB = (api_version(VolcanoJobKind()), VolcanoJobKind.kind)
 
 def above_minimum(document: Document) -> list[Document]:
     """The document, and one for each pod above its minimum. What cannot be read is left to the reader that says why."""
-    if (document.version, document.kind) != _JOB:
-        return [document]
     try:
-        return [document, *_above(document)]
+        return [document, *pods_above(document)]
     except JobError:
         return [document]
 
 
-def _above(document: Document) -> Iterator[Document]:
+def count_above(document: Document) -> int:
+    """How many pods it has above its minimum. Raises JobError."""
+    if (document.version, document.kind) != _JOB or is_elastic(document.data):
+        return 0
+    plan = job_plan(read_job(document.data))
+    least = minimums(plan)
+    return sum(task.replicas - least.get(task.name, 0) for task in plan.tasks)
+
+
+def pods_above(document: Document) -> Iterator[Document]:
+    """One by one. Raises JobError."""
     job = document.data
-    if is_elastic(job):
+    if not count_above(document):
         return
     plan, name = job_plan(read_job(job)), job["metadata"]["name"]
     placed = {

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from controller.engine.conditions.records import DecisionRecord
 from controller.engine.conditions.sentences import sentence
 from controller.engine.engine import Engine
+from controller.engine.mirror.specs import MirroredName, QueueSpec
 from controller.engine.model.encoding import hosts
 from controller.engine.model.resources import CPU, UNLIMITED, Amount, ClusterQueueName, ResourceName, WorkloadKey
 from controller.engine.queues.pending import PendingWorkload
@@ -19,6 +20,7 @@ from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import share
 from controller.forecast.forecast import Forecast
+from controller.web.whatifquotas import changeable
 
 Json = dict[str, Any]
 POSITIONS: Final = 100
@@ -109,11 +111,18 @@ def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, counts:
         "parked": counts.parked,
         "reserving": counts.reserving,
         "admitted": counts.admitted,
-        "resources": list(_resources(node)),
+        "resources": list(_resources(node, _mirrored(engine, node))),
     }
 
 
-def _resources(node: QuotaNode) -> Iterator[Json]:
+def _mirrored(engine: Engine, node: QuotaNode) -> QueueSpec | None:
+    """The Queue of Volcano's or KAI's that the ClusterQueue stands for."""
+    if not (node.is_queue and engine.mirror.is_leaf(node.name)):
+        return None
+    return engine.mirror.queues.queues[MirroredName(node.name)]
+
+
+def _resources(node: QuotaNode, mirrored: QueueSpec | None) -> Iterator[Json]:
     for fr, cell in sorted(node.cells.items()):
         quota = node.spec.quotas.get(fr, NO_QUOTA) if node.spec is not None else NO_QUOTA
         if not (cell.subtree_quota or cell.usage or fr in (node.spec.quotas if node.spec is not None else {})):
@@ -129,6 +138,8 @@ def _resources(node: QuotaNode) -> Iterator[Json]:
             "available": node.available(fr),
         }
         shown = {name: number(fr.resource, amount) for name, amount in amounts.items()}
+        own = changeable(mirrored, fr.resource) if mirrored is not None else quota.nominal
+        shown["changeable"] = None if own is None else number(fr.resource, round(own))
         yield {"flavor": fr.flavor, "resource": fr.resource, **shown}
 
 

@@ -5,38 +5,25 @@ holds at once, as in ``controller.simulation``.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from controller.engine.mirror.specs import Adoption, System
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.objects.meta import KubernetesObject
-from controller.objects.quantity import Quantity, QuantityError, parse_quantity
-from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Workload
 from controller.simulation.manifests import Scenario
 from controller.simulation.run import Run
 from controller.simulation.submissions import Submission
+from controller.web.whatifquotas import QuotaChange, WrongChangeError, with_quotas
 
 Json = dict[str, Any]
 MOST_CHANGES: Final = 500
 _MOST_QUOTAS: Final = 100
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
-class WrongChangeError(ValueError):
-    """What is asked cannot be simulated: one sentence."""
-
-
-class QuotaChange(msgspec.Struct, frozen=True):
-    """Another nominal quota, a quantity as Kubernetes writes it."""
-
-    queue: str
-    flavor: str
-    resource: str
-    nominal: str
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,12 +50,16 @@ def read(raw: bytes) -> Asked:
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """``arrives``: the workloads of the manifest."""
+    """``arrives``: the workloads of the manifest, of which ``left_out`` more are not tried. ``systems``: those whose
+    Queues are decided for.
+    """
 
     config: EngineConfig
     now_s: float
     quotas: tuple[QuotaChange, ...] = ()
     arrives: tuple[Workload, ...] = ()
+    left_out: int = 0
+    systems: Mapping[System, Adoption] = {}
 
 
 def compared(question: Question, objects: Sequence[KubernetesObject], workloads: Sequence[Workload]) -> Json:
@@ -94,11 +85,16 @@ def compared(question: Question, objects: Sequence[KubernetesObject], workloads:
             }
             for each in question.arrives
         ],
-        "warnings": [f"{len(changes) - MOST_CHANGES} more changes are not shown"]
-        if len(changes) > MOST_CHANGES
-        else [],
+        "warnings": [*_warnings(question, len(changes))],
         "note": "What would be decided now; what ends or arrives later is not simulated.",
     }
+
+
+def _warnings(question: Question, changes: int) -> Iterator[str]:
+    if changes > MOST_CHANGES:
+        yield f"{changes - MOST_CHANGES} more changes are not shown"
+    if question.left_out:
+        yield f"{question.left_out} more pods above the job's minimum are not tried"
 
 
 class _Outcome:
@@ -109,7 +105,9 @@ class _Outcome:
             Submission(order=order, arrival_s=0.0, runtime_s=None, workload=workload)
             for order, workload in enumerate(workloads)
         )
-        scenario = Scenario(base_s=question.now_s, objects=tuple(objects), submissions=given, warnings=())
+        scenario = Scenario(
+            base_s=question.now_s, objects=tuple(objects), submissions=given, warnings=(), systems=question.systems
+        )
         self._run = Run(scenario, question.config, until_s=0.0, check=False)
         result = self._run.result(lambda _t, _done, _all: None)
         self._last = {entry.workload: entry.message for entry in result.timeline}
@@ -150,51 +148,3 @@ def _changes(before: _Outcome, after: _Outcome) -> Iterator[Json]:
                 "after": "evicted" if was == "admitted" else now,
                 "why": after.why(key),
             }
-
-
-def with_quotas(objects: Sequence[KubernetesObject], changes: Iterable[QuotaChange]) -> list[KubernetesObject]:
-    """The objects with other quotas. Raises WrongChangeError for a quota that is not there."""
-    changed = list(objects)
-    for change in changes:
-        try:
-            nominal = parse_quantity(change.nominal)
-        except QuantityError as wrong:
-            raise WrongChangeError(f"quotas: nominal of {change.queue[:63]}: {wrong}") from None
-        if nominal.nanos < 0:
-            raise WrongChangeError(
-                f"quotas: nominal of {change.queue[:63]}: found {change.nominal}, expected 0 or more"
-            )
-        at = next(
-            (
-                index
-                for index, each in enumerate(changed)
-                if isinstance(each, ClusterQueue) and each.metadata.name == change.queue
-            ),
-            None,
-        )
-        queue = changed[at] if at is not None else None
-        if at is None or not isinstance(queue, ClusterQueue):
-            raise WrongChangeError(f"quotas: found queue {change.queue[:63]!r}, expected a ClusterQueue that is there")
-        changed[at] = _with_quota(queue, change, nominal)
-    return changed
-
-
-def _with_quota(queue: ClusterQueue, change: QuotaChange, nominal: Quantity) -> ClusterQueue:
-    replace, found = msgspec.structs.replace, False
-    groups = []
-    for group in queue.spec.resource_groups:
-        flavors = []
-        for flavor in group.flavors:
-            resources = []
-            for resource in flavor.resources:
-                if (flavor.name, resource.name) == (change.flavor, change.resource):
-                    found = True
-                    resources.append(replace(resource, nominal_quota=nominal))
-                else:
-                    resources.append(resource)
-            flavors.append(replace(flavor, resources=tuple(resources)))
-        groups.append(replace(group, flavors=tuple(flavors)))
-    if not found:
-        named = f"{change.resource[:63]} of flavor {change.flavor[:63]}"
-        raise WrongChangeError(f"quotas: ClusterQueue {change.queue} has no quota of {named}")
-    return replace(queue, spec=replace(queue.spec, resource_groups=tuple(groups)))

@@ -26,8 +26,9 @@ from controller.visibility.identity import User
 from controller.visibility.routes import Attributes, forecasts_in
 from controller.visibility.server_shell import RefusedError
 from controller.web.server_shell import limited
-from controller.web.whatif import Asked, Json, Question, WrongChangeError, compared, read
+from controller.web.whatif import Asked, Json, Question, compared, read
 from controller.web.whatifmanifest import Composer
+from controller.web.whatifquotas import WrongChangeError
 
 BODY_BYTES: Final = 256 * 1024
 LIMIT_S: Final = 25.0
@@ -185,8 +186,8 @@ def answer(sent: BinaryIO) -> Json:
     question, asked = given.question, given.asked
     try:
         if given.composer is not None:
-            arrives = given.composer.composed(asked.manifest, asked.namespace, objects, question.now_s)
-            question = msgspec.structs.replace(question, arrives=(arrives,))
+            arrives, more = given.composer.composed(asked.manifest, asked.namespace, objects, question.now_s)
+            question = msgspec.structs.replace(question, arrives=arrives, left_out=more)
         return compared(question, objects, workloads)
     except (WrongChangeError, UnsettledError) as wrong:
         return {_WRONG: str(wrong)}

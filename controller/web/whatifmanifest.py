@@ -5,6 +5,7 @@ than one use of each of its values and few levels.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -12,19 +13,22 @@ import yaml
 
 from controller.forecast.submitted import NotQueuedError, Others, Reader
 from controller.jobframework.kind import JobKind, ObjectKind, api_version
-from controller.jobframework.raw import Json
+from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import JobSettings
 from controller.jobshell.watched import KeptJob
 from controller.objects.core import Namespace
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import LocalQueue
 from controller.objects.workload import Workload
-from controller.simulation.documents import InputError, documents
+from controller.simulation.documents import Document, InputError, documents
 from controller.simulation.manifests import cluster_of
-from controller.web.whatif import WrongChangeError
+from controller.simulation.volcanogangs import count_above, pods_above
+from controller.web.whatifquotas import WrongChangeError
 
 MOST_LEVELS: Final = 64
 """A Job has about ten; one in an AppWrapper some more."""
+MOST_ABOVE: Final = 500
+"""Pods above a minimum that are tried."""
 _DEFAULT_QUEUE: Final = "default"
 _MANIFEST: Final = "manifest"
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -40,12 +44,19 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
     facts: Mapping[tuple[ObjectKind, str, str], KeptJob]
     others: Others = Others()
 
-    def composed(self, text: str, namespace: str, objects: Sequence[KubernetesObject], now_s: float) -> Workload:
-        """As if it were created now, beside these objects. Raises WrongChangeError."""
+    def composed(
+        self, text: str, namespace: str, objects: Sequence[KubernetesObject], now_s: float
+    ) -> tuple[tuple[Workload, ...], int]:
+        """As if it were created now, beside these objects: the Workload, and those of pods above a Volcano Job's
+        minimum, each of which waits by itself; and how many more of these there are. Raises WrongChangeError.
+        """
         try:
-            given = _only(text)
-            return self._reader(objects).workload(given, namespace, now_s)
-        except (InputError, NotQueuedError) as wrong:
+            given, reader = _only(text), self._reader(objects)
+            whole = Document(given.file, given.number, reader.created(given.data, namespace))
+            first = reader.workload(whole.data, namespace, now_s)
+            above = (reader.workload(each.data, namespace, now_s) for each in islice(pods_above(whole), MOST_ABOVE))
+            return (first, *above), max(0, count_above(whole) - MOST_ABOVE)
+        except (InputError, JobError, NotQueuedError) as wrong:
             said = " ".join(str(wrong).split())
             raise WrongChangeError(said if said.startswith(_MANIFEST) else f"{_MANIFEST}: {said}") from None
 
@@ -66,13 +77,13 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _only(text: str) -> Any:
+def _only(text: str) -> Document:
     """The one document of a text. Raises InputError and WrongChangeError."""
     _check_shape(text)
     found = documents(text, _MANIFEST)
     if len(found) != 1:
         raise WrongChangeError(f"{_MANIFEST}: found {len(found)} documents, expected one")
-    return found[0].data
+    return found[0]
 
 
 def _check_shape(text: str) -> None:

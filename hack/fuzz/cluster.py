@@ -82,13 +82,17 @@ def _selector() -> Made:
 
 
 def _manifest() -> Made:
+    from controller.engine.mirror.specs import ADOPTED, System
+    from controller.forecast.submitted import Others
     from controller.jobframework.settings import JobSettings
     from controller.jobkinds.table import JOB_KINDS
     from controller.objects.decode import decode_object
-    from controller.web.whatif import WrongChangeError
+    from controller.volcanojobs.kind import VolcanoJobKind
     from controller.web.whatifmanifest import Composer
+    from controller.web.whatifquotas import WrongChangeError
 
-    composer = Composer(kinds=JOB_KINDS, settings=JobSettings(), facts={})
+    others = Others({System.VOLCANO: ADOPTED, System.KAI: ADOPTED})
+    composer = Composer(kinds=(*JOB_KINDS, VolcanoJobKind()), settings=JobSettings(), facts={}, others=others)
     cluster = [
         decode_object({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}),
         decode_object(
@@ -159,7 +163,8 @@ def _asked() -> Made:
 
 
 def _what_if() -> Made:
-    from controller.web.whatif import WrongChangeError, read
+    from controller.web.whatif import read
+    from controller.web.whatifquotas import WrongChangeError
 
     return read, (WrongChangeError,)
 

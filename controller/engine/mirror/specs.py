@@ -19,13 +19,15 @@ from yamlfile.parsers import Unfit, go_duration
 
 GPU: Final = ResourceName("nvidia.com/gpu")
 MEMORY: Final = ResourceName("memory")
-KAI_RESOURCES: Final = (CPU, MEMORY, GPU)
+_MEGABYTE: Final = 1_000_000
+KAI_UNITS: Final = {CPU: ("cpu", 1), MEMORY: ("memory", _MEGABYTE), GPU: ("gpu", 1)}
+"""Fields of a KAI Queue's resources, and how much of the engine's amounts one of theirs is."""
+KAI_RESOURCES: Final = tuple(KAI_UNITS)
 """What KAI counts: all models of GPUs in one number."""
 VOLCANO_ROOT: Final = "root"
 """Volcano's queue above all others; it is there without an object, and takes no jobs."""
 
 _DEFAULT_PRIORITY: Final = 100
-_MEGABYTE: Final = 1_000_000
 
 QueueOwner = KaiQueue | VolcanoQueue
 MirroredName = NewType("MirroredName", str)
@@ -104,9 +106,7 @@ def spec_of(queue: QueueOwner) -> QueueSpec:
 def _of_kai(queue: KaiQueue) -> QueueSpec:
     spec, meta = queue.spec, queue.metadata
     quotas: dict[ResourceName, tuple[KaiQuota, int]] = {
-        CPU: (spec.resources.cpu, 1),
-        MEMORY: (spec.resources.memory, _MEGABYTE),
-        GPU: (spec.resources.gpu, 1),
+        resource: (getattr(spec.resources, field), unit) for resource, (field, unit) in KAI_UNITS.items()
     }
     return QueueSpec(
         system=System.KAI,

@@ -139,10 +139,17 @@ JSON = st.recursive(
 )
 
 
+EVERY = msgspec.structs.replace(
+    READER,
+    kinds={**KINDS, (api_version(VolcanoJobKind()), VolcanoJobKind.kind): VolcanoJobKind()},
+    others=Others({System.KAI: ADOPTED, System.VOLCANO: ADOPTED}),
+)
+
+
 @settings(max_examples=60)
-@given(st.sampled_from(sorted(KINDS)), st.sampled_from(["metadata", "spec", "template"]), JSON)
+@given(st.sampled_from(sorted(EVERY.kinds)), st.sampled_from(["metadata", "spec", "template"]), JSON)
 def test_no_manifest_makes_anything_but_a_workload_or_a_sentence(of: tuple[str, str], where: str, value: Any) -> None:
     sent = {**job(), "apiVersion": of[0], "kind": of[1]}
     sent = {**sent, "spec": {**sent["spec"], "template": value}} if where == "template" else {**sent, where: value}
     with suppress(NotQueuedError):
-        assert READER.workload(sent, "team", 0.0).metadata.namespace == "team"
+        assert EVERY.workload(sent, "team", 0.0).metadata.namespace == "team"

@@ -46,7 +46,7 @@ function manifest(page) {
 }
 
 function quotas(page) {
-  const rows = page.known.tree.filter((row) => row.kind === "queue").flatMap((row) => row.resources.filter((each) => each.resource.includes("/")).map((each) => ({ ...each, queue: row.name })));
+  const rows = page.known.tree.filter((row) => row.kind === "queue").flatMap((row) => row.resources.filter((each) => each.resource.includes("/") && each.changeable !== null).map((each) => ({ ...each, queue: row.name })));
   if (!rows.length) return empty("No quota of devices", "No queue has a quota that could be other.");
   const changed = [...form.quotas].map(([key, nominal]) => ({ ...rows.find((row) => keyOf(row) === key), nominal: String(nominal) })).filter((each) => each.queue);
   const body = { quotas: changed.map(({ queue, flavor, resource, nominal }) => ({ queue, flavor, resource, nominal })) };
@@ -62,19 +62,19 @@ function keyOf(row) {
 
 function slider(page, row) {
   const key = keyOf(row);
-  const value = form.quotas.get(key) ?? row.nominal;
-  const most = Math.max(16, row.nominal * 2, row.used * 2);
+  const value = form.quotas.get(key) ?? row.changeable;
+  const most = Math.max(16, row.changeable * 2, row.used * 2);
   const set = (event) => {
     const number = Math.max(0, Math.round(Number(event.target.value) || 0));
-    if (number === row.nominal) form.quotas.delete(key);
+    if (number === row.changeable) form.quotas.delete(key);
     else form.quotas.set(key, number);
     page.draw();
   };
   const name = `${row.queue}, ${row.flavor}, ${row.resource}`;
-  return html`<li class=${value === row.nominal ? "" : "changed"}><p><b>${row.queue}</b> <span class="muted">${row.flavor} · ${short(row.resource)} · ${amount(row.used)} used</span></p>
-    <input type="range" min="0" max=${most} step="1" .value=${String(value)} aria-label=${`Nominal quota of ${name}`} @input=${set}>
-    <input type="number" min="0" step="1" .value=${String(value)} aria-label=${`Nominal quota of ${name}, as a number`} @change=${set}>
-    <small>${value === row.nominal ? "as it is" : `was ${amount(row.nominal)}`}</small></li>`;
+  return html`<li class=${value === row.changeable ? "" : "changed"}><p><b>${row.queue}</b> <span class="muted">${row.flavor} · ${short(row.resource)} · ${amount(row.used)} used</span></p>
+    <input type="range" min="0" max=${most} step="1" .value=${String(value)} aria-label=${`Quota of ${name}`} @input=${set}>
+    <input type="number" min="0" step="1" .value=${String(value)} aria-label=${`Quota of ${name}, as a number`} @change=${set}>
+    <small>${value === row.changeable ? "as it is" : `was ${amount(row.changeable)}`}</small></li>`;
 }
 
 async function submit(event, page, body) {

@@ -1,0 +1,116 @@
+"""Other quotas of what-if: of ClusterQueues, and of Queues of Volcano's and KAI's that are mirrored. Pure."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from controller.engine.mirror.specs import KAI_RESOURCES, KAI_UNITS, QueueSpec, System
+from controller.engine.model.podrequests import amounts
+from controller.engine.model.resources import ResourceName
+from controller.objects.kai import KaiQueue
+from controller.objects.meta import KubernetesObject
+from controller.objects.quantity import Quantity, QuantityError, parse_quantity
+from controller.objects.queues import ClusterQueue
+from controller.objects.volcanoqueue import VolcanoQueue
+
+
+class WrongChangeError(ValueError):
+    """What is asked cannot be simulated: one sentence."""
+
+
+class QuotaChange(msgspec.Struct, frozen=True):
+    """Another quota, a quantity as Kubernetes writes it: nominal of a ClusterQueue; of KAI's Queue its quota; of
+    Volcano's what it deserves, or where it does not say that of the resource, its capability.
+    """
+
+    queue: str
+    flavor: str
+    resource: str
+    nominal: str
+
+
+def changeable(spec: QueueSpec, resource: ResourceName) -> float | None:
+    """What a change of a mirrored queue's quota replaces, in the engine's amounts; None where there is nothing."""
+    found = spec.quota.get(resource)
+    if found is None and spec.system is System.VOLCANO:
+        found = spec.limit.get(resource)
+    return None if found is None or math.isinf(found) or spec.implied else found
+
+
+def with_quotas(objects: Sequence[KubernetesObject], changes: Iterable[QuotaChange]) -> list[KubernetesObject]:
+    """The objects with other quotas. Raises WrongChangeError for a quota that is not there."""
+    changed = list(objects)
+    for change in changes:
+        try:
+            nominal = parse_quantity(change.nominal)
+        except QuantityError as wrong:
+            raise WrongChangeError(f"quotas: nominal of {change.queue[:63]}: {wrong}") from None
+        if nominal.nanos < 0:
+            raise WrongChangeError(
+                f"quotas: nominal of {change.queue[:63]}: found {change.nominal}, expected 0 or more"
+            )
+        # A ClusterQueue has its name before a Queue that would be mirrored by it.
+        at = next((at for kind in _CHANGES for at in _places(changed, kind, change.queue)), None)
+        if at is None:
+            said = f"quotas: found queue {change.queue[:63]!r}"
+            raise WrongChangeError(f"{said}, expected a ClusterQueue that is there, or a Queue of Volcano's or KAI's")
+        changed[at] = _CHANGES[type(changed[at])](changed[at], change, nominal)
+    return changed
+
+
+def _places(objects: Sequence[KubernetesObject], kind: type[KubernetesObject], name: str) -> Iterable[int]:
+    return (at for at, each in enumerate(objects) if type(each) is kind and each.metadata.name == name)
+
+
+def _of_cluster_queue(queue: ClusterQueue, change: QuotaChange, nominal: Quantity) -> ClusterQueue:
+    replace, found = msgspec.structs.replace, False
+    groups = []
+    for group in queue.spec.resource_groups:
+        flavors = []
+        for flavor in group.flavors:
+            resources = []
+            for resource in flavor.resources:
+                if (flavor.name, resource.name) == (change.flavor, change.resource):
+                    found = True
+                    resources.append(replace(resource, nominal_quota=nominal))
+                else:
+                    resources.append(resource)
+            flavors.append(replace(flavor, resources=tuple(resources)))
+        groups.append(replace(group, flavors=tuple(flavors)))
+    if not found:
+        named = f"{change.resource[:63]} of flavor {change.flavor[:63]}"
+        raise WrongChangeError(f"quotas: ClusterQueue {change.queue} has no quota of {named}")
+    return replace(queue, spec=replace(queue.spec, resource_groups=tuple(groups)))
+
+
+def _of_volcano(queue: VolcanoQueue, change: QuotaChange, nominal: Quantity) -> VolcanoQueue:
+    """A queue that says neither gets none: one that deserves something changes the rules of its whole tree."""
+    for field in ("deserved", "capability"):
+        said = getattr(queue.spec, field)
+        if change.resource in said:
+            changed: dict[str, Any] = {field: {**said, change.resource: nominal}}
+            return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, **changed))
+    said = f"quotas: Queue {change.queue} of Volcano's says neither deserved nor capability of {change.resource[:63]}"
+    raise WrongChangeError(f"{said}: its share follows from weights")
+
+
+def _of_kai(queue: KaiQueue, change: QuotaChange, nominal: Quantity) -> KaiQueue:
+    resource = ResourceName(change.resource)
+    if resource not in KAI_RESOURCES:
+        counted = ", ".join(KAI_RESOURCES)
+        raise WrongChangeError(f"quotas: KAI counts {counted} of Queue {change.queue}, found {change.resource[:63]}")
+    field, unit = KAI_UNITS[resource]
+    resources = queue.spec.resources
+    quota = amounts({resource: nominal})[resource] / unit
+    changed: dict[str, Any] = {field: msgspec.structs.replace(getattr(resources, field), quota=quota)}
+    replaced = msgspec.structs.replace(resources, **changed)
+    return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, resources=replaced))
+
+
+_CHANGES: Final[dict[type[KubernetesObject], Callable[[Any, QuotaChange, Quantity], KubernetesObject]]] = {
+    ClusterQueue: _of_cluster_queue,
+    VolcanoQueue: _of_volcano,
+    KaiQueue: _of_kai,
+}

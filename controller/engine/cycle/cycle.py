@@ -63,6 +63,9 @@ class Cycle:
         self._blocks = blocks
         self._ready = ready
         self._asks = asks
+        self._as_of = claims.scarcity
+        self._untouched = True
+        """Nothing was taken or reserved in this cycle yet: its entries find what claims leave."""
         self._variants = cluster.config.gates.on("ConcurrentAdmission")
         self._victims: dict[int, Victims] = {}
         """The victims of this cycle, by cohort tree (its root's identity)."""
@@ -76,6 +79,11 @@ class Cycle:
 
     def run(self, entries: Iterable[Entry]) -> list[Entry]:
         """The entries in the order in which they were decided on; those refused outright come last."""
+        entries = list(entries)
+        if len(entries) == 1 and self._recalls(entries[0]) and self._stood(entries[0]):
+            # It is the only one that would look at what is charged for it.
+            entries[0].decide(Rule.PREEMPTS)
+            return entries
         decided: list[Entry] = []
         try:
             refused = self._run(entries, decided)
@@ -102,12 +110,22 @@ class Cycle:
                 charges.open(entry)
                 self._decide(entry)
                 charges.close(entry)
+                self._untouched = self._untouched and entry.rule is Rule.NO_FIT
         return refused
+
+    def _recalls(self, entry: Entry) -> bool:
+        """Whether the entry is nominated by what an earlier cycle found."""
+        if not entry.recalled and not self._asks:
+            entry.recalled = self._claims.recall(entry)
+        return entry.recalled
+
+    def _stood(self, entry: Entry) -> bool:
+        """Whether nothing was taken since an earlier cycle found that the entry fits once its victims have left."""
+        return entry.recalled and self._untouched and entry.checked_at == self._as_of and not self._variants
 
     def _beside_claims(self, entry: Entry) -> bool:
         """Whether the entry, nominated beside claims, goes on to be decided."""
-        if not self._asks and self._claims.recall(entry):
-            entry.recalled = True
+        if self._recalls(entry):
             return True
         return nominate_beside_claims(entry, self._nominator, self._charges, self._cluster, self._now_s)
 
@@ -132,6 +150,10 @@ class Cycle:
             return
         if self._variants and self._variant(entry):
             return
+        if self._stood(entry):
+            self._take(entry)
+            return
+        entry.checked_at = self._as_of if self._untouched else None
         stands = self._stands(entry) if _has_places(entry.assignment) else None
         if stands is False:
             self._place_anew(entry)

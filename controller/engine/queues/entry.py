@@ -63,6 +63,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """It would need victims, and its preemption gates forbid any."""
     recalled: bool = False
     """Nominated by what an earlier cycle found, which still stands: nothing was searched for."""
+    checked_at: int | None = None
+    """``Claims.scarcity`` when it was found to fit, beside all claims, once its victims have left; None if never."""
     mirrored: bool = False
     """Decided by another system's rules: it claims nothing, and is tried again when its tree changes."""
 

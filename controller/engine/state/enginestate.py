@@ -150,6 +150,11 @@ class EngineState:
 
     def touch(self) -> None:
         self.changes += 1
+        self.claims.scarcity += 1
+
+    def ease(self) -> None:
+        """As ``touch``, where nothing is scarcer: an evicted workload has gone, or a pending one has come."""
+        self.changes += 1
 
     def wake_tree(self, node: QuotaNode | None) -> None:
         """Everything below the node's root is tried again."""
@@ -160,7 +165,10 @@ class EngineState:
             self.touch()
 
     def wake(self, name: ClusterQueueName, departed: WorkloadKey | None = None) -> None:
-        self.touch()
+        if departed is None:
+            self.touch()
+        else:
+            self.ease()
         self.claims.apply(RELEASED)
         self.queues.wake(name, departed)
 

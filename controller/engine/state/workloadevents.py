@@ -195,7 +195,7 @@ class WorkloadEvents:
             # Something a try depends on has changed, though its place in the queue may be the same.
             state.dequeue(key)
         state.queues.put(pending, now_s)
-        state.touch()
+        state.ease()
 
     def pending_of(self, key: WorkloadKey, workload: Workload) -> tuple[PendingWorkload, Workload]:
         """How it would wait, and the workload as it is kept. Nothing is queued."""

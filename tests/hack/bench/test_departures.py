@@ -5,6 +5,7 @@ import pytest
 from controller.engine.conditions.decisions import Decisions
 from controller.engine.cycle.nomination import Nominator
 from controller.engine.queues.entry import Entry
+from controller.engine.quota.queuestate import Holder
 from hack.bench.decisions.departures import Cluster, measured
 
 
@@ -47,3 +48,21 @@ def test_one_cycle_is_enough_for_each_victim_but_the_last(monkeypatch: pytest.Mo
     for victim in cluster.leaving()[:-1]:
         cluster.leave(victim)
     assert len(cycles) == 3
+
+
+def test_a_departure_makes_nobody_look_at_the_victims_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(fans=(1, 1, 1, 2, 3))
+    cluster.arrive("gang", 4, 100, "dc/zone")
+    cluster.settle()
+    released: list[str] = []
+    release = cluster.engine.state.cluster.release
+
+    def noting(holder: Holder) -> None:
+        released.append(holder.key)
+        release(holder)
+
+    monkeypatch.setattr(cluster.engine.state.cluster, "release", noting)
+    leaving = cluster.leaving()[:-1]
+    for victim in leaving:
+        cluster.leave(victim)
+    assert released == [victim.key for victim in leaving]

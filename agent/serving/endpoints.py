@@ -90,7 +90,7 @@ def _listen(address: Address) -> list[socket.socket]:
     port = address.port
     try:
         for family, kind, number, _, place in dict.fromkeys(
-            socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            socket.getaddrinfo(_plain(address.host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         ):
             listener = socket.socket(family, kind, number)
             found.append(listener)
@@ -105,6 +105,11 @@ def _listen(address: Address) -> list[socket.socket]:
             listener.close()
         raise OSError(failed.errno, f"cannot listen on {address}: {failed.strerror}") from None
     return found
+
+
+def _plain(host: str) -> str | bytes:
+    """A name that needs no IDNA as it goes to the resolver: for text Python loads its tables first."""
+    return host.encode() if host.isascii() else host
 
 
 def _open(listener: socket.socket) -> None:

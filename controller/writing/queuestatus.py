@@ -67,6 +67,8 @@ class QueueStatuses:
         self._foreign: dict[_Key, QueueOwner] = {}
         """Volcano's and KAI's Queues."""
         self._written: dict[_Key, Json] = {}
+        self._said: dict[_Key, tuple[ClusterQueue | LocalQueue, tuple[str, str, str], list[Json]]] = {}
+        """The conditions of a queue, of which object and with what they were made."""
         self._samples: dict[LocalQueueKey, UsageRecord] = {}
         self._changes = -1
         self._dirty = True
@@ -106,6 +108,7 @@ class QueueStatuses:
         self._dirty = True
         self._foreign.pop((resource, namespace, name), None)
         self._marked.pop((resource, namespace, name), None)
+        self._said.pop((resource, namespace, name), None)
         self._written.pop((resource, namespace, name), None)
         self._unsent.pop((resource, namespace, name), None)
         if resource is COHORTS:
@@ -154,9 +157,8 @@ class QueueStatuses:
                 continue  # it is there for a mirrored queue, and has no object
             locals_of.setdefault(ClusterQueueName(queue.spec.cluster_queue), []).append(queue)
         for name, state in cluster.queues.items():
-            if not mirror.is_leaf(name):
-                self._cluster_queue(state, now_s)
-            self._local_queues(state, locals_of.pop(name, ()), waiting, now_s)
+            of_all = None if mirror.is_leaf(name) else self._cluster_queue(state, now_s)
+            self._local_queues(state, locals_of.pop(name, ()), waiting, now_s, of_all)
         for orphans in locals_of.values():
             self._local_queues(None, orphans, waiting, now_s)
         self._cohort_shares()
@@ -180,15 +182,15 @@ class QueueStatuses:
             self._allowance.take()
             self._put(_annotation(VOLCANO_QUEUES, owner.metadata.name, CLOSED_BY_PARENT, wanted, slot="mark"))
 
-    def _cluster_queue(self, state: QueueState, now_s: float) -> None:
+    def _cluster_queue(self, state: QueueState, now_s: float) -> Json:
+        """What its holders have, as their LocalQueue's status says it where all have one."""
         queue: ClusterQueue = state.object
-        reserved, used = sums(state.holders.values())
+        totals = self._totals(state, state.holders.values())
         problems = self._engine.inactive(state.name)
         active = _active(not problems, problems[0] if problems else None, "The ClusterQueue admits workloads", now_s)
         status: Json = {
-            "conditions": to_json(with_condition(queue.status.conditions, active)),
-            "flavorsReservation": to_json(shown(state, reserved)),
-            "flavorsUsage": to_json(shown(state, used)),
+            "conditions": self._conditions(CLUSTER_QUEUES, queue, active),
+            **totals,
             "pendingWorkloads": sum(self._engine.state.queues.counts(state.name)),
             "reservingWorkloads": len(state.holders),
             "admittedWorkloads": sum(holder.admitted for holder in state.holders.values()),
@@ -196,6 +198,7 @@ class QueueStatuses:
         if self._engine.state.config.fair_sharing is not None:
             status["fairSharing"] = {"weightedShare": share(state.node).weighted}
         self._send(CLUSTER_QUEUES, queue, status)
+        return totals
 
     def _local_queues(
         self,
@@ -203,7 +206,9 @@ class QueueStatuses:
         queues: Iterable[LocalQueue],
         waiting: Mapping[LocalQueueKey, int],
         now_s: float,
+        of_all: Json | None = None,
     ) -> None:
+        """``of_all``: what all holders of the ClusterQueue have."""
         holders: dict[LocalQueueKey, list[Holder]] = {}
         for holder in state.holders.values() if state is not None else ():
             holders.setdefault(holder.local_queue, []).append(holder)
@@ -212,13 +217,15 @@ class QueueStatuses:
         for queue in queues:
             key = LocalQueueKey(queue.key)
             own = holders.get(key, [])
-            reserved, used = sums(own)
             problem = local_queue_problem(queue, cluster, queue_active=open_)
             active = _active(problem is None, problem, "The LocalQueue takes workloads", now_s)
+            if state is None:
+                totals = {"flavorsReservation": None, "flavorsUsage": None}
+            else:
+                totals = of_all if of_all and len(own) == len(state.holders) else self._totals(state, own)
             status: Json = {
-                "conditions": to_json(with_condition(queue.status.conditions, active)),
-                "flavorsReservation": to_json(shown(state, reserved)) if state is not None else None,
-                "flavorsUsage": to_json(shown(state, used)) if state is not None else None,
+                "conditions": self._conditions(LOCAL_QUEUES, queue, active),
+                **totals,
                 "pendingWorkloads": waiting.get(key, 0),
                 "reservingWorkloads": len(own),
                 "admittedWorkloads": sum(holder.admitted for holder in own),
@@ -226,6 +233,23 @@ class QueueStatuses:
             if (sample := self._samples.get(key)) is not None:
                 status["fairSharing"] = _sampled(sample)
             self._send(LOCAL_QUEUES, queue, status)
+
+    def _totals(self, state: QueueState, holders: Iterable[Holder]) -> Json:
+        reserved, used = sums(holders)
+        reservation = to_json(shown(state, reserved))
+        return {
+            "flavorsReservation": reservation,
+            "flavorsUsage": reservation if used == reserved else to_json(shown(state, used)),
+        }
+
+    def _conditions(self, resource: Resource, queue: ClusterQueue | LocalQueue, active: Condition) -> list[Json]:
+        """Those of the object with this one in its place. The time of a transition stays while its status does."""
+        key = (resource, queue.metadata.namespace, queue.metadata.name)
+        said = (active.status, active.reason, active.message)
+        known = self._said.get(key)
+        if known is None or known[0] is not queue or known[1] != said:
+            known = self._said[key] = (queue, said, to_json(with_condition(queue.status.conditions, active)))
+        return known[2]
 
     def _cohort_shares(self) -> None:
         if self._engine.state.config.fair_sharing is None:
@@ -240,7 +264,11 @@ class QueueStatuses:
         meta = given.metadata
         key = (resource, meta.namespace, meta.name)
         known = self._written.get(key, {})
-        changes = {name: value for name, value in status.items() if _bare(known.get(name)) != _bare(value)}
+        changes = {
+            name: value
+            for name, value in status.items()
+            if known.get(name) != value and _bare(known.get(name)) != _bare(value)
+        }
         if changes:
             self._written[key] = {**known, **status}
             since_s, earlier = self._unsent.get(key, (self._next_s, None))

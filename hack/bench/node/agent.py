@@ -21,6 +21,7 @@ import grpc.aio
 
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess, plain_kubeconfig
+from hack.bench.compiled import COMPILED
 from hack.bench.node import library
 from hack.bench.table import Row, show
 from kube.resources import NODES
@@ -32,8 +33,6 @@ GPU = "nvidia.com/gpu"
 CALLS = 2000
 BUSY = 4
 STARTS = 5
-BYTECODE = Path(sys.prefix, "bytecode")
-"""As for the fast tests: ``make clean`` removes it."""
 FAULTS = 20
 IDLE_S = 20.0
 FLEET = "nodes: [{{name: node-1, gpus: {gpus}, product: {product}, nvlink: {nvlink}{more}}}]\n"
@@ -85,7 +84,7 @@ class Bench:
             config=config,
             kubeconfig=kubeconfig,
             flags=("--log-level", "warning"),
-            environment={"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(BYTECODE)},
+            environment=COMPILED,
         )
 
     async def __aenter__(self) -> Self:

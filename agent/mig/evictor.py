@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from agent.words import mig as words
 from kube.client import Client
 from kube.clock import Clock, SystemClock
 from kube.errors import KubeError, NotFoundError
@@ -70,7 +71,7 @@ class Evictor:
             self._tell_refusal(pod, str(refused))
             return False
         else:
-            self._told(f"pod {pod} is evicted: it holds a GPU or a part of one whose layout is being changed")
+            self._told(words.evicted(pod))
         self._refused.pop(pod, None)
         self._done_s[pod] = self._clock.monotonic()
         return True
@@ -79,4 +80,4 @@ class Evictor:
         """Once for each reason: it is tried every few seconds."""
         if self._refused.get(pod) != why:
             self._refused[pod] = why
-            self._told(f"pod {pod} holds a GPU or a part of one that is drained and is not evicted yet: {why}")
+            self._told(words.not_evicted_yet(pod, why))

@@ -175,3 +175,13 @@ def released(index: object, seconds: str) -> str:
 @_refusal
 def released_open(index: object, seconds: str, clients: str) -> str:
     return f"{released(index, seconds)}; it is open by {clients}. End them before the reset"
+
+
+@_note
+def evicted(pod: str) -> str:
+    return f"Pod {pod} is evicted: it holds a GPU or a part of one whose layout is being changed"
+
+
+@_waiting
+def not_evicted_yet(pod: str, why: str) -> str:
+    return f"Pod {pod} holds a GPU or a part of one that is drained and is not evicted yet: {why}"

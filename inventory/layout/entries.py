@@ -259,7 +259,7 @@ def resolve(node: NodeInventory, spec: GpuLayoutSpec, previous: Mapping[GpuUuid,
             _put_together(entry, [gpu for gpu in node.gpus if taken.get(gpu.uuid) is entry], modes, problems)
     for gpu in node.gpus:
         if gpu.uuid in taken:
-            problems += _unfit(gpu, modes[gpu.uuid], _place(taken[gpu.uuid]))
+            problems += _unfit(gpu, modes[gpu.uuid], taken[gpu.uuid].where)
     problems += _disagreements(modes.values())
     if problems:
         return Resolved(problems=tuple(problems))
@@ -299,13 +299,9 @@ def _rank(entry: LayoutEntry) -> int:
     return 1 if entry.gpus.any_count is None else 2
 
 
-def _place(entry: LayoutEntry) -> str:
-    return f"{entry.where}: " if entry.where else ""
-
-
 def _twice(gpu: Gpu, earlier: LayoutEntry, entry: LayoutEntry) -> str:
     other = f"the entry at {earlier.where}" if earlier.where else f"the entry gpus: {earlier.gpus}"
-    return words.named_twice(_place(entry), str(entry.gpus), f"GPU {gpu.index} ({gpu.uuid})", other)
+    return words.named_twice(entry.where, str(entry.gpus), f"GPU {gpu.index} ({gpu.uuid})", other)
 
 
 def _selected(
@@ -326,7 +322,7 @@ def _selected(
         return fitting
     free = [gpu for gpu in fitting if gpu.uuid not in taken]
     if len(free) < selector.any_count:
-        problems.append(words.too_few(_place(entry), str(selector), len(free), selector.any_count))
+        problems.append(words.too_few(entry.where, str(selector), len(free), selector.any_count))
         return []
     return sorted(
         free,
@@ -345,7 +341,7 @@ def _put_together(entry: LayoutEntry, gpus: Sequence[Gpu], modes: dict[GpuUuid, 
     """
     products = sorted({gpu.product for gpu in gpus})
     if len(products) > 1:
-        problems.append(words.different_products(_place(entry), str(entry.gpus), ", ".join(products)))
+        problems.append(words.different_products(entry.where, str(entry.gpus), ", ".join(products)))
     together = tuple(gpu.uuid for gpu in gpus)
     for uuid in together if len(together) > 1 else ():
         mode = modes[uuid]
@@ -360,7 +356,7 @@ def _named(node: NodeInventory, entry: LayoutEntry, problems: list[str]) -> list
         if gpu is None:
             problems.append(_absent(node, entry, ref))
         elif gpu in found:
-            problems.append(words.stands_twice(_place(entry), str(entry.gpus), f"GPU {gpu.index} ({gpu.uuid})"))
+            problems.append(words.stands_twice(entry.where, str(entry.gpus), f"GPU {gpu.index} ({gpu.uuid})"))
         else:
             found.append(gpu)
     return found
@@ -368,10 +364,10 @@ def _named(node: NodeInventory, entry: LayoutEntry, problems: list[str]) -> list
 
 def _absent(node: NodeInventory, entry: LayoutEntry, gpus: str) -> str:
     if not node.gpus:
-        return words.no_gpu(_place(entry), gpus)
+        return words.no_gpu(entry.where, gpus)
     indexes = ", ".join(str(gpu.index) for gpu in node.gpus)
     products = ", ".join(dict.fromkeys(gpu.product for gpu in node.gpus))
-    return words.no_such_gpu(_place(entry), gpus, indexes, products)
+    return words.no_such_gpu(entry.where, gpus, indexes, products)
 
 
 def _unfit(gpu: Gpu, mode: GpuMode, where: str = "") -> list[str]:

@@ -10,64 +10,68 @@ _waiting = said(Place.LAYOUT, Kind.WAITING)
 _part = said(Place.LAYOUT, Kind.PART)
 
 
+def _at(where: str) -> str:
+    return f"{where}: " if where else ""
+
+
 @_refusal
 def named_twice(where: str, gpus: str, gpu: str, other: str) -> str:
-    return f"{where}gpus: {gpus}: {gpu} is named by {other} too, expected once"
+    return f"{_at(where)}gpus: {gpus}: {gpu} is named by {other} too, expected once"
 
 
 @_refusal
 def stands_twice(where: str, gpus: str, gpu: str) -> str:
-    return f"{where}gpus: {gpus}: {gpu} stands twice, expected once"
+    return f"{_at(where)}gpus: {gpus}: {gpu} stands twice, expected once"
 
 
 @_refusal
 def no_such_gpu(where: str, gpus: str, indexes: str, products: str) -> str:
-    return f"{where}gpus: {gpus}: no such GPU, this node has the GPUs {indexes} ({products}), expected one of them"
+    return f"{_at(where)}gpus: {gpus}: no such GPU, this node has the GPUs {indexes} ({products}), expected one of them"
 
 
 @_refusal
 def no_gpu(where: str, gpus: str) -> str:
-    return f"{where}gpus: {gpus}: this node has no GPU, expected one"
+    return f"{_at(where)}gpus: {gpus}: this node has no GPU, expected one"
 
 
 @_refusal
 def too_few(where: str, gpus: str, found: object, expected: object) -> str:
-    return f"{where}gpus: {gpus}: found {found} such GPUs that no other entry has, expected {expected}"
+    return f"{_at(where)}gpus: {gpus}: found {found} such GPUs that no other entry has, expected {expected}"
 
 
 @_refusal
 def different_products(where: str, gpus: str, products: str) -> str:
-    return f"{where}gpus: {gpus}: oneDaemon: found the products {products}, expected one"
+    return f"{_at(where)}gpus: {gpus}: oneDaemon: found the products {products}, expected one"
 
 
 @_refusal
 def no_mig(where: str, gpu: str) -> str:
-    return f"{where}{gpu} cannot do MIG, expected one that can"
+    return f"{_at(where)}{gpu} cannot do MIG, expected one that can"
 
 
 @_refusal
 def unknown_profile(where: str, gpu: str, profile: str, known: str) -> str:
-    return f"{where}{gpu}: profiles: found {profile}, expected some of {known}"
+    return f"{_at(where)}{gpu}: profiles: found {profile}, expected some of {known}"
 
 
 @_refusal
 def too_many(where: str, gpu: str, count: object, profile: str, most: object) -> str:
-    return f"{where}{gpu}: profiles: found {count} of {profile}, expected {most} at most"
+    return f"{_at(where)}{gpu}: profiles: found {count} of {profile}, expected {most} at most"
 
 
 @_refusal
 def impossible(where: str, gpu: str, why: str) -> str:
-    return f"{where}{gpu}: profiles: {why}. Correct them"
+    return f"{_at(where)}{gpu}: profiles: {why}. Correct them"
 
 
 @_refusal
 def too_many_clients(where: str, gpu: str, found: object, most: object) -> str:
-    return f"{where}{gpu}: found {found} MPS clients, expected {most} at most"
+    return f"{_at(where)}{gpu}: found {found} MPS clients, expected {most} at most"
 
 
 @_refusal
 def too_much_memory(where: str, gpu: str, found_mib: object, most_mib: object) -> str:
-    return f"{where}{gpu}: clients: found {found_mib} MiB of memory together, expected at most the GPU's {most_mib} MiB"
+    return f"{_at(where)}{gpu}: clients: found {found_mib} MiB of memory, expected at most the GPU's {most_mib} MiB"
 
 
 @_refusal

@@ -50,7 +50,7 @@ async def test_each_wanted_pod_is_evicted_once_and_it_is_said(scene: Scene) -> N
     await scene.asked_for("a", "b", "c")
     assert scene.server.seen("POST", "/api/v1/namespaces/ml/pods/c/eviction")
     await eventually(lambda: len(scene.said) == 3)
-    assert "pod ml/c is evicted" in scene.said[2]
+    assert "Pod ml/c is evicted" in scene.said[2]
 
 
 async def test_a_budget_that_refuses_is_asked_again(scene: Scene) -> None:
@@ -60,7 +60,7 @@ async def test_a_budget_that_refuses_is_asked_again(scene: Scene) -> None:
     await scene.pass_(RETRY_S)
     await scene.asked_for("a", "a")
     await eventually(lambda: bool(scene.said))
-    assert "pod ml/a holds a GPU or a part of one that is drained and is not evicted yet: " in scene.said[0]
+    assert "Pod ml/a holds a GPU or a part of one that is drained and is not evicted yet: " in scene.said[0]
     scene.server.refuse = lambda _method, _path: None
     await scene.pass_(RETRY_S)
     await scene.asked_for("a", "a", "a")

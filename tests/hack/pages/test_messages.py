@@ -8,7 +8,7 @@ import pytest
 from hack.pages.messages import MODULES, PAGE, page, rules, sentences
 from inventory.words.catalog import Kind, Place, Sentence
 
-CLI = PAGE.parents[1] / "cli"
+AGENT, CLI = PAGE.parents[1] / "agent", PAGE.parents[1] / "cli"
 MOST_WORDS = 32
 BANNED = (
     "please",
@@ -88,6 +88,17 @@ def test_each_rule_about_a_foreign_kind_says_what_is_expected() -> None:
     found = dict(rules())
     assert min(map(len, found.values())) > 0
     assert all("expected" in said for told in found.values() for said in told)
+
+
+TELLS = ("problem", "tell", "told", "say", "report", "event")
+
+
+@pytest.mark.parametrize("file", sorted(AGENT.rglob("*.py")), ids=lambda file: str(file.relative_to(AGENT)))
+def test_no_event_of_the_agent_is_made_up_in_place(file: Path) -> None:
+    calls = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
+    telling = [call for call in calls if ast.unparse(call.func).rpartition(".")[2].lstrip("_") in TELLS]
+    written = {call.lineno for call in telling for node in call.args if isinstance(node, ast.JoinedStr)}
+    assert written == set()
 
 
 ERRORS = ("ClickException", "UsageError", "BadParameter", "WrongInputError", "InputError", "RefusedError", "fail")

@@ -111,7 +111,7 @@ def test_what_a_gpu_cannot_do_is_said_before_anything_is_touched() -> None:
     pascal = structs.replace(gpu(0), compute_capability=(6, 0))
     assert "found 17 MPS clients, expected 16 at most" in problem(layout(mps(on(0), 17)), pascal)
     greedy = LayoutEntry(on(0), LayoutMode.MPS, clients=(MpsClient(30000), MpsClient(30000)))
-    assert "found 60000 MiB of memory together" in problem(layout(greedy), gpu(0))
+    assert "found 60000 MiB of memory" in problem(layout(greedy), gpu(0))
 
 
 def test_one_node_places_its_fractions_one_way() -> None:

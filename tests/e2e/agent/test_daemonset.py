@@ -100,16 +100,35 @@ def admitted(lab: Lab) -> str:
     return lab.cluster.kubectl("get", "workloads.kueue.x-k8s.io", "-n", "default", "-o", where)
 
 
-def agent_pods(lab: Lab) -> list[str]:
-    """Those that are ready."""
+def ready_pods(lab: Lab, owner: str) -> list[str]:
     pods = lab.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
     ready = {"type": "Ready", "status": "True"}
     return [
         one["metadata"]["name"]
         for one in pods
-        if one["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet"
+        if one["metadata"]["ownerReferences"][0]["kind"] == owner
         and any(ready.items() <= condition.items() for condition in one["status"].get("conditions", []))
     ]
+
+
+def agent_pods(lab: Lab) -> list[str]:
+    return ready_pods(lab, "DaemonSet")
+
+
+def told(lab: Lab, pod: str) -> list[str]:
+    """What a replica's webhook warns of in a dry run of the Job with six GPUs. The API server reaches none here."""
+    job = yaml.safe_load(QUEUES[-1])
+    job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {GPU: 6}}
+    request = {"uid": "u", "operation": "CREATE", "namespace": "default", "dryRun": True, "object": job}
+    script = (
+        "import json, ssl, urllib.request as r\n"
+        "tls = ssl.create_default_context(); tls.check_hostname = False; tls.verify_mode = ssl.CERT_NONE\n"
+        f"ask = r.Request('https://127.0.0.1:9443/forecast', {json.dumps({'request': request}).encode()!r})\n"
+        "print(json.dumps(json.load(r.urlopen(ask, context=tls, timeout=10))['response'].get('warnings')))"
+    )
+    command = ("-n", NAMESPACE, "exec", pod, "--", str(agentimage.PYTHON), "-c", script)
+    found: list[str] = json.loads(lab.cluster.kubectl(*command)) or []
+    return found
 
 
 def agent_pod(lab: Lab) -> str:
@@ -156,7 +175,9 @@ def test_it_tells_its_node_over_the_socket_in_its_state_folder(installed: Lab) -
 
 
 def test_the_controller_of_the_same_image_runs_beside_it_and_decides(installed: Lab) -> None:
-    """Two replicas in pods of their own, with the chart's rights: one leads, and queues the first job there is."""
+    """Two replicas in pods of their own, with the chart's rights: one leads, and queues the first job there is. Each
+    tells of a dry run what the one that leads knows.
+    """
     cluster = installed.cluster
     cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deployment", "--timeout=300s")
     queues = [yaml.safe_load(text) for text in QUEUES]
@@ -165,6 +186,18 @@ def test_the_controller_of_the_same_image_runs_beside_it_and_decides(installed: 
         until(lambda: admitted(installed) == "True", "the job's workload is admitted")
         suspended = ("get", "job", "queued", "-o", "jsonpath={.spec.suspend}")
         until(lambda: cluster.kubectl(*suspended) == "false", "the job is started")
+        replicas = ready_pods(installed, "ReplicaSet")
+        assert len(replicas) == 2
+        wanted = (
+            "would wait in ClusterQueue all: Asks for 6 nvidia.com/gpu of flavor any where the queue can have 4 at most"
+        )
+        warned: dict[str, list[str]] = {}
+
+        def same() -> bool:
+            warned.update({pod: told(installed, pod) for pod in replicas})
+            return all(said and said[0].startswith(wanted) for said in warned.values())
+
+        until(same, f"both replicas tell of a dry run, the one that follows as the other: {warned}")
     finally:
         cluster.kubectl("delete", "-f", "-", "--wait", "--timeout=180s", input=yaml.safe_dump_all(queues))
 

@@ -87,8 +87,12 @@ class StandIn:
 
     def cut(self) -> None:
         """All streams end, as when the server restarts."""
-        for each in self._streams:
-            self._loop.call_soon_threadsafe(each.abort)
+
+        def abort() -> None:
+            for each in tuple(self._streams):
+                each.abort()
+
+        self._loop.call_soon_threadsafe(abort)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

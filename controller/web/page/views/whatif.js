@@ -46,7 +46,7 @@ function manifest(page) {
 }
 
 function quotas(page) {
-  const rows = page.known.tree.filter((row) => row.kind === "queue").flatMap((row) => row.resources.filter((each) => each.resource.includes("/") && each.changeable !== null).map((each) => ({ ...each, queue: row.name })));
+  const rows = page.known.tree.filter((row) => row.kind === "queue").flatMap((row) => row.resources.filter((each) => each.resource.includes("/") && typeof each.changeable === "number").map((each) => ({ ...each, queue: row.name })));
   if (!rows.length) return empty("No quota of devices", "No queue has a quota that could be other.");
   const changed = [...form.quotas].map(([key, nominal]) => ({ ...rows.find((row) => keyOf(row) === key), nominal: String(nominal) })).filter((each) => each.queue);
   const body = { quotas: changed.map(({ queue, flavor, resource, nominal }) => ({ queue, flavor, resource, nominal })) };

@@ -146,7 +146,6 @@ class Node(KubernetesObject, frozen=True, kw_only=True):
 
 class PodStatus(Struct, frozen=True, kw_only=True):
     phase: str = ""
-    conditions: tuple[Condition, ...] = ()
 
 
 class Pod(KubernetesObject, frozen=True, kw_only=True):

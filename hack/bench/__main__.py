@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hack.bench.agents import main as agents
 from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, page, preemption, topology
+from hack.bench.fleet import main as fleet
 from hack.bench.node import agent, claimedpods, claims, label, metrics, migplan, preferred, soak
 from hack.bench.podjobs import volcanojobs
 from hack.bench.throughput import claimedjobs, drain, drainjobs, drainmodel, runningjobs, writes
@@ -31,6 +32,8 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "drain-model": drainmodel.main,
     "preemption": preemption.main,
     "engine": engine.main,
+    "fleet": fleet.main,
+    "curves": fleet.curves,
     "topology": topology.main,
     "departures": departures.main,
     "fragmentation": fragmentation.main,
@@ -40,8 +43,8 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "viewers": viewers.main,
 }
 
-BY_HAND = ("soak",)
-"""Half an hour: only when it is named."""
+BY_HAND = ("soak", "fleet", "curves")
+"""Many minutes: only when they are named."""
 
 
 def main(words: list[str]) -> int:

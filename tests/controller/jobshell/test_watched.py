@@ -89,3 +89,17 @@ def test_without_a_generation_each_spec_is_read() -> None:
     assert spec_of(raws) == "b"
     raws.forget(KEY)
     assert spec_of(raws) is None
+
+
+def test_pod_sets_that_are_alike_are_packed_once_and_no_field_is_lost() -> None:
+    raws = RawWorkloads()
+    pod_sets = [{"name": "main", "template": {"spec": {"containers": [{"name": "c", "unknown": 1}]}}}]
+    specs = [{"podSets": pod_sets, "queueName": "q", "unknown": number} for number in range(2)]
+    for number, spec in enumerate(specs):
+        meta = {"name": f"w{number}", "namespace": "ns", "uid": "u", "generation": 1}
+        raws.read(msgspec.json.encode({"metadata": meta, "spec": spec}))
+    found = [raws.of(WorkloadKey(f"ns/w{number}")) for number in range(2)]
+    assert [one and one.json() for one in found] == [{"spec": spec} for spec in specs]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0].pod_sets is found[1].pod_sets

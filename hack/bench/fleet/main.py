@@ -1,0 +1,132 @@
+"""``python -m hack.bench fleet``: the controller on a real API server with 10,000 nodes and 120,000 Workloads, or a
+part of them, and ``python -m hack.bench curves``: how what it costs grows with the fleet.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from hack.bench.fleet import alone, fit, live
+from hack.bench.fleet.shape import fleet
+from hack.bench.table import Row, show
+
+
+def main(words: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m hack.bench fleet",
+        description=__doc__,
+        epilog="example: python -m hack.bench fleet --factor 0.1",
+    )
+    parser.add_argument("--factor", type=float, default=0.1, help="of 10,000 nodes and all else (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=100.0, help="objects that change a second (default: %(default)s)")
+    parser.add_argument("--window", type=float, default=30.0, help="how long they do, in s (default: %(default)s)")
+    options = parser.parse_args(words)
+    if options.factor <= 0:
+        parser.error(f"--factor: found {options.factor:g}, expected more than 0")
+    found = live.run(fleet(options.factor), options.rate, options.window)
+    of = found.fleet
+    title = (
+        f"A fleet: {of.nodes:,} nodes and GpuNodes, {of.local_queues:,} LocalQueues in {of.queues} ClusterQueues, "
+        f"{of.running:,} running and {of.pending:,} pending Workloads, {of.pods:,} pods"
+    )
+    show(title, rows(found))
+
+
+def rows(found: live.Figures) -> list[Row]:
+    start, without, under = found.start, found.without, found.under
+    return [
+        Row("objects written, by etcd's transactions", f"{found.seeded_s:.0f} s", ""),
+        Row("leader, from its start to deciding", f"{start.deciding_s:.1f} s", ""),
+        Row("  to the first admission, seen by a watch", f"{start.admission_s:.1f} s", "25 s"),
+        Row("  its CPU; that of API server and etcd", f"{start.cpu_s:.1f} s; {start.server_cpu_s:.1f} s", ""),
+        Row("  received until then", f"{start.received / 2**20:.0f} MiB", ""),
+        Row("second replica, from its start to ready", f"{found.follower_s:.1f} s", ""),
+        Row("peak memory: leader (proportional share), second", _memory(found), "600 MiB"),
+        Row(f"while {under.done.writes / under.done.seconds:.0f} objects change a second:", "", ""),
+        Row("  a decision: median, p99", " and ".join(f"{1000 * each:.2f} ms" for each in under.decision_s), "50 ms"),
+        Row("  a cycle: p99; decisions a second", f"{1000 * under.cycle_s:.1f} ms; {under.decisions:.0f}", ""),
+        Row("  watch traffic to the leader, all of it decoded", f"{under.leader_bytes / 1024:.0f} KiB/s", ""),
+        Row("  CPU of the leader, the second", f"{under.leader_cpu:.2f}, {under.follower_cpu:.2f} cores", ""),
+        Row(
+            "  CPU of API server and etcd with us, without",
+            f"{under.server_cpu:.2f}, {without.server_cpu:.2f} cores",
+            "",
+        ),
+        Row(
+            "  the machine in all",
+            f"{under.machine_cpu:.2f} cores; the last write late by {under.done.late_s:.1f} s",
+            "",
+        ),
+        Row("leader killed: the other leads after (leases run 15 s)", f"{found.lease_s:.1f} s", ""),
+        Row("  from then to its first decision, seen by a watch", f"{found.failover_s - found.lease_s:.1f} s", "10 s"),
+        Row("memory of the API server", f"{found.server_mib:.0f} MiB", ""),
+    ]
+
+
+def _memory(found: live.Figures) -> str:
+    return f"{found.peak_mib:.0f} ({found.pss_mib:.0f}), {found.follower_mib:.0f} MiB"
+
+
+def curves(words: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m hack.bench curves",
+        description="How what the controller costs grows with the fleet: the fitted exponents.",
+        epilog="example: python -m hack.bench curves --only engine --factor 0.05",
+    )
+    parser.add_argument("--factor", type=float, default=0.1, help="the size in the middle (default: %(default)s)")
+    parser.add_argument("--only", choices=("engine", "live"), help="one part")
+    parser.add_argument(
+        "--most", type=float, default=16.0, help="times the factor, of the engine (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--window", type=float, default=10.0, help="how long objects change, in s (default: %(default)s)"
+    )
+    options = parser.parse_args(words)
+    if options.factor <= 0:
+        parser.error(f"--factor: found {options.factor:g}, expected more than 0")
+    if options.only in (None, "engine"):
+        times = [each for each in (0.25, 1.0, 4.0, 16.0) if each <= options.most]
+        show(f"The engine alone, {_listed(times)} times factor {options.factor:g}", engine_rows(options.factor, times))
+    if options.only in (None, "live"):
+        times = [0.25, 1.0, 4.0]
+        found = [live.run(fleet(options.factor * each), 100.0, options.window) for each in times]
+        show(f"On a real API server, {_listed(times)} times factor {options.factor:g}", live_rows(found))
+
+
+def _listed(times: Sequence[float]) -> str:
+    return ", ".join(f"{each:g}" for each in times)
+
+
+def engine_rows(factor: float, times: Sequence[float]) -> list[Row]:
+    found = [alone.costs(factor * each) for each in times]
+    sizes = [float(each.objects) for each in found]
+    aim = f"exponent {fit.DEFECT:g}"
+    return [
+        Row("objects", ", ".join(f"{each.objects:,}" for each in found), ""),
+        Row("CPU: JSON read", fit.told(sizes, [each.read_s for each in found], "s"), aim),
+        Row("  taken in", fit.told(sizes, [each.taken_in_s for each in found], "s"), aim),
+        Row("  the first cycle", fit.told(sizes, [each.first_cycle_s for each in found], "s"), aim),
+        Row("  all that waits tried", fit.told(sizes, [each.all_tried_s for each in found], "s"), aim),
+        Row("  one more decision", fit.told(sizes, [each.decision_ms for each in found], "ms"), aim),
+        Row("  all sums validated", fit.told(sizes, [each.validated_s for each in found], "s"), aim),
+        Row("peak memory", fit.told(sizes, [each.peak_mib for each in found], "MiB"), aim),
+        Row("tried, admitted", "; ".join(f"{each.tried:,}, {each.admitted:,}" for each in found), ""),
+    ]
+
+
+def live_rows(found: Sequence[live.Figures]) -> list[Row]:
+    sizes = [float(each.fleet.objects) for each in found]
+    aim = f"exponent {fit.DEFECT:g}"
+    return [
+        Row("objects", ", ".join(f"{each.fleet.objects:,}" for each in found), ""),
+        Row(
+            "CPU of the leader to its first admission", fit.told(sizes, [each.start.cpu_s for each in found], "s"), aim
+        ),
+        Row("time to its first admission", fit.told(sizes, [each.start.admission_s for each in found], "s"), aim),
+        Row("peak memory of the leader", fit.told(sizes, [each.peak_mib for each in found], "MiB"), aim),
+        Row("a decision, median", fit.told(sizes, [1000 * each.under.decision_s[0] for each in found], "ms"), aim),
+        Row(
+            "CPU of the leader while objects change",
+            fit.told(sizes, [each.under.leader_cpu for each in found], "cores"),
+            aim,
+        ),
+    ]

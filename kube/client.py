@@ -31,8 +31,14 @@ _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML, and every server since 1.16 takes it under this name
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PAGE = 500
 """Items of one list page: bounds what is held undecoded."""
+_PAGE_S = 60.0
+"""A page may take so long to come where the server is busy, while some of it comes at least every _SILENT_S: a list
+holds up no write, and one that is given up is asked for again from its first page.
+"""
+_SILENT_S = 10.0
 
 _QUIET_S = 150.0
 """A watch without a line for so long is dead: bookmarks come about once a minute."""
@@ -168,14 +174,29 @@ class Client:
         return await self.list_decoded(resource, decoder(kind), selection)
 
     async def list_decoded(
-        self, resource: Resource, decode: Decode[T], selection: Selection = EVERYTHING
+        self,
+        resource: Resource,
+        decode: Decode[T],
+        selection: Selection = EVERYTHING,
+        *,
+        metadata_only: bool = False,
     ) -> Listing[T]:
-        """All objects as ``decode`` makes them, page by page: never more than a page's JSON is held."""
+        """All objects as ``decode`` makes them, page by page: never more than a page's JSON is held.
+
+        ``metadata_only``: the server may leave out all but the metadata.
+        """
+        import aiohttp
+
         items: list[T] = []
         params = selection.params() | {"limit": str(_PAGE)}
+        silent_s = max(_SILENT_S, self._timeout_s)
+        timeout = aiohttp.ClientTimeout(
+            total=max(_PAGE_S, self._timeout_s), sock_connect=self._timeout_s, sock_read=silent_s
+        )
+        path, accept = resource.path(namespace=selection.namespace), _METADATA if metadata_only else _JSON
         while True:
-            path = resource.path(namespace=selection.namespace)
-            page = _decode(await self._request("GET", path, params=params), _RawList)
+            raw = await self._request("GET", path, params=params, accept=accept, within=timeout)
+            page = _decode(raw, _RawList)
             items += [decode(bytes(raw)) for raw in page.items or ()]
             if not page.metadata.continue_:
                 return Listing(items=tuple(items), resource_version=page.metadata.resource_version)
@@ -376,13 +397,15 @@ class Client:
         params: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = _JSON,
+        accept: str = _JSON,
+        within: "aiohttp.ClientTimeout | None" = None,
     ) -> bytes:
         """One call; the body of a success, or the error that the status stands for."""
         import aiohttp
 
         data = None if body is None else msgspec.json.encode(body)
-        headers = {"Content-Type": content_type} if data is not None else {}
-        timeout = aiohttp.ClientTimeout(total=self._timeout_s)
+        headers = {"Accept": accept} | ({"Content-Type": content_type} if data is not None else {})
+        timeout = within or aiohttp.ClientTimeout(total=self._timeout_s)
         for attempt in (1, 2):
             try:
                 async with self._open(

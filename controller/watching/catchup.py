@@ -45,7 +45,9 @@ async def catch_up(
     decode = msgspec.json.Decoder(_Head).decode
     while True:
         try:
-            listing = await client.list_decoded(resource, lambda raw: decode(raw).metadata, selection)
+            listing = await client.list_decoded(
+                resource, lambda raw: decode(raw).metadata, selection, metadata_only=True
+            )
             break
         except KubeError as error:
             log.warning("%s cannot be listed, trying on: %s", resource.plural, error)

@@ -212,3 +212,15 @@ def test_paths_are_quoted_and_namespaces_checked() -> None:
     assert NODES.path("a", subresource="status") == "/api/v1/nodes/a/status"
     with pytest.raises(ValueError, match="needs the name"):
         NODES.path(subresource="status")
+
+
+async def test_a_page_of_a_list_may_take_longer_than_other_answers(server: FakeApiServer) -> None:
+    """A leader's calls are short because writes must end before its lease; a busy server needs longer for a list."""
+    server.hold = asyncio.Event()
+    async with Client(server.config, timeout_s=0.1) as client:
+        listing = asyncio.create_task(client.list_all(NODES, Metadata))
+        with pytest.raises(UnavailableError):
+            await client.get(NODES, "node-1", Metadata)
+        assert not listing.done()
+        server.hold.set()
+        assert [node.metadata.labels for node in (await listing).items] == [{"a": "1"}]

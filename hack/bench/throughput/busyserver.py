@@ -187,6 +187,8 @@ class BusyClient(Client):
         params: Mapping[str, str] | None = None,  # noqa: ARG002 - the real one's
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "",  # noqa: ARG002 - the answer is JSON
+        within: Any = None,  # noqa: ARG002 - the real one's
     ) -> bytes:
         given = json.loads(msgspec.json.encode(body)) if body is not None else {}
         async with self._free:

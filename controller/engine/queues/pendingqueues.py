@@ -62,6 +62,8 @@ class PendingQueues:
         """
         self._wait_for_nodes: set[ClusterQueueName] = set()
         """ClusterQueues in which a workload was parked since they were woken that more room on nodes may let in."""
+        self.carried_out = 0
+        """How often wake-ups were carried out: while it stays, what was noted is noted still."""
         self._nodes_freed = False
         self._due: list[tuple[float, WorkloadKey]] = []
         """A heap of the ends of back-offs."""
@@ -341,6 +343,7 @@ class PendingQueues:
     def _carry_out_wake_ups(self) -> None:
         if self._woken:
             woken, self._woken = self._woken, {}
+            self.carried_out += 1
             for root, departed in woken.values():
                 for name in root.queue_names():
                     self._wake(name)

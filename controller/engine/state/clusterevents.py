@@ -19,6 +19,9 @@ class ClusterEvents:
     def __init__(self, state: EngineState, workloads: WorkloadEvents) -> None:
         self._state = state
         self._workloads = workloads
+        self._offered: set[FlavorName] = set()
+        """Flavors whose users are noted to be woken, while ``_offered_at`` holds: nothing else has happened since."""
+        self._offered_at = (-1, -1)
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
@@ -151,9 +154,18 @@ class ClusterEvents:
         self._offer(self._state.cluster.placement.remove_gpu_node(name))
 
     def _offer(self, flavors: frozenset[FlavorName]) -> None:
-        """These flavors' nodes offer something else now."""
-        for flavor in sorted(flavors):
+        """These flavors' nodes offer something else now. Thousands of nodes come one after the other: their users are
+        woken once.
+        """
+        state = self._state
+        if self._offered_at != (state.changes, state.queues.carried_out):
+            self._offered.clear()
+        for flavor in sorted(flavors - self._offered):
             self._wake_users(flavor)
+        if flavors:
+            self._offered |= flavors
+            state.touch()
+            self._offered_at = (state.changes, state.queues.carried_out)
 
     # -- checks ------------------------------------------------------------------------------------------------------
 

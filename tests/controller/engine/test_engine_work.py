@@ -23,7 +23,10 @@ from controller.engine.model.config import (
     VictimOrder,
 )
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.objects.decode import decode
+from controller.objects.queues import Topology
 from controller.objects.workload import Workload
+from tests.support.engine.topologylab import BLOCK, HOST, RACK, node
 from tests.support.engine.world import NOW_S, cluster_queue, flavor, local_queue, workload
 
 FEW, MANY = 60, 500
@@ -158,6 +161,49 @@ def test_a_claim_costs_those_of_its_own_cohort_only() -> None:
             claim(engine, ClusterQueueName(claimed))
         work[claimed] = asked(engine, 10_000, 1, expected=Pending)
     assert work["there"] < 1.25 * work["nobody"] < work["here"]
+
+
+def dc() -> Topology:
+    levels = [{"nodeLabel": level} for level in (BLOCK, RACK, HOST)]
+    return decode({"metadata": {"name": "dc"}, "spec": {"levels": levels}}, Topology)
+
+
+def news_of_nodes(queues: int) -> int:
+    """The work of taking in a hundred nodes, which all of these queues may have workloads on."""
+    engine = Engine(CONFIGS["tessera"])
+    engine.put(dc(), NOW_S)
+    engine.put(flavor(topologyName="dc"), NOW_S)
+    for place in range(queues):
+        engine.put(cluster_queue(f"q{place}", 10), NOW_S)
+        engine.put(local_queue(f"q{place}"), NOW_S)
+        engine.put(workload(f"w{place}", f"q{place}", 1_000), NOW_S)
+    rest(engine)
+    found = [node(f"b/r/h{number}", 8) for number in range(100)]
+
+    def tell() -> None:
+        for one in found:
+            engine.put(one, NOW_S)
+
+    work = executed(tell)
+    assert engine.state.queues.busy(open_for=lambda _: True), "they are tried again"
+    engine.validate()
+    return work
+
+
+def test_news_of_a_node_costs_the_same_beside_many_queues() -> None:
+    """A fleet's nodes all come at the start, and each wakes those who wait for its flavor."""
+    assert news_of_nodes(50) < 1.25 * news_of_nodes(5)
+
+
+def test_what_is_parked_between_two_nodes_is_woken_by_the_second() -> None:
+    engine = Engine(CONFIGS["tessera"])
+    for one in (dc(), flavor(topologyName="dc"), cluster_queue("q", 100), local_queue("q")):
+        engine.put(one, NOW_S)
+    engine.put(workload("w", "q", 8), NOW_S)
+    for name, gpus, admitted in (("b/r/h1", 4, 0), ("b/r/h2", 4, 0), ("b/r/h3", 8, 1)):
+        engine.put(node(name, gpus), NOW_S)
+        rest(engine)
+        assert len(engine.state.cluster.holders) == admitted
 
 
 def test_the_count_sees_a_loop_over_everybody() -> None:

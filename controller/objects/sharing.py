@@ -68,7 +68,7 @@ class SharingDecoder(Generic[T]):
         self._parts = parts
         self._hook = dec_hook
         self._twins: dict[type, tuple[type, _Make]] = {}
-        twin, self._whole = self._twin(type_)
+        twin, self._whole = self._twin(type_) if self._leads_on(type_) else (type_, _as_it_is)
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(twin, dec_hook=dec_hook)
 
     def decode(self, raw: bytes) -> T:
@@ -121,6 +121,10 @@ class SharingDecoder(Generic[T]):
         if hint in self._parts:
             return True
         return any(map(self._leads_on, get_type_hints(hint, include_extras=True).values()))
+
+
+def _as_it_is(made: Any) -> Any:
+    return made
 
 
 def _default(field: Any, *, made: bool) -> Any:

@@ -26,8 +26,8 @@ from hack.bench.fleet.changing import AGENT, CONNECTIONS, Changes, Done
 from hack.bench.fleet.seeding import seed
 from hack.bench.fleet.shape import Fleet
 from hack.bench.throughput.drain import apply_crds
-from hack.bench.throughput.measuring import ROOT, cpu_s, machine_cpu_s, peak_mib, started
-from hack.cluster import Cluster, Spec
+from hack.bench.throughput.measuring import ROOT, cpu_s, established, machine_cpu_s, peak_mib, started
+from hack.cluster import Cluster, Spec, waiting
 from kube.client import Client
 from kube.config import from_kubeconfig
 from kube.errors import UnavailableError
@@ -387,10 +387,23 @@ def control_plane(fleet: Fleet) -> Iterator[Cluster]:
         for name in ("scheduler", "controller-manager"):
             psutil.Process(cluster.state.processes[name].pid).kill()
         apply_crds(cluster, *CRDS)
+        _serve_one_version(cluster)
         names = [OWN, *map(objects.team, range(fleet.queues))]
         made: list[Any] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names]
         cluster.kubectl("create", "-f", "-", input="\n---\n".join(msgspec.json.encode(each).decode() for each in made))
         yield cluster
+
+
+def _serve_one_version(cluster: Cluster) -> None:
+    """Of each kind the version in which it is stored. For another the API server keeps a cache of its own, and asks the
+    conversion webhook, which is not there, for all objects again and again.
+    """
+    crds = msgspec.json.decode(cluster.kubectl("get", "crd", "-o", "json"))
+    for crd in crds["items"]:
+        crd["spec"]["versions"] = [version for version in crd["spec"]["versions"] if version["storage"]]
+        crd["spec"]["conversion"] = {"strategy": "None"}
+    cluster.kubectl("replace", "-f", "-", input=msgspec.json.encode(crds).decode())
+    waiting.until(lambda: established(cluster), "the CRDs to be established", timeout_s=60.0, every_s=0.3)
 
 
 def run(fleet: Fleet, rate: float, window_s: float) -> Figures:

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,6 +19,7 @@ from controller.watching.kinds import GPU_NODES, NODES, PODS, WORKLOADS
 from hack.bench.fleet import objects
 from hack.bench.fleet.shape import PENDING, Fleet, Running, Waiting
 from kube.client import Client
+from kube.errors import UnavailableError
 
 AGENT: Final = "bench-fleet"
 CONNECTIONS: Final = 32
@@ -52,7 +54,7 @@ class Changes:
         self._new = itertools.count(fleet.pending)
 
     async def run(self, rate: float, stop: Callable[[], bool]) -> Done:
-        """Until ``stop`` says so. Raises KubeError for a write that is refused."""
+        """Until ``stop`` says so. Raises KubeError for a write that is refused; one that had no answer is let go."""
         begun_s, writes, late_s = time.monotonic(), 0, 0.0
         room = asyncio.Semaphore(CONNECTIONS)
         async with asyncio.TaskGroup() as tasks:
@@ -63,7 +65,7 @@ class Changes:
                 late_s = max(0.0, -early_s)
                 await room.acquire()
                 count, work = self._next()
-                tasks.create_task(work).add_done_callback(lambda _: room.release())
+                tasks.create_task(_answered_or_not(work)).add_done_callback(lambda _: room.release())
                 writes += count
         return Done(writes, time.monotonic() - begun_s, late_s)
 
@@ -107,6 +109,11 @@ class Changes:
         await self._client.merge_patch(
             resource, name, {"status": status}, _Nothing, namespace=namespace, subresource=part
         )
+
+
+async def _answered_or_not(work: Coroutine[Any, Any, None]) -> None:
+    with suppress(UnavailableError):
+        await work
 
 
 def _of_two_pods(fleet: Fleet) -> Iterator[Running]:

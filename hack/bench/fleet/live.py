@@ -5,6 +5,7 @@ anything: the control plane is etcd and the API server, whose CPU is then what w
 """
 
 import asyncio
+import math
 import socket
 import sys
 import tempfile
@@ -43,6 +44,8 @@ tessera: {policy: tessera}
 QUIET: Final = 0.25
 """Cores that a control plane with nothing to do may use."""
 LIMIT_S: Final = 300.0
+OVER_S: Final = 120.0
+"""A fail-over that takes longer is none."""
 _LOOK_S: Final = 0.25
 
 
@@ -87,7 +90,9 @@ class Figures:
     pss_mib: float
     follower_mib: float
     lease_s: float
-    """From the leader's death until the other led; ``failover_s``: until its first decision was seen."""
+    """From the leader's death until the other led; ``failover_s``: until its first decision was seen. Infinite where
+    that has not been seen.
+    """
     failover_s: float
     server_mib: float
 
@@ -238,7 +243,11 @@ class Bench:
         under = await self._load(changes, leader, follower)
         _tell(f"with us {under.server_cpu:.2f} cores")
         peak, pss, second = peak_mib(leader.process), leader.pss_mib(), peak_mib(follower.process)
-        lease_s, failover_s = await self._fail_over(changes, admissions, leader, follower)
+        try:
+            lease_s, failover_s = await self._fail_over(changes, admissions, leader, follower)
+        except TimeoutError as error:
+            _tell(str(error))
+            lease_s = failover_s = math.inf
         watching.cancel()
         return Figures(
             self._fleet,
@@ -306,12 +315,12 @@ class Bench:
             leader.process.kill()
             killed_s = time.monotonic()
             try:
-                await self._until(lambda: follower.logged("deciding:") is not None, "the other to lead")
+                await self._until(lambda: follower.logged("deciding:") is not None, "the other to lead", OVER_S)
                 led, decided = follower.logged("leading as"), follower.logged("deciding:")
                 assert led is not None, "it decides"
                 assert decided is not None, "waited for"
                 from_s = follower.begun_s + decided
-                await self._until(lambda: admissions.since(from_s) is not None, "its first decision")
+                await self._until(lambda: admissions.since(from_s) is not None, "its first decision", OVER_S)
                 first_s = admissions.since(from_s)
                 assert first_s is not None, "waited for"
                 return follower.begun_s + led - killed_s, first_s - killed_s
@@ -333,15 +342,15 @@ class Bench:
             while not await resting():
                 pass
 
-    async def _until(self, holds: Callable[[], bool], what: str) -> None:
+    async def _until(self, holds: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
         try:
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(limit_s):
                 while not await asyncio.to_thread(holds):
                     if self._watching is not None and self._watching.done():
                         self._watching.result()
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
-            raise TimeoutError(f"waited {LIMIT_S:.0f} s for {what}") from None
+            raise TimeoutError(f"waited {limit_s:.0f} s for {what}") from None
 
 
 def _decided(before: str, after: str) -> dict[float, float]:

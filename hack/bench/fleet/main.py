@@ -3,6 +3,7 @@ part of them, and ``python -m hack.bench curves``: how what it costs grows with 
 """
 
 import argparse
+import math
 from collections.abc import Sequence
 
 from hack.bench.fleet import alone, fit, live
@@ -56,10 +57,14 @@ def rows(found: live.Figures) -> list[Row]:
             f"{under.machine_cpu:.2f} cores; the last write late by {under.done.late_s:.1f} s",
             "",
         ),
-        Row("leader killed: the other leads after (leases run 15 s)", f"{found.lease_s:.1f} s", ""),
-        Row("  from then to its first decision, seen by a watch", f"{found.failover_s - found.lease_s:.1f} s", "10 s"),
+        Row("leader killed: the other leads after (leases run 15 s)", _seen(found.lease_s), ""),
+        Row("  from then to its first decision, seen by a watch", _seen(found.failover_s - found.lease_s), "10 s"),
         Row("memory of the API server", f"{found.server_mib:.0f} MiB", ""),
     ]
+
+
+def _seen(seconds: float) -> str:
+    return f"{seconds:.1f} s" if math.isfinite(seconds) else f"not within {live.OVER_S:.0f} s"
 
 
 def _memory(found: live.Figures) -> str:

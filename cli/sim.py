@@ -178,6 +178,22 @@ def slow(ctx: click.Context, gpu: int | None, call: str, seconds: float) -> None
     _send(ctx, {**where, "slow": {"call": call, "seconds": seconds}})
 
 
+@order_command("fail")
+@any_gpu_option
+@click.argument("call")
+@click.argument("code", type=Whole(0))
+def fail(ctx: click.Context, gpu: int | None, call: str, code: int) -> None:
+    """Let the NVML function CALL (or '*') end with the error CODE, NVML's own number; 0 ends it.
+
+    \b
+    Examples:
+      tessera sim fail --gpu 1 nvmlDeviceGetMemoryInfo 999
+      tessera sim fail nvmlDeviceGetMemoryInfo 0
+    """
+    where = {} if gpu is None else {"gpu": gpu}
+    _send(ctx, {**where, "fail": {"call": call, "code": code}})
+
+
 @order_command("load")
 @gpu_option
 @click.option("--sm-util", type=Number(0, 1), help="Share of time that SMs are busy.")

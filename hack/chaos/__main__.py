@@ -22,6 +22,7 @@ EXAMPLES: Final = """\
 examples:
   python -m hack.chaos --seed 7 --minutes 10
   python -m hack.chaos --seed 7 --minutes 3 --only kill-agent,kill-etcd
+  python -m hack.chaos --seed 7 --minutes 10 --dense      a kill every two or three seconds
   python -m hack.chaos --minutes 0 --plant doubled        an invariant is broken: exits with 1
   python -m hack.chaos --replay build/chaos-7.json        what a failed campaign wrote
   python -m hack.chaos --replay build/chaos-7.json --minimise
@@ -39,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--seed", type=int, default=1, help="of schedule and load (default: 1)")
     found.add_argument("--minutes", type=float, default=3.0, help="of faults; set-up and calms apart (default: 3)")
     found.add_argument("--only", default="", metavar="KIND,...", help=f"these kinds of fault: {', '.join(KINDS)}")
+    found.add_argument("--dense", action="store_true", help="kills every two or three seconds")
     found.add_argument("--plant", choices=tuple(PLANTS), default="", help="break this invariant on purpose")
     found.add_argument("--calm", type=float, default=CALM_S, metavar="S", help="seconds a calm lasts at most")
     found.add_argument("--replay", type=Path, metavar="FILE", help="the schedule that a failed campaign wrote")
@@ -77,7 +79,7 @@ def _schedule(told: argparse.Namespace) -> Schedule:
     if unknown := [name for name in only if name not in KINDS]:
         raise UsageError(f"--only: found {unknown[0]!r}, expected kinds of fault: {', '.join(KINDS)}")
     if told.replay is None:
-        return schedules.draw(told.seed, told.minutes, only)
+        return schedules.draw(told.seed, told.minutes, only, schedules.DENSE if told.dense else schedules.USUAL)
     try:
         return schedules.decode(told.replay.read_bytes())
     except (OSError, ValueError) as wrong:

@@ -65,7 +65,7 @@ class Campaign:
         return result
 
     def _burst(self, burst: Burst, result: Result) -> None:
-        """Begins and ends in the order of their times, late where one before them takes its time."""
+        """Begins and ends in the order of their times. What takes its time, as a start does, moves all that follows."""
         start_s = time.monotonic()
         heals: list[tuple[float, Act, Heal]] = []
         acts = list(burst.acts)
@@ -80,12 +80,14 @@ class Campaign:
             elif heals and next_heal_s <= next_act_s:
                 _, act, heal = heals.pop(0)
                 self._heal(act, heal)
+                start_s += max(0.0, time.monotonic() - start_s - next_heal_s)
             elif acts:
                 act = acts.pop(0)
                 self.say(f"{now_s:6.1f} s: {act.told()}")
                 with contextlib.suppress(AwayError, RefusedError, ClusterError):
                     heals.append((act.end_s, act, BEGINS[act.kind](self.world, act)))
                     result.done[act.kind] += 1
+                start_s += max(0.0, time.monotonic() - start_s - next_act_s)
         self.world.revive()
 
     def _heal(self, act: Act, heal: Heal) -> None:

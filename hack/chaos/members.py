@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,10 @@ class ChaosAgent(Agent):
     def lives(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def listens(self) -> bool:
+        return _listens(self.port)
+
 
 @dataclass
 class Replica(queuelab.Controller):
@@ -45,6 +50,10 @@ class Replica(queuelab.Controller):
         with _environment({"PYTHONPATH": str(SEAM), CLOCK_ENV: str(self.clock)}):
             super().start()
 
+    @property
+    def listens(self) -> bool:
+        return _listens(self.port)
+
     def _account(self) -> Path:
         assert self.proxy is not None
         path = super()._account()
@@ -52,6 +61,13 @@ class Replica(queuelab.Controller):
         config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.proxy.port}"
         path.write_text(json.dumps(config))
         return path
+
+
+def _listens(port: int) -> bool:
+    """Whether a process got so far that it serves."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 @contextlib.contextmanager

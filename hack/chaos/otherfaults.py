@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hack.chaos.api import AwayError, RefusedError
-from hack.chaos.faults import NVML_CALLS
 from hack.chaos.invariants import Json
+from hack.chaos.nvmlcalls import CODES, NVML_CALLS, NVML_FAILURES
 from hack.chaos.processfaults import Heal, nothing
 from hack.chaos.proxy import PLAIN, Mode, Proxy
 from hack.chaos.schedule import Act
@@ -133,6 +133,12 @@ def nvml_hangs(world: World, act: Act) -> Heal:
     call = act.chosen(NVML_CALLS)
     world.order(slow={"call": call, "seconds": HANGS_S})
     return lambda: world.order_at_last(slow={"call": call, "seconds": 0})
+
+
+def nvml_call_fails(world: World, act: Act) -> Heal:
+    call, error = act.chosen(NVML_FAILURES)
+    world.order(fail={"call": call, "code": CODES[error]})
+    return lambda: world.order_at_last(fail={"call": call, "code": 0})
 
 
 def nvml_fails(world: World, _: Act) -> Heal:

@@ -14,7 +14,7 @@ from typing import Final
 from hack.chaos.api import AwayError
 from hack.chaos.faults import CLOCK_STEPS_S
 from hack.chaos.invariants import JobUid
-from hack.chaos.members import Replica
+from hack.chaos.members import ChaosAgent, Replica
 from hack.chaos.schedule import Act
 from hack.chaos.world import UP_S, World, inside_keeper, signal_all
 from hack.cluster import processes, waiting
@@ -36,8 +36,8 @@ def kill_agent(world: World, _: Act) -> Heal:
 
 def _kill_agent(world: World) -> None:
     if world.agent.lives:
+        world.kills += world.agent.listens
         world.agent.kill()
-        world.kills += 1
 
 
 def _start_agent(world: World) -> None:
@@ -53,8 +53,8 @@ def kill_leader(world: World, _: Act) -> Heal:
 
 def _kill_replica(world: World, replica: Replica) -> None:
     if replica.runs:
+        world.kills += replica.listens
         replica.kill()
-        world.kills += 1
 
 
 def _start(*replicas: Replica) -> None:
@@ -76,12 +76,12 @@ def kill_kubelet(world: World, _: Act) -> Heal:
 
 def kill_containerd(world: World, _: Act) -> Heal:
     world.kill(*world.host.running("containerd"))
+    return lambda: _start_containerd(world)
 
-    def heal() -> None:
-        if not world.host.running("containerd"):
-            world.host.start_containerd()
 
-    return heal
+def _start_containerd(world: World) -> None:
+    if not world.host.running("containerd"):
+        world.host.start_containerd()
 
 
 def kill_apiserver(world: World, _: Act) -> Heal:
@@ -102,6 +102,36 @@ def kill_etcd(world: World, _: Act) -> Heal:
         gone = {uid for uid in before if uid not in after}
         world.forgotten |= gone
         world.load.forget({JobUid(uid) for uid in gone})
+
+    return heal
+
+
+def kill_node(world: World, _: Act) -> Heal:
+    world.kill(*world.host.running("kubelet"), *world.host.running("containerd"))
+    _kill_agent(world)
+
+    def heal() -> None:
+        _start_agent(world)
+        _start_containerd(world)
+        world.host.start_kubelet()
+
+    return heal
+
+
+def kill_everything(world: World, act: Act) -> Heal:
+    """Then all start at once: whoever is up first finds no API server."""
+    control_plane = kill_etcd(world, act)
+    world.kill(world.mains["apiserver"])
+    controllers = kill_controllers(world, act)
+    kill_node(world, act)
+
+    def heal() -> None:
+        controllers()
+        _start_agent(world)
+        _start_containerd(world)
+        world.host.start_kubelet(wait=False)
+        control_plane()
+        world.host.start_kubelet()
 
     return heal
 
@@ -144,8 +174,7 @@ def _stepped(file: Path, act: Act) -> Heal:
 
 
 def memory_agent(world: World, _: Act) -> Heal:
-    process = world.agent.process
-    _out_of_memory(world, process.pid if process else 0)
+    _out_of_memory(world, world.agent)
     return lambda: _start_agent_anew(world)
 
 
@@ -157,17 +186,19 @@ def _start_agent_anew(world: World) -> None:
 
 def memory_leader(world: World, _: Act) -> Heal:
     leader = world.leader
-    _out_of_memory(world, leader.process.pid if leader.process else 0)
+    _out_of_memory(world, leader)
     return lambda: _start(leader)
 
 
-def _out_of_memory(world: World, pid: int) -> None:
+def _out_of_memory(world: World, hit: ChaosAgent | Replica) -> None:
     """The process gets a memory cgroup with next to nothing, and the kernel ends it at its next page. Where it asks for
     none within two seconds, or the machine has no such hierarchy, SIGKILL does what the kernel would have done.
     """
+    pid = hit.process.pid if hit.process else 0
     found = processes.identify(pid)
     if found is None:
         return
+    world.kills += hit.listens
     folder = Path("/sys/fs/cgroup/memory") / world.cluster.paths.cgroup / "chaos"
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -178,7 +209,6 @@ def _out_of_memory(world: World, pid: int) -> None:
         time.sleep(0.05)
     if _running(found):
         os.kill(pid, signal.SIGKILL)
-    world.kills += 1
 
 
 def _running(found: Identity) -> bool:

@@ -2,25 +2,38 @@
 
 A schedule is bursts of acts; a burst lasts two to three minutes, or what is left, and a calm follows each. Two lanes
 run side by side: kills every few seconds, and faults of the other kinds. Two acts never have the same target at once.
+A dense schedule has its kills closer together, and gives what was killed more time to be up before it is hit again.
 """
 
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from hack.chaos.faults import CLOCK_STEPS_S, KINDS, NVML_CALLS, Kind, KindName
+from hack.chaos.faults import CLOCK_STEPS_S, KINDS, Kind, KindName, Target
+from hack.chaos.nvmlcalls import NVML_CALLS, NVML_FAILURES
 
 T = TypeVar("T")
 BURST_S: Final = (120.0, 180.0)
-KILL_PAUSE_S: Final = (6.0, 14.0)
-OTHER_PAUSE_S: Final = (2.0, 8.0)
 MAX_MINUTES: Final = 24 * 60.0
-ROOM_S: Final = 1.0
-"""Between the end of an act and the begin of the next with its target."""
+
+
+class Pace(Struct, frozen=True):
+    """``pause_s``: least and most from a kill to the next. ``away_s``: so long a killed process is away at most.
+    ``room_s``: from the end of an act to the next with its target.
+    """
+
+    pause_s: tuple[float, float]
+    away_s: float
+    room_s: float
+
+
+USUAL: Final = Pace((6.0, 14.0), 60.0, 1.0)
+DENSE: Final = Pace((1.5, 3.5), 1.5, 4.0)
+OTHERS: Final = Pace((2.0, 8.0), 60.0, 1.0)
 
 
 class Act(Struct, frozen=True):
@@ -40,7 +53,8 @@ class Act(Struct, frozen=True):
         return among[min(int(self.draw * len(among)), len(among) - 1)]
 
     def told(self) -> str:
-        what = {"nvml-hangs": f" {self.chosen(NVML_CALLS)}"}.get(self.kind, "")
+        fails = "{}: {}".format(*self.chosen(NVML_FAILURES))
+        what = {"nvml-hangs": f" {self.chosen(NVML_CALLS)}", "nvml-call-fails": f" {fails}"}.get(self.kind, "")
         step = f" {self.chosen(CLOCK_STEPS_S):+.0f} s" if self.kind.startswith("clock-") else ""
         return f"{self.kind}{what}{step} for {self.lasts_s:.1f} s"
 
@@ -69,9 +83,10 @@ class Schedule(Struct, frozen=True):
         return Schedule(self.seed, tuple(burst for burst in kept if burst.acts))
 
 
-def draw(seed: int, minutes: float, only: Collection[KindName] = ()) -> Schedule:
+def draw(seed: int, minutes: float, only: Collection[KindName] = (), pace: Pace = USUAL) -> Schedule:
     """The schedule of ``minutes`` of faults; ``only``: of these kinds, of all where it is empty."""
     chance = random.Random(seed)
+    turns = {kind.name: _turns(chance, kind.turns) for kind in KINDS.values()}
     kinds = [kind for kind in KINDS.values() if not only or kind.name in only]
     kills = _deck(chance, [kind for kind in kinds if kind.kills])
     others = _deck(chance, [kind for kind in kinds if not kind.kills])
@@ -81,7 +96,7 @@ def draw(seed: int, minutes: float, only: Collection[KindName] = ()) -> Schedule
         # What would be left over as a stump is part of the last burst.
         drawn_s = round(chance.uniform(*BURST_S), 1)
         lasts_s = left_s if left_s <= BURST_S[1] else min(drawn_s, left_s - BURST_S[0] / 2)
-        bursts.append(_burst(chance, round(lasts_s, 1), kills, others))
+        bursts.append(_burst(chance, round(lasts_s, 1), ((others, OTHERS), (kills, pace)), turns))
         left_s -= lasts_s
     return Schedule(seed, tuple(bursts))
 
@@ -92,34 +107,43 @@ def _deck(chance: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:
         yield from chance.sample(kinds, len(kinds))
 
 
-def _burst(chance: random.Random, lasts_s: float, kills: Iterator[Kind], others: Iterator[Kind]) -> Burst:
+def _turns(chance: random.Random, count: int) -> Iterator[float]:
+    """Numbers from 0 to 1, of which each ``count`` in a row fall into another ``count``-th part."""
+    while True:
+        for part in chance.sample(range(count), count):
+            yield (part + chance.uniform(0.01, 0.99)) / count
+
+
+Lane = tuple[Iterator[Kind], Pace]
+
+
+def _burst(
+    chance: random.Random, lasts_s: float, lanes: Iterable[Lane], turns: Mapping[KindName, Iterator[float]]
+) -> Burst:
     acts: list[Act] = []
-    for deck, pause_s in ((others, OTHER_PAUSE_S), (kills, KILL_PAUSE_S)):
-        now_s = chance.uniform(1, pause_s[1])
+    for deck, pace in lanes:
+        now_s = chance.uniform(1, pace.pause_s[1])
         for kind in deck:
-            at_s = _free_from(acts, kind, now_s)
-            act = Act(round(at_s, 1), kind.name, round(chance.uniform(*kind.lasts_s), 1), round(chance.random(), 4))
-            while (at_s := _free_from(acts, kind, act.at_s, act.lasts_s)) != act.at_s:
+            away_s = min(chance.uniform(*kind.lasts_s), pace.away_s)
+            act = Act(round(now_s, 1), kind.name, round(away_s, 1), 0.0)
+            while (at_s := _free_from(acts, kind, act.at_s, act.lasts_s, pace.room_s)) != act.at_s:
                 act = msgspec.structs.replace(act, at_s=round(at_s, 1))
             if now_s > lasts_s:
                 break
             if act.end_s <= lasts_s:
-                acts.append(act)
+                acts.append(msgspec.structs.replace(act, draw=round(next(turns[kind.name]), 5)))
             # The lane of kills does not wait for one whose target is busy; that of the others is one after the other.
-            now_s = (now_s if deck is kills else max(act.end_s, now_s)) + chance.uniform(*pause_s)
+            now_s = (now_s if kind.kills else max(act.end_s, now_s)) + chance.uniform(*pace.pause_s)
     return Burst(lasts_s, tuple(sorted(acts, key=lambda act: (act.at_s, act.kind))))
 
 
-def _free_from(acts: Sequence[Act], kind: Kind, at_s: float, lasts_s: float = 0.0) -> float:
-    """The first moment from ``at_s`` on when the kind's target is free for ``lasts_s``."""
+def _free_from(acts: Sequence[Act], kind: Kind, at_s: float, lasts_s: float, room_s: float) -> float:
+    """The first moment from ``at_s`` on when the kind's targets are free for ``lasts_s``."""
     for act in sorted(acts, key=lambda act: act.at_s):
-        if KINDS[act.kind].target is kind.target and _overlap(act, at_s, lasts_s):
-            at_s = round(act.end_s + ROOM_S, 1)
+        near = act.at_s < at_s + lasts_s + room_s and at_s < act.end_s + room_s
+        if near and KINDS[act.kind].targets & kind.targets:
+            at_s = round(act.end_s + room_s, 1)
     return at_s
-
-
-def _overlap(act: Act, at_s: float, lasts_s: float) -> bool:
-    return act.at_s < at_s + lasts_s + ROOM_S and at_s < act.end_s + ROOM_S
 
 
 def validate(schedule: Schedule) -> None:
@@ -127,8 +151,8 @@ def validate(schedule: Schedule) -> None:
     for burst in schedule.bursts:
         assert all(act.at_s >= 0 and act.end_s <= burst.lasts_s for act in burst.acts), "an act outside of its burst"
         assert list(burst.acts) == sorted(burst.acts, key=lambda act: (act.at_s, act.kind)), "acts out of order"
-        for target in {KINDS[act.kind].target for act in burst.acts}:
-            mine = [act for act in burst.acts if KINDS[act.kind].target is target]
+        for target in Target:
+            mine = [act for act in burst.acts if target in KINDS[act.kind].targets]
             assert all(one.end_s < other.at_s for one, other in pairwise(mine)), f"two acts on {target} at once"
 
 

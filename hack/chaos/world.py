@@ -69,7 +69,7 @@ tessera: {{policy: tessera, pendingCondition: {{after: 1s}}}}
 
 @dataclass
 class World:
-    """Open it with ``with``. ``kills`` counts processes that ended by a fault."""
+    """Open it with ``with``. ``kills`` counts processes that served and were ended by a fault."""
 
     cluster: Cluster
     seed: int
@@ -218,7 +218,7 @@ class World:
             self.owed.append(order)
 
     def kill(self, *hit: Identity) -> None:
-        """SIGKILL. What had ended before does not count."""
+        """SIGKILL. What had ended before does not count. A start of these returns when they serve."""
         alive = [one for one in hit if processes.alive(one)]
         processes.end(alive, grace_s=0.0)
         self.kills += len(alive)

@@ -14,7 +14,9 @@ GREATEST_INSTANCE = 255
 GREATEST_DELAY_S = 86400.0
 
 EVERY_CALL = "*"
-"""Name of all calls in ``slow``."""
+"""Name of all calls in ``slow`` and ``fail``."""
+
+GREATEST_CODE = 999
 
 
 class Xid(Struct, frozen=True, tag=True):
@@ -88,6 +90,14 @@ class Slow(Struct, frozen=True, tag=True):
     gpu: int | None = None
 
 
+class Fail(Struct, frozen=True, tag=True):
+    """Calls of that name (``*``: all) end with this nvmlReturn_t, on that GPU or, with None, on all; 0 ends it."""
+
+    call: str
+    code: int
+    gpu: int | None = None
+
+
 class SetLoad(Struct, frozen=True, tag=True):
     """A process does this from now on; ``load`` None leaves the GPU idle."""
 
@@ -121,13 +131,14 @@ Order = (
     | NvLinkDown
     | Driver
     | Slow
+    | Fail
     | SetLoad
     | End
     | Reboot
     | Status
 )
 
-NODE_KINDS = ("driver", "slow", "reboot", "status")
+NODE_KINDS = ("driver", "slow", "fail", "reboot", "status")
 """Kinds that need no GPU."""
 
 GPU_KINDS = ("xid", "lost", "remove", "add", "reset", "ecc", "remapFailure", "nvlinkDown", "load", "end")
@@ -199,6 +210,8 @@ def _read_one(reader: Reader, kind: str, gpus: int) -> Order:
             return Driver(up=up, version=version.text("a driver version") if version else None)
         case "slow":
             return _slow(reader, gpus)
+        case "fail":
+            return _fail(reader, gpus)
         case "reboot" | "status":
             _yes(reader, kind)
             return Reboot() if kind == "reboot" else Status()
@@ -232,12 +245,26 @@ def _read_one(reader: Reader, kind: str, gpus: int) -> Order:
 
 def _slow(reader: Reader, gpus: int) -> Slow:
     slow = reader.need("slow", "{call, seconds}").mapping(("call", "seconds"))
-    call = slow.need("call", "an NVML function's name, or *").text()
-    if call != EVERY_CALL and not call.startswith("nvml"):
-        slow.need("call", "").fail("an NVML function's name, or *")
     seconds = slow.need("seconds", "seconds").number(0, GREATEST_DELAY_S)
+    return Slow(call=_call(slow), seconds=seconds, gpu=_any_gpu(reader, gpus))
+
+
+def _fail(reader: Reader, gpus: int) -> Fail:
+    fail = reader.need("fail", "{call, code}").mapping(("call", "code"))
+    code = fail.need("code", "an nvmlReturn_t").integer(0, GREATEST_CODE)
+    return Fail(call=_call(fail), code=code, gpu=_any_gpu(reader, gpus))
+
+
+def _call(reader: Reader) -> str:
+    call = reader.need("call", "an NVML function's name, or *").text()
+    if call != EVERY_CALL and not call.startswith("nvml"):
+        reader.need("call", "").fail("an NVML function's name, or *")
+    return call
+
+
+def _any_gpu(reader: Reader, gpus: int) -> int | None:
     gpu = reader.get("gpu")
-    return Slow(call=call, seconds=seconds, gpu=gpu.integer(0, gpus - 1, _gpu_range(gpus)) if gpu else None)
+    return gpu.integer(0, gpus - 1, _gpu_range(gpus)) if gpu else None
 
 
 def _ecc(reader: Reader, gpu: int) -> Ecc:

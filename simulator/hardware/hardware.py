@@ -5,6 +5,8 @@
 store writes it as JSON.
 """
 
+from typing import TypeVar
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -74,6 +76,7 @@ class GpuState(Struct, frozen=True, kw_only=True):
     links_down: tuple[int, ...] = ()
     nvlink_errors: int = 0
     slow: dict[str, float] = {}
+    failing: dict[str, int] = {}
     loads: tuple[Load, ...] = ()
     meter: Meter = Meter()
     xids: tuple[LoggedXid, ...] = ()
@@ -112,6 +115,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
     driver_up: bool = True
     driver_version: str | None = None
     slow: dict[str, float] = {}
+    failing: dict[str, int] = {}
     gpus: tuple[GpuState, ...] = ()
 
 
@@ -127,6 +131,8 @@ class Notice(Struct, frozen=True):
 
 
 Outcome = tuple[Hardware, tuple[Notice, ...]]
+Disturbed = TypeVar("Disturbed", GpuState, Hardware)
+Value = TypeVar("Value", int, float)
 
 
 class OrderError(ValueError):
@@ -189,7 +195,16 @@ def reboot(hardware: Hardware, *, boot_id: str, created: float) -> Hardware:
                 xids=(),
             )
         )
-    return replace(hardware, gpus=tuple(gpus), boot_id=boot_id, created=created, done=-1.0, driver_up=True, slow={})
+    return replace(
+        hardware,
+        gpus=tuple(gpus),
+        boot_id=boot_id,
+        created=created,
+        done=-1.0,
+        driver_up=True,
+        slow={},
+        failing={},
+    )
 
 
 def apply(hardware: Hardware, order: Order, t: float) -> Outcome:
@@ -197,8 +212,8 @@ def apply(hardware: Hardware, order: Order, t: float) -> Outcome:
     match order:
         case orders.Driver():
             return _driver(hardware, order, t), ()
-        case orders.Slow(gpu=None):
-            return replace(hardware, slow=_slowed(hardware.slow, order)), ()
+        case orders.Slow(gpu=None) | orders.Fail(gpu=None):
+            return _disturbed(hardware, order), ()
         case orders.Status() | orders.Reboot():
             return hardware, ()
     index = order.gpu
@@ -232,8 +247,8 @@ def _apply_gpu(gpu: GpuState, order: Order, t: float) -> tuple[GpuState, tuple[N
             return replace(gpu, remap=replace(gpu.remap, failure=True)), ()
         case orders.NvLinkDown():
             return _links_down(gpu, order), ()
-        case orders.Slow():
-            return replace(gpu, slow=_slowed(gpu.slow, order)), ()
+        case orders.Slow() | orders.Fail():
+            return _disturbed(gpu, order), ()
         case orders.SetLoad():
             return _loaded(gpu, order, t), ()
         case orders.End():
@@ -242,9 +257,16 @@ def _apply_gpu(gpu: GpuState, order: Order, t: float) -> tuple[GpuState, tuple[N
     raise AssertionError(f"{order} is no order for a GPU")
 
 
-def _slowed(slow: dict[str, float], order: orders.Slow) -> dict[str, float]:
-    others = {call: seconds for call, seconds in slow.items() if call != order.call}
-    return {**others, order.call: order.seconds} if order.seconds > 0 else others
+def _disturbed(of: Disturbed, order: orders.Slow | orders.Fail) -> Disturbed:
+    """The node or the GPU with a call that is slow or fails from now on, or no longer."""
+    if isinstance(order, orders.Slow):
+        return replace(of, slow=_entered(of.slow, order.call, order.seconds))
+    return replace(of, failing=_entered(of.failing, order.call, order.code))
+
+
+def _entered(table: dict[str, Value], call: str, value: Value) -> dict[str, Value]:
+    others = {name: each for name, each in table.items() if name != call}
+    return {**others, call: value} if value else others
 
 
 def _driver(hardware: Hardware, order: orders.Driver, t: float) -> Hardware:
@@ -273,6 +295,7 @@ def _after_reset(gpu: GpuState, t: float) -> GpuState:
         links_down=(),
         nvlink_errors=0,
         slow={},
+        failing={},
         meter=Meter(at=t, read_at=t),
     )
 

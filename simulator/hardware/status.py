@@ -14,6 +14,7 @@ def describe(hardware: Hardware, t: float) -> dict[str, Any]:
         "clockSeconds": round(t, 3),
         "driver": "up" if hardware.driver_up else "down",
         "slow": hardware.slow,
+        "failing": hardware.failing,
         "gpus": [_describe_gpu(i, gpu) for i, gpu in enumerate(hardware.gpus)],
     }
 
@@ -32,6 +33,7 @@ def _describe_gpu(index: int, gpu: GpuState) -> dict[str, Any]:
         "rowRemapFailure": gpu.remap.failure,
         "nvlinksDown": list(gpu.links_down),
         "slow": gpu.slow,
+        "failing": gpu.failing,
         "mig": [
             {
                 "gi": gi.id,

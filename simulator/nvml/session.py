@@ -1,7 +1,8 @@
 """One process's use of NVML: initialised or not, its event sets and samples, and the view of a device in a call.
 
 Functions are registered by their C name with one of four decorators, which make the checks that all NVML functions
-make in the same order: initialised, driver loaded, handle valid, (slow calls take their time), GPU there and alive.
+make in the same order: initialised, driver loaded, handle valid, (slow calls take their time, failing ones fail), GPU
+there and alive.
 """
 
 import threading
@@ -53,14 +54,26 @@ class Session:
             raise NvmlError(codes.DRIVER_NOT_LOADED)
 
     def delay(self, call: str, gpu: int | None = None) -> None:
-        """Take as long as the call is said to take, on that GPU or everywhere."""
+        """Take as long as the call is said to take, on that GPU or everywhere. Raises what it is said to fail with."""
         hardware = self.hardware
-        own = hardware.gpus[gpu].slow if gpu is not None and gpu < len(hardware.gpus) else {}
-        if not hardware.slow and not own:
+        of_gpu = hardware.gpus[gpu] if gpu is not None and gpu < len(hardware.gpus) else None
+        if hardware.slow or (of_gpu and of_gpu.slow):
+            tables = (hardware.slow, of_gpu.slow if of_gpu else {})
+            seconds = max(table.get(name, 0.0) for table in tables for name in (call, EVERY_CALL))
+            if seconds > 0:
+                self.simulation.pause(seconds)
+        self._fail(call, gpu)
+
+    def _fail(self, call: str, gpu: int | None) -> None:
+        """The state is looked at anew: a call may have begun to fail while it took its time."""
+        hardware = self.hardware
+        of_gpu = hardware.gpus[gpu].failing if gpu is not None and gpu < len(hardware.gpus) else {}
+        if not hardware.failing and not of_gpu:
             return
-        seconds = max(table.get(name, 0.0) for table in (hardware.slow, own) for name in (call, EVERY_CALL))
-        if seconds > 0:
-            self.simulation.pause(seconds)
+        for table in (of_gpu, hardware.failing):
+            for name in (call, EVERY_CALL):
+                if name in table:
+                    raise NvmlError(table[name])
 
     def present(self) -> list[int]:
         """GPUs in NVML's index order."""

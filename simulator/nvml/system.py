@@ -28,6 +28,7 @@ alias("nvmlInit", "nvmlInitWithFlags")
 
 @bare
 def nvmlShutdown(session: Session) -> None:
+    session.delay("nvmlShutdown")
     with session.lock:
         if not session.initialised:
             raise NvmlError(codes.UNINITIALIZED)

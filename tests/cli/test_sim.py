@@ -34,6 +34,11 @@ ORDERS: dict[str, dict[str, Any]] = {
         "slow": {"call": "nvmlDeviceGetMemoryInfo", "seconds": 30.0},
     },
     "slow * 0": {"slow": {"call": "*", "seconds": 0.0}},
+    "fail --gpu 1 nvmlDeviceGetMemoryInfo 999": {
+        "gpu": 1,
+        "fail": {"call": "nvmlDeviceGetMemoryInfo", "code": 999},
+    },
+    "fail * 0": {"fail": {"call": "*", "code": 0}},
     "load --gpu 0 --sm-util 0.5 --mem-used-mib 1024 --power-w 300 --pid 42": {
         "gpu": 0,
         "load": {"smUtil": 0.5, "memUsedMiB": 1024, "powerW": 300.0, "pid": 42},
@@ -96,6 +101,8 @@ def test_a_refusal_is_exit_1_and_one_line(run: Run, simulator: SimulatorSocket) 
         "driver sideways",
         "slow --gpu 1 nvmlInit",
         "slow * -1",
+        "fail nvmlInit",
+        "fail nvmlInit -1",
         "load --gpu 0 --sm-util 2",
         "explode",
     ],

@@ -49,6 +49,8 @@ ORDERS: list[dict[str, Any]] = [
     {"driver": "up"},
     {"gpu": 1, "slow": {"call": "nvmlDeviceGetName", "seconds": 0.1}},
     {"slow": {"call": "nvmlDeviceGetName", "seconds": 0}},
+    {"gpu": 1, "fail": {"call": "nvmlDeviceGetName", "code": 999}},
+    {"fail": {"call": "nvmlDeviceGetName", "code": 0}},
     {"gpu": 1, "load": {"smUtil": 0.5, "memUsedMiB": 100, "powerW": 200, "pid": 5}},
     {"gpu": 1, "load": {}},
     {"gpu": 1, "lost": True},
@@ -90,6 +92,7 @@ def test_the_socket_is_private_and_goes_with_the_simulation(served: Simulation, 
         ({"gpu": 0, "explode": True}, "found the key 'explode', expected one of xid, lost"),
         ({"gpu": 0, "nvlinkDown": [30]}, "nvlinkDown: found [30], expected links from 0 to 11"),
         ({"slow": {"call": "sleep", "seconds": 1}}, "slow.call: found 'sleep', expected an NVML function's name"),
+        ({"fail": {"call": "nvmlInit", "code": 1000}}, "fail.code: found 1000, expected a whole number from 0 to 999"),
         ({"gpu": 0, "load": {"smUtil": -1}}, "load.smUtil: found -1, expected a number from 0 to 1"),
         ({}, "found no event, expected one of"),
     ],
@@ -163,7 +166,9 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-keys = st.sampled_from(["gpu", "xid", "gi", "lost", "ecc", "slow", "load", "driver", "nvlinkDown", "reset", "status"])
+keys = st.sampled_from(
+    ["gpu", "xid", "gi", "lost", "ecc", "slow", "fail", "load", "driver", "nvlinkDown", "reset", "status"]
+)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

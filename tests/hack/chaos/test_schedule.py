@@ -1,12 +1,15 @@
 """A seed decides a schedule, no target has two faults at once, and three minutes are enough to see something."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hack.chaos import faults
-from hack.chaos.faults import KINDS, KindName
-from hack.chaos.schedule import BURST_S, Act, Burst, Schedule, decode, draw, encode, validate
+from hack.chaos.faults import KINDS, KindName, Target
+from hack.chaos.nvmlcalls import NVML_CALLS, NVML_FAILURES
+from hack.chaos.schedule import BURST_S, DENSE, Act, Burst, Schedule, decode, draw, encode, validate
 
 SEEDS = st.integers(min_value=0, max_value=2**63)
 MINUTES = st.floats(min_value=0, max_value=10, allow_nan=False)
@@ -32,6 +35,30 @@ def test_three_minutes_have_five_kills_and_five_kinds(seed: int) -> None:
 
 def test_half_an_hour_has_every_kind() -> None:
     assert {act.kind for act in draw(1, 30).acts} == KINDS.keys()
+
+
+@given(SEEDS)
+def test_a_dense_schedule_has_a_kill_every_few_seconds_and_leaves_each_target_time_to_be_up(seed: int) -> None:
+    found = draw(seed, 10, pace=DENSE)
+    validate(found)
+    assert sum(KINDS[act.kind].kills for act in found.acts) >= 200
+    for burst in found.bursts:
+        for target in Target:
+            mine = [act for act in burst.acts if target in KINDS[act.kind].targets]
+            assert all(
+                later.at_s - before.end_s >= DENSE.room_s - 0.15
+                for before, later in pairwise(mine)
+                if KINDS[before.kind].kills and KINDS[later.kind].kills
+            )
+
+
+def test_every_call_of_nvml_fails_and_hangs_before_one_does_again() -> None:
+    for name, table in (("nvml-call-fails", NVML_FAILURES), ("nvml-hangs", NVML_CALLS)):
+        acts = draw(3, 60, [KindName(name)]).acts
+        chosen = [act.chosen(table) for act in acts]
+        calls = [each if isinstance(each, str) else each[0] for each in chosen]
+        assert len(calls) >= len(NVML_CALLS)
+        assert set(calls[: len(NVML_CALLS)]) == set(NVML_CALLS)
 
 
 def test_another_seed_gives_another_schedule() -> None:

@@ -4,7 +4,7 @@ import time
 import pynvml
 import pytest
 
-from simulator.fleet.orders import Add, Driver, Ecc, Lost, RemapFailure, Remove, Reset, Slow, Xid
+from simulator.fleet.orders import Add, Driver, Ecc, Fail, Lost, Reboot, RemapFailure, Remove, Reset, Slow, Xid
 from tests.simulator.conftest import Simulate, gpu, node
 
 RECOVERY = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
@@ -132,6 +132,29 @@ def test_without_a_driver_nothing_answers(simulate: Simulate) -> None:
     with pytest.raises(pynvml.NVMLError_GpuIsLost):
         pynvml.nvmlDeviceGetName(old)
     assert pynvml.nvmlDeviceGetName(gpu())
+
+
+def test_a_call_fails_with_the_error_that_was_ordered_and_no_other_call_or_gpu_does(simulate: Simulate) -> None:
+    simulation = simulate(node())
+    failing, well = gpu(0), gpu(1)
+    simulation.order(Fail(call="nvmlDeviceGetTemperature", code=999, gpu=0))
+    with pytest.raises(pynvml.NVMLError_Unknown):
+        pynvml.nvmlDeviceGetTemperature(failing, 0)
+    assert pynvml.nvmlDeviceGetTemperature(well, 0) > 0
+    assert pynvml.nvmlDeviceGetName(failing)
+    simulation.order(Fail(call="nvmlDeviceGetTemperature", code=0, gpu=0))
+    assert pynvml.nvmlDeviceGetTemperature(failing, 0) > 0
+
+
+@pytest.mark.parametrize("end", [Fail(call="*", code=0), Reboot()])
+def test_calls_that_fail_on_all_gpus_do_until_that_is_ended(simulate: Simulate, end: Fail | Reboot) -> None:
+    simulation = simulate(node())
+    simulation.order(Fail(call="*", code=10))
+    for call in (pynvml.nvmlDeviceGetCount, pynvml.nvmlInit, pynvml.nvmlShutdown):
+        with pytest.raises(pynvml.NVMLError_Timeout):
+            call()
+    simulation.order(end)
+    assert pynvml.nvmlDeviceGetCount() == len(simulation.hardware.gpus)
 
 
 def test_a_slow_call_on_one_gpu_delays_no_other(simulate: Simulate) -> None:

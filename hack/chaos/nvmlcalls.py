@@ -120,5 +120,9 @@ CODES: Final = {
     "unknown": 999,
 }
 """Of nvmlReturn_t: each class of error that the agent tells apart, and several of those that it does not."""
+NO_DRIVER: Final = ("uninitialised", "driver not loaded", "versions do not match")
+"""These are said of the driver: they hold for all GPUs, whichever was asked about."""
+RESETS: Final = ("GPU is lost", "reset required")
+"""A GPU that NVML says this of is out until it is reset, whatever is said of it afterwards."""
 NVML_FAILURES: Final = tuple(product(NVML_CALLS, CODES))
 """A call and the words for its error; all errors of a call stand side by side."""

@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from hack.chaos.api import AwayError, RefusedError
 from hack.chaos.invariants import Json
-from hack.chaos.nvmlcalls import CODES, NVML_CALLS, NVML_FAILURES
+from hack.chaos.nvmlcalls import CODES, NVML_CALLS, NVML_FAILURES, RESETS
 from hack.chaos.processfaults import Heal, nothing
 from hack.chaos.proxy import PLAIN, Mode, Proxy
 from hack.chaos.schedule import Act
-from hack.chaos.world import HALVES, LAYOUT, QUARTERS, SPARE, World
+from hack.chaos.world import GPUS, HALVES, LAYOUT, QUARTERS, SPARE, World
 from hack.cluster.controlplane.pki import Pki
 from tests.support.e2e import queuelab
 from tests.support.e2e.lab import FAST
@@ -138,7 +138,13 @@ def nvml_hangs(world: World, act: Act) -> Heal:
 def nvml_call_fails(world: World, act: Act) -> Heal:
     call, error = act.chosen(NVML_FAILURES)
     world.order(fail={"call": call, "code": CODES[error]})
-    return lambda: world.order_at_last(fail={"call": call, "code": 0})
+
+    def heal() -> None:
+        world.order_at_last(fail={"call": call, "code": 0})
+        for gpu in range(GPUS if error in RESETS else 0):
+            world.order_at_last(gpu=gpu, reset=True)
+
+    return heal
 
 
 def nvml_fails(world: World, _: Act) -> Heal:

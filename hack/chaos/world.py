@@ -53,7 +53,7 @@ layout:
 - {gpus: [6], mode: dra}
 """
 HALVES, QUARTERS = "3g.40gb, 3g.40gb", "2g.20gb, 2g.20gb, 2g.20gb"
-WHOLE_GPUS, SPARE = 4, 7
+GPUS, WHOLE_GPUS, SPARE = 8, 4, 7
 """GPUs 0 to 3 are the device plugin's; 7 is too, and no load needs it: faults are done to it."""
 CONFIG: Final = f"""\
 apiVersion: config.kueue.x-k8s.io/v1beta2
@@ -153,7 +153,7 @@ class World:
         return Path(f"/proc/{self.keeper.pid}/root/mnt")
 
     def _agent(self) -> ChaosAgent:
-        machine = fleet(self.folder / "fleet.yaml", gpus=8, product="NVIDIA H100 80GB HBM3", nvlink="full")
+        machine = fleet(self.folder / "fleet.yaml", gpus=GPUS, product="NVIDIA H100 80GB HBM3", nvlink="full")
         server = f"https://127.0.0.1:{self.agent_api.port}"
         home = str(self.cluster.paths.home)
         agent = ChaosAgent(

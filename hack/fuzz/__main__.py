@@ -27,7 +27,8 @@ from hack.fuzz.targets import TARGETS
 LONGEST_S: Final = 5
 """Of one execution, under instrumentation and beside other work."""
 MOST_MIB: Final = 1024
-MOST_BYTES: Final = 16_384
+MOST_BYTES: Final = 4_096
+"""Of an input that is changed. The largest objects are looked at by tests/fuzz/test_limits.py."""
 CORPUS: Final = ROOT / "tests/fuzz/corpus"
 
 
@@ -58,11 +59,10 @@ def main(words: Sequence[str]) -> int:
 
 def _run(name: str, folder: Path, arguments: argparse.Namespace) -> Row:
     folder.mkdir(parents=True, exist_ok=True)
-    limit = (
-        f"-runs={arguments.executions}" if arguments.executions else f"-max_total_time={round(arguments.minutes * 60)}"
-    )
+    minutes = arguments.minutes or (0 if arguments.executions > 0 else 1)
     options = [
-        limit,
+        f"-runs={arguments.executions}",
+        f"-max_total_time={round(minutes * 60)}",
         f"-seed={arguments.seed}",
         f"-timeout={LONGEST_S}",
         f"-rss_limit_mb={MOST_MIB}",
@@ -102,9 +102,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="hack.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--target", action="append", choices=list(TARGETS), help="only this one; may be repeated")
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", type=float, default=1.0, help="for each target (1)")
-    length.add_argument("--executions", type=int, help="for each target")
+    parser.add_argument("--minutes", type=float, default=0, help="for each target (1, where no executions are told)")
+    parser.add_argument("--executions", type=int, default=-1, help="for each target; with --minutes, what is less")
     parser.add_argument("--seed", type=int, default=1, help="of libFuzzer (1); with --executions runs can be repeated")
     parser.add_argument("--folder", help="where corpus, inputs found and logs of each target stay (a temporary one)")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="no fuzzing: what the targets make of this input")

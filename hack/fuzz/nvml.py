@@ -45,7 +45,7 @@ class _Answering:
     def _fill(self, given: Any) -> None:
         if isinstance(given, ctypes.c_uint):
             # A count that pynvml or the agent makes a list of: a real library fills no more than it has.
-            given.value = int.from_bytes(self.take(2)) if self.take(1)[0] % 2 else given.value
+            given.value = self.take(1)[0] if self.take(1)[0] % 2 else given.value
         elif isinstance(given, ctypes.Array | ctypes.Structure) or (
             isinstance(given, ctypes._SimpleCData)  # noqa: SLF001 - the base of all numbers
             and not isinstance(given, ctypes.c_void_p)

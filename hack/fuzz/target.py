@@ -31,7 +31,18 @@ HOSTILE: Final = (
     "\u202e\u2066{}\ufeff".encode(),
     "\u00b2\u0663".encode(),
 )
-"""Every target gets these too."""
+"""Every target gets these too, once: what is so long is not changed any further."""
+
+DEEP: Final = {
+    "json": (
+        b"[" * 1_100,
+        b'{"":' * 1_100,
+        b'{"metadata":{"name":"a"},"a":' + b"[" * 1_100 + b"]" * 1_100 + b"}",
+    ),
+    "text": (b"[" * 300, b"- " * 300, b'{"a":' + b"[" * 300 + b"]" * 300 + b"}"),
+    "bytes": (),
+}
+"""By shape: deep enough that the stack ends, and no deeper. An execution takes as long as its input is deep."""
 
 Parse = Callable[[bytes], object]
 

@@ -13,10 +13,11 @@ from typing import Final
 import atheris
 
 from hack.fuzz.mutating import mutated
-from hack.fuzz.target import HOSTILE, Defect, Shape, execute
+from hack.fuzz.target import DEEP, HOSTILE, Defect, Shape, execute
 
 ROOMS: Final = ("agent", "controller", "deviceplugin", "inventory", "kube", "simulator", "yamlfile")
 MOST_DEFECTS: Final = 20
+LONG: Final = 1_000
 _OWN: Final = 0.7
 """So often an input is changed by its shape; else as libFuzzer does, by what compared unequal."""
 
@@ -28,8 +29,9 @@ def main(name: str, folder: Path, options: list[str]) -> None:
 
         target = named(name)
         parse, declared = target.make()
-        seeds = (*target.seeds(), *HOSTILE)
-        for seed in seeds:  # what a parser imports when it is first used is followed too
+        short = [each for each in HOSTILE if len(each) <= LONG]
+        seeds = (*target.seeds(), *short, *DEEP[target.shape])
+        for seed in (*seeds, *HOSTILE):  # what a parser imports when it is first used is followed too
             _tried(parse, declared, seed, {})
     corpus, found = folder / "corpus", folder / "found"
     for each in (corpus, found):
@@ -53,6 +55,8 @@ def main(name: str, folder: Path, options: list[str]) -> None:
         own = target.shape is not Shape.BYTES and seed % 1000 < _OWN * 1000
         return mutated(data, seed, most, target.shape) if own else bytes(atheris.Mutate(data, most))
 
+    for seed in HOSTILE:
+        one(seed)
     # What is kept goes into the first folder; the others are read.
     flags, more = [[each for each in options if each.startswith("-") == is_flag] for is_flag in (True, False)]
     words = [sys.argv[0], *flags, f"-artifact_prefix={found}/", str(corpus), *more]

@@ -25,14 +25,14 @@ OF_NODE: Final = tuple(
 AT_START: Final = tuple(call for call in OF_NODE if not re.search("Gpm|Free|UUID|Shutdown|NVMLVersion", call))
 OF_GPU: Final = tuple(call for call in NVML_CALLS if call not in (*OF_NODE, ALL))
 MADE: Final = 35
-"""Calls that this node makes when nothing is changed. The others are for changes of layouts, other boards, old drivers."""
+"""So many this node makes when nothing is changed. Others are for changes of layouts, other boards, old drivers."""
 MIXED: Final = EAGER + "flags: {migStrategy: mixed}\n"
 ON_H100: Final = "NVIDIA H100 80GB HBM3"
 CUT: Final = "  migEnabled: [1, 2, 3]\n  mig: {1: [3g.40gb], 2: [3g.40gb], 3: [3g.40gb]}\n"
 
 
 @pytest.fixture
-def failed(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+def failed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of the calls that were made while they failed."""
     found: set[str] = set()
     fail = Session._fail
@@ -46,7 +46,7 @@ def failed(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 
     monkeypatch.setattr(Session, "_fail", noted)
     monkeypatch.setattr(monitor, "RESCAN_S", 0.1)
-    yield found
+    return found
 
 
 def turns(calls: Sequence[str], errors: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -19,5 +19,12 @@ def test_each_sentence_names_a_test_and_each_test_that_is_named_exists() -> None
 
 
 def test_the_five_that_are_hostile_stand_there() -> None:
-    titles = [line for line in PAGE.splitlines() if line.startswith("## ")]
-    assert len(titles) == 5
+    sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+    assert [section.partition("\n")[0] for section in sections] == [
+        "A pod that forges `tessera.dev/devices`",
+        "A user with rights in one namespace",
+        "A stolen agent token",
+        "A compromised node",
+        "A malicious image on a shared GPU",
+    ]
+    assert all(section.count("\n- ") >= 6 for section in sections), "too little is said of one of them"

@@ -228,16 +228,22 @@ class World:
         """The replica that holds the Lease; any that runs where the Lease does not say."""
         running = [one for one in self.replicas if one.runs] or self.replicas
         with contextlib.suppress(AwayError, RefusedError):
-            path = f"/apis/coordination.k8s.io/v1/namespaces/{queuelab.NAMESPACE}/leases"
-            holders = [str(one["spec"].get("holderIdentity", "")) for one in self.api.items(path)]
-            mine = [one for one in running if any(each.startswith(f"{one.name}-") for each in holders)]
-            return (mine or running)[0]
+            return (self._leading(running) or running)[0]
         return running[0]
 
+    def _leading(self, among: list[Replica]) -> list[Replica]:
+        """Those that the Lease names. Raises AwayError, RefusedError."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{queuelab.NAMESPACE}/leases"
+        holders = [str(one["spec"].get("holderIdentity", "")) for one in self.api.items(path)]
+        return [one for one in among if any(each.startswith(f"{one.name}-") for each in holders)]
+
     def _await_offers(self) -> None:
+        """Return once all GPUs are offered and a controller leads: a start is no part of what a fault does."""
         wanted = {GPU: WHOLE_GPUS + 1, HALF: 2, GPU_PERCENT: 100}
         self.lab.await_amounts({GPU: wanted[GPU], HALF: wanted[HALF]}, UP_S)
         waiting.until(lambda: self._holds(lambda: not self.seen().unwell), "all GPUs offered", timeout_s=UP_S)
+        leads = partial(self._holds, lambda: bool(self._leading(self.replicas)))
+        waiting.until(leads, "a controller that leads", timeout_s=UP_S)
 
     # What is seen.
 

@@ -308,7 +308,7 @@ class Agent:
                 "kubelet does not report who holds devices: assuming none are held",
                 extra={"error": type(silent).__name__},
             )
-        self.node_state.held(self._holders())
+        self._told_holders()
 
     def health(self, event: Event) -> None:
         if isinstance(event, XidSeen):
@@ -372,6 +372,12 @@ class Agent:
         """The holder of each device, by plugin or by claim. A GPU given out by claim is in no resource."""
         return self.dra.holders() | self.holders.holders
 
+    def _told_holders(self) -> bool:
+        """Whether the holders known now let a waiting change of modes come, or block it in another way."""
+        holders, driver = self._holders(), self._settings.dra_driver
+        claimed = frozenset(device for device, holder in holders.items() if holder.resource == driver)
+        return self.node_state.held(holders, claimed)
+
     def _by_kubelet(self) -> set[DeviceId]:
         """What the kubelet says containers have got by claim."""
         return {
@@ -388,7 +394,7 @@ class Agent:
         self.holders.nudge()
         self.mps.planned()
         self.mig.wishes_changed()
-        if self.node_state.held(self._holders()):
+        if self._told_holders():
             self._serve()
         else:
             self._publish()
@@ -396,7 +402,7 @@ class Agent:
     def _held(self) -> None:
         self.pods.held(self.holders.holders)
         self.mps.held()
-        held = self.node_state.held(self._holders())
+        held = self._told_holders()
         self.mig.wishes_changed()
         if held:
             self._serve()

@@ -74,6 +74,7 @@ class NodeState:
         self.wanted = Resolved()
         self.advance = Advance({})
         self._held: Mapping[DeviceId, Holder] | None = None
+        self._claimed: frozenset[DeviceId] = frozenset()
         self._unsettled: frozenset[GpuUuid] = frozenset()
         self._withheld: dict[str, dict[str, str]] = {}
         self._reports: dict[str, tuple[str, ...]] = {}
@@ -103,13 +104,15 @@ class NodeState:
         """Whether a change of modes waits for the holders of devices: ``held`` was never called."""
         return bool(self._unsettled)
 
-    def held(self, holders: Mapping[DeviceId, Holder]) -> bool:
-        """The holder of each device. True where that lets a waiting change come, or blocks it in another way."""
+    def held(self, holders: Mapping[DeviceId, Holder], claimed: frozenset[DeviceId] = frozenset()) -> bool:
+        """The holder of each device, by plugin or (``claimed``) by claim. True where that lets a change come, or
+        blocks it in another way than before.
+        """
         known = self._held is not None
         # An answer that was asked for before any GPU was known says nothing of them.
         if (known and holders == self._held) or not self.node.gpus:
             return False
-        self._held = dict(holders)
+        self._held, self._claimed = dict(holders), claimed
         if known and not self.advance.blocked:
             return False
         before = (self.layout, self.advance, self._unsettled)
@@ -227,7 +230,9 @@ class NodeState:
         if self.node.gpus:
             # Before anything was discovered there is nothing that a layout could be about.
             self.wanted = resolve(self.node, self.choices.gpu_layout, self.modes)
-            self.advance = advance(self.node, self.choices.layout, self.modes, self.wanted, self._held or ())
+            self.advance = advance(
+                self.node, self.choices.layout, self.modes, self.wanted, self._held or (), self._claimed
+            )
             self._unsettled = self._changing() if self._held is None else frozenset()
             self.modes = {
                 uuid: mode

@@ -44,14 +44,21 @@ class Advance(Struct, frozen=True):
 
 
 def advance(
-    node: NodeInventory, spec: LayoutSpec, now: Mapping[GpuUuid, GpuMode], resolved: Resolved, held: Iterable[DeviceId]
+    node: NodeInventory,
+    spec: LayoutSpec,
+    now: Mapping[GpuUuid, GpuMode],
+    resolved: Resolved,
+    held: Iterable[DeviceId],
+    claimed: Iterable[DeviceId] = (),
 ) -> Advance:
     """One step towards ``resolved``. All of it or nothing where a GPU in the way says refuse; else all that is free.
 
-    With problems in ``resolved`` everything stays as it is. GPUs that are gone are in no mode.
+    With problems in ``resolved`` everything stays as it is. GPUs that are gone are in no mode. ``claimed`` are those of
+    ``held`` that containers have by claim: their GPU is given out by claim, whatever is remembered of it.
     """
     present = {gpu.uuid for gpu in node.gpus}
     kept = {uuid: mode for uuid, mode in now.items() if uuid in present}
+    kept |= _by_claim(node, kept, resolved.modes, claimed)
     if resolved.problems:
         return Advance(kept)
     wanted = wanted_modes(node, kept, resolved.modes)
@@ -77,6 +84,25 @@ def wanted_modes(
     return wanted
 
 
+def _by_claim(
+    node: NodeInventory,
+    now: Mapping[GpuUuid, GpuMode],
+    named: Mapping[GpuUuid, GpuMode],
+    claimed: Iterable[DeviceId],
+) -> dict[GpuUuid, GpuMode]:
+    """The mode of GPUs that claims hold a device of, where ``now`` has forgotten it."""
+    owner = _owners(node)
+    found = {owner[physical_id(device)] for device in claimed if physical_id(device) in owner}
+    forgotten = sorted(gpu for gpu in found if not isinstance(now.get(gpu), Dra))
+    return {gpu: mode if isinstance(mode := named.get(gpu), Dra) else Dra() for gpu in forgotten}
+
+
+def _owners(node: NodeInventory) -> dict[str, GpuUuid]:
+    """The GPU of each UUID of a GPU or a MIG instance."""
+    owner = {str(mig.uuid): gpu.uuid for gpu in node.gpus for mig in gpu.mig_instances}
+    return owner | {str(gpu.uuid): gpu.uuid for gpu in node.gpus}
+
+
 def in_the_way(
     node: NodeInventory,
     spec: LayoutSpec,
@@ -88,8 +114,7 @@ def in_the_way(
     """For each GPU the held devices that ``wanted`` has no longer, in the node's order. GPUs of one MPS daemon change
     together: what is in the way of one of them is in the way of all.
     """
-    owner = {str(mig.uuid): gpu.uuid for gpu in node.gpus for mig in gpu.mig_instances}
-    owner |= {str(gpu.uuid): gpu.uuid for gpu in node.gpus}
+    owner = _owners(node)
     changing = {gpu.uuid for gpu in node.gpus if now.get(gpu.uuid) != wanted.get(gpu.uuid)}
     at_stake = [device for device in sorted(held) if owner.get(physical_id(device)) in changing]
     if not at_stake:

@@ -14,6 +14,7 @@ from agent.dra.files_shell import ClaimFiles
 from agent.dra.ledger import Prepared
 from agent.dra.publishing.slices import RESOURCE_SLICES
 from agent.dra.testing import TEAM
+from agent.keeping.statefiles import CHECKPOINT, LAYOUT
 from agent.kubelet.cdifiles import CdiFiles
 from agent.kubelet.driverfiles import NoDriverError
 from agent.words import node as words
@@ -121,6 +122,26 @@ async def test_claims_outlive_the_agent_and_what_a_kill_left_half_done_goes(clai
     assert (await claims.watcher.prepare("a"))["a"] == answer
     claims.claim("b", "gpu-0")
     assert "is held by" in (await claims.watcher.prepare("b"))["b"].error
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\0" * 512, b"[1e999]"])
+async def test_a_gpu_that_a_claim_holds_is_not_the_plugins_though_the_modes_are_forgotten(
+    claims: ClaimLab, garbage: bytes
+) -> None:
+    await claims.serve(fleet(3), TWO)
+    claims.claim("a", "gpu-1")
+    assert not (await claims.watcher.prepare("a"))["a"].error
+    await claims.lab.stop()
+    for name in (LAYOUT, CHECKPOINT):
+        (claims.lab.state_dir / name).write_bytes(garbage)
+    await claims.lab.start(TWO)
+    await claims.registered()
+    await claims.lab.look_again()
+    offered = {device.gpu for each in claims.lab.agent.node_state.layout.resources for device in each.devices}
+    assert offered == {claims.lab.uuid(2)}
+    assert claims.lab.report().problems == ()
+    assert sorted(claims.devices) == ["gpu-0", "gpu-1"]
+    assert claims.held() == {claims.lab.uuid(1): "pod-a"}
 
 
 async def test_an_api_server_that_is_away_fails_a_prepare_and_no_unprepare(claims: ClaimLab) -> None:

@@ -187,3 +187,15 @@ def test_gpus_of_one_daemon_change_together() -> None:
     assert advance(found, PLAIN, now, wanted, []).modes == wanted.modes
     same = advance(found, PLAIN, now, resolve(found, layout(pair, sliced(on(2)))), [held])
     assert not same.blocked, "what is held is not changed"
+
+
+def test_a_gpu_that_a_claim_holds_is_given_out_by_claim_whatever_is_remembered_of_it() -> None:
+    """Else the device plugin would offer it too: it knows of no claim."""
+    found = node([gpu(0), gpu(1)])
+    held = [DeviceId(uuid(0))]
+    for wanted in (Dra(), Dra(shares=10)):
+        step = advance(found, PLAIN, {}, Resolved({uuid(0): wanted}), held, claimed=held)
+        assert (step.modes, step.blocked) == ({uuid(0): wanted}, ())
+    for resolved in (Resolved(), Resolved({uuid(0): Whole()}), Resolved(problems=("wrong",))):
+        step = advance(found, PLAIN, {uuid(1): Whole()}, resolved, held, claimed=held)
+        assert step.modes == {uuid(0): Dra(), uuid(1): Whole()}

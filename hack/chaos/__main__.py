@@ -91,6 +91,9 @@ def _run(told: argparse.Namespace, schedule: Schedule, world: World) -> int:
     result = campaign.run(schedule, told.plant)
     if result.failed and schedule.acts and not told.plant:
         _keep(schedule)
+        folder = ROOT / "build" / f"chaos-{schedule.seed}"
+        world.keep(folder)
+        _say(f"logs and objects: {folder.relative_to(ROOT)}")
         if told.minimise:
             _keep(_smallest(campaign, schedule), "-smallest")
     _tell(result, told.output)

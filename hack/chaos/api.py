@@ -19,6 +19,8 @@ WORKLOADS: Final = f"{QUEUES}/namespaces/{TEAM}/workloads"
 CLAIMS: Final = f"/apis/resource.k8s.io/v1/namespaces/{TEAM}/resourceclaims"
 _TIMEOUT_S: Final = 20.0
 _NOT_FOUND: Final = 404
+EVENTS: Final = f"/apis/events.k8s.io/v1/namespaces/{TEAM}/events"
+GPUNODES: Final = "/apis/tessera.dev/v1alpha1/gpunodes"
 
 
 class AwayError(Exception):

@@ -6,7 +6,9 @@ keeper.
 """
 
 import contextlib
+import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -20,7 +22,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from hack.chaos.api import CLAIMS, JOBS, PODS, QUEUES, WORKLOADS, Api, AwayError, RefusedError
+from hack.chaos.api import CLAIMS, EVENTS, GPUNODES, JOBS, PODS, QUEUES, WORKLOADS, Api, AwayError, RefusedError
 from hack.chaos.invariants import Json, Seen
 from hack.chaos.load import CLAIMED, CLASS, GPU, HALF, Load
 from hack.chaos.members import CLOCK_ENV, SEAM, ChaosAgent, Replica, objects
@@ -277,6 +279,17 @@ class World:
         for claim in self.api.items(CLAIMS):
             if claim.get("status", {}).get("reservedFor"):
                 yield f"claim {claim['metadata']['name']} is reserved"
+
+    def keep(self, folder: Path) -> None:
+        """What a failed campaign is looked into by: logs of ours and of the kubelet, and the objects as they are."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for log in (self.agent.log_path, *(one.log for one in self.replicas), self.host.log("kubelet")):
+            if log.exists():
+                shutil.copy(log, folder / log.name)
+        for path in (JOBS, WORKLOADS, PODS, CLAIMS, EVENTS, f"{GPUNODES}/{self.host.name}"):
+            with contextlib.suppress(AwayError, RefusedError):
+                found = json.dumps(self.api.call("GET", path), indent=1)
+                (folder / f"{path.rpartition('/')[2]}.json").write_text(found)
 
     def jobs(self) -> dict[str, str]:
         """Names of all jobs by uid. Raises AwayError, RefusedError."""

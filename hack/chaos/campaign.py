@@ -18,6 +18,7 @@ from hack.cluster.errors import ClusterError
 
 CALM_S: Final = 60.0
 LOOK_S: Final = 2.0
+LATER_S: Final = 120.0
 Say = Callable[[str], None]
 
 
@@ -104,6 +105,17 @@ class Campaign:
             result.found.doubled |= set(seen.twice)
             result.found.over_quota |= set(over_quota(seen.workloads, seen.queues))
 
+    def _tell_when_settled(self) -> None:
+        """It stays a failure; whether it was slow or stuck is what one wants to know first."""
+        start_s = time.monotonic()
+        while time.monotonic() < start_s + LATER_S:
+            with contextlib.suppress(AwayError, RefusedError, OSError):
+                if not judge(self.world.seen()).unsettled:
+                    self.say(f"settled {time.monotonic() - start_s:.0f} s later")
+                    return
+            time.sleep(1.0)
+        self.say(f"not settled {LATER_S:.0f} s later either")
+
     def _calm(self, plant: str) -> Findings:
         """Looks until all is settled, for ``calm_s`` at most, and judges the last look."""
         start_s = time.monotonic()
@@ -116,6 +128,8 @@ class Campaign:
                     break
             time.sleep(0.5)
         self.say(f"calm after {time.monotonic() - start_s:.0f} s: {len(self.world.load.accepted)} jobs looked at")
+        if found.unsettled and not plant:
+            self._tell_when_settled()
         if heal is not None:
             heal()
         if not found.unsettled:

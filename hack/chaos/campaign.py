@@ -13,7 +13,7 @@ from hack.chaos.invariants import Findings, judge, last_line, over_quota
 from hack.chaos.plants import PLANTS
 from hack.chaos.processfaults import Heal
 from hack.chaos.schedule import Act, Burst, Schedule
-from hack.chaos.world import World, sleep_until
+from hack.chaos.world import World
 from hack.cluster.errors import ClusterError
 
 CALM_S: Final = 60.0
@@ -76,7 +76,7 @@ class Campaign:
             next_act_s = acts[0].at_s if acts else burst.lasts_s
             now_s = time.monotonic() - start_s
             if min(next_heal_s, next_act_s) > now_s:
-                sleep_until(min(start_s + min(next_heal_s, next_act_s), time.monotonic() + LOOK_S))
+                time.sleep(min(min(next_heal_s, next_act_s) - now_s, LOOK_S))
                 self._look(result)
             elif heals and next_heal_s <= next_act_s:
                 _, act, heal = heals.pop(0)

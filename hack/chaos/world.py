@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -179,7 +178,10 @@ class World:
     # What runs.
 
     def revive(self) -> None:
-        """Whatever a fault ended runs again, and every proxy is plain. ClusterError where a part does not come."""
+        """Whatever a fault ended serves again, and every proxy is plain. ClusterError where a part does not come.
+
+        On a busy machine an interpreter takes a minute to start, in which nothing of ours could settle anything.
+        """
         self.agent_api.set(PLAIN)
         for replica in self.replicas:
             assert replica.proxy is not None
@@ -195,9 +197,13 @@ class World:
         for replica in self.replicas:
             if not replica.runs:
                 replica.start()
+        waiting.until(self._ours_serve, "agent and controllers serve", timeout_s=UP_S)
         for order in self.owed:
             waiting.until(partial(self.order, **order), f"the hardware takes {order}", timeout_s=UP_S, every_s=0.5)
         self.owed.clear()
+
+    def _ours_serve(self) -> bool:
+        return self.agent.listens and all(one.listens for one in self.replicas)
 
     def start_main(self, name: str) -> None:
         """The API server or etcd, as it was started first; nothing where it runs."""
@@ -327,10 +333,6 @@ class World:
 def _end(replica: Replica) -> None:
     if replica.runs:
         replica.kill()
-
-
-def sleep_until(deadline_s: float) -> None:
-    time.sleep(max(0.0, deadline_s - time.monotonic()))
 
 
 def signal_all(pids: list[int], number: signal.Signals) -> None:

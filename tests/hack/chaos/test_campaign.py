@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hack.chaos.__main__ import main
 from hack.chaos.faults import KINDS
 from hack.chaos.hands import BEGINS
-from hack.chaos.members import CLOCK_ENV, SEAM
+from hack.chaos.members import CLOCK_ENV, SEAM, ChaosAgent
 
 
 def test_each_kind_has_its_hand() -> None:
@@ -53,3 +54,10 @@ def test_a_process_with_the_seam_is_ahead_by_what_the_file_says(tmp_path: Path) 
     environment = {**os.environ, "PYTHONPATH": str(SEAM), CLOCK_ENV: str(clock)}
     ahead = subprocess.check_output([sys.executable, "-c", told], env=environment, cwd=tmp_path, text=True)
     assert 7199 < float(ahead) < 7300
+
+
+def test_a_process_that_was_started_counts_as_up_once_it_listens(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        agent = ChaosAgent(tmp_path, None, tmp_path, port=server.getsockname()[1])
+        assert agent.listens
+    assert not agent.listens

@@ -18,6 +18,7 @@ from controller.engine.model.encoding import hosts
 from controller.engine.model.podrequests import one_pod
 from controller.engine.model.resources import UNLIMITED, Amount, ClusterQueueName, FlavorResource, WorkloadKey
 from controller.engine.model.workload import effective_priority
+from controller.engine.queues.found import found_of, last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.queueusage import quantity_of, shown, sums
@@ -213,7 +214,8 @@ def in_turn(engine: Engine, name: ClusterQueueName) -> Iterator[tuple[int, int, 
 def waiting_row(engine: Engine, turn: tuple[int, int, PendingWorkload]) -> Json:
     """One that waits in its turn, and why."""
     position, local, pending = turn
-    record = engine.stories.last(pending.key)
+    found = last_found(engine.stories, pending)
+    record = found_of(found, pending) if found is not None else None
     return {
         "workload": pending.key,
         "localQueue": pending.local_queue,

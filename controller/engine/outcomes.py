@@ -181,7 +181,7 @@ class Outcomes:
             pending.bookmark = None
         # A variant that loses to another once more would stand at the head for as long as that one runs.
         reason = RequeueReason.GENERIC if again and entry.rule in _LOSES else entry.requeue
-        self._state.queues.requeue(pending, reason, record.at_s)
+        self._state.queues.requeue(pending, reason, record.at_s, record)
         return Pending(info=pending.info, record=record, gates=self._state.config.gates, preemption_gated=entry.gated)
 
     def replaced_slices(self, now_s: float) -> Iterator[Decision]:

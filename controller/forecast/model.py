@@ -20,6 +20,7 @@ from controller.engine.model.resources import (
     Usage,
     WorkloadKey,
 )
+from controller.engine.queues.found import last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.cells import Cell
 from controller.engine.quota.queuestate import QueueState
@@ -246,7 +247,7 @@ def _waiting(
     if known is None:
         known = len(shapes), _choices(engine, pending, queue, quota)
         shapes[queue.name, pending.untimed_shape] = known
-    record = engine.stories.last(pending.key)
+    record = last_found(engine.stories, pending)
     return Waiting(
         key=pending.key,
         queue=queue.name,

@@ -17,6 +17,7 @@ from controller.config.settings import ControllerConfig
 from controller.engine.conditions.reasons import ADMITTED, FINISHED
 from controller.engine.engine import Engine
 from controller.engine.model.resources import CPU, Amount, ClusterQueueName, LocalQueueKey, ResourceName
+from controller.engine.queues.found import last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.queueusage import sums
@@ -223,7 +224,7 @@ def _waiting(found: Gauges, engine: Engine, *, resources: bool) -> None:
         name = state.name if state is not None else ""
         if state is not None:
             shapes.setdefault((name, _status(pending)), set()).add(pending.untimed_shape)
-        record = engine.stories.last(pending.key)
+        record = last_found(engine.stories, pending)
         if record is not None:
             labels = (name, record.reason.value, record.rule.name.lower())
             unadmitted = found["kueue_unadmitted_workloads"]
@@ -269,7 +270,7 @@ def _local_waiting(found: Gauges, engine: Engine, labels: Labels, waiting: Colle
     numbers[*labels, _ACTIVE], numbers[*labels, _PARKED] = float(len(waiting) - sleeping), float(sleeping)
     why = found["kueue_local_queue_unadmitted_workloads"]
     for pending in waiting:
-        record = engine.stories.last(pending.key)
+        record = last_found(engine.stories, pending)
         if record is not None:
             one = (*labels, record.reason.value, record.rule.name.lower())
             why[one] = why.get(one, 0.0) + 1

@@ -186,7 +186,7 @@ READ: Final = (
     _gauge(
         "kueue_unadmitted_workloads",
         ("cluster_queue", "reason", "underlying_cause"),
-        "Pending workloads by reason, as far as they have been tried",
+        "Pending workloads by reason, as far as one of their shape has been tried",
     ),
     _gauge("kueue_cluster_queue_weighted_share", ("cluster_queue", "cohort"), "Dominant resource share over weight"),
     _gauge("kueue_cohort_weighted_share", ("cohort",), "Dominant resource share over weight"),
@@ -223,7 +223,7 @@ READ: Final = (
     _gauge(
         "kueue_local_queue_unadmitted_workloads",
         ("name", "namespace", "reason", "underlying_cause"),
-        "Pending workloads by reason, as far as they have been tried",
+        "Pending workloads by reason, as far as one of their shape has been tried",
     ),
     _gauge("kueue_local_queue_reserving_active_workloads", _LQ, "Workloads with quota"),
     _gauge("kueue_local_queue_admitted_active_workloads", _LQ, "Admitted workloads that have not ended"),

@@ -14,6 +14,7 @@ from controller.engine.engine import Engine
 from controller.engine.mirror.specs import MirroredName, QueueSpec
 from controller.engine.model.encoding import hosts
 from controller.engine.model.resources import CPU, UNLIMITED, Amount, ClusterQueueName, ResourceName, WorkloadKey
+from controller.engine.queues.found import found_of, last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.cells import NO_QUOTA, bounded
 from controller.engine.quota.queuestate import Holder, QueueState
@@ -177,7 +178,7 @@ def pending_rows(
     ordered = queues.in_order([*queues.active(queue), *queues.parked(queue)])
     for position, pending in enumerate(ordered):
         place = position if position < POSITIONS else None
-        record, forecast = engine.stories.last(pending.key), forecast_of(pending.key)
+        record, forecast = last_found(engine.stories, pending), forecast_of(pending.key)
         parked = pending.at is not None and pending.at.is_parked(pending)
         of = (
             pending.key,
@@ -229,7 +230,7 @@ def _waiting(
         "pods": sum(each.count for each in pod_sets),
         "asks": _sums((name, amount) for each in pod_sets for name, amount in each.requests.items()),
         "reason": record.reason.value if record is not None else None,
-        "sentence": sentence(record) if record is not None and waits else None,
+        "sentence": sentence(found_of(record, pending)) if record is not None and waits else None,
         "forecast": forecast,
     }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from controller.engine.conditions.records import DecisionRecord
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.queues.lanes import Lane
 from controller.engine.queues.pending import PendingState, PendingWorkload, RequeueReason
@@ -19,8 +20,8 @@ class ClusterQueueOrder:
 
     Invariants: each workload in here is in just one of ``_lanes`` (state QUEUED), ``_parked`` and ``_backing_off``
     (both PARKED). ``_lanes`` holds no empty lane. ``_parked_shapes`` says which shapes arrive parked; between two
-    wake-ups it only grows, and each lane has parked what it names. ``_sticky`` is the one workload whose ``sticky`` is
-    set; it may be in flight.
+    wake-ups no shape leaves it, and each lane has parked what it names. ``_sticky`` is the one workload whose
+    ``sticky`` is set; it may be in flight.
     """
 
     __slots__ = (
@@ -52,8 +53,8 @@ class ClusterQueueOrder:
         self._usage = usage
         self._preemptor_first = preemptor_first
         self._lanes: dict[LocalQueueKey, Lane] = {}
-        self._parked_shapes: set[str] = set()
-        """Whole shapes, untimed, quota and sum shapes that cannot run now."""
+        self._parked_shapes: dict[str, DecisionRecord | None] = {}
+        """Whole, untimed, quota and sum shapes that cannot run now; with what was found for the last tried of each."""
         self._parked: dict[WorkloadKey, PendingWorkload] = {}
         """Parked by themselves: others of their shape may fit."""
         self._backing_off: dict[WorkloadKey, PendingWorkload] = {}
@@ -69,9 +70,7 @@ class ClusterQueueOrder:
         """A new or changed workload takes its place in the order."""
         self._lane(pending.local_queue).push(
             pending,
-            parked=not self._parked_shapes.isdisjoint(
-                (pending.shape, pending.untimed_shape, pending.quota_shape, pending.sum_shape)
-            ),
+            parked=not self._parked_shapes.keys().isdisjoint(_shapes(pending)),
         )
         pending.state = PendingState.QUEUED
 
@@ -135,8 +134,8 @@ class ClusterQueueOrder:
         pending.state = PendingState.IN_FLIGHT
         pending.popped_epoch = self.epoch
 
-    def requeue(self, pending: PendingWorkload, reason: RequeueReason) -> None:
-        """Back from a cycle that did not admit it."""
+    def requeue(self, pending: PendingWorkload, reason: RequeueReason, found: DecisionRecord | None) -> None:
+        """Back from a cycle that did not admit it. ``found``: what the cycle decided."""
         pending.takes_over = False
         sticks = not self._strict or self._preemptor_first
         preempting = reason is RequeueReason.PENDING_PREEMPTION and sticks
@@ -151,7 +150,7 @@ class ClusterQueueOrder:
         alike = _alike(pending, reason) if self._by_shape and not self._strict else None
         if alike is not None:
             # What cannot fit for one LocalQueue cannot for another: quota is the ClusterQueue's.
-            self._parked_shapes.add(alike)
+            self._parked_shapes[alike] = found
             for lane in self._lanes.values():
                 lane.park(alike)
             self.push(pending)
@@ -193,6 +192,13 @@ class ClusterQueueOrder:
         lane = self._lanes.get(_ALL if self._usage is None else pending.local_queue)
         return lane is not None and lane.is_parked(pending)
 
+    def found_for(self, pending: PendingWorkload) -> DecisionRecord | None:
+        """Where its shape is parked, what was found for the one that parked it; the latest, where several did."""
+        if pending.state is not PendingState.QUEUED or not self.is_parked(pending):
+            return None
+        records = (self._parked_shapes.get(shape) for shape in _shapes(pending))
+        return max((each for each in records if each is not None), key=lambda each: each.at_s, default=None)
+
     def _at_once(self, pending: PendingWorkload, reason: RequeueReason) -> bool:
         if reason is RequeueReason.NAMESPACE_MISMATCH:
             return False
@@ -224,6 +230,10 @@ class ClusterQueueOrder:
         lane.remove(pending)
         if not lane:
             del self._lanes[key]
+
+
+def _shapes(pending: PendingWorkload) -> tuple[str, str, str, str]:
+    return pending.shape, pending.untimed_shape, pending.quota_shape, pending.sum_shape
 
 
 def _alike(pending: PendingWorkload, reason: RequeueReason) -> str | None:

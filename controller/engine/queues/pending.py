@@ -5,6 +5,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from controller.engine.cluster.incoming import Incoming
+from controller.engine.conditions.records import DecisionRecord
 from controller.engine.flavors.assignment import Bookmark
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.model.workload import WorkloadInfo
@@ -116,9 +117,11 @@ class QueueOrder(Protocol):
 
     def remove(self, pending: "PendingWorkload") -> None: ...
 
-    def requeue(self, pending: "PendingWorkload", reason: RequeueReason) -> None: ...
+    def requeue(self, pending: "PendingWorkload", reason: RequeueReason, found: DecisionRecord | None) -> None: ...
 
     def is_parked(self, pending: "PendingWorkload") -> bool: ...
+
+    def found_for(self, pending: "PendingWorkload") -> DecisionRecord | None: ...
 
 
 class PendingWorkload:

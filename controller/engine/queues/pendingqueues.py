@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 from controller.engine.cluster.cluster import Cluster
+from controller.engine.conditions.records import DecisionRecord
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.queues.clusterqueue import ClusterQueueOrder
 from controller.engine.queues.pending import (
@@ -108,8 +109,10 @@ class PendingQueues:
             del self._by_local_queue[pending.local_queue]
         return pending
 
-    def requeue(self, pending: PendingWorkload, reason: RequeueReason, now_s: float) -> None:
-        """A cycle did not admit it. One that was replaced or removed meanwhile is dropped."""
+    def requeue(
+        self, pending: PendingWorkload, reason: RequeueReason, now_s: float, found: DecisionRecord | None = None
+    ) -> None:
+        """A cycle did not admit it, and ``found`` why. One that was replaced or removed meanwhile is dropped."""
         if self._pending.get(pending.key) is not pending or pending.state is not PendingState.IN_FLIGHT:
             return
         self._carry_out_wake_ups()
@@ -121,7 +124,7 @@ class PendingQueues:
         if pending.due_s > now_s:
             self._back_off(order, pending)
         else:
-            order.requeue(pending, reason)
+            order.requeue(pending, reason, found)
         if reason is RequeueReason.NO_FIT:
             self._wait_for_nodes.add(order.name)
         self._ready.add(order.name)

@@ -51,7 +51,7 @@ def test_a_local_queue_says_what_its_workloads_hold_and_why_others_wait() -> Non
         f"kueue_local_queue_reserving_active_workloads{{{of}}} 1",
         f'kueue_local_queue_resource_reservation{{flavor="default",{of},resource="gpu"}} 3',
         f'kueue_local_queue_resource_usage{{flavor="default",{of},resource="gpu"}} 3',
-        f'kueue_local_queue_unadmitted_workloads{{{of},reason="ExceedsMaxQuota",underlying_cause="no_fit"}} 1',
+        f'kueue_local_queue_unadmitted_workloads{{{of},reason="ExceedsMaxQuota",underlying_cause="no_fit"}} 2',
     } <= lines
 
 

@@ -35,6 +35,8 @@ def _resolve(schema: Schema, definitions: dict[str, Schema]) -> Schema:
         made["format"] = "int64"
     if not made.get("required", True):
         del made["required"]
+    if "pattern" in made:
+        made["pattern"] = made["pattern"].replace(r"\Z", "$")  # RE2 has no \Z, and its $ is the end of the text
     if "items" in schema:
         made["items"] = _resolve(schema["items"], definitions)
     if "properties" in schema:

@@ -15,16 +15,17 @@ MAX_POD_SETS: Final = 18
 
 _KEY: Final = r"\.[A-Za-z_][A-Za-z0-9_-]*"
 _STEP: Final = rf"({_KEY}|\['[^'\\\[\]]{{1,253}}'\]|\[[0-9]{{1,4}}\])"
-ONE: Final = rf"^{_KEY}{_STEP}*$"
-EACH: Final = rf"^{_KEY}{_STEP}*\[\*\]{_STEP}*$"
-ONE_OR_EACH: Final = rf"^{_KEY}{_STEP}*(\[\*\])?{_STEP}*$"
-TEMPLATE: Final = rf"^\.spec{_STEP}+(\[\*\])?{_STEP}*$"
-SUSPEND: Final = rf"^\.spec({_KEY})+$"
-_GROUP: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$"
-_ANY_GROUP: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"
-_WORD: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_KIND: Final = r"^[A-Z][A-Za-z0-9]*$"
-_LABEL: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+# Python's $ would let a line break through behind the text; the CRD, in which $ is the very end, has $ in its place.
+ONE: Final = rf"^{_KEY}{_STEP}*\Z"
+EACH: Final = rf"^{_KEY}{_STEP}*\[\*\]{_STEP}*\Z"
+ONE_OR_EACH: Final = rf"^{_KEY}{_STEP}*(\[\*\])?{_STEP}*\Z"
+TEMPLATE: Final = rf"^\.spec{_STEP}+(\[\*\])?{_STEP}*\Z"
+SUSPEND: Final = rf"^\.spec({_KEY})+\Z"
+_GROUP: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+\Z"
+_ANY_GROUP: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?\Z"
+_WORD: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z"
+_KIND: Final = r"^[A-Z][A-Za-z0-9]*\Z"
+_LABEL: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z"
 
 SHAPES: Final = {
     ONE: "a JSON path of one field, as .status['a.b'].pods[0]",

@@ -39,7 +39,7 @@ def rows(found: live.Figures) -> list[Row]:
         Row("leader, from its start to deciding", f"{start.deciding_s:.1f} s", ""),
         Row("  to the first admission, seen by a watch", f"{start.admission_s:.1f} s", "25 s"),
         Row("  its CPU; that of API server and etcd", f"{start.cpu_s:.1f} s; {start.server_cpu_s:.1f} s", ""),
-        Row("  received until then", f"{start.received / 2**20:.0f} MiB", ""),
+        Row("  received until then, over connections that are open still", f"{start.received / 2**20:.0f} MiB", ""),
         Row("second replica, from its start to ready", f"{found.follower_s:.1f} s", ""),
         Row("peak memory: leader (proportional share), second", _memory(found), "600 MiB"),
         Row(f"while {under.done.writes / under.done.seconds:.0f} objects change a second:", "", ""),

@@ -1,4 +1,4 @@
-# The image of the agent and of the controller. Build it in the repository's root: docker build -t tessera-agent:0.1.0 .
+# The image of the agent and of the controller. Build it in the repository's root: docker build -t tessera-agent:0.2.0 .
 #
 # The agent runs as root: kubelet's sockets, its own sockets beside them and the driver's capability files belong to root.
 # It needs no other privilege: the chart drops all capabilities and makes the root file system read-only.

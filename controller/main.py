@@ -10,14 +10,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from controller.config.load import load
 from controller.config.settings import ControllerConfig
 from controller.process.flags import PROGRAM, Flags, TextRequested, UsageError, parse
-from controller.process.process import Process
+from controller.process.process import Process, own_namespace
+from controller.process.selfcheck import check_installation
 from controller.process.uninstall import remove_finalizers
 from kube.client import Client
+from kube.clock import SystemClock
 from kube.errors import ConfigError as ClusterConfigError
 from kube.errors import KubeError
 from kube.kubeconfig import load as connect
@@ -53,6 +55,8 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
     _configure_logging(flags.log_level)
     if flags.remove_finalizers:
         return _remove_finalizers(flags)
+    if flags.check_installation:
+        return _check_installation(flags)
     for warning in config.without_effect:
         log.warning("%s", warning)
     log.info("policy %s, %s", config.policy.value, "the core alone" if flags.core_only else "with jobs and webhooks")
@@ -79,19 +83,37 @@ def _configure_logging(level: str) -> None:
 
 
 def _remove_finalizers(flags: Flags) -> int:
-    async def work() -> None:
+    async def work(client: Client) -> bool:
+        await remove_finalizers(client)
+        return True
+
+    return _asked(flags, work, "finalizers are left")
+
+
+def _check_installation(flags: Flags) -> int:
+    namespace = flags.namespace or own_namespace()
+
+    async def work(client: Client) -> bool:
+        return await check_installation(client, namespace, SystemClock())
+
+    return _asked(flags, work, "the installation could not be looked at")
+
+
+def _asked(flags: Flags, work: Callable[[Client], Awaitable[bool]], otherwise: str) -> int:
+    """The exit code of one thing that is done at the API server; ``otherwise`` where that fails on the way."""
+
+    async def connected() -> bool:
         async with Client(connect(flags.kubeconfig)) as client:
-            await remove_finalizers(client)
+            return await work(client)
 
     try:
-        asyncio.run(work())
+        return 0 if asyncio.run(connected()) else 1
     except ClusterConfigError as wrong:
         sys.stderr.write(f"{PROGRAM}: {wrong}\n")
         return 2
     except KubeError as failed:
-        log.error("finalizers are left: %s", failed)  # noqa: TRY400 - the traceback says no more
+        log.error("%s: %s", otherwise, failed)  # noqa: TRY400 - the traceback says no more
         return 1
-    return 0
 
 
 async def _serve(config: ControllerConfig, flags: Flags) -> int:

@@ -4,4 +4,4 @@ The agent fills it from NVML, the device plugin advertises it, the controller pl
 file, a socket or a clock.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -9,12 +9,12 @@ from msgspec import Struct
 from controller.config.settings import Address
 
 PROGRAM: Final = "tessera-controller"
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"
 
 _HELP: Final = """\
 usage: tessera-controller [--config FILE] [--kubeconfig FILE] [--metrics-address A:P] [--web-address A:P]
                           [--leader-elect | --no-leader-elect] [--only core] [--namespace NAME] [--identity NAME]
-                          [--log-level LEVEL] [--remove-finalizers] [--version] [--help]
+                          [--log-level LEVEL] [--remove-finalizers | --check-installation] [--version] [--help]
 
   --config FILE            Kueue's Configuration file (config.kueue.x-k8s.io), or one with our own block `tessera:`
   --kubeconfig FILE        the API server; default: the pod's own service account
@@ -26,11 +26,15 @@ usage: tessera-controller [--config FILE] [--kubeconfig FILE] [--metrics-address
   --identity NAME          who holds the lease (default: the host's name and a random part)
   --log-level LEVEL        debug, info, warning or error (default info)
   --remove-finalizers      take our finalizer off all objects, and end: when the controller is uninstalled
+  --check-installation     ask as `helm test` does whether a replica leads, agents have told of their GPUs and queues
+                           are answered, and end; 1 with a line for each that is not so
 
 Each flag has an environment variable: TESSERA_CONFIG, TESSERA_METRICS_ADDRESS, TESSERA_LEADER_ELECT=false ...
 Exit codes: 0 stopped as asked, 1 could not go on, 2 a wrong flag or configuration.
 """
 _NAMED: Final = ("config", "kubeconfig", "metrics-address", "web-address", "only", "namespace", "identity", "log-level")
+_ENDING: Final = ("remove-finalizers", "check-installation")
+"""Flags without a value: the program does this one thing, and ends."""
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _MAX_PORT: Final = 65535
 
@@ -56,6 +60,7 @@ class Flags(Struct, frozen=True, kw_only=True):
     identity: str | None = None
     log_level: str = "info"
     remove_finalizers: bool = False
+    check_installation: bool = False
 
 
 def parse(argv: Sequence[str], env: Mapping[str, str]) -> Flags:
@@ -70,7 +75,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Flags:
 def _from_environment(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Flag to (value, what to call it in a message)."""
     found = {}
-    for name in (*_NAMED, "leader-elect", "remove-finalizers"):
+    for name in (*_NAMED, "leader-elect", *_ENDING):
         variable = "TESSERA_" + name.upper().replace("-", "_")
         if env.get(variable):
             found[name] = (env[variable], variable)
@@ -87,7 +92,7 @@ def _take(words: list[str], given: dict[str, tuple[str, str]]) -> None:
     name = flag.removeprefix("--")
     if flag.startswith("--") and name == "no-leader-elect" and not equals:
         given["leader-elect"] = ("false", flag)
-    elif word == "--remove-finalizers":
+    elif name in _ENDING and not equals:
         given[name] = ("true", flag)
     elif flag.startswith("--") and name == "leader-elect":
         given[name] = (value if equals else "true", flag)
@@ -113,8 +118,8 @@ def _typed(given: Mapping[str, tuple[str, str]]) -> Flags:
                 settings["web"] = address(value, called)
             case "leader-elect":
                 settings["leader_elect"] = _boolean(value, called)
-            case "remove-finalizers":
-                settings["remove_finalizers"] = _boolean(value, called)
+            case "remove-finalizers" | "check-installation":
+                settings[name.replace("-", "_")] = _boolean(value, called)
             case "only":
                 _one_of(value, ("core",), called)
                 settings["core_only"] = True

@@ -4,6 +4,11 @@ import re
 import tomllib
 from pathlib import Path
 
+import yaml
+
+import inventory
+from controller.process.flags import VERSION
+
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 IGNORE = (ROOT / ".dockerignore").read_text().splitlines()
@@ -15,6 +20,14 @@ def test_every_package_is_copied_and_none_is_kept_out_of_the_build() -> None:
     copied = set(re.findall(r"^COPY (\w+) /build/src/", DOCKERFILE, re.MULTILINE))
     assert copied == packages
     assert {f"!{name}" for name in packages} <= set(IGNORE)
+
+
+def test_programs_chart_and_package_have_one_version() -> None:
+    chart = yaml.safe_load((ROOT / "charts" / "tessera" / "Chart.yaml").read_text())
+    told = {"chart": chart["version"], "image": chart["appVersion"], "package": PROJECT["project"]["version"]}
+    told |= {"agent and command": inventory.__version__, "controller": VERSION}
+    assert set(told.values()) == {VERSION}, told
+    assert f"tessera-agent:{VERSION}" in (ROOT / "docs" / "install.md").read_text()
 
 
 def test_packages_are_installed_by_hash_and_nothing_is_compiled() -> None:
@@ -38,7 +51,7 @@ def test_the_build_sees_nothing_but_what_the_image_is_made_of() -> None:
 
 
 def test_every_container_of_the_chart_runs_the_image_that_the_values_name() -> None:
-    templates = "\n".join(path.read_text() for path in (ROOT / "charts" / "tessera" / "templates").iterdir())
+    templates = "\n".join(path.read_text() for path in (ROOT / "charts" / "tessera" / "templates").rglob("*.*"))
     assert set(re.findall(r"^ *image: (.*)$", templates, re.MULTILINE)) == {'{{ include "tessera.image" . | quote }}'}
     helper = templates[templates.index('define "tessera.image"') :]
     assert helper.index("@{{ .Values.image.digest }}") < helper.index(".Values.image.tag"), "the digest wins"

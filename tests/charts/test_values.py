@@ -20,7 +20,7 @@ from simulator.fleet.fleetfile import load_fleet
 CHART = Path(__file__).parents[2] / "charts" / "tessera"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-TEMPLATES = "\n".join(path.read_text() for path in sorted((CHART / "templates").iterdir()))
+TEMPLATES = "\n".join(path.read_text() for path in sorted((CHART / "templates").rglob("*.*")))
 
 
 def test_the_crd_is_what_the_structs_say() -> None:

@@ -54,3 +54,10 @@ helm.sh/hook: post-delete
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 helm.sh/hook-weight: {{ . | quote }}
 {{- end -}}
+
+{{- /* The same of `helm test`. What failed stays for its log, until the next test. */ -}}
+{{- define "tessera.testHook" -}}
+helm.sh/hook: test
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+helm.sh/hook-weight: {{ . | quote }}
+{{- end -}}

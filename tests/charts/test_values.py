@@ -20,6 +20,7 @@ from simulator.fleet.fleetfile import load_fleet
 CHART = Path(__file__).parents[2] / "charts" / "tessera"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+SENTENCES = yaml.safe_load((CHART / "files" / "sentences.yaml").read_text())
 TEMPLATES = "\n".join(path.read_text() for path in sorted((CHART / "templates").rglob("*.*")))
 
 
@@ -81,23 +82,16 @@ def test_without_a_fleet_file_every_node_has_the_simulated_gpus_of_the_example()
         {"deviceListStrategy": ["cdi"]},
         {"deviceListStrategy": []},
         {"image": {"repository": "x", "pullpolicy": "Always"}},
-        {"image": {"repository": "x", "digest": "sha256:0123"}},
         {"metrics": {"port": 0}},
         {"simulate": "nodes: []"},
         {"networkPolicy": {"metricsFrom": [{"namespaceSelectr": {}}]}},
-        {"nvidiaDriverRoot": "run/nvidia"},
         {"config": {"map": {"a": 1}}},
-        {"config": {"default": "a/b"}},
         {"config": {"fallbackStrategies": ["first"]}},
         {"config": {"fallbackStrategies": []}},
-        {"mps": {"root": "run"}},
         {"mps": {"enable": True}},
         {"controller": {"kai": {"topology": []}}},
         {"controller": {"page": {"oidc": {"clientSecret": "s3cret"}}}},
         {"controller": {"page": {"oidc": {"clientSecretFile": "/etc/secret"}}}},
-        {"controller": {"page": {"oidc": {"issuerURL": "https://login.example.com", "clientID": "tessera"}}}},
-        {"controller": {"page": {"oidc": {"issuerURL": "http://login.example.com"}}}},
-        {"controller": {"page": {"oidc": {"redirectURL": "https://tessera.example.com/"}}}},
         {"controller": {"page": {"oidc": {"signingAlgs": ["none"]}}}},
     ],
     ids=str,
@@ -105,6 +99,50 @@ def test_without_a_fleet_file_every_node_has_the_simulated_gpus_of_the_example()
 def test_a_slip_in_the_values_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, SCHEMA)
+
+
+UNFIT = {
+    "image.digest": "sha256:0123",
+    "config.default": "a/b",
+    "mps.root": "run",
+    "mps.resources[]": "gpu",
+    "nvidiaDriverRoot": "run/nvidia",
+    "cdi.nvidiaHookPath": "nvidia-ctk",
+    "kubeletDir": "kubelet",
+    "stateDir": "",
+    "cdiDir": "./cdi",
+    "dra.driver": "GPU",
+    "metrics.serviceMonitor.interval": "15",
+    "metrics.rules.runbooks": "https://example.com/runbooks",
+    "controller.page.oidc.issuerURL": "http://login.example.com",
+    "controller.page.oidc.redirectURL": "https://tessera.example.com/",
+    "controller.jobs.ownerGroups[]": "apps/v1",
+    "controller.jobKinds[].group": "example",
+    "controller.jobKinds[].version": "V1",
+    "controller.jobKinds[].kind": "sweep",
+    "controller.jobKinds[].plural": "Sweeps",
+    "controller.jobKinds[].suspend": "spec.suspend",
+    "controller.volcano.leases[]": "volcano",
+    "controller.kai.leases[]": "a/b/c",
+}
+
+
+def test_what_a_text_must_look_like_is_told_in_words_and_never_by_the_schema() -> None:
+    """A pattern in the schema is told as a pattern. ``tests/e2e/chart/test_values.py`` has what Helm says."""
+    assert "pattern" not in (CHART / "values.schema.json").read_text()
+    assert {rule["value"] for rule in SENTENCES} == set(UNFIT)
+    for rule in SENTENCES:
+        assert not re.search(rule["pattern"], UNFIT[rule["value"]]), rule
+        assert all(re.search(rule["pattern"], text) for text in given(rule["value"])), rule
+
+
+def given(path: str) -> list[str]:
+    """The texts that the values have there by default."""
+    found: list[Any] = [VALUES]
+    for part in path.split("."):
+        found = [one[part.removesuffix("[]")] for one in found if one is not None]
+        found = [each for one in found for each in (one if part.endswith("[]") else [one])]
+    return [one for one in found if one is not None]
 
 
 def test_templates_use_values_that_exist_and_every_value_is_used() -> None:

@@ -38,6 +38,9 @@
 {{- define "tessera.pageOidc" -}}
 {{- $oidc := .Values.controller.page.oidc -}}
 {{- if $oidc.issuerURL -}}
+{{- range list "clientID" "redirectURL" -}}
+{{- if not (get $oidc .) -}}{{- fail (printf "controller.page.oidc.%s: found nothing, expected a text: issuerURL is given" .) -}}{{- end -}}
+{{- end -}}
 {{- $given := dict -}}
 {{- range $key, $value := omit $oidc "clientSecret" "ca" -}}
 {{- if $value -}}{{- $_ := set $given $key $value -}}{{- end -}}

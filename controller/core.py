@@ -139,7 +139,9 @@ class Core:
             later=self._later,
             hold_s=lambda: pace.hold_s(config.hold_evictions_s, clock.wall()),
         )
-        self.lifecycle = LifecycleController(config, self.engine, self.ledger, self.writes, stepped=observer.stepped)
+        self.lifecycle = LifecycleController(
+            config, self.engine, self.ledger, self.writes, stepped=observer.stepped, began_s=clock.wall()
+        )
         self.pending_conditions = PendingConditions(
             self.engine,
             self.ledger,

@@ -367,7 +367,8 @@ def _pods_ready_deadlines(workload: Workload, rules: WaitForPodsReady | None) ->
         if rules.recovery_timeout_s is not None:
             yield epoch_s(ready.last_transition_time) + rules.recovery_timeout_s
     else:
-        yield epoch_s(admitted.last_transition_time) + rules.timeout_s
+        since_s = epoch_s(admitted.last_transition_time)
+        yield (since_s if ready is not None else max(since_s, rules.looks_since_s)) + rules.timeout_s
 
 
 def _stale_deadlines(workload: Workload) -> Iterator[float]:

@@ -22,7 +22,7 @@ _REFUSED_PAUSE_S: Final = 5.0
 
 
 class LifecycleController:
-    """``stepped`` is called with each step that has been written."""
+    """``stepped`` is called with each step that has been written; ``began_s`` is when this term began to decide."""
 
     def __init__(
         self,
@@ -32,8 +32,11 @@ class LifecycleController:
         writes: WorkloadWrites,
         *,
         stepped: Callable[[Step], None],
+        began_s: float,
     ) -> None:
-        self._config = config.engine
+        rules = config.engine.wait_for_pods_ready
+        looking = None if rules is None else msgspec.structs.replace(rules, looks_since_s=began_s)
+        self._config = msgspec.structs.replace(config.engine, wait_for_pods_ready=looking)
         self._engine = engine
         self._ledger = ledger
         self._writes = writes

@@ -86,6 +86,8 @@ class WaitForPodsReady(msgspec.Struct, frozen=True, kw_only=True):
     ``timeout_s`` counts from admission, ``recovery_timeout_s`` from a pod's failure (None: no such limit). The n-th
     requeue waits ``backoff_base_s * 2**(n-1)``, at most ``backoff_max_s``; after ``backoff_limit_count`` of them (None:
     never) the workload is deactivated. ``requeue_by_eviction``: it queues by its eviction's time, else its creation's.
+    Where no condition PodsReady is there yet the time counts from ``looks_since_s`` at the earliest: a Kueue that waits
+    for no pods writes none, and its workloads may have run for weeks when they are taken over.
     """
 
     timeout_s: float = 1800.0
@@ -95,6 +97,7 @@ class WaitForPodsReady(msgspec.Struct, frozen=True, kw_only=True):
     backoff_limit_count: int | None = None
     backoff_base_s: float = 60.0
     backoff_max_s: float = 3600.0
+    looks_since_s: float = 0.0
 
 
 class QuotaCheckStrategy(StrEnum):

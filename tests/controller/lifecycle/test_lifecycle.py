@@ -223,6 +223,16 @@ def test_pods_that_fail_have_the_recovery_time_and_no_limit_without_one() -> Non
     assert due_s(failed, patient) is None
 
 
+def test_pods_that_nobody_has_looked_at_have_the_time_from_when_somebody_does() -> None:
+    """Kueue writes no PodsReady where it waits for none: what it admitted long ago is taken over as it runs."""
+    config = EngineConfig(wait_for_pods_ready=msgspec.structs.replace(RULES, looks_since_s=NOW_S + 9_000))
+    assert due_s(running(), config) == NOW_S + 9_300
+    assert step(running(), QueuePolicies(), config, NOW_S + 9_000) is None
+    waiting = condition("PodsReady", "False", "WaitForStart")
+    looked_at = workload(condition("QuotaReserved"), condition("Admitted"), waiting)
+    assert due_s(looked_at, config) == NOW_S + 300
+
+
 def test_the_last_send_back_deactivates() -> None:
     config = EngineConfig(wait_for_pods_ready=msgspec.structs.replace(RULES, backoff_limit_count=2))
     found = took(running(requeue_state=RequeueState(count=2)), now_s=NOW_S + 300, config=config)

@@ -1,11 +1,13 @@
-"""An image with the agent and the controller in it, made on the spot, for a cluster that can reach no registry.
+"""An image with agent and controller of a folder of sources, made in seconds: any release, on this machine's Python.
 
-The Dockerfile is how the image is made for real. This one holds the same packages and rooms, with this machine's Python
-and the libraries it is linked to in place of a base image.
+The Dockerfile is how the image is made for real (hack/builtimage.py). This one holds the same packages and rooms, with
+this machine's Python and the libraries it is linked to in place of a base image.
 """
 
+import compileall
 import io
 import platform
+import py_compile
 import re
 import subprocess
 import sys
@@ -15,33 +17,38 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hack.cluster.programs.images import Image, archive
+from hack.release import ROOMS
 from hack.show import ROOT
 
-TAG = "tessera.test/tessera-agent:test"
-ROOMS = ("inventory", "agent", "controller", "deviceplugin", "kube", "simulator", "yamlfile", "kubeletapi")
-LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages", "__pycache__"}
+REPOSITORY = "tessera.test/tessera-agent"
+COMMANDS = {"tessera-controller": "controller", "tessera": "cli"}
+LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages"}
 PACKAGE = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==", re.MULTILINE)
 SITE = "opt/tessera"
 PYTHON = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
 """The interpreter, here and in the image."""
 
 
-def write(path: Path) -> None:
-    """Write the image as a tar that ``ctr images import`` takes."""
+def write(path: Path, *, rooms: Path, tag: str) -> None:
+    """Write the image as a tar that ``ctr images import`` takes, with the programs of the folder ``rooms``."""
+    # A start that compiles all it imports takes seconds of a processor, and byte code is not written in a container.
+    for room in _rooms(rooms):
+        compileall.compile_dir(room, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for folder in ("tmp", "proc", "sys", "dev", "etc", "var/lib/tessera"):
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
             tar.addfile(entry)
-        for source, target in sorted(_files().items()):
+        for source, target in sorted(_files(rooms).items()):
             tar.add(source.resolve(), target, recursive=False)
-        script = f"#!{PYTHON}\nimport sys\nfrom controller.main import main\nsys.exit(main())\n".encode()
-        entry = tarfile.TarInfo("bin/tessera-controller")
-        entry.mode, entry.size = 0o755, len(script)
-        tar.addfile(entry, io.BytesIO(script))
+        for name, room in COMMANDS.items():
+            script = f"#!{PYTHON}\nimport sys\nfrom {room}.main import main\nsys.exit(main())\n".encode()
+            entry = tarfile.TarInfo(f"bin/{name}")
+            entry.mode, entry.size = 0o755, len(script)
+            tar.addfile(entry, io.BytesIO(script))
     image = Image(
-        tag=TAG,
+        tag=tag,
         layer=layer.getvalue(),
         command=[str(PYTHON), "-m", "agent.main"],
         environment={"PYTHONPATH": f"/{SITE}", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/sbin:/bin"},
@@ -49,7 +56,7 @@ def write(path: Path) -> None:
     path.write_bytes(archive([image], machine=platform.machine()))
 
 
-def _files() -> dict[Path, str]:
+def _files(rooms: Path) -> dict[Path, str]:
     """Every file of the image: where it is here, and where there (without the leading slash)."""
     library = Path(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix}))
     found = {PYTHON: str(PYTHON)[1:]}
@@ -57,10 +64,14 @@ def _files() -> dict[Path, str]:
     site = Path(sysconfig.get_path("purelib"))
     for folder in _packages(site):
         found.update({path: f"{SITE}/{path.relative_to(site)}" for path in _tree(folder)})
-    for room in ROOMS:
-        found.update({path: f"{SITE}/{path.relative_to(ROOT)}" for path in _tree(ROOT / room)})
+    for room in _rooms(rooms):
+        found.update({path: f"{SITE}/{path.relative_to(rooms)}" for path in _tree(room)})
     found.update({path: str(path)[1:] for path in _linked([PYTHON, *(p for p in found if ".so" in p.name)])})
     return found
+
+
+def _rooms(folder: Path) -> list[Path]:
+    return [path for path in (folder / name for name in (*ROOMS, "cli")) if path.is_dir()]
 
 
 def _packages(site: Path) -> Iterator[Path]:
@@ -77,7 +88,7 @@ def _tree(path: Path) -> Iterator[Path]:
         yield path
         return
     for entry in path.iterdir():
-        if entry.name in LEFT_OUT or entry.name.startswith("config-") or entry.suffix in {".a", ".pyc"}:
+        if entry.name in LEFT_OUT or entry.name.startswith("config-") or entry.name.endswith((".a", ".opt-1.pyc", ".opt-2.pyc")):
             continue
         yield from _tree(entry)
 
@@ -86,7 +97,3 @@ def _linked(binaries: list[Path]) -> set[Path]:
     """The shared libraries that these are linked to, as the loader finds them here."""
     listed = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout
     return {Path(name) for name in re.findall(r"(?:=> |^\s*)(/\S+) \(0x", listed, re.MULTILINE)}
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))

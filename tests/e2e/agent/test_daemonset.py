@@ -1,4 +1,6 @@
-"""The agent as users run it: the chart's DaemonSet, in a pod, with its own service account and no further rights."""
+"""Agent and controller as users run them: the image that the Dockerfile makes, in the chart's DaemonSet and Deployment,
+by their own service accounts and no further rights.
+"""
 
 import json
 import subprocess
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack import agentimage
+from hack import builtimage
 from hack.cluster.programs import binaries
 from tests.support.e2e.lab import EXAMPLES, GPU, ROOT, Lab, until
 
@@ -20,7 +22,7 @@ FLEET = EXAMPLES / "fleets" / "dgx1.yaml"
 
 def chart(tmp: Path, namespace: str) -> str:
     """The chart's objects for the image made here, on simulated GPUs."""
-    repository, _, tag = agentimage.TAG.rpartition(":")
+    repository, _, tag = builtimage.TAG.rpartition(":")
     values = {
         "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
         "simulate": {"enabled": True, "fleet": FLEET.read_text()},
@@ -37,6 +39,7 @@ def chart(tmp: Path, namespace: str) -> str:
         str(ROOT / "charts/tessera"),
         "-n",
         namespace,
+        "--no-hooks",
         "-f",
         str(file),
     ]
@@ -47,7 +50,7 @@ def chart(tmp: Path, namespace: str) -> str:
 def installed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """The chart on the cluster, rolled out; taken away again afterwards."""
     tmp = tmp_path_factory.mktemp("image")
-    agentimage.write(tmp / "agent.tar")
+    builtimage.write(tmp / "agent.tar")
     lab.host.load_image(tmp / "agent.tar")
     manifest = chart(tmp, NAMESPACE)
     lab.cluster.kubectl("create", "namespace", NAMESPACE)
@@ -138,7 +141,7 @@ def agent_pod(lab: Lab) -> str:
 
 def inside(lab: Lab, script: str) -> str:
     """What the agent's own Python prints in the agent's container."""
-    return lab.cluster.kubectl("-n", NAMESPACE, "exec", agent_pod(lab), "--", str(agentimage.PYTHON), "-c", script)
+    return lab.cluster.kubectl("-n", NAMESPACE, "exec", agent_pod(lab), "--", builtimage.PYTHON, "-c", script)
 
 
 def test_a_pod_gets_linked_gpus_from_the_agent_in_its_pod(installed: Lab) -> None:

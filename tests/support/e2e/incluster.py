@@ -90,7 +90,6 @@ class InCluster:
         return {
             "jobs": {"suspendBy": "policy"},
             "priorityClasses": {"create": True},
-            "removeFinalizersOnUninstall": False,
             "visibility": {"enabled": self.visible},
             "config": config,
         }
@@ -142,7 +141,7 @@ class InCluster:
 def rendered(controller: Json) -> list[Json]:
     """Everything of a release called ``t`` with these values of ``controller``."""
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
-    command += ["--set-json", f"controller={json.dumps(controller)}"]
+    command += ["--no-hooks", "--set-json", f"controller={json.dumps(controller)}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return [one for one in yaml.safe_load_all(done.stdout) if one]

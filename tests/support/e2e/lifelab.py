@@ -1,0 +1,222 @@
+"""A release of the chart through its life on a real kubelet: what was before it, what runs beside it, what it leaves.
+
+Its programs run in pods as the chart has them. The API server finds them by their Services' endpoints, for there is no
+kube-proxy here.
+"""
+
+import json
+import tarfile
+import threading
+import urllib.error
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from hack import agentimage
+from hack.cluster.cluster import Cluster
+from hack.cluster.state import Spec
+from hack.release import RELEASES
+from tests.support.e2e.lab import EXAMPLES, GPU, ROOT, Lab
+from tests.support.e2e.typed import Shell
+
+Json = dict[str, Any]
+Thing = tuple[str, str, str]
+"""Kind, namespace and name."""
+
+NAMESPACE: Final = "tessera-system"
+PREVIOUS: Final = "0.1.0"
+PRESENT: Final = str(yaml.safe_load((ROOT / "charts/tessera/Chart.yaml").read_text())["appVersion"])
+SPEC: Final = Spec(apiserver_args=("--enable-aggregator-routing=true",))
+_FLEET: Final = (EXAMPLES / "fleets" / "dgx1.yaml").read_text()
+_SITE: Final = {"image": {"pullPolicy": "Never"}, "affinity": None, "deviceListStrategy": ["cdi-cri"]}
+_VALUES: Final[Mapping[str, Json]] = {
+    PREVIOUS: {**_SITE, "simulate": _FLEET},
+    PRESENT: {**_SITE, "simulate": {"enabled": True, "fleet": _FLEET}},
+}
+"""Of this site by release: one value has changed."""
+_KUEUE: Final = "kueue.x-k8s.io/v1beta2"
+QUEUES: Final[tuple[dict[str, Any], ...]] = (
+    {"apiVersion": _KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "any"}},
+    {
+        "apiVersion": _KUEUE,
+        "kind": "ClusterQueue",
+        "metadata": {"name": "team"},
+        "spec": {
+            "namespaceSelector": {},
+            "resourceGroups": [
+                {
+                    "coveredResources": [GPU],
+                    "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 2}]}],
+                }
+            ],
+        },
+    },
+    {
+        "apiVersion": _KUEUE,
+        "kind": "LocalQueue",
+        "metadata": {"name": "team", "namespace": "default"},
+        "spec": {"clusterQueue": "team"},
+    },
+)
+LAYOUT: Final = EXAMPLES / "layouts" / "notebooks.yaml"
+"""Of nodes that are not there."""
+
+
+@dataclass(frozen=True)
+class Life:
+    lab: Lab
+    shell: Shell
+    folder: Path
+
+    @classmethod
+    def beside(cls, cluster: Cluster, folder: Path) -> "Life":
+        """Of a release in this cluster; ``folder`` is for files."""
+        for version, values in _VALUES.items():
+            (folder / f"{version}.yaml").write_text(json.dumps(values))
+        return cls(Lab(cluster, cluster.node()), Shell.at(cluster, folder), folder)
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.lab.cluster
+
+    def load(self, *versions: str) -> None:
+        """The images of these releases, onto the node."""
+        for version in versions:
+            image = self.folder / f"{version}.tar"
+            agentimage.write(image, rooms=self._sources(version), tag=f"{agentimage.REPOSITORY}:{version}")
+            self.lab.host.load_image(image)
+            image.unlink()
+
+    def _sources(self, version: str) -> Path:
+        if version == PRESENT:
+            return ROOT
+        found = self.folder / version
+        with tarfile.open(RELEASES / version / "programs.tar.xz") as packed:
+            packed.extractall(found, filter="data")
+        return found
+
+    def install(self, version: str) -> None:
+        """As the page says, but for the image, which is on the node."""
+        chart = "charts/tessera" if version == PRESENT else RELEASES / version / "chart.tgz"
+        site = {**self.site(version), "tessera charts/tessera ": f"tessera {chart} "}
+        self.shell.follow("install.md", "Installing", site, leave="docker")
+        self.rolled_out()
+
+    def site(self, version: str = PRESENT) -> dict[str, str]:
+        """What is typed here in place of the pages' capitals, and with the values of this site."""
+        values = self.folder / f"{version}.yaml"
+        charts = (f"{verb} tessera charts/tessera " for verb in ("helm install", "helm upgrade"))
+        registry = agentimage.REPOSITORY.partition("/")[0]
+        return {each: f"{each}--values {values} " for each in charts} | {
+            "REGISTRY": registry,
+            "NODE": self.lab.host.name,
+        }
+
+    def rolled_out(self) -> None:
+        for what in ("daemonset/tessera-agent", "deployment/tessera-controller"):
+            self.cluster.kubectl("-n", NAMESPACE, "rollout", "status", what, "--timeout=300s")
+
+    # What runs beside it.
+
+    def job(self, name: str, pods: int) -> None:
+        """In the queue: so many pods of one GPU each, which run until they are deleted."""
+        container = self.lab.pod_body("any", {GPU: 1})["spec"]["containers"][0]
+        pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+        spec = {"parallelism": pods, "completions": pods, "template": {"spec": pod}}
+        metadata = {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "team"}}
+        body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+        self.cluster.kubectl("create", "-f", "-", input=json.dumps(body))
+
+    def suspended(self, job: str) -> bool:
+        return bool(self.lab.get(f"/apis/batch/v1/namespaces/default/jobs/{job}")["spec"].get("suspend"))
+
+    def containers(self) -> dict[str, Any]:
+        """Id, start and restarts of the running ones of the default namespace, by pod."""
+        pods = self.lab.get("/api/v1/namespaces/default/pods")["items"]
+        return {pod["metadata"]["name"]: _container(pod) for pod in pods}
+
+    def admissions(self) -> dict[str, Any]:
+        """Of each workload since when it is admitted, by its job; None for one that waits."""
+        found = self.lab.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads")["items"]
+        return {one["metadata"]["ownerReferences"][0]["name"]: _admitted(one) for one in found}
+
+    def pods_of(self, namespace: str) -> list[str]:
+        return [one["metadata"]["name"] for one in self.lab.get(f"/api/v1/namespaces/{namespace}/pods")["items"]]
+
+    def agents(self) -> set[str]:
+        """Versions that the agents have written of themselves."""
+        found = self.lab.get("/apis/tessera.dev/v1alpha1/gpunodes")["items"]
+        return {one.get("status", {}).get("agentVersion", "") for one in found}
+
+    def holders(self) -> set[tuple[str, str]]:
+        """Pod and device, as the node's agent says."""
+        return {(one["pod"], one["device"]) for one in self.lab.gpunode().get("holders", [])}
+
+    # What was before it, and what is left.
+
+    def everything(self) -> set[Thing]:
+        """All objects of all kinds, but Events and what has no life of its own."""
+        kinds = self.cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+        wanted = ",".join(kind for kind in kinds if kind.partition(".")[0] not in ("events", "componentstatuses"))
+        columns = "custom-columns=KIND:.kind,IN:.metadata.namespace,NAME:.metadata.name"
+        lines = self.cluster.kubectl("get", wanted, "-A", "--no-headers", "-o", columns).splitlines()
+        return {(kind, "" if place == "<none>" else place, name) for kind, place, name in map(str.split, lines)}
+
+    def files(self) -> set[str]:
+        """What lies where the agent writes on the node, by its path there."""
+        host = self.lab.host
+        places = {
+            "/var/lib": host.paths.lib,
+            "/var/run/cdi": host.cdi_dir,
+            "/var/lib/kubelet/device-plugins": host.kubelet_dir / "device-plugins",
+            "/var/lib/kubelet/plugins": host.kubelet_dir / "plugins",
+            "/var/lib/kubelet/plugins_registry": host.kubelet_dir / "plugins_registry",
+        }
+        return {f"{name}/{each.name}" for name, at in places.items() if at.exists() for each in at.iterdir()}
+
+
+def _container(pod: Json) -> Json:
+    (status,) = pod["status"].get("containerStatuses", [{}])
+    return {
+        "id": status.get("containerID"),
+        "since": status.get("state", {}).get("running", {}).get("startedAt"),
+        "restarts": status.get("restartCount"),
+    }
+
+
+def _admitted(workload: Json) -> str | None:
+    for condition in workload.get("status", {}).get("conditions", []):
+        if (condition["type"], condition["status"]) == ("Admitted", "True"):
+            return str(condition["lastTransitionTime"])
+    return None
+
+
+@contextmanager
+def answered_all_the_time(lab: Lab, path: str) -> Iterator[None]:
+    """Asked again and again meanwhile, the API server has an answer each time. AssertionError with the others."""
+    over, refused, asked = threading.Event(), [], 0
+
+    def ask() -> None:
+        nonlocal asked
+        while not over.is_set():
+            asked += 1
+            try:
+                if not lab.get(path):
+                    refused.append("not found")
+            except urllib.error.HTTPError as failed:
+                refused.append(f"{failed.code}")
+            over.wait(0.1)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        asking.join()
+    assert asked > 10
+    assert not refused, f"{len(refused)} of {asked}: {refused[:3]}"

@@ -88,7 +88,11 @@ def _tree(path: Path) -> Iterator[Path]:
         yield path
         return
     for entry in path.iterdir():
-        if entry.name in LEFT_OUT or entry.name.startswith("config-") or entry.name.endswith((".a", ".opt-1.pyc", ".opt-2.pyc")):
+        if (
+            entry.name in LEFT_OUT
+            or entry.name.startswith("config-")
+            or entry.name.endswith((".a", ".opt-1.pyc", ".opt-2.pyc"))
+        ):
             continue
         yield from _tree(entry)
 

@@ -73,8 +73,12 @@ class UrlTarget:
 
 Target = ServiceTarget | UrlTarget
 
-PLACEHOLDER: Final = ServiceTarget("tessera-system", "tessera-webhook")
-"""The address in the chart's CRDs before a controller has written its own: Helm does not template CRDs."""
+PLACEHOLDER: Final = ServiceTarget("tessera-system", "tessera-controller-webhook")
+"""The address in the chart's CRDs before a controller has written its own: Helm does not template CRDs. It is that of
+the release on the pages, so that applying the CRDs again leaves its conversion as it is.
+"""
+_OLDER_PLACEHOLDER: Final = ServiceTarget("tessera-system", "tessera-webhook")
+"""Of the CRDs of 0.1."""
 
 
 def crd_patch(crd: Json, target: Target, trusted: bytes, *, take_over: bool) -> Json | None:
@@ -120,7 +124,7 @@ def _other(conversion: Json, target: Target) -> str | None:
     if conversion["strategy"] != "Webhook":
         return None
     config = (conversion.get("webhook") or {}).get("clientConfig") or {}
-    for ours in (target, PLACEHOLDER):
+    for ours in (target, PLACEHOLDER, _OLDER_PLACEHOLDER):
         known = ours.client_config("/convert")
         if all(config.get(key) == value for key, value in known.items()):
             return None

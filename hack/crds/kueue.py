@@ -25,7 +25,12 @@ CONVERSION: Final[Schema] = {
     "webhook": {
         "conversionReviewVersions": ["v1"],
         "clientConfig": {
-            "service": {"namespace": "tessera-system", "name": "tessera-webhook", "path": "/convert", "port": 443}
+            "service": {
+                "namespace": "tessera-system",
+                "name": "tessera-controller-webhook",
+                "path": "/convert",
+                "port": 443,
+            }
         },
     },
 }

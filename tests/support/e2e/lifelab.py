@@ -144,6 +144,10 @@ class Life:
         found = self.lab.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads")["items"]
         return {one["metadata"]["ownerReferences"][0]["name"]: _admitted(one) for one in found}
 
+    def workloads(self) -> list[str]:
+        found = self.lab.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads")["items"]
+        return [one["metadata"]["name"] for one in found]
+
     def pods_of(self, namespace: str) -> list[str]:
         return [one["metadata"]["name"] for one in self.lab.get(f"/api/v1/namespaces/{namespace}/pods")["items"]]
 

@@ -1,0 +1,136 @@
+"""One release through its life, by the commands of its pages, beside pods, a gang and a job that waits."""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
+from tests.support.e2e.lab import CRDS, GPU, until
+from tests.support.e2e.lifelab import (
+    LAYOUT,
+    NAMESPACE,
+    PRESENT,
+    PREVIOUS,
+    QUEUES,
+    SPEC,
+    Life,
+    Thing,
+    answered_all_the_time,
+)
+
+pytestmark = pytest.mark.e2e
+
+OLDER_API = "/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads"
+
+
+FILES = {
+    "/var/lib/cni",  # the network's and the kubelet's own
+    "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+    "/var/lib/kubelet/plugins/gpu.nvidia.com",
+    "/var/lib/tessera",
+    "/var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json",
+}
+
+
+def left(life: Life) -> set[Thing]:
+    """What the page names, and what people made themselves."""
+    crds = [path.stem for path in CRDS.glob("*.yaml")]
+    theirs = ("Job default late", "Job default waits", "Pod default holds", "LocalQueue default team")
+    served = ("v1alpha1.tessera.dev", "v1beta1.kueue.x-k8s.io", "v1beta2.kueue.x-k8s.io")
+    kept = ("Secret tessera-controller-web", "Secret tessera-controller-webhook", "Lease tessera-controller")
+    of_namespaces = ("ServiceAccount default", "ConfigMap kube-root-ca.crt")
+    found = {(kind, place, name) for kind, place, name in map(str.split, theirs)}
+    found |= {(kind, NAMESPACE, name) for kind, name in map(str.split, (*kept, *of_namespaces))}
+    found |= {("CustomResourceDefinition", "", name) for name in crds} | {("APIService", "", name) for name in served}
+    found |= {("ClusterQueue", "", "team"), ("ResourceFlavor", "", "any"), ("Namespace", "", NAMESPACE)}
+    found |= {("GpuLayout", "", "notebooks"), ("GpuNode", "", life.lab.host.name)}
+    found |= {("Pod", "default", name) for name in life.containers()}
+    return found | {("Workload", "default", name) for name in life.workloads()}
+
+
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
+    binaries.build("helm")
+    with Cluster.up(f"life-{os.getpid()}", SPEC) as cluster:
+        life = Life.beside(cluster, tmp_path_factory.mktemp("life"))
+        life.load(PREVIOUS, PRESENT)
+        yield life
+
+
+@pytest.fixture(scope="module")
+def before(life: Life) -> tuple[set[Thing], set[str]]:
+    """Of a cluster that nothing was installed in: its objects, and the files of its node."""
+    return life.everything(), life.files()
+
+
+@pytest.fixture(scope="module")
+def running(life: Life, before: tuple[set[Thing], set[str]]) -> dict[str, Any]:  # noqa: ARG001 - before it
+    """The previous release, with four GPUs held by a pod, a gang of two in a queue, and a job that waits behind it.
+
+    What is not to change from here on.
+    """
+    life.install(PREVIOUS)
+    life.lab.await_amounts({GPU: 8})
+    life.cluster.kubectl("apply", "-f", "-", input="\n---\n".join(map(json.dumps, QUEUES)))
+    life.cluster.kubectl("apply", "-f", str(LAYOUT))
+    life.lab.run("holds", {GPU: 4})
+    life.job("gang", 2)
+    until(lambda: sum(bool(one["since"]) for one in life.containers().values()) == 3, "the gang runs")
+    life.job("waits", 1)
+    until(lambda: len(life.admissions()) == 2, "the job that waits has a workload")
+    until(lambda: len(life.holders()) == 6, "the agent knows who holds what")
+    assert life.agents() == {""}, "that release tells no version"
+    return state(life)
+
+
+def state(life: Life) -> dict[str, Any]:
+    return {
+        "containers": life.containers(),
+        "admitted": life.admissions(),
+        "holders": life.holders(),
+        "waits": life.suspended("waits"),
+    }
+
+
+def test_an_upgrade_interrupts_nothing(life: Life, running: dict[str, Any]) -> None:
+    with answered_all_the_time(life.lab, OLDER_API):
+        life.shell.follow("upgrade.md", "Upgrading", life.site())
+    until(lambda: life.agents() == {PRESENT}, "the new agent has written its GpuNode")
+    life.lab.await_amounts({GPU: 8})
+    until(lambda: state(life) == running, "all is as it was")
+    assert running["waits"]
+
+
+def test_going_back_interrupts_nothing(life: Life, running: dict[str, Any]) -> None:
+    with answered_all_the_time(life.lab, OLDER_API):
+        life.shell.follow("upgrade.md", "Going back")
+    until(lambda: life.agents() == {""}, "the older agent has written its GpuNode")
+    life.lab.await_amounts({GPU: 8})
+    until(lambda: state(life) == running, "all is as it was")
+
+
+def test_upgraded_again_it_decides_about_what_was_there(life: Life, running: dict[str, Any]) -> None:
+    life.shell.follow("upgrade.md", "Upgrading", life.site())
+    until(lambda: life.agents() == {PRESENT}, "the new agent has written its GpuNode")
+    until(lambda: state(life) == running, "all is as it was")
+    life.cluster.kubectl("delete", "job", "gang", "--cascade=foreground", "--timeout=120s")
+    until(lambda: not life.suspended("waits"), "the job that waited starts")
+    until(lambda: sum(bool(one["since"]) for one in life.containers().values()) == 2, "its pod runs")
+
+
+@pytest.mark.usefixtures("running")
+def test_an_uninstall_leaves_what_the_page_names(life: Life, before: tuple[set[Thing], set[str]]) -> None:
+    life.job("late", 2)
+    until(lambda: "late" in life.admissions(), "another job waits")
+    there = life.containers()
+    life.shell.follow("upgrade.md", "Uninstalling")
+    life.lab.await_amounts({GPU: 0})
+    objects, files = before
+    until(lambda: life.everything() - objects == left(life), "what is left is what the page names")
+    assert life.files() - files <= FILES
+    assert life.containers() == there
+    assert life.suspended("late")

@@ -42,8 +42,8 @@ def write(path: Path, *, rooms: Path, tag: str) -> None:
             tar.addfile(entry)
         for source, target in sorted(_files(rooms).items()):
             tar.add(source.resolve(), target, recursive=False)
-        for name, room in COMMANDS.items():
-            script = f"#!{PYTHON}\nimport sys\nfrom {room}.main import main\nsys.exit(main())\n".encode()
+        for name, main in COMMANDS.items():
+            script = f"#!{PYTHON}\nimport sys\nfrom {main}.main import main\nsys.exit(main())\n".encode()
             entry = tarfile.TarInfo(f"bin/{name}")
             entry.mode, entry.size = 0o755, len(script)
             tar.addfile(entry, io.BytesIO(script))

@@ -129,7 +129,7 @@ def told(lab: Lab, pod: str) -> list[str]:
         f"ask = r.Request('https://127.0.0.1:9443/forecast', {json.dumps({'request': request}).encode()!r})\n"
         "print(json.dumps(json.load(r.urlopen(ask, context=tls, timeout=10))['response'].get('warnings')))"
     )
-    command = ("-n", NAMESPACE, "exec", pod, "--", str(agentimage.PYTHON), "-c", script)
+    command = ("-n", NAMESPACE, "exec", pod, "--", builtimage.PYTHON, "-c", script)
     found: list[str] = json.loads(lab.cluster.kubectl(*command)) or []
     return found
 

@@ -21,6 +21,10 @@ RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "Re
 class ClaimError(ValueError):
     """The claim cannot be prepared: one line for the pod's events."""
 
+    def __init__(self, text: str) -> None:
+        """Names and words of whoever made the claim stand in it: it is one line whatever they hold."""
+        super().__init__(" ".join(text.split()))
+
 
 class Result(Struct, frozen=True, rename="camel"):
     """One allocated device. ``request`` is ``main`` or, for one of several alternatives, ``main/sub``."""

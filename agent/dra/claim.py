@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
+from agent.words import claims as words
 from kube import depth
 from kube.resources import Resource
 
@@ -183,13 +184,13 @@ def taken(ref: Ref, claim: Claim, driver: str) -> Taken:
     """
     uid = claim.metadata.uid
     if uid != ref.uid:
-        raise ClaimError(f"{ref}: found uid {uid}, expected {ref.uid}: the claim was replaced")
+        raise ClaimError(words.replaced(ref, uid, ref.uid))
     allocation = claim.status.allocation
     if allocation is None:
-        raise ClaimError(f"{ref}: status.allocation: found none, expected devices")
+        raise ClaimError(words.not_allocated(ref))
     results = tuple(result for result in allocation.devices.results if result.driver == driver)
     if not results:
-        raise ClaimError(f"{ref}: status.allocation: found no device of {driver}, expected one at least")
+        raise ClaimError(words.nothing_of_driver(ref, driver))
     ours = [config for config in allocation.devices.config if config.opaque and config.opaque.driver == driver]
     ours.sort(key=lambda config: config.source != "FromClass")
     configs = tuple(tuple(config for config in ours if config.concerns(result.request)) for result in results)
@@ -202,4 +203,4 @@ def parameters(config: Config) -> Mapping[str, Any]:
     try:
         return msgspec.json.decode(config.opaque.parameters, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
-        raise ClaimError(f"opaque parameters of {config.opaque.driver}: {' '.join(str(wrong).split())}") from None
+        raise ClaimError(words.bad_parameters(config.opaque.driver, str(wrong))) from None

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 from agent.config.parsers import MEMORY_MIB, memory_mib
 from agent.dra.claim import ClaimError, Config, MpsClient, Taken, parameters
 from agent.dra.publishing.devices import DraDevice
+from agent.words import claims as words
 from yamlfile.parsers import Unfit
 
 API_VERSION: Final = "resource.nvidia.com/v1beta1"
@@ -109,8 +110,7 @@ def _limit(text: str, where: str) -> int:
     try:
         return memory_mib(text)
     except Unfit:
-        said = f"{where}: found {text!r:.80}, expected {MEMORY_MIB.expected}"
-        raise ClaimError(" ".join(said.split())) from None
+        raise ClaimError(words.bad_memory_limit(where, text, MEMORY_MIB.expected)) from None
 
 
 def check(config: Config, *, mig: bool) -> GpuConfig | MigDeviceConfig | None:
@@ -122,20 +122,20 @@ def check(config: Config, *, mig: bool) -> GpuConfig | MigDeviceConfig | None:
     where = f"config of {config.source}"
     kind, version = found.get("kind"), found.get("apiVersion")
     if version != API_VERSION:
-        raise ClaimError(f"{where}: apiVersion: found {version!r:.80}, expected {API_VERSION}")
+        raise ClaimError(words.bad_version(where, version, API_VERSION))
     expected = "MigDeviceConfig" if mig else "GpuConfig"
     if isinstance(kind, str) and kind in NOT_SERVED:
-        raise ClaimError(f"{where}: kind: found {kind}, expected {expected}: {NOT_SERVED[kind]}")
+        raise ClaimError(words.kind_not_served(where, kind, expected, NOT_SERVED[kind]))
     known = _KINDS.get(kind) if isinstance(kind, str) else None
     if known is None:
-        raise ClaimError(f"{where}: kind: found {kind!r:.80}, expected {expected}")
+        raise ClaimError(words.bad_kind(where, kind, expected))
     try:
         read = msgspec.convert(found, type=known)
     except msgspec.ValidationError as wrong:
-        raise ClaimError(f"{where}: {kind!r:.80}: {' '.join(str(wrong).split())}") from None
+        raise ClaimError(words.bad_config(where, kind, str(wrong))) from None
     if config.requests and kind != expected:
         what = "a MIG device" if mig else "a whole GPU"
-        raise ClaimError(f"{where}: kind: found {kind}, expected {expected}: {what} was allocated")
+        raise ClaimError(words.kind_of_another(where, kind, expected, what))
     if kind != expected:
         return None
     if read.sharing is not None:
@@ -146,22 +146,17 @@ def check(config: Config, *, mig: bool) -> GpuConfig | MigDeviceConfig | None:
 def _served(sharing: Sharing | MigSharing, where: str) -> None:
     if sharing.strategy == "MPS":
         if isinstance(sharing, Sharing) and sharing.time_slicing_config is not None:
-            raise ClaimError(f"{where}.timeSlicingConfig: found with strategy MPS, expected none")
+            raise ClaimError(words.time_slices_with_mps(where))
         if sharing.mps_config is not None and sharing.mps_config.multi_user:
-            raise ClaimError(
-                f"{where}.mpsConfig.multiUser: found true, expected none: the agent's mps.multiUser says it"
-            )
+            raise ClaimError(words.users_by_claim(where))
         return
     if sharing.mps_config is not None:
-        raise ClaimError(f"{where}.mpsConfig: found with strategy TimeSlicing, expected none")
+        raise ClaimError(words.mps_with_time_slices(where))
     if isinstance(sharing, MigSharing):
         return
     interval = (sharing.time_slicing_config or TimeSlicingConfig()).interval
     if interval != "Default":
-        raise ClaimError(
-            f"{where}.timeSlicingConfig.interval: found {interval}, expected Default: "
-            "NVML has no call that sets another"
-        )
+        raise ClaimError(words.interval_not_served(where, interval))
 
 
 def clients_of(part: Taken, devices: Mapping[str, DraDevice]) -> tuple[MpsClient | None, ...]:

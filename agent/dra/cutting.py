@@ -18,6 +18,7 @@ from agent.dra.ledger import GivenDevice, Ledger, Prepared, Stage
 from agent.dra.publishing.partitions import divisible, instance
 from agent.mig.outcomes import Wish
 from agent.nodestate import NodeState
+from agent.words import claims as words
 from inventory.devices import DeviceId, Gpu, GpuUuid
 from inventory.layout.entries import WhenBusy
 from inventory.layout.layout import REPLICA_MARK
@@ -28,7 +29,6 @@ log = logging.getLogger(__name__)
 MADE_WITHIN_S: Final = 30.0
 """The kubelet waits 45 s for a whole prepare, and asks again."""
 GONE_WITHIN_S: Final = 10.0
-MEANWHILE: Final = "the claim was given back meanwhile"
 
 
 class Bring(Protocol):
@@ -91,7 +91,7 @@ class Cuts:
                 continue
             async with self._turns.setdefault(uuid, asyncio.Lock()):
                 if not self._ledger.there(claim):
-                    raise ClaimError(MEANWHILE)
+                    raise ClaimError(words.given_back())
                 self._cut.add((claim.uid, uuid))
                 why = await self._bring(uuid, partial(self._is_so, claim, uuid), MADE_WITHIN_S)
             if why:

@@ -16,6 +16,7 @@ from agent.keeping.files import write_atomically
 from agent.keeping.statefiles import read_state
 from agent.kubelet.devicefiles import DeviceFiles
 from agent.kubelet.driverfiles import NoDriverError
+from agent.words import claims as words
 from deviceplugin.cdi import Spec
 from deviceplugin.strategy import NodeAccess
 
@@ -63,7 +64,7 @@ class ClaimFiles:
             try:
                 document = claim_spec(self._driver, claim, node, unit, self._mps_root)
             except KeyError as unknown:
-                raise ClaimError(f"device {unknown.args[0]} has no device files") from None
+                raise ClaimError(words.no_device_files(str(unknown.args[0]))) from None
             content = msgspec.json.format(msgspec.json.encode(document))
             path = self._cdi_dir / file_name(self._driver, claim.uid)
             there = self._written.get(claim.uid)

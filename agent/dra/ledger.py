@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 from agent.dra.claim import ClaimError, MpsClient, Ref, Result, Taken
 from agent.dra.publishing.devices import DraDevice
 from agent.dra.publishing.shares import NONE, Share, consumed
+from agent.words import claims as words
 from inventory.devices import GpuUuid
 from inventory.mig.exact import overlap
 from inventory.mig.plan import Slot
@@ -107,10 +108,10 @@ class Ledger:
         for number, device in enumerate(devices):
             holder = self._holder(device, but=ref.uid)
             if holder is not None:
-                raise ClaimError(f"device {device.device} is held by ResourceClaim {holder.key} ({holder.uid})")
+                raise ClaimError(words.held(device.device, holder.key, holder.uid))
             for other in devices[:number]:
                 if other.device != device.device and device.excludes(other):
-                    raise ClaimError(f"{ref}: found {other.device} and {device.device}, expected no overlap of the two")
+                    raise ClaimError(words.overlapping(ref, other.device, device.device))
         self._check_shares(ref, devices, offered)
         _check_mps(ref, devices)
         started = Prepared(ref.uid, ref.namespace, ref.name, devices, taken.pods)
@@ -167,19 +168,15 @@ class Ledger:
             return
         gpus = {device.gpu for device in devices if not device.admin}
         if len(gpus) > 1:
-            raise ClaimError(
-                f"{ref}: found a share and {len(gpus)} GPUs, expected one: a process is a client of one MPS daemon"
-            )
+            raise ClaimError(words.share_of_several(ref, len(gpus)))
         (gpu,) = gpus
         # A device that is watched may be another GPU's share, and says nothing of this one's size.
         held = (offered[device.device].shares for device in devices if device.share is not None)
         whole = next(each for each in held if each is not None)
         taken = sum(shares, self.shared(gpu, but=ref.uid))
         if not taken.within(whole):
-            raise ClaimError(
-                f"{ref}: found {taken.memory_mib} MiB and {taken.percent} % of GPU {gpu} in all claims, expected "
-                f"{whole.memory_mib} MiB and {whole.percent} % at most: one that ends may have its share still"
-            )
+            found, most = (f"{each.memory_mib} MiB and {each.percent} %" for each in (taken, whole))
+            raise ClaimError(words.share_too_large(ref, gpu, found, most))
 
     @staticmethod
     def _given(
@@ -191,9 +188,9 @@ class Ledger:
     ) -> GivenDevice:
         device = offered.get(result.device) if result.pool == pool else None
         if device is None:
-            raise ClaimError(f"device {result.device} of pool {result.pool}: this node offers no such device by claim")
+            raise ClaimError(words.not_offered(result.device, result.pool))
         if device.name in refused and not result.admin_access:
-            raise ClaimError(f"device {result.device}: {refused[device.name]}")
+            raise ClaimError(words.withheld(result.device, refused[device.name]))
         return GivenDevice(
             request=result.main_request,
             pool=result.pool,
@@ -223,10 +220,8 @@ def _check_mps(ref: Ref, devices: Sequence[GivenDevice]) -> None:
     parts: Counter[int] = Counter()
     for device in devices:
         if device.mps is not None and device.share is not None:
-            raise ClaimError(
-                f"{ref}: sharing.strategy: found MPS, expected none: a share of a GPU is under MPS already"
-            )
+            raise ClaimError(words.mps_under_mps(ref))
         if device.mps is not None and device.slot is not None:
             parts[device.mps.group] += 1
     if any(count > 1 for count in parts.values()):
-        raise ClaimError(f"{ref}: found {max(parts.values())} MIG instances under one MPS daemon, expected one")
+        raise ClaimError(words.several_instances(ref, max(parts.values())))

@@ -18,7 +18,7 @@ from msgspec import structs
 from agent.config.settings import Settings
 from agent.dra.claim import RESOURCE_CLAIMS, Claim, ClaimError, DeviceStatus, Ref, Taken, taken
 from agent.dra.configs import clients_of
-from agent.dra.cutting import MEANWHILE, Bring, Cuts
+from agent.dra.cutting import Bring, Cuts
 from agent.dra.daemons import ENDED_WITHIN_S, READY_WITHIN_S, devices_of
 from agent.dra.files_shell import ClaimFiles
 from agent.dra.forgotten import CALL_TIMEOUT_S
@@ -27,6 +27,7 @@ from agent.dra.ledger import Ledger, Prepared
 from agent.dra.publishing.offering import Offering
 from agent.kubelet.devicefiles import DeviceFiles
 from agent.nodestate import NodeState
+from agent.words import claims as words
 from kube.client import Client
 from kube.errors import KubeError, NotFoundError
 
@@ -156,12 +157,12 @@ class Preparer:
     async def _read(self, ref: Ref) -> Taken:
         """The driver's part of the claim as the API server has it now. Raises ClaimError, KubeError, TimeoutError."""
         if self.client is None:
-            raise ClaimError("the API server was not reached yet")
+            raise ClaimError(words.no_api_server())
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 claim = await self.client.get(RESOURCE_CLAIMS, ref.name, Claim, namespace=ref.namespace)
         except NotFoundError:
-            raise ClaimError(f"{ref}: found none of this name") from None
+            raise ClaimError(words.gone(ref)) from None
         part = taken(ref, claim, self._driver)
         devices = self.offering.by_name()
         return structs.replace(part, mps=clients_of(part, devices))
@@ -190,7 +191,7 @@ class Preparer:
         await self._served(started)
         async with self._writing:
             if not self.ledger.there(started):
-                raise ClaimError(MEANWHILE)
+                raise ClaimError(words.given_back())
             await self._write(started)
             done = self.ledger.complete(started.uid)
             try:

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from agent.words import health, mig, node
+from agent.words import claims, health, mig, node
 from cli.words import given, servers
 from cli.words import queues as named
 from controller.foreignrules.refusedkinds import REFUSED
@@ -22,7 +22,7 @@ from inventory.words import layouts
 from inventory.words.catalog import EVERY, Kind, Place, Sentence
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "messages.md"
-MODULES: Final = (pending, queues, statuses, jobs, health, layouts, mig, node, given, named, servers)
+MODULES: Final = (pending, queues, statuses, jobs, health, layouts, mig, node, claims, given, named, servers)
 """Importing one puts its sentences into the catalog."""
 
 _LITERAL: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")

@@ -33,6 +33,7 @@ class Place(StrEnum):
     LAYOUT = "GpuNode: problems; Events NotAsConfigured of its node; tessera layout"
     NODE = "GpuNode: problems; Events of its node"
     CLAIM = "ResourceClaim: status.devices"
+    CLAIM_EVENTS = "Events of pods: why a ResourceClaim is not prepared"
     COMMANDS = "tessera: what a command refuses"
 
 

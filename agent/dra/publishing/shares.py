@@ -15,6 +15,7 @@ from msgspec import Struct
 from agent.config.parsers import memory_mib
 from agent.dra.claim import ClaimError
 from agent.dra.publishing.partitions import device_name, memory
+from agent.words import claims as words
 from inventory.api.names import COMPUTE_PERCENT
 from inventory.devices import Gpu
 from yamlfile.parsers import Unfit
@@ -70,11 +71,9 @@ def consumed(capacity: Mapping[str, str], driver: str, where: str) -> Share:
     try:
         mib = memory_mib(plain.get(MEMORY, ""))
     except Unfit:
-        raise ClaimError(
-            f"{where}: consumedCapacity.memory: found {plain.get(MEMORY)!r:.80}, expected 1Mi or more"
-        ) from None
+        raise ClaimError(words.bad_memory_share(where, plain.get(MEMORY))) from None
     text = plain.get(COMPUTE_PERCENT, "")
     fine = text.isascii() and text.isdigit() and len(text) <= len(str(PERCENTS)) and 0 < int(text) <= PERCENTS
     if not fine:
-        raise ClaimError(f"{where}: consumedCapacity.{COMPUTE_PERCENT}: found {text!r:.80}, expected 1 to {PERCENTS}")
+        raise ClaimError(words.bad_percent_share(where, COMPUTE_PERCENT, text, PERCENTS))
     return Share(mib, int(text))

@@ -180,7 +180,7 @@ def test_a_config_of_another_kind_of_device_is_passed_over_unless_it_names_the_r
 
 
 def test_parameters_that_are_no_object_are_refused() -> None:
-    with pytest.raises(ClaimError, match=r"^opaque parameters of gpu.nvidia.com: "):
+    with pytest.raises(ClaimError, match=r"^Opaque parameters of gpu.nvidia.com: "):
         parameters(Config(opaque=Opaque(DRIVER, b"[1]")))  # type: ignore[arg-type] # as on the wire
 
 

@@ -79,7 +79,7 @@ def test_no_gpu_is_in_two_hands_whatever_happens(steps: list[tuple[str, str, lis
 def test_a_device_in_anothers_hand_is_refused_by_its_name() -> None:
     ledger = Ledger()
     given_out(ledger, "a", "gpu-0")
-    with pytest.raises(ClaimError, match=r"^device gpu-0 is held by ResourceClaim team/claim-a \(a\)$"):
+    with pytest.raises(ClaimError, match=r"^Device gpu-0 is held by ResourceClaim team/claim-a \(a\)\. End"):
         begin(ledger, taken("b", "gpu-1", "gpu-0"))
     assert [claim.uid for claim in ledger.entries] == ["a"]
 
@@ -95,9 +95,15 @@ def test_admin_access_watches_a_device_and_holds_none() -> None:
 @pytest.mark.parametrize(
     ("part", "why"),
     [
-        (taken("a", "gpu-9"), "device gpu-9 of pool node-1: this node offers no such device by claim"),
-        (taken("a", "gpu-0", pool="node-2"), "device gpu-0 of pool node-2: this node offers no such device by claim"),
-        (taken("a", "gpu-1"), "device gpu-1: fallen off the bus"),
+        (
+            taken("a", "gpu-9"),
+            "Device gpu-9 of pool node-1: found none that is given out by claim, expected one of this node",
+        ),
+        (
+            taken("a", "gpu-0", pool="node-2"),
+            "Device gpu-0 of pool node-2: found none that is given out by claim, expected one of this node",
+        ),
+        (taken("a", "gpu-1"), "Device gpu-1: fallen off the bus. See the GpuNode of the node"),
     ],
 )
 def test_what_is_not_there_or_unfit_is_refused(part: Taken, why: str) -> None:

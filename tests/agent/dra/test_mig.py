@@ -73,7 +73,7 @@ async def test_parts_and_the_whole_gpu_follow_each_other_and_never_meet(claims: 
     assert "is held by ResourceClaim" in answers[beaten].error
     assert not answers["b"].error
     assert len(claims.instances(0)) == 2
-    assert "device gpu-0 is held by ResourceClaim team/" in (await claims.watcher.prepare("whole"))["whole"].error
+    assert "Device gpu-0 is held by ResourceClaim team/" in (await claims.watcher.prepare("whole"))["whole"].error
     await asyncio.gather(*(claims.watcher.unprepare(uid) for uid in ("a", "b", "c")))
     assert claims.instances(0) == []
     assert claims.lab.simulation.hardware.gpus[0].mig.enabled
@@ -151,7 +151,7 @@ async def test_a_fault_of_the_gpu_is_a_taint_on_all_its_parts_and_none_of_anothe
         assert tainted == {name for name in claims.parts | claims.devices if name.startswith("gpu-0")}
         assert {taint["effect"] for taint in claims.parts[LARGE]["taints"]} == {"NoExecute"}
     claims.claim("b", LARGE)
-    assert f"device {LARGE}: " in (await claims.watcher.prepare("b"))["b"].error
+    assert f"Device {LARGE}: " in (await claims.watcher.prepare("b"))["b"].error
 
 
 async def test_a_layout_leaves_the_mode_when_the_claim_of_a_part_has_ended(claims: ClaimLab) -> None:
@@ -232,7 +232,9 @@ def _listing(claim: str) -> pr.PodResources:
 async def test_an_admin_watches_a_part_that_is_there_and_cuts_none(claims: ClaimLab) -> None:
     await serve(claims)
     claims.claim("watcher", SMALL, adminAccess=True)
-    assert (await claims.watcher.prepare("watcher"))["watcher"].error == f"device {SMALL} has no device files"
+    assert (await claims.watcher.prepare("watcher"))[
+        "watcher"
+    ].error == f"Device {SMALL} has no device files. See the agent's log"
     claims.claim("a", SMALL)
     await claims.watcher.prepare("a")
     assert not (await claims.watcher.prepare("watcher"))["watcher"].error

@@ -90,10 +90,11 @@ async def test_each_claim_of_a_call_has_its_own_answer(claims: ClaimLab) -> None
     answers = await claims.watcher.prepare("a", "b", "c", "gone")
     good = [uid for uid in ("a", "b") if not answers[uid].error]
     assert len(good) == 1
+    held = f"Device gpu-0 is held by ResourceClaim {TEAM}/{good[0]} ({good[0]})"
     assert {uid: answer.error for uid, answer in answers.items() if uid not in good} == {
-        ({"a", "b"} - set(good)).pop(): f"device gpu-0 is held by ResourceClaim {TEAM}/{good[0]} ({good[0]})",
-        "c": f"device gpu-7 of pool {NODE}: this node offers no such device by claim",
-        "gone": f"ResourceClaim {TEAM}/gone: found none of this name",
+        ({"a", "b"} - set(good)).pop(): f"{held}. End its pods, or wait until they have ended",
+        "c": f"Device gpu-7 of pool {NODE}: found none that is given out by claim, expected one of this node",
+        "gone": f"ResourceClaim {TEAM}/gone: found none of this name, expected the claim of the pod",
     }
     assert claims.specs == [f"k8s.gpu.nvidia.com-claim_{good[0]}.json"]
 
@@ -203,10 +204,12 @@ async def test_a_removed_gpu_stays_with_a_taint_that_evicts_until_its_claim_has_
         "NoExecute"
     }
     claims.claim("b", "gpu-1")
-    assert (await claims.watcher.prepare("b"))["b"].error == "device gpu-1: the GPU is no longer there"
+    assert (await claims.watcher.prepare("b"))["b"].error == (
+        "Device gpu-1: the GPU is no longer there. See the GpuNode of the node"
+    )
     await claims.watcher.unprepare("a")
     await claims.lab.until(lambda: sorted(claims.devices) == ["gpu-0"], "it has left")
-    assert "this node offers no such device" in (await claims.watcher.prepare("b"))["b"].error
+    assert "found none that is given out by claim" in (await claims.watcher.prepare("b"))["b"].error
 
 
 async def test_a_gpu_leaves_the_mode_when_its_claim_has_ended(claims: ClaimLab) -> None:

@@ -217,7 +217,7 @@ async def forced(driver: Driver, claims: list[Made], number: int) -> list[Made]:
     refused = await driver.prepare(rivals)
     for each in rivals:
         why = refused[each.uid].error
-        assert "is held by ResourceClaim" in why or "one that ends may have its share still" in why, why
+        assert "is held by ResourceClaim" in why or "one that ends may have some" in why, why
     await driver.unprepare(claims)
     await driver.prepared(rivals)
     return rivals

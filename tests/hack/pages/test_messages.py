@@ -60,8 +60,9 @@ def test_a_sentence_is_short_plain_and_begins_with_a_capital(sentence: Sentence)
     assert text == " ".join(text.split())
     assert not text.endswith((".", ":", ","))
     assert not [word for word in BANNED if word in text.lower()]
-    # A command's begins with the option or with what was found.
-    assert sentence.kind is Kind.PART or sentence.place is Place.COMMANDS or text[0].isupper()
+    # A command's begins with the option or with what was found, a claim's with its name.
+    begins = sentence.kind is Kind.PART or sentence.place in (Place.COMMANDS, Place.CLAIM_EVENTS)
+    assert begins or text[0].isupper()
 
 
 @pytest.mark.parametrize("sentence", [each for each in sentences() if each.kind is Kind.REFUSAL], ids=named)

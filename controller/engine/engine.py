@@ -104,15 +104,11 @@ class Engine:
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
         self._mirrored = MirrorEvents(self.state, self._cluster)
-        self._nominator = Nominator(
-            self.state.cluster,
-            self.state.assigner,
-            self.state.preemption,
-            self.state.activity.is_open,
-            partial(waits_for, self.state),
-        )
-        self._outcomes = Outcomes(self.state, self.stories)
         state = self.state
+        self._nominator = Nominator(
+            state.cluster, state.assigner, state.preemption, state.activity.is_open, partial(waits_for, state)
+        )
+        self._outcomes = Outcomes(state, self.stories)
         self._turns = FairTurns(
             state.cluster,
             state.assigner,
@@ -477,12 +473,14 @@ class Engine:
 
     def validate(self) -> None:
         """Recompute every sum and look for every workload. DriftError, QuotaDriftError or QueueDriftError."""
-        self.state.validate()
-        if self._floors_at == self.state.changes:
-            validate_minimums(self.state)
-        self.mirror.validate()
-        if self._packing is not None:
-            self._packing.validate()
+        for audit in self.audits():
+            audit()
+
+    def audits(self) -> tuple[Callable[[], None], ...]:
+        """The parts of ``validate``, each of which holds by itself between any two events."""
+        floors = (partial(validate_minimums, self.state),) if self._floors_at == self.state.changes else ()
+        packing = () if self._packing is None else (self._packing.validate,)
+        return (*self.state.audits(), *floors, self.mirror.validate, *packing)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

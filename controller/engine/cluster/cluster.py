@@ -224,7 +224,14 @@ class Cluster:
 
     def validate(self) -> None:
         """Recompute what is kept; DriftError or QuotaDriftError names the first differences."""
-        self.quota.validate()
+        for audit in self.audits():
+            audit()
+
+    def audits(self) -> tuple[Callable[[], None], ...]:
+        """The parts of ``validate``, each of which holds by itself outside of trials."""
+        return self.quota.validate, self._validate_holders, self._validate_places
+
+    def _validate_holders(self) -> None:
         for name, state in self.queues.items():
             sums: dict[FlavorResource, Amount] = {}
             for key, holder in state.holders.items():
@@ -234,13 +241,15 @@ class Cluster:
                     sums[fr] = sums.get(fr, 0) + amount
             if {fr: amount for fr, amount in sums.items() if amount} != state.node.used():
                 raise DriftError(f"{name}: charged {state.node.used()}, its workloads hold {sums}")
+        if len(self.holders) != sum(len(state.holders) for state in self.queues.values()):
+            raise DriftError("a workload holds quota in no queue")
+
+    def _validate_places(self) -> None:
         try:
             self._places.validate()
             self.placement.validate([(flavor, usage) for flavor, usage, _ in self._held()])
         except AssertionError as error:
             raise DriftError(str(error)) from error
-        if len(self.holders) != sum(len(state.holders) for state in self.queues.values()):
-            raise DriftError("a workload holds quota in no queue")
 
     def on_nodes(self, flavors: Iterable[FlavorName]) -> FlavorName | None:
         """Of the flavors of one pod set the one whose nodes it runs on: no two of them have a topology."""

@@ -1,7 +1,8 @@
 """What the parts of the engine share: the cluster, the queues, past usage, and the workloads as their objects are."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
 
 from controller.engine.claims.backfill import backfill_for
 from controller.engine.claims.claims import RELEASED, Effect, RunAgain, WakeAll, WakeTree, Withdrawn, claims_for
@@ -223,19 +224,23 @@ class EngineState:
         local = self.cluster.local_queues.get(key)
         return None if local is None else self.cluster.queues.get(ClusterQueueName(local.spec.cluster_queue))
 
-    def validate(self) -> None:
-        """Every part, and every workload in one place. DriftError, QuotaDriftError or QueueDriftError."""
-        self.cluster.validate()
-        self.queues.validate()
-        self.preemption.validate()
-        self.claims.validate()
-        self.backfill.validate()
-        self.workloads.validate(self.cluster.queues)
-        self.unwritten.validate(self.cluster.holders)
-        self.notes.validate(self.cluster.holders, self.unwritten.ended)
-        if self.measured_usage is not None:
-            self.measured_usage.validate()
-        self.device_claims.validate(self.workloads.objects)
+    def audits(self) -> tuple[Callable[[], None], ...]:
+        """Every part, and every workload in one place. They raise DriftError, QuotaDriftError or QueueDriftError."""
+        return (
+            *self.cluster.audits(),
+            self.queues.validate,
+            self.preemption.validate,
+            self.claims.validate,
+            self.backfill.validate,
+            partial(self.workloads.validate, self.cluster.queues),
+            partial(self.unwritten.validate, self.cluster.holders),
+            partial(self.notes.validate, self.cluster.holders, self.unwritten.ended),
+            *(() if self.measured_usage is None else (self.measured_usage.validate,)),
+            partial(self.device_claims.validate, self.workloads.objects),
+            self._validate_places_of_workloads,
+        )
+
+    def _validate_places_of_workloads(self) -> None:
         holders, objects = self.cluster.holders, self.workloads.objects
         stranded = {key for keys in self.workloads.stranded.values() for key in keys}
         waiting = {pending.key for pending in self.queues}

@@ -47,6 +47,24 @@ async def test_after_a_drift_nothing_is_decided_on_wrong_sums() -> None:
             await scene.until_admitted("b")
 
 
+async def test_a_drift_that_nothing_points_at_is_found_by_the_part_whose_turn_comes() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller():
+            scene.workload("a", 2)
+            await scene.until_admitted("a")
+            core = scene.core
+            await eventually(lambda: not core.engine.state.unwritten.admissions)
+            core.engine.state.cluster.remove_holder(A)
+            turns = 0
+            while A not in core.engine.state.cluster.holders and turns < 100:
+                core._part_s = 0.0
+                core.step()
+                turns += 1
+            assert 1 < turns <= len(core.engine.audits())
+            assert counted(scene, "tessera_drift_total")
+
+
 async def test_people_are_told_what_had_drifted_on_the_controllers_lease() -> None:
     async with stage() as scene:
         scene.queue(cpus=2)
@@ -137,10 +155,10 @@ async def test_what_is_unsound_even_then_is_counted_as_that(monkeypatch: pytest.
         scene.queue(cpus=2)
         async with scene.controller():
 
-            def never(_: Engine) -> None:
+            def never() -> None:
                 raise AssertionError("never sound")
 
-            monkeypatch.setattr(Engine, "validate", never)
+            monkeypatch.setattr(Engine, "audits", lambda _: (never,))
             check_now(scene)
             await eventually(lambda: counted(scene, "tessera_engine_rebuilds_total{"))
             assert scene.process is not None

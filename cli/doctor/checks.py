@@ -21,6 +21,7 @@ from agent.mps.core import Phase
 from agent.mps.paths import PIPE_ENV, device_paths, root_problem
 from agent.mps.process import is_running
 from agent.report import NodeReport
+from cli.words import doctor as say
 from inventory.layout.entries import mode_of, needs_mps
 from inventory.layout.sharing import SharingMode
 
@@ -72,29 +73,26 @@ def agent(patient: Patient) -> Iterator[Finding]:
     """Whether the agent runs, and the faults that it reports."""
     report = patient.report
     if report is None:
-        yield Finding("agent", ERROR, f"the agent does not answer: {patient.silence}", "start it, or give --state-dir")
+        yield Finding("agent", ERROR, say.silent(patient.silence), say.start_agent())
         return
-    yield Finding("agent", OK, f"the agent runs, version {report.version}")
+    yield Finding("agent", OK, say.runs(report.version))
     for problem in report.problems:
-        yield Finding("agent", WARNING, problem, "the agent's own word: correct the configuration or the hardware")
+        yield Finding("agent", WARNING, problem, say.own_word())
     for server in report.servers:
         if not server.registered:
-            why = f": {server.last_error}" if server.last_error else ""
-            yield Finding(
-                "kubelet", ERROR, f"{server.resource} is not registered with the kubelet{why}", "see kubelet's log"
-            )
+            text = say.not_registered(server.resource, server.last_error or "")
+            yield Finding("kubelet", ERROR, text, say.see_kubelet())
 
 
 def driver(patient: Patient) -> Iterator[Finding]:
     """Whether NVML answers."""
     if patient.report is not None and patient.report.driver_up:
-        yield Finding(
-            "driver", OK, f"driver {patient.report.node.driver_version}, {len(patient.report.node.gpus)} GPUs"
-        )
+        node = patient.report.node
+        yield Finding("driver", OK, say.driver_answers(node.driver_version, len(node.gpus)))
     elif not patient.simulated and not Path("/dev/nvidiactl").exists():
-        yield Finding("driver", ERROR, "no NVIDIA driver: /dev/nvidiactl is not there", "load it: modprobe nvidia")
+        yield Finding("driver", ERROR, say.no_driver(), say.load_driver())
     elif patient.report is not None:
-        yield Finding("driver", ERROR, "the agent has no NVML session", "nvidia-smi says why; see the agent's log")
+        yield Finding("driver", ERROR, say.no_session(), say.ask_nvidia_smi())
 
 
 def kubelet(patient: Patient) -> Iterator[Finding]:
@@ -103,26 +101,20 @@ def kubelet(patient: Patient) -> Iterator[Finding]:
     registration = patient.settings.registration_socket
     if registration is not None:
         if _listens(registration):
-            yield Finding("kubelet", OK, f"{registration} answers")
+            yield Finding("kubelet", OK, say.answers(registration))
         else:
-            yield Finding(
-                "kubelet", ERROR, f"{registration}: nothing listens", "start the kubelet, or give --kubelet-dir"
-            )
+            yield Finding("kubelet", ERROR, say.nothing_listens(registration), say.start_kubelet())
     pods = patient.settings.kubelet_dir / "pod-resources/kubelet.sock"
     if not _listens(pods):
-        yield Finding("kubelet", WARNING, f"{pods}: nothing listens", "without it the holders of devices are unknown")
+        yield Finding("kubelet", WARNING, say.nothing_listens(pods), say.holders_unknown())
     others = sorted(path for path in folder.glob("nvidia*.sock") if _listens(path))
     for path in others:
-        yield Finding(
-            "device plugins", ERROR, f"another device plugin serves {path.name}", "remove NVIDIA's device plugin here"
-        )
+        yield Finding("device plugins", ERROR, say.another_plugin(path.name), say.remove_plugin())
     if patient.report is not None:
         ours = {Path(server.socket).name for server in patient.report.servers}
         for path in sorted(folder.glob("tessera-*.sock")):
             if path.name not in ours and _listens(path):
-                yield Finding(
-                    "device plugins", ERROR, f"another agent serves {path.name}", "one agent a node: end the other"
-                )
+                yield Finding("device plugins", ERROR, say.another_agent(path.name), say.one_agent())
 
 
 def runtime(patient: Patient) -> Iterator[Finding]:
@@ -137,14 +129,9 @@ def runtime(patient: Patient) -> Iterator[Finding]:
     said = [found[1] for line in lines if (found := re.search(r"enable_cdi\s*=\s*(true|false)", line))]
     old = any(re.match(r"\s*version\s*=\s*[12]\s*$", line) for line in lines)
     if (said and said[-1] == "false") or (not said and old):
-        yield Finding(
-            "cdi",
-            ERROR,
-            f"{patient.containerd}: CDI is not enabled, and deviceListStrategy hands devices over by it",
-            "set enable_cdi = true in containerd's cri plugin and restart it",
-        )
+        yield Finding("cdi", ERROR, say.no_cdi(patient.containerd), say.enable_cdi())
     else:
-        yield Finding("cdi", OK, "containerd reads CDI specs")
+        yield Finding("cdi", OK, say.reads_cdi())
 
 
 def compute_modes(patient: Patient) -> Iterator[Finding]:
@@ -154,17 +141,10 @@ def compute_modes(patient: Patient) -> Iterator[Finding]:
     exclusive = {state.device for state in patient.report.mps if state.phase is Phase.READY} if patient.report else None
     for uuid, mode in read_compute_modes():
         if mode == ComputeMode.DEFAULT and exclusive is not None and uuid in exclusive:
-            yield Finding(
-                "compute mode", WARNING, f"{uuid}: programs can pass the MPS daemon by", f"nvidia-smi -i {uuid} -c 3"
-            )
+            yield Finding("compute mode", WARNING, say.passes_daemon(uuid), say.set_mode(uuid, 3))
         elif mode != ComputeMode.DEFAULT and uuid not in (exclusive or ()):
-            yield Finding(
-                "compute mode",
-                WARNING if exclusive is None else ERROR,
-                f"{uuid}: the compute mode is {ComputeMode(mode).name} and no MPS daemon is there: "
-                "one process at most gets the GPU",
-                f"nvidia-smi -i {uuid} -c 0",
-            )
+            level = WARNING if exclusive is None else ERROR
+            yield Finding("compute mode", level, say.exclusive(uuid, ComputeMode(mode).name), say.set_mode(uuid, 0))
 
 
 def mps_programs(patient: Patient) -> Iterator[Finding]:
@@ -173,14 +153,9 @@ def mps_programs(patient: Patient) -> Iterator[Finding]:
         return
     program = str(patient.settings.mps.control_program)
     if shutil.which(program) is None:
-        yield Finding(
-            "mps",
-            ERROR,
-            f"{program} is not there",
-            "install the driver's compute tools; in a container NVIDIA_DRIVER_CAPABILITIES needs compute,utility",
-        )
+        yield Finding("mps", ERROR, say.no_program(program), say.install_tools())
     elif shutil.which("nvidia-cuda-mps-server", path=str(Path(shutil.which(program) or "/").parent)) is None:
-        yield Finding("mps", ERROR, f"nvidia-cuda-mps-server is not beside {program}", "install the whole driver")
+        yield Finding("mps", ERROR, say.no_server(program), say.install_driver())
 
 
 def mps_folders(patient: Patient) -> Iterator[Finding]:
@@ -189,22 +164,15 @@ def mps_folders(patient: Patient) -> Iterator[Finding]:
         return
     problem = root_problem(patient.settings.mps_dir)
     if problem is not None:
-        yield Finding("mps", ERROR, problem, "give a shorter --state-dir, or flags.mpsRoot")
+        yield Finding("mps", ERROR, problem, say.shorter_folder())
     closed = folders.closed_folder(patient.settings.mps_dir)
     runs = patient.report is not None and bool(patient.report.mps)
     # The state folder is opened by the agent itself, with its first daemon.
     if closed is not None and (runs or closed != patient.settings.state_dir):
-        yield Finding(
-            "mps",
-            ERROR,
-            f"{closed} lets no other user pass: MPS servers of pods that are not root's cannot start",
-            f"chmod o+x {closed}",
-        )
+        yield Finding("mps", ERROR, say.closed_folder(closed), say.open_folder(closed))
     shm = Path("/dev/shm")  # noqa: S108 - where it is
     if not patient.settings.mps.private_shm and not shm.is_mount():
-        yield Finding(
-            "mps", ERROR, f"{shm} is no file system of its own", "mount a tmpfs there, or mps.privateShm: true"
-        )
+        yield Finding("mps", ERROR, say.shared_shm(shm), say.mount_shm())
 
 
 def mps_daemons(patient: Patient) -> Iterator[Finding]:
@@ -212,29 +180,23 @@ def mps_daemons(patient: Patient) -> Iterator[Finding]:
     states = patient.report.mps if patient.report is not None else ()
     for state in states:
         if state.phase is Phase.READY:
-            yield Finding("mps", OK, f"{state.name}: the MPS daemon is ready, {state.restarts} restarts")
+            yield Finding("mps", OK, say.daemon_ready(state.name, state.restarts))
         else:
-            yield Finding("mps", ERROR, f"{state.name}: {state.reason}", "see the logs below the MPS root")
+            yield Finding("mps", ERROR, say.daemon_fails(state.name, state.reason), say.see_mps_logs())
     known = {state.device for state in states}
     for device in folders.leftovers(patient.settings.mps_dir):
         paths = device_paths(patient.settings.mps_dir, device)
         pid = folders.read_pid(paths)
         alive = pid is not None and is_running(pid, PIPE_ENV, paths.pipe)
         if device not in known:
-            what = f"the MPS daemon {pid} runs on for" if alive else "there is a stale MPS folder of"
-            yield Finding(
-                "mps", WARNING, f"{what} {device}, which no agent looks after", "start the agent: it tidies up"
-            )
+            text = say.daemon_left(pid, device) if alive else say.folder_left(device)
+            yield Finding("mps", WARNING, text, say.tidied_up())
         elif alive:
             yield from _users(patient, device)
     pid = _pid_in(patient.default_pipe)
     if pid is not None and psutil.pid_exists(pid):
-        yield Finding(
-            "mps",
-            WARNING,
-            f"an MPS daemon that is not the agent's (pid {pid}) has CUDA's default folder {patient.default_pipe}",
-            f"end it: echo quit | CUDA_MPS_PIPE_DIRECTORY={patient.default_pipe} nvidia-cuda-mps-control",
-        )
+        folder = patient.default_pipe
+        yield Finding("mps", WARNING, say.strange_daemon(pid, folder), say.end_strange_daemon(folder))
 
 
 def _users(patient: Patient, device: str) -> Iterator[Finding]:
@@ -243,12 +205,7 @@ def _users(patient: Patient, device: str) -> Iterator[Finding]:
     uids = {uid for pid in _servers(patient, paths.pipe) if (uid := uid_of(pid)) is not None}
     waiting = waiting_user(_tail(paths.control_log))
     if uids and waiting is not None and waiting not in uids:
-        yield Finding(
-            "mps",
-            WARNING,
-            f"{device}: its MPS server serves user {min(uids)}, and a client of user {waiting} waits for it to be free",
-            "give the pods that share a GPU one runAsUser, or set mps.multiUser",
-        )
+        yield Finding("mps", WARNING, say.user_waits(device, min(uids), waiting), say.one_user())
 
 
 def _servers(patient: Patient, pipe: Path) -> list[int]:

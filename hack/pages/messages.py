@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.words import claims, health, mig, node
-from cli.words import given, servers
+from cli.words import doctor, given, servers
 from cli.words import queues as named
 from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.table import FOREIGN_KINDS
@@ -22,15 +22,16 @@ from inventory.words import layouts
 from inventory.words.catalog import EVERY, Kind, Place, Sentence
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "messages.md"
-MODULES: Final = (pending, queues, statuses, jobs, health, layouts, mig, node, claims, given, named, servers)
+MODULES: Final = (pending, queues, statuses, jobs, health, layouts, mig, node, claims, given, named, servers, doctor)
 """Importing one puts its sentences into the catalog."""
 
 _LITERAL: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _HEAD: Final = """# Messages
 
-What the controller and the agent say in conditions and Events, what they and the commands refuse. Words in CAPITALS are
-values. `python -m hack.pages.messages` writes this page from `controller/words/`, `agent/words/`, `inventory/words/`,
-`cli/words/` and `controller/foreignrules/`. What each XID asks of a person stands in [its table](health.md).
+What the controller and the agent say in conditions and Events, what they and the commands refuse, what `tessera doctor`
+finds. Words in CAPITALS are values. `python -m hack.pages.messages` writes this page from `controller/words/`,
+`agent/words/`, `inventory/words/`, `cli/words/` and `controller/foreignrules/`. What each XID asks of a person stands
+in [its table](health.md).
 
 """
 

@@ -35,6 +35,7 @@ class Place(StrEnum):
     CLAIM = "ResourceClaim: status.devices"
     CLAIM_EVENTS = "Events of pods: why a ResourceClaim is not prepared"
     COMMANDS = "tessera: what a command refuses"
+    DOCTOR = "tessera doctor"
 
 
 class Sentence(NamedTuple):

@@ -60,8 +60,8 @@ def test_a_sentence_is_short_plain_and_begins_with_a_capital(sentence: Sentence)
     assert text == " ".join(text.split())
     assert not text.endswith((".", ":", ","))
     assert not [word for word in BANNED if word in text.lower()]
-    # A command's begins with the option or with what was found, a claim's with its name.
-    begins = sentence.kind is Kind.PART or sentence.place in (Place.COMMANDS, Place.CLAIM_EVENTS)
+    # A command's begins with the option or with what was found, a claim's and a node's with a name.
+    begins = sentence.kind is Kind.PART or sentence.place in (Place.COMMANDS, Place.CLAIM_EVENTS, Place.DOCTOR)
     assert begins or text[0].isupper()
 
 

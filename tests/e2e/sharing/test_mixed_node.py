@@ -234,7 +234,7 @@ def test_a_drain_evicts_those_in_the_way_with_the_chart_s_rights_and_leaves_the_
 
     def untold() -> list[str]:
         notes = [one.get("note", "") for one in lab.events()]
-        return [name for name in going if not any(f"pod default/{name} is evicted" in note for note in notes)]
+        return [name for name in going if not any(f"Pod default/{name} is evicted" in note for note in notes)]
 
     until(lambda: not untold(), "an Event for each")
     assert seen_by(staying) == before

@@ -80,12 +80,12 @@ def rendered(
     *templates: str, values: tuple[str, ...] = (), files: tuple[Path, ...] = (), served: tuple[str, ...] = ()
 ) -> str:
     """Of a release called ``t`` on an API server with MutatingAdmissionPolicy and what else is ``served``; without
-    ``templates`` all of it.
+    ``templates`` all of it but hooks.
     """
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
     kinds = ("admissionregistration.k8s.io/v1/MutatingAdmissionPolicy", *served)
     command += [word for kind in kinds for word in ("--api-versions", kind)]
-    command += [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")]
+    command += [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")] or ["--no-hooks"]
     command += [word for value in values for word in ("--set", value)]
     command += [word for file in files for word in ("--values", str(file))]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout

@@ -29,7 +29,13 @@ def screen(fleet: Fleet, *, height: int | None, by: str) -> RenderableType:
     by_node = by == "node" or (by == "auto" and room is not None and len(fleet.gpus) > room)
     rows = _nodes(fleet.gpus, room) if by_node else _gpus(fleet.gpus, room)
     notes = [Text(f"note: {visible(note)}", style="yellow", no_wrap=True, overflow="ellipsis") for note in fleet.notes]
-    parts = [_headline(fleet, found), rows if fleet.gpus else Text("No GpuNode has GPUs."), shown_queues, *notes]
+    headline = _headline(fleet, found)
+    if height is not None:
+        # A row that were folded would push others off the screen: each was given one line.
+        headline.no_wrap, headline.overflow = True, "ellipsis"
+        for column in (*rows.columns, *(shown_queues.columns if shown_queues is not None else ())):
+            column.no_wrap, column.overflow = True, "ellipsis"
+    parts = [headline, rows if fleet.gpus else Text("No GpuNode has GPUs."), shown_queues, *notes]
     return Group(*(part for part in parts if part is not None))
 
 

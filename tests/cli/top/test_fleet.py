@@ -139,11 +139,14 @@ def test_each_gpu_has_a_line_while_there_is_room_and_each_node_after_that() -> N
     assert len(told(fleet(rows), by="gpu")) == 1 + 2 + 8 + 3
 
 
+@pytest.mark.parametrize("width", [40, 80, 160])
 @pytest.mark.parametrize("height", [14, 24, 50])
-def test_the_screen_is_never_higher_than_the_terminal(height: int) -> None:
-    rows = tuple(row for name in range(30) for row in node(f"n{name:02}", 8))
+def test_the_screen_is_never_higher_than_the_terminal_however_narrow_it_is(height: int, width: int) -> None:
+    rows = tuple(row for name in range(30) for row in node(f"a-node-with-a-long-name-{name:02}", 8))
     for by in ("auto", "gpu", "node"):
-        assert len(told(fleet(rows, "a note"), height=height, by=by)) <= height
+        shown = told(fleet(rows, "a note that is longer than the lines"), height=height, by=by, width=width)
+        assert len(shown) <= height
+        assert max(map(len, shown)) <= width
 
 
 def test_notes_stand_below_and_an_empty_fleet_is_told() -> None:

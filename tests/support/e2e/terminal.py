@@ -84,6 +84,10 @@ class Terminal:
         until(holds, f"{wanted!r} on the screen:\n{self._tmux('capture-pane', '-p')}")
         return "\n".join(shown)
 
+    def until_gone(self, text: str) -> None:
+        """The screen no longer shows it."""
+        until(lambda: not any(text in line for line in self.screen()), f"{text!r} leaves the screen")
+
     def until_prompt(self) -> None:
         """The shell waits for the next command."""
         until(lambda: self._last() == _PROMPT.strip(), "the shell's prompt")

@@ -130,9 +130,13 @@ async function signOut() {
   location.reload();
 }
 
+/** Asked again where the server has too much to do, or is away; where the session has ended the stream says so. */
 async function who() {
   const answer = await fetch("page/session").catch(() => null);
-  if (!answer?.ok) return;
+  if (!answer?.ok) {
+    if (answer?.status !== 401) setTimeout(who, 3000);
+    return;
+  }
   session = await answer.json();
   draw();
 }

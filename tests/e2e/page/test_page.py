@@ -134,6 +134,14 @@ def test_after_a_break_the_page_goes_on_by_itself(browser: Browser, server: Stan
         server.change(lambda state: state.drop(came))
 
 
+def test_who_is_signed_in_is_told_once_the_server_has_time(browser: Browser, server: StandIn) -> None:
+    server.busy = 1
+    browser.open("about:blank")
+    browser.open(server.url)
+    browser.until_text("alice", ".who")
+    assert server.busy == 0
+
+
 def test_the_map_is_walked_and_opened_by_keys_and_read_aloud(browser: Browser) -> None:
     browser.go("#/fleet")
     browser.js("document.querySelector('fleet-map canvas').focus()")

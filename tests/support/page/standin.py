@@ -23,7 +23,9 @@ from tests.support.page.state import HIDDEN, Row, State, made
 
 
 class StandIn:
-    """One state, told to all who ask; ``change`` changes it. ``signed_in``: whoever asks."""
+    """One state, told to all who ask; ``change`` changes it. ``signed_in``: whoever asks. ``busy``: that many questions
+    of who is signed in are refused for being too many.
+    """
 
     def __init__(self, state: State, *, signed_in: bool = True, mark: str = "") -> None:
         self.state = state
@@ -34,6 +36,7 @@ class StandIn:
         self._clock = _Clock()
         self._hub = Hub(state.read, lambda: state.known, lambda: state.answers.queue_of, self._clock)
         self.signed_in = signed_in
+        self.busy = 0
         self.port = 0
 
     @contextlib.contextmanager
@@ -111,6 +114,9 @@ class StandIn:
         return web.Response(body=found.body, status=code, headers=headers)
 
     async def _session(self, _: web.Request) -> web.Response:
+        if self.busy:
+            self.busy -= 1
+            return _json({"message": "too many requests: try again"}, 429)
         if not self.signed_in:
             return _json({"message": "sign in first", "oidc": "Company login"}, 401)
         return _json({"user": f"alice{self._mark}", "groups": ["people"], "expires": None, "how": "token"})

@@ -7,7 +7,7 @@ for ever; one that ends takes the process down, so that its supervisor restarts 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import grpc
@@ -374,15 +374,15 @@ class Agent:
 
     def _told_holders(self) -> bool:
         """Whether the holders known now let a waiting change of modes come, or block it in another way."""
-        holders, driver = self._holders(), self._settings.dra_driver
-        claimed = frozenset(device for device, holder in holders.items() if holder.resource == driver)
-        return self.node_state.held(holders, claimed)
+        holders = self._holders()
+        return self.node_state.held(holders, self._claimed_of(holders))
 
-    def _by_kubelet(self) -> set[DeviceId]:
+    def _by_kubelet(self) -> frozenset[DeviceId]:
         """What the kubelet says containers have got by claim."""
-        return {
-            device for device, holder in self.holders.holders.items() if holder.resource == self._settings.dra_driver
-        }
+        return self._claimed_of(self.holders.holders)
+
+    def _claimed_of(self, holders: Mapping[DeviceId, Holder]) -> frozenset[DeviceId]:
+        return frozenset(device for device, holder in holders.items() if holder.resource == self._settings.dra_driver)
 
     async def _bring(self, gpu: GpuUuid, ready: Callable[[], bool], within_s: float) -> str:
         return await self.mig.bring(gpu, ready, within_s)

@@ -161,11 +161,16 @@ def api_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def awaited() -> str:
+    """What a command waits for unless it says something else."""
+    return "waiting for the API server"
+
+
 def run(work: Coroutine[Any, Any, None], *, patiently: bool = True) -> None:
     """The command's work, its failures as one line; ``patiently``: after a while it is told what is waited for."""
 
     async def waited() -> None:
-        async with patience(lambda: "waiting for the API server"):
+        async with patience(awaited):
             await work
 
     try:

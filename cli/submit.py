@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cli import forecasts
-from cli.cluster import Controller, UnreachableError, Where, run
+from cli.cluster import Controller, UnreachableError, Where, awaited, run
 from cli.console import Json, aside, patience
 from cli.console import show as print_parts
 from cli.kubeapi import kube_options, opened, space_option
@@ -70,11 +70,11 @@ def submit(
             try:
                 for document in documents:
                     space = namespace or document.data["metadata"].get("namespace") or where.cluster().namespace
-                    async with patience(_asks):
+                    async with patience(awaited):
                         row, made = await one.sent(document, str(space))
                     rows.append(row)
                     try:
-                        async with patience(_asks):
+                        async with patience(awaited):
                             row |= await one.followed(made, row["namespace"])
                     finally:
                         if output == "text":
@@ -89,10 +89,6 @@ def submit(
                     printed({"dryRun": dry_run, "items": rows}, output)
 
     run(work(), patiently=False)
-
-
-def _asks() -> str:
-    return "waiting for the API server"
 
 
 class _Submission:

@@ -1,5 +1,5 @@
-"""Who waits in each line, and who may pass a head that does not fit: conservative backfill by the times that were told,
-as sums.
+"""The workloads that wait in each line, and those that may pass a head that does not fit: conservative backfill by the
+times that were told, as sums.
 """
 
 import math

@@ -24,7 +24,7 @@ from controller.visibility.redaction import anybodys, redacted
 from controller.visibility.server_shell import RefusedError
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES
-from controller.web.whatifmanifest import Composer
+from controller.web.whatif.manifest import Composer
 from controller.webhooks import dryrun
 from kube.clock import Clock
 from kube.reading.reflector import ObjectKey

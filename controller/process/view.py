@@ -38,9 +38,9 @@ from controller.web.queuerows import forecast_row
 from controller.web.server_shell import Others, PageServer, Source
 from controller.web.session import Seal, Seals
 from controller.web.sight import QueueOf
-from controller.web.whatif import Asked as Change
-from controller.web.whatif import Question
-from controller.web.whatif_shell import Given, WhatIf
+from controller.web.whatif.child_shell import Given, WhatIf
+from controller.web.whatif.question import Asked as Change
+from controller.web.whatif.question import Question
 from controller.webhooks.keeper import OwnCertificates, SecretName
 from controller.webhooks.service import service_names
 from kube.client import Client

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from controller.engine.conditions.records import DecisionRecord
 from controller.engine.conditions.sentences import sentence
 from controller.engine.engine import Engine
-from controller.engine.mirror.specs import MirroredName, QueueSpec
+from controller.engine.mirror.specs import MirroredName, QueueSpec, System
 from controller.engine.model.encoding import hosts
 from controller.engine.model.resources import CPU, UNLIMITED, Amount, ClusterQueueName, ResourceName, WorkloadKey
 from controller.engine.queues.found import found_of, last_found
@@ -21,7 +21,6 @@ from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import share
 from controller.forecast.forecast import Forecast
-from controller.web.whatifquotas import changeable
 
 Json = dict[str, Any]
 POSITIONS: Final = 100
@@ -139,9 +138,17 @@ def _resources(node: QuotaNode, mirrored: QueueSpec | None) -> Iterator[Json]:
             "available": node.available(fr),
         }
         shown = {name: number(fr.resource, amount) for name, amount in amounts.items()}
-        own = changeable(mirrored, fr.resource) if mirrored is not None else quota.nominal
+        own = _changeable(mirrored, fr.resource) if mirrored is not None else quota.nominal
         shown["changeable"] = None if own is None else number(fr.resource, round(own))
         yield {"flavor": fr.flavor, "resource": fr.resource, **shown}
+
+
+def _changeable(spec: QueueSpec, resource: ResourceName) -> float | None:
+    """What a change of a mirrored queue's quota replaces, in the engine's amounts; None where there is nothing."""
+    found = spec.quota.get(resource)
+    if found is None and spec.system is System.VOLCANO:
+        found = spec.limit.get(resource)
+    return None if found is None or math.isinf(found) or spec.implied else found
 
 
 # -- workloads that wait ---------------------------------------------------------------------------------------------

@@ -88,8 +88,8 @@ def _manifest() -> Made:
     from controller.jobkinds.table import JOB_KINDS
     from controller.objects.decode import decode_object
     from controller.volcanojobs.kind import VolcanoJobKind
-    from controller.web.whatifmanifest import Composer
-    from controller.web.whatifquotas import WrongChangeError
+    from controller.web.whatif.manifest import Composer
+    from controller.web.whatif.quotas import WrongChangeError
 
     others = Others({System.VOLCANO: ADOPTED, System.KAI: ADOPTED})
     composer = Composer(kinds=(*JOB_KINDS, VolcanoJobKind()), settings=JobSettings(), facts={}, others=others)
@@ -163,8 +163,8 @@ def _asked() -> Made:
 
 
 def _what_if() -> Made:
-    from controller.web.whatif import read
-    from controller.web.whatifquotas import WrongChangeError
+    from controller.web.whatif.question import read
+    from controller.web.whatif.quotas import WrongChangeError
 
     return read, (WrongChangeError,)
 

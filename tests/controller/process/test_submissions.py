@@ -12,9 +12,9 @@ from controller.process.process import Process
 from controller.process.view import _deciding, _given
 from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
 from controller.watching.kinds import KAI_QUEUES, NAMESPACES, NODES, VOLCANO_COMMANDS, VOLCANO_QUEUES
-from controller.web.whatif import Asked
-from controller.web.whatif_shell import _parts, answer
-from controller.web.whatifquotas import QuotaChange
+from controller.web.whatif.child_shell import _parts, answer
+from controller.web.whatif.question import Asked
+from controller.web.whatif.quotas import QuotaChange
 from inventory.api.names import ALL_NODES, RUNTIME
 from kube.resources import PODS
 from kube.testing import eventually

@@ -18,7 +18,7 @@ from controller.objects.workload import Workload
 from controller.simulation.manifests import Scenario
 from controller.simulation.run import Run
 from controller.simulation.submissions import Submission
-from controller.web.whatifquotas import QuotaChange, WrongChangeError, with_quotas
+from controller.web.whatif.quotas import QuotaChange, WrongChangeError, with_quotas
 
 Json = dict[str, Any]
 MOST_CHANGES: Final = 500

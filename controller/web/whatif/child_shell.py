@@ -1,8 +1,8 @@
 """The simulation in a process of its own, with bounds of time and memory: what decides goes on meanwhile.
 
-``python -m controller.web.whatif_shell BYTES`` reads pickles that its parent wrote: what is Given, lists of objects,
-lists of Workloads, each ended by an empty one. It answers with JSON. A manifest's text is read there and nowhere else:
-YAML may hold a parser for ever, or end its process.
+``python -m controller.web.whatif.child_shell BYTES`` reads pickles that its parent wrote: what is Given, lists of
+objects, lists of Workloads, each ended by an empty one. It answers with JSON. A manifest's text is read there and
+nowhere else: YAML may hold a parser for ever, or end its process.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from controller.visibility.identity import User
 from controller.visibility.routes import Attributes, forecasts_in
 from controller.visibility.server_shell import RefusedError
 from controller.web.server_shell import limited
-from controller.web.whatif import Asked, Json, Question, compared, read
-from controller.web.whatifmanifest import Composer
-from controller.web.whatifquotas import WrongChangeError
+from controller.web.whatif.manifest import Composer
+from controller.web.whatif.question import Asked, Json, Question, compared, read
+from controller.web.whatif.quotas import WrongChangeError
 
 BODY_BYTES: Final = 256 * 1024
 LIMIT_S: Final = 25.0

@@ -23,7 +23,7 @@ from controller.objects.workload import Workload
 from controller.simulation.documents import Document, InputError, documents
 from controller.simulation.manifests import cluster_of
 from controller.simulation.volcanogangs import count_above, pods_above
-from controller.web.whatifquotas import WrongChangeError
+from controller.web.whatif.quotas import WrongChangeError
 
 MOST_LEVELS: Final = 64
 """A Job has about ten; one in an AppWrapper some more."""

@@ -1,12 +1,11 @@
 """Other quotas of what-if: of ClusterQueues, and of Queues of Volcano's and KAI's that are mirrored. Pure."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from controller.engine.mirror.specs import KAI_RESOURCES, KAI_UNITS, QueueSpec, System
+from controller.engine.mirror.specs import KAI_RESOURCES, KAI_UNITS
 from controller.engine.model.podrequests import amounts
 from controller.engine.model.resources import ResourceName
 from controller.objects.kai import KaiQueue
@@ -29,14 +28,6 @@ class QuotaChange(msgspec.Struct, frozen=True):
     flavor: str
     resource: str
     nominal: str
-
-
-def changeable(spec: QueueSpec, resource: ResourceName) -> float | None:
-    """What a change of a mirrored queue's quota replaces, in the engine's amounts; None where there is nothing."""
-    found = spec.quota.get(resource)
-    if found is None and spec.system is System.VOLCANO:
-        found = spec.limit.get(resource)
-    return None if found is None or math.isinf(found) or spec.implied else found
 
 
 def with_quotas(objects: Sequence[KubernetesObject], changes: Iterable[QuotaChange]) -> list[KubernetesObject]:

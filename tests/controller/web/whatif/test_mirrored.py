@@ -16,10 +16,10 @@ from controller.objects.decode import decode
 from controller.objects.meta import KubernetesObject
 from controller.volcanojobs.kind import VolcanoJobKind
 from controller.web.live import Live, State
-from controller.web.whatif import Asked, Question
-from controller.web.whatif_shell import Given, _parts, answer
-from controller.web.whatifmanifest import MOST_ABOVE, Composer
-from controller.web.whatifquotas import QuotaChange
+from controller.web.whatif.child_shell import Given, _parts, answer
+from controller.web.whatif.manifest import MOST_ABOVE, Composer
+from controller.web.whatif.question import Asked, Question
+from controller.web.whatif.quotas import QuotaChange
 from inventory.api.names import ALL_NODES
 from tests.support.engine.foreignqueues import GPU, fill, kai_queue, rest, volcano_queue, world
 from tests.support.engine.world import World

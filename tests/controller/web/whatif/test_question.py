@@ -20,10 +20,10 @@ from controller.objects.workload import Workload
 from controller.visibility.identity import User
 from controller.visibility.routes import Attributes
 from controller.web.server_shell import Others
-from controller.web.whatif import Asked, Question, compared, read
-from controller.web.whatif_shell import LEAST_BYTES, Given, WhatIf, _all_of, _parts, answer, room_bytes
-from controller.web.whatifmanifest import Composer
-from controller.web.whatifquotas import QuotaChange, WrongChangeError
+from controller.web.whatif.child_shell import LEAST_BYTES, Given, WhatIf, _all_of, _parts, answer, room_bytes
+from controller.web.whatif.manifest import Composer
+from controller.web.whatif.question import Asked, Question, compared, read
+from controller.web.whatif.quotas import QuotaChange, WrongChangeError
 from kube.testing import eventually
 from tests.support.controller.declarations import job_kind, kind_of
 from tests.support.controller.pageworld import PageScene, page_served

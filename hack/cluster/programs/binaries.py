@@ -16,12 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.cluster.errors import ClusterError
+from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.programs import golang
 from hack.cluster.programs.progress import Progress
 
 SOURCE = Path(__file__).resolve().parents[1]
 KUBERNETES_VERSION = "1.36.3"
+OLDER_KUBERNETES: Mapping[str, str] = {"1.35": "1.35.4", "1.34": "1.34.4"}
+"""Minor versions that ``$TESSERA_KUBERNETES`` may name in its place, each pinned in ``versions/MINOR/go.mod``."""
+KUBERNETES_ENV = "TESSERA_KUBERNETES"
 TRAINING_OPERATOR_VERSION = "1.8.1"
 COREDNS_VERSION = "1.15.0"
 
@@ -39,27 +42,34 @@ class Program:
     ldflags: str
     module: Path | None = None
     """The folder of the module here; None for a published one."""
+    pins: Path | None = None
+    """A folder whose ``go.mod`` and ``go.sum`` stand in for the module's own."""
 
     @property
     def sources(self) -> tuple[Path, ...]:
         """The files that pin the module here and are part of it."""
         if self.module is None:
             return ()
-        return (self.module / "go.mod", self.module / "go.sum", *sorted(self.module.glob("*.go")))
+        pins = self.pins or self.module
+        return (pins / "go.mod", pins / "go.sum", *sorted(self.module.glob("*.go")))
 
 
-def _kubernetes() -> Program:
-    major, minor, _ = KUBERNETES_VERSION.split(".")
-    stamp = {"gitVersion": f"v{KUBERNETES_VERSION}", "gitMajor": major, "gitMinor": minor}
+def kubernetes(minor: str = "") -> Program:
+    """Kubernetes' programs, of the version that the tests run with, or of an older ``minor`` (``1.35``)."""
+    older = OLDER_KUBERNETES.get(minor)
+    version = older or KUBERNETES_VERSION
+    major, number, _ = version.split(".")
+    stamp = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": number}
     # Without these the server reports v0.0.0 and checks of version skew go wrong.
     flags = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items())
     return Program(
         name="kubernetes",
-        version=KUBERNETES_VERSION,
+        version=version,
         binaries=("tessera-kubernetes",),
         packages=(".",),
         ldflags=f"-s -w {flags}",
         module=SOURCE,
+        pins=SOURCE / "versions" / f"{major}.{number}" if older else None,
     )
 
 
@@ -100,7 +110,7 @@ _CONTAINERD = "github.com/containerd/containerd/v2/cmd"
 PROGRAMS: Mapping[str, Program] = {
     program.name: program
     for program in (
-        _kubernetes(),
+        kubernetes(os.environ.get(KUBERNETES_ENV, "")),
         _published(
             "containerd",
             "2.4.2",
@@ -112,6 +122,13 @@ PROGRAMS: Mapping[str, Program] = {
         _coredns(),
     )
 }
+
+
+def check_kubernetes(minor: str) -> None:
+    """Raises UsageError for a minor version that is not pinned here; none at all is the newest."""
+    known = (*OLDER_KUBERNETES, KUBERNETES_VERSION.rpartition(".")[0])
+    if minor and minor not in known:
+        raise UsageError(f"{KUBERNETES_ENV}: found {minor!r}, expected one of {', '.join(known)}")
 
 
 def cache_root() -> Path:
@@ -140,7 +157,11 @@ def is_built(program: Program) -> bool:
 
 
 def build(name: str) -> Path:
-    """Folder with the binaries of the program ``name``, built first if need be (one build at a time on a machine)."""
+    """Folder with the binaries of the program ``name``, built first if need be (one build at a time on a machine).
+
+    Raises UsageError where the environment names a Kubernetes that is not pinned here.
+    """
+    check_kubernetes(os.environ.get(KUBERNETES_ENV, ""))
     program = PROGRAMS[name]
     target = folder(program)
     if target.is_dir():
@@ -184,6 +205,7 @@ def _compile(program: Program, out: Path) -> None:
     # The user's own GOFLAGS (a module proxy's settings, say) stay; only what changes the result is ours.
     flags = ["-v", "-trimpath", "-buildvcs=false", "-ldflags", program.ldflags]
     if program.module:
+        flags += ["-modfile", str(program.pins / "go.mod")] if program.pins else []
         command = [str(go), "build", *flags, "-o", str(out / program.binaries[0]), *program.packages]
     else:
         # One command: the binaries share most packages, and what is to be built is counted once.

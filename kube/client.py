@@ -4,6 +4,7 @@ Each call returns the decoded object or raises one of ``kube.errors``. Bodies ar
 is retried here except one 401 after a token rotated: when to try again is the caller's decision.
 """
 
+import asyncio
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -34,6 +35,8 @@ _MERGE_PATCH = "application/merge-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PAGE = 500
 """Items of one list page: bounds what is held undecoded."""
+_SLICE = 50
+"""Items that are decoded without a pause."""
 _PAGE_S = 60.0
 """A page may take so long to come where the server is busy, while some of it comes at least every _SILENT_S: a list
 holds up no write, and one that is given up is asked for again from its first page.
@@ -112,6 +115,7 @@ EVERYTHING = Selection()
 class Client:
     """The client of one API server. Open it with ``async with``; use it from one event loop.
 
+    ``compressed``: large answers may come as gzip. It costs both sides CPU, which a network of one place is not worth.
     At most ``connections`` are kept and used at once, one call on each; watches have their own beside them, so that no
     number of watches ever keeps a write waiting. Both sessions are set while the client is open, and None before and
     after.
@@ -125,11 +129,13 @@ class Client:
         user_agent: str = "tessera",
         clock: Clock | None = None,
         connections: int = 8,
+        compressed: bool = True,
     ) -> None:
         self._config = config
         self._timeout_s = timeout_s
         self._user_agent = user_agent
         self._connections = connections
+        self._encodings = {} if compressed else {"Accept-Encoding": "identity"}
         self._tokens = TokenSource(config, monotonic=(clock or SystemClock()).monotonic)
         self._session: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
@@ -145,7 +151,7 @@ class Client:
 
         # True leaves TLS to the URL: aiohttp ignores it for http servers.
         connector = aiohttp.TCPConnector(ssl=tls, limit=connections)
-        headers = {"User-Agent": self._user_agent, "Accept": _JSON}
+        headers = {"User-Agent": self._user_agent, "Accept": _JSON} | self._encodings
         return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar())
 
     async def __aexit__(
@@ -181,26 +187,57 @@ class Client:
         *,
         metadata_only: bool = False,
     ) -> Listing[T]:
-        """All objects as ``decode`` makes them, page by page: never more than a page's JSON is held.
+        """All objects as ``decode`` makes them.
 
         ``metadata_only``: the server may leave out all but the metadata.
         """
+        items: list[T] = []
+        async with aclosing(self.list_pages(resource, decode, selection, metadata_only=metadata_only)) as pages:
+            async for page in pages:
+                items += page.items
+        return Listing(items=tuple(items), resource_version=page.resource_version)
+
+    async def list_pages(
+        self,
+        resource: Resource,
+        decode: Decode[T],
+        selection: Selection = EVERYTHING,
+        *,
+        metadata_only: bool = False,
+    ) -> AsyncGenerator[Listing[T]]:
+        """``list_decoded`` by pages, at least one. The server makes a page while the one before is decoded, so that
+        never more than the JSON of two is held.
+        """
+        params = selection.params() | {"limit": str(_PAGE)}
+        path, accept = resource.path(namespace=selection.namespace), _METADATA if metadata_only else _JSON
+        coming = asyncio.create_task(self._page(path, params, accept))
+        try:
+            while True:
+                page = _decode(await coming, _RawList)
+                more = page.metadata.continue_
+                if more:
+                    coming = asyncio.create_task(self._page(path, params | {"continue": more}, accept))
+                items: list[T] = []
+                for number, raw in enumerate(page.items or ()):
+                    if number % _SLICE == 0:
+                        await asyncio.sleep(0)  # the next request is sent, and others have their turn
+                    items.append(decode(bytes(raw)))
+                page.items = None  # its JSON
+                yield Listing(items=tuple(items), resource_version=page.metadata.resource_version)
+                if not more:
+                    return
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+    async def _page(self, path: str, params: Mapping[str, str], accept: str) -> bytes:
         import aiohttp
 
-        items: list[T] = []
-        params = selection.params() | {"limit": str(_PAGE)}
         silent_s = max(_SILENT_S, self._timeout_s)
         timeout = aiohttp.ClientTimeout(
             total=max(_PAGE_S, self._timeout_s), sock_connect=self._timeout_s, sock_read=silent_s
         )
-        path, accept = resource.path(namespace=selection.namespace), _METADATA if metadata_only else _JSON
-        while True:
-            raw = await self._request("GET", path, params=params, accept=accept, within=timeout)
-            page = _decode(raw, _RawList)
-            items += [decode(bytes(raw)) for raw in page.items or ()]
-            if not page.metadata.continue_:
-                return Listing(items=tuple(items), resource_version=page.metadata.resource_version)
-            params["continue"] = page.metadata.continue_
+        return await self._request("GET", path, params=params, accept=accept, within=timeout)
 
     async def text(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
         """GET of what is no object: a container's log, or what a Pod answers through the API server's proxy."""

@@ -116,7 +116,7 @@ class Process:
         # A leader begins no request after the renew deadline; one it has begun then is given up before the lease ends
         # and another replica may lead. With ``may_write`` this is the fence: two leaders never write at once.
         answer_s = max(1.0, (election.lease_duration_s - election.renew_deadline_s) * 0.9)
-        async with Client(cluster, timeout_s=min(10.0, answer_s), connections=_CONNECTIONS) as client:
+        async with Client(cluster, timeout_s=min(10.0, answer_s), connections=_CONNECTIONS, compressed=False) as client:
             self._own = self._flags.namespace or self._config.namespace or own_namespace()
             readers = self._readers()
             lacking = IF_SERVED | {resource for resource in readers if resource not in TYPES and is_custom(resource)}

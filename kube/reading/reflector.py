@@ -21,7 +21,7 @@ from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Backoff, Clock, sleep
 from kube.errors import NotFoundError, UnavailableError
 from kube.reading.pace import AT_ONCE, Pace
-from kube.reading.watch import Deleted, Listed, Upserted, follow_decoded
+from kube.reading.watch import Arrived, Deleted, Listed, Upserted, follow_decoded
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -200,6 +200,8 @@ class Reflector(Generic[T]):
             pace=self._pace,
         ):
             match change:
+                case Arrived(items=items):
+                    self._arrive(items)
                 case Listed(items=items):
                     self._replace(items)
                 case Upserted(item=seen):
@@ -226,6 +228,14 @@ class Reflector(Generic[T]):
         except Exception as error:  # noqa: BLE001 - the caller's code on anybody's input: it must not end the watch
             return _Seen(key, meta.uid, meta.resource_version, None, " ".join(str(error).split()) or repr(error))
         return _Seen(key, meta.uid, meta.resource_version, made)
+
+    def _arrive(self, items: tuple[_Seen[T], ...]) -> None:
+        """A page of the first list is told when it has come. Of a later list nothing is told before its end: removals
+        come first there.
+        """
+        if not self.synced:
+            for seen in items:
+                self._upsert(seen)
 
     def _replace(self, items: tuple[_Seen[T], ...]) -> None:
         """Take a list: objects that are not in it are gone. Removals are told first, so that their quota is free for

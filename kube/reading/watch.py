@@ -29,6 +29,12 @@ _GONE_AFTER = 3
 """Answers in a row that there is no such kind: of several API servers one may not know a new kind yet."""
 
 
+class Arrived(Struct, Generic[T], frozen=True):
+    """Some of those that exist now: a page of a list whose end comes as ``Listed``, or never."""
+
+    items: tuple[T, ...]
+
+
 class Listed(Struct, Generic[T], frozen=True):
     """All objects that exist now: the caller forgets those that are not in it."""
 
@@ -64,7 +70,8 @@ async def follow(
     )
     async with aclosing(decoded) as changes:
         async for change in changes:
-            yield change
+            if not isinstance(change, Arrived):
+                yield change
 
 
 async def follow_decoded(  # noqa: PLR0913
@@ -78,8 +85,8 @@ async def follow_decoded(  # noqa: PLR0913
     selection: Selection = EVERYTHING,
     may_go: bool = False,
     pace: Pace = AT_ONCE,
-) -> AsyncGenerator[Listed[T] | Upserted[T] | Deleted[T]]:
-    """``follow`` with objects as ``decode`` makes them: it raises UnavailableError or nothing.
+) -> AsyncGenerator[Arrived[T] | Listed[T] | Upserted[T] | Deleted[T]]:
+    """``follow`` by pages, with objects as ``decode`` makes them: it raises UnavailableError or nothing.
 
     ``heard`` gets the version after every list, change and bookmark, up to which every change is known. ``may_go``: the
     kind may be removed from the API server, which ends this with NotFoundError.
@@ -90,11 +97,15 @@ async def follow_decoded(  # noqa: PLR0913
     while True:
         try:
             if version is None:
-                listing = await client.list_decoded(resource, decode, selection)
-                version = listing.resource_version
+                items: list[T] = []
+                async with aclosing(client.list_pages(resource, decode, selection)) as pages:
+                    async for page in pages:
+                        items += page.items
+                        yield Arrived(page.items)
+                version = page.resource_version
                 failing, missing = _again(resource, failing), 0
                 heard(version)
-                yield Listed(items=listing.items)
+                yield Listed(tuple(items))
             started_s = clock.monotonic()
             async for event in client.watch_decoded(
                 resource, decode, resource_version=version, selection=selection, timeout_s=pace.lasts_s

@@ -1,13 +1,16 @@
 """The client against the fake API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from kube.client import Client, Selection
+import kube.client
+from kube.client import Client, Selection, decoder
 from kube.config import ClusterConfig
 from kube.errors import (
     ConflictError,
@@ -28,6 +31,31 @@ async def server() -> AsyncIterator[FakeApiServer]:
     async with FakeApiServer() as server:
         server.create(NODES, "node-1", {"metadata": {"labels": {"a": "1"}}})
         yield server
+
+
+class Requests:
+    """Headers of what was asked of a server that answers all."""
+
+    def __init__(self) -> None:
+        self.headers: list[Mapping[str, str]] = []
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.headers.append(request.headers)
+        return web.Response(text="ok")
+
+
+@pytest.fixture
+async def heard() -> AsyncIterator[Requests]:
+    requests, app = Requests(), web.Application()
+    app.router.add_get("/{rest:.*}", requests.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    requests.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield requests
+    await runner.cleanup()
 
 
 @pytest.fixture
@@ -212,6 +240,44 @@ def test_paths_are_quoted_and_namespaces_checked() -> None:
     assert NODES.path("a", subresource="status") == "/api/v1/nodes/a/status"
     with pytest.raises(ValueError, match="needs the name"):
         NODES.path(subresource="status")
+
+
+async def test_the_next_page_is_on_its_way_while_one_is_looked_at(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kube.client, "_PAGE", 2)
+    for number in range(2, 6):
+        server.create(NODES, f"node-{number}", {})
+    async with Client(server.config) as client, aclosing(client.list_pages(NODES, decoder(Metadata))) as pages:
+        first = await anext(pages)
+        await eventually(lambda: len(server.seen("GET", "nodes")) == 2)
+        rest = [page async for page in pages]
+        assert [len(page.items) for page in (first, *rest)] == [2, 2, 1]
+        assert len(await kept(client)) == 5
+
+
+async def test_who_stops_reading_pages_leaves_nothing_behind(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kube.client, "_PAGE", 1)
+    server.create(NODES, "node-2", {})
+    async with Client(server.config) as client:
+        async with aclosing(client.list_pages(NODES, decoder(Metadata))) as pages:
+            await anext(pages)
+        assert not any("Client._page" in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+
+async def kept(client: Client) -> set[str]:
+    return {node.metadata.name for node in (await client.list_all(NODES, Metadata)).items}
+
+
+@pytest.mark.parametrize(("compressed", "expected"), [(True, "gzip"), (False, "identity")])
+async def test_a_client_of_the_same_network_asks_for_no_compression(
+    compressed: bool, expected: str, heard: Requests
+) -> None:
+    async with Client(ClusterConfig(server=heard.url), compressed=compressed) as client:
+        await client.text("/healthz")
+    assert expected in heard.headers[0]["Accept-Encoding"]
 
 
 async def test_a_page_of_a_list_may_take_longer_than_other_answers(server: FakeApiServer) -> None:

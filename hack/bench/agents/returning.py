@@ -5,7 +5,7 @@ The API server is played: it is away, or it is there and answers at once. What c
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, cast
@@ -54,9 +54,9 @@ class PlayedClient:
     def __init__(self, server: PlayedServer) -> None:
         self._server = server
 
-    async def list_decoded(self, *_words: object, **_options: object) -> Listing[Any]:
+    async def list_pages(self, *_words: object, **_options: object) -> AsyncGenerator[Listing[Any]]:
         self._server.ask()
-        return Listing((), str(self._server.term))
+        yield Listing((), str(self._server.term))
 
     async def watch_decoded(
         self, *_words: object, resource_version: str, timeout_s: int, **_options: object

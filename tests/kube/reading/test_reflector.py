@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kube.client
 from kube.client import Client, Selection
 from kube.clock import Backoff, Clock, SystemClock
 from kube.config import ClusterConfig
@@ -106,6 +108,23 @@ async def mirror(server: FakeApiServer, listener: Listener) -> AsyncIterator[Ref
         async with following(one):
             await one.wait_synced()
             yield one
+
+
+async def test_what_has_come_of_a_first_list_is_told_before_its_end(
+    server: FakeApiServer, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is gone when the list is read anew is told as removed."""
+    monkeypatch.setattr(kube.client, "_PAGE", 1)
+    server.create(NODES, "b", sized("2"))
+    asked = itertools.count(1)
+    server.refuse = lambda _method, _path: 500 if next(asked) > 1 else None
+    async with Client(server.config) as client, following(reflector(client, listener, SystemClock())):
+        await eventually(lambda: listener.sizes == {"a": "1"})
+        assert not listener.of(Synced)
+        server.delete(NODES, "a")
+        server.refuse = lambda _method, _path: None
+        await eventually(lambda: listener.sizes == {"b": "2"})
+    assert [type(change) for change in listener.told] == [Added, Removed, Added, Synced]
 
 
 async def test_everything_there_is_told_before_synced(listener: Listener, mirror: Reflector[str]) -> None:

@@ -3,16 +3,19 @@
     watches -> Inbox -> Core.run -> Engine.put, Engine.cycle -> DecisionWriter, PendingConditions -> Writer
                                     LifecycleController, QueueStatuses, Finalizers, WorkloadRetention -> Writer
 
-A term begins with an empty engine and takes everything from the objects. All of it runs in one task and never blocks
-for long: after a slice of work it pauses, so that answers, renewals of the lease and probes get their turn.
+A term begins with an empty engine and takes everything from the objects. It may begin before its replica leads: the
+engine follows, nothing is decided, written or told, and whoever listens hears of all objects once it leads. All of it
+runs in one task and never blocks for long: after a slice of work it pauses, so that answers, renewals of the lease and
+probes get their turn.
 """
 
 import asyncio
 import heapq
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from controller.config.settings import ControllerConfig
 from controller.engine.conditions import reasons
@@ -54,7 +57,7 @@ from controller.writing.retention import WorkloadRetention
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from kube.client import Client
 from kube.clock import Clock
-from kube.reading.reflector import Added, Change, Changed, Removed
+from kube.reading.reflector import Added, Changed, ObjectKey, Removed
 from kube.resources import Resource
 from kube.writing.writer import Writer
 
@@ -140,9 +143,7 @@ class Core:
             later=self._later,
             hold_s=lambda: pace.hold_s(config.hold_evictions_s, clock.wall()),
         )
-        self.lifecycle = LifecycleController(
-            config, self.engine, self.ledger, self.writes, stepped=observer.stepped, began_s=clock.wall()
-        )
+        self.lifecycle = LifecycleController(config, self.engine, self.ledger, self.writes, stepped=observer.stepped)
         self.pending_conditions = PendingConditions(
             self.engine,
             self.ledger,
@@ -168,13 +169,18 @@ class Core:
         """When the next part of them is, ``_parts`` having been."""
         self._parts = 0
         self.loaded = asyncio.Event()
+        self._may_lead = False
+        self._leads = False
+        """Set by ``_follow`` alone, once."""
+        self._untold: deque[ObjectChange] = deque()
+        """What there was when we began to lead, as far as it has not been told."""
         self._to_reconcile: dict[WorkloadKey, None] = {}
         """Workloads that may have a next step, in order: the same changes lead to the same writes."""
         self._uncounted: set[WorkloadKey] = set()
         """Workloads that are held back because their claims of devices cannot be counted: ``_changed``, ``_gone``."""
 
     def subscribe(self, listener: ChangeListener) -> None:
-        """Before ``run``: a listener hears of all changes."""
+        """Before ``lead``: a listener hears of all objects that there are then, and of all changes after."""
         self._listeners.append(listener)
 
     def decide_for(self, systems: Collection[System]) -> None:
@@ -191,19 +197,54 @@ class Core:
                 if self.step():
                     await asyncio.sleep(_PAUSE_S)
                 else:
-                    await self.inbox.gather(self._idle_s())
+                    await self.inbox.gather(self._idle_s() if self._leads else _LONGEST_S)
         finally:
             self.writes.close()
 
+    def lead(self) -> None:
+        """Decide from now on, write and tell: once, when all of the first lists are in the inbox."""
+        self._may_lead = True
+        self.inbox.wake()
+
     def step(self) -> bool:
         """One round without waiting. Whether there is more to do at once."""
+        if not self._leads:
+            return self._follow()
         worked = self._take_in() | self._decide()
         self._do_what_is_due()
         return worked
 
+    def _follow(self) -> bool:
+        """Changes, for the engine alone. Once we lead and all has been heard, all that there is is told."""
+        self._hear_some(self._clock.wall())
+        if not self._may_lead or len(self.inbox) > 0:
+            return len(self.inbox) > 0
+        self._leads = True
+        self._untold = deque(self._known())
+        self.lifecycle.begin(self._clock.wall())
+        return True
+
     def _take_in(self) -> bool:
-        """Changes, then the steps of the workloads that they are about. Whether more has come meanwhile."""
+        """Changes, then the steps of the workloads that they are about. Whether more has come meanwhile.
+
+        Changes wait until all that was there before them has been told.
+        """
         now_s = self._clock.wall()
+        if self._untold:
+            self._introduce(now_s)
+        else:
+            self._hear_some(now_s)
+        keys, self._to_reconcile = self._to_reconcile, {}
+        for key in keys:
+            if not self.decisions.resume(key):
+                self.lifecycle.reconcile(key, now_s)
+        return self._more_is_known
+
+    @property
+    def _more_is_known(self) -> bool:
+        return len(self.inbox) > 0 or len(self._untold) > 0
+
+    def _hear_some(self, now_s: float) -> None:
         for observed in self.inbox.take(_SLICE):
             try:
                 self._hear(observed, now_s)
@@ -212,15 +253,19 @@ class Core:
                 # by half: the sums are checked before anything more is decided.
                 log.exception("%s %s could not be taken in", observed.resource.kind, observed.change)
                 self._check_s = now_s
-        keys, self._to_reconcile = self._to_reconcile, {}
-        for key in keys:
-            if not self.decisions.resume(key):
-                self.lifecycle.reconcile(key, now_s)
-        return len(self.inbox) > 0
+
+    def _introduce(self, now_s: float) -> None:
+        """Tell of some of what there was when we began to lead: the engine has it."""
+        for _ in range(min(_SLICE, len(self._untold))):
+            observed = self._untold.popleft()
+            try:
+                self._tell_of(observed, now_s)
+            except Exception:
+                log.exception("%s %s could not be told", observed.resource.kind, observed.change)
 
     def _decide(self) -> bool:
         """Cycles for one slice. Whether there is more to decide now."""
-        if len(self.inbox) > 0:
+        if self._more_is_known:
             return False  # everything that is known goes in first, so that fewer decisions are taken back
         self._check(self._clock.wall())
         self.loaded.set()
@@ -328,33 +373,49 @@ class Core:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def _hear(self, observed: ObjectChange, now_s: float) -> None:
+        """The engine first, then all others."""
         resource, change = observed.resource, observed.change
+        if resource is WORKLOADS:
+            if isinstance(change, Removed):
+                self._gone(WorkloadKey(change.old.object.key), change.old.uid)
+            elif isinstance(change, Added | Changed):
+                self._see(change.new.object)
+            return
         if resource in DECIDING:
-            self._take(resource, change, now_s)
-        if resource is not WORKLOADS:
-            for listener in self._listeners:
-                listener.on_object(observed)
-
-    def _take(self, resource: Resource, change: Change[Any], now_s: float) -> None:
-        match change:
-            case Added(new=entry) | Changed(new=entry):
-                if resource is WORKLOADS:
-                    self._see(entry.object)
-                else:
-                    self._put(resource, entry.object, change.old.object if isinstance(change, Changed) else None, now_s)
-            case Removed(key=key, old=entry):
-                if resource is WORKLOADS:
-                    self._gone(WorkloadKey(entry.object.key), entry.uid)
-                else:
+            match change:
+                case Added(new=entry) | Changed(new=entry):
+                    self.engine.put(entry.object, now_s)
+                case Removed(key=key):
                     self.engine.drop(DECIDING[resource], key.namespace, key.name, now_s)
-                    self._to_reconcile |= dict.fromkeys(self._affected_by(entry.object))
-                    if resource in _QUEUE_KINDS:
-                        self.statuses.gone(resource, key.namespace, key.name)
-                    if resource in FINALIZED:
-                        self.finalizers.gone(resource, key.name)
+        if self._leads:
+            self._tell_of(observed, now_s)
 
-    def _put(self, resource: Resource, given: KubernetesObject, old: KubernetesObject | None, now_s: float) -> None:
-        self.engine.put(given, now_s)
+    def _tell_of(self, observed: ObjectChange, now_s: float) -> None:
+        """An object of any kind, which the engine has."""
+        resource, change = observed.resource, observed.change
+        if resource is WORKLOADS:
+            if isinstance(change, Added) and (kept := self.ledger.get(WorkloadKey(change.new.object.key))) is not None:
+                self._tell_of_workload(None, kept.workload, now_s)
+            return
+        if resource in DECIDING:
+            match change:
+                case Added(new=entry):
+                    self._told(resource, entry.object, None)
+                case Changed(old=before, new=entry):
+                    self._told(resource, entry.object, before.object)
+                case Removed(key=key, old=entry):
+                    self._told_gone(resource, key, entry.object)
+        for listener in self._listeners:
+            listener.on_object(observed)
+
+    def _told_gone(self, resource: Resource, key: ObjectKey, last: KubernetesObject) -> None:
+        self._to_reconcile |= dict.fromkeys(self._affected_by(last))
+        if resource in _QUEUE_KINDS:
+            self.statuses.gone(resource, key.namespace, key.name)
+        if resource in FINALIZED:
+            self.finalizers.gone(resource, key.name)
+
+    def _told(self, resource: Resource, given: KubernetesObject, old: KubernetesObject | None) -> None:
         if resource in _QUEUE_KINDS:
             self.statuses.observed(resource, given)
         if resource in FINALIZED:
@@ -397,13 +458,19 @@ class Core:
 
     def _changed(self, before: Workload | None, workload: Workload) -> None:
         """The ledger has a new state of the workload, by the watch or by a write of ours; the engine gets it here."""
-        self._observer.changed(before, workload)
         key, now_s = WorkloadKey(workload.key), self._clock.wall()
+        if self._leads:
+            self._observer.changed(before, workload)
         try:
             self.engine.put(workload, now_s)
         except Exception:
             log.exception("workload %s could not be taken in", key)
             self._check_s = now_s
+        if self._leads:
+            self._tell_of_workload(before, workload, now_s)
+
+    def _tell_of_workload(self, before: Workload | None, workload: Workload, now_s: float) -> None:
+        key = WorkloadKey(workload.key)
         self.retention.observed(workload)
         (self._uncounted.add if is_uncounted(workload) else self._uncounted.discard)(key)
         self._tell_listeners(workload, gone=False)
@@ -425,9 +492,11 @@ class Core:
         kept = self.ledger.forget(key, uid)
         if kept is None:
             return
-        self._uncounted.discard(key)
         namespace, _, name = key.partition("/")
         self.engine.drop(Workload, namespace, name, self._clock.wall())
+        if not self._leads:
+            return
+        self._uncounted.discard(key)
         self.pending_conditions.forget(key)
         self.lifecycle.forget(key)
         self._tell_listeners(kept.workload, gone=True)

@@ -22,7 +22,7 @@ _REFUSED_PAUSE_S: Final = 5.0
 
 
 class LifecycleController:
-    """``stepped`` is called with each step that has been written; ``began_s`` is when this term began to decide."""
+    """``stepped`` is called with each step that has been written. ``begin`` comes first."""
 
     def __init__(
         self,
@@ -32,16 +32,19 @@ class LifecycleController:
         writes: WorkloadWrites,
         *,
         stepped: Callable[[Step], None],
-        began_s: float,
     ) -> None:
-        rules = config.engine.wait_for_pods_ready
-        looking = None if rules is None else msgspec.structs.replace(rules, looks_since_s=began_s)
-        self._config = msgspec.structs.replace(config.engine, wait_for_pods_ready=looking)
+        self._config = config.engine
         self._engine = engine
         self._ledger = ledger
         self._writes = writes
         self._stepped = stepped
         self._due = DueTimes()
+
+    def begin(self, now_s: float) -> None:
+        """The term decides from now on."""
+        rules = self._config.wait_for_pods_ready
+        looking = None if rules is None else msgspec.structs.replace(rules, looks_since_s=now_s)
+        self._config = msgspec.structs.replace(self._config, wait_for_pods_ready=looking)
 
     def reconcile(self, key: WorkloadKey, now_s: float) -> None:
         """Take the workload's next step, or note when there may be one."""

@@ -86,7 +86,6 @@ class ForeignSystems:
                 await self._feeds.follow(resource, decode)
         if found:
             self._feeds.want(PODS)  # mirrored queues place pods on nodes, where those of others take room
-            await self._feeds.synced()
         if found != self.in_force:
             log.info("queues of other systems: %s", ", ".join(sorted(found)) or "none")
         self.in_force = found

@@ -78,7 +78,9 @@ class ManagedKinds:
         return {resource_of(each.kind): each.kind for each in found if each.kind is not None}
 
     async def adopt(self) -> None:
-        """Take the kinds for the next term: all of their objects are known, and none of those that are gone."""
+        """Take the kinds for the next term, which waits for their objects; those that are gone are followed no more."""
+        if self._declares:
+            await self._feeds.listed(DECLARATIONS)
         self._changed.clear()
         wanted = self._wanted()
         await self._follow(wanted)
@@ -119,6 +121,7 @@ class ManagedKinds:
             wanted = self._wanted()
             if wanted != self._in_force:
                 await self._follow(wanted)
+                await self._feeds.synced()
                 return
 
     async def _follow(self, wanted: Mapping[Resource, DeclaredKind]) -> None:
@@ -126,7 +129,6 @@ class ManagedKinds:
             await self._add(resource, keep_job)
         for resource in owned_kinds(wanted.values()):
             await self._add(resource, keep_owner)
-        await self._feeds.synced()
 
     async def _add(self, resource: Resource, decode: Any) -> None:
         if resource not in self._feeds:

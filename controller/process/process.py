@@ -7,7 +7,6 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -143,7 +142,7 @@ class Process:
     async def _lead(self, client: Client, cluster: ClusterConfig) -> None:
         """Terms until cancelled: a replica that loses the leases campaigns anew, and keeps nothing of the old term."""
         if not self._elects():
-            await self._terms(client)
+            await self._terms(client, None)
             return
         election = self._config.leader_election
         named = self._config.namespace if self._config.namespace != self._own else None
@@ -158,19 +157,37 @@ class Process:
                 self._leadership = Leadership(
                     renewing, leases, me=self._me, clock=self._clock, random=random.random, timing=timing
                 )
-                await self._leadership.lead(partial(self._terms, client))
+                await self._campaign(self._leadership, client)
 
-    async def _terms(self, client: Client) -> None:
+    async def _campaign(self, leadership: Leadership, client: Client) -> None:
+        """Terms that follow until we lead, and decide until we do not."""
+        leads = asyncio.Event()
+        terms = asyncio.create_task(self._terms(client, leads), name="terms")
+
+        async def work() -> None:
+            leads.set()
+            await terms  # cancelled with this
+
+        leading = asyncio.create_task(leadership.lead(work), name="leadership")
+        try:
+            await asyncio.wait([terms, leading], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (leading, terms):
+                task.cancel()
+            ended = await asyncio.gather(leading, terms, return_exceptions=True)
+        for each in ended:
+            if isinstance(each, Exception):
+                raise each
+
+    async def _terms(self, client: Client, leads: asyncio.Event | None) -> None:
         """One term, and another whenever kinds of jobs have come or gone, or queues of other systems."""
-        assert self._feeds is not None
         assert self._kinds is not None
         assert self._systems is not None
-        await self._feeds.synced()
         changed = True
         while changed:
             await self._kinds.adopt()
             await self._systems.adopt()
-            changed = await self._kinds.while_in_force(self._new_term(client).run(), self._systems.changes)
+            changed = await self._kinds.while_in_force(self._new_term(client).run(leads), self._systems.changes)
 
     def _webhooks(self, client: Client, cluster: ClusterConfig) -> list[asyncio.Task[None]]:
         """Every replica serves webhooks. A controller outside of its cluster has no Service that could call it."""

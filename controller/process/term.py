@@ -1,4 +1,4 @@
-"""One term of leadership, from the first event to the last write."""
+"""One term of leadership, from the first event to the last write. It follows before: see ``Term.run``."""
 
 import asyncio
 import logging
@@ -142,11 +142,12 @@ class Term:
         self._device_plan = device_plan
         self.running: Running | None = None
 
-    async def run(self) -> None:
+    async def run(self, leads: asyncio.Event | None = None) -> None:
+        """The engine takes in all that the watches show from the first list on; once ``leads`` is set, and all that a
+        leader before us may have written is known, it decides. Without ``leads`` it does as soon as all is known.
+        """
         limits = self._config.client
         rate = RateLimit(qps=limits.qps, burst=limits.burst, clock=self._clock) if limits.qps is not None else None
-        await self._feeds.synced()
-        await catch_up(self._client, self._feeds[WORKLOADS], self._clock)
         pace = Pace()
         writer = Writer(
             self._client,
@@ -176,23 +177,39 @@ class Term:
                 known=self._feeds.known,
             )
             core.decide_for(self._replica.systems)
-            forecasts = ForecastService(core.engine, self._clock)
-            core.subscribe(forecasts)
-            self.running = Running(core, writer, events, forecasts)
             tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]
-            tasks.append(asyncio.create_task(forecasts.run(), name="forecasts"))
-            tasks += [asyncio.create_task(work, name=name) for name, work in self._controllers(self.running)]
-            self._feeds.listen(core.inbox.put)
-            log.info("deciding: %d workloads", len(self._feeds[WORKLOADS]))
+            known = asyncio.create_task(self._until_all_is_known(core, leads), name="follow")
             try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([*tasks, known], return_when=asyncio.FIRST_COMPLETED)
+                if not any(task.done() for task in tasks):
+                    known.result()
+                    tasks += self._decide(core, writer, events)
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 self._feeds.silence()
                 self.running = None
-                await _end(tasks)
+                await _end([*tasks, known])
             for task in tasks:
                 if not task.cancelled():
                     task.result()
+
+    async def _until_all_is_known(self, core: Core, leads: asyncio.Event | None) -> None:
+        """Until we lead, and the core has been given at least what there was when we began to."""
+        await self._feeds.introduce(core.inbox.put)
+        if leads is not None:
+            await leads.wait()
+        await catch_up(self._client, self._feeds[WORKLOADS], self._clock)
+
+    def _decide(self, core: Core, writer: Writer, events: EventPublisher) -> list[asyncio.Task[None]]:
+        """What else runs once we lead. All of it hears of changes before the core decides."""
+        forecasts = ForecastService(core.engine, self._clock)
+        core.subscribe(forecasts)
+        self.running = Running(core, writer, events, forecasts)
+        tasks = [asyncio.create_task(forecasts.run(), name="forecasts")]
+        tasks += [asyncio.create_task(work, name=name) for name, work in self._controllers(self.running)]
+        core.lead()
+        log.info("deciding: %d workloads", len(self._feeds[WORKLOADS]))
+        return tasks
 
     def _controllers(self, running: Running) -> Iterator[NamedTask]:
         replica, core = self._replica, running.core

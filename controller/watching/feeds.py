@@ -150,10 +150,10 @@ ORDER = tuple(sorted(DECIDING, key=lambda resource: resource is WORKLOADS))
 class Feeds:
     """``readers``: what makes an object of each kind from its JSON. Open ``running`` and wait for ``synced``.
 
-    A reflector alone writes the copy of its kind. There is at most one listener, set by the term that runs; what it was
-    given and the copies agree, because both change in one call. Kinds of ``may_lack`` are followed while the API server
-    has them, and count as listed while it has not. A kind of NEEDED_BY is followed once ``_wanted`` is set for it, and
-    never stops again.
+    A reflector alone writes the copy of its kind. There is at most one listener, set by the term that runs; of the
+    kinds of ``_introduced`` what it was given and the copies agree, because both change in one call. Kinds of
+    ``may_lack`` are followed while the API server has them, and count as listed while it has not. A kind of NEEDED_BY
+    is followed once ``_wanted`` is set for it, and never stops again.
     """
 
     def __init__(
@@ -168,6 +168,8 @@ class Feeds:
         self._client = client
         self._clock = clock
         self._listener: Callable[[ObjectChange], None] | None = None
+        self._introduced: set[Resource] = set()
+        """Kinds of which the listener is given all; of the others nothing."""
         found = readers if readers is not None else {resource: reader(type_) for resource, type_ in TYPES.items()}
         self._reflectors: dict[Resource, Reflector[Any]] = {}
         self._wanted = {resource: asyncio.Event() for resource in NEEDED_BY if resource in found}
@@ -204,6 +206,8 @@ class Feeds:
             return
         self._reflectors[resource] = self._reflector(resource, decode)
         self._added[resource] = None
+        if self._listener is not None:
+            self._introduced.add(resource)
         self._start(resource)
         await self._served.add(resource)
 
@@ -222,6 +226,7 @@ class Feeds:
         if task is not None:
             task.cancel()
         self._served.remove(resource)
+        self._introduced.discard(resource)
         del self._reflectors[resource]
 
     def note(self, resource: Resource, call: Callable[[], None]) -> None:
@@ -256,7 +261,7 @@ class Feeds:
                 self._served.listed(resource)
             if isinstance(change, Undecodable):
                 self.undecodable_seen += 1
-            elif self._listener is not None and not isinstance(change, Synced):
+            elif self._listener is not None and resource in self._introduced and not isinstance(change, Synced):
                 self._listener(ObjectChange(resource, change))
             if (noted := self._noted.get(resource)) is not None:
                 noted()
@@ -282,14 +287,18 @@ class Feeds:
 
     async def synced(self) -> None:
         """Return when every kind has been listed once."""
-        for resource, reflector in sorted(self._reflectors.items(), key=lambda pair: pair[0] in self._wanted):
-            if not self._follows(resource):
-                continue
-            wait = asyncio.ensure_future(self._settled(resource, reflector))
-            done, _ = await asyncio.wait([wait], timeout=FIRST)
-            if not done:
-                log.warning("waiting for %s: not listed yet", resource.plural)
-                await wait
+        for resource in sorted(self._reflectors, key=lambda resource: resource in self._wanted):
+            await self.listed(resource)
+
+    async def listed(self, resource: Resource) -> None:
+        """Return when the kind has been listed once, or is known not to be there, or is not wanted."""
+        if not self._follows(resource):
+            return
+        wait = asyncio.ensure_future(self._settled(resource, self._reflectors[resource]))
+        done, _ = await asyncio.wait([wait], timeout=FIRST)
+        if not done:
+            log.warning("waiting for %s: not listed yet", resource.plural)
+            await wait
 
     @property
     def unsynced(self) -> tuple[str, ...]:
@@ -322,24 +331,38 @@ class Feeds:
     def _ready(self, resource: Resource) -> bool:
         return self._reflectors[resource].synced or not self._follows(resource)
 
-    def listen(self, listener: Callable[[ObjectChange], None]) -> None:
-        """Give the listener everything that there is now as Added, then every change. Replaces an earlier listener."""
+    async def introduce(self, listener: Callable[[ObjectChange], None]) -> None:
+        """Give the listener all objects as Added, those kinds first that others need, each once it has been listed, and
+        from then on every change. Replaces an earlier listener. Returns when every kind has been listed.
+
+        Workloads are most of what there is: they are given as they come, while the server still lists the others' rest.
+        """
         self._listener = listener
-        for observed in self.known():
-            listener(observed)
+        self._introduced.clear()
+        for resource in self._ordered():
+            if resource is not WORKLOADS:
+                await self.listed(resource)
+            self._introduced.add(resource)
+            for observed in self._known(resource):
+                listener(observed)
+        await self.synced()
 
     def known(self) -> Iterator[ObjectChange]:
         """Everything that there is now as Added, those kinds first that others need."""
         for resource in self._ordered():
-            reflector = self._reflectors[resource]
-            for key in list(reflector):
-                entry = reflector.get(key)
-                if entry is not None:
-                    yield ObjectChange(resource, Added(key, entry))
+            yield from self._known(resource)
+
+    def _known(self, resource: Resource) -> Iterator[ObjectChange]:
+        reflector = self._reflectors[resource]
+        for key in list(reflector):
+            entry = reflector.get(key)
+            if entry is not None:
+                yield ObjectChange(resource, Added(key, entry))
 
     def silence(self) -> None:
         """Remove the listener."""
         self._listener = None
+        self._introduced.clear()
 
     def lags(self) -> Iterator[tuple[str, float]]:
         """Seconds since each watch last got an event or a bookmark."""

@@ -169,6 +169,7 @@ async def test_reviews_are_few_since_anybody_may_send_them() -> None:
     async with stage() as scene:
         scene.queue(cpus=2)
         async with scene.controller(config(), core_only=False) as process:
+            await scene.until_loaded(process)
             submissions = process._submissions()
             asked = json.dumps({"request": {"uid": "u", "operation": "CREATE", "namespace": "team", "dryRun": True}})
             whole = json.loads(asked)

@@ -59,12 +59,11 @@ class Scene:
 async def scene() -> AsyncIterator[Scene]:
     async with FakeApiServer() as server, Client(server.config) as client:
         made = Scene(server, client)
-        made.feeds.listen(made.hear)
         yield made
 
 
 async def synced(made: Scene) -> None:
-    waiting = asyncio.ensure_future(made.feeds.synced())
+    waiting = asyncio.ensure_future(made.feeds.introduce(made.hear))
     await made.later(waiting.done)
     await waiting
 

@@ -216,12 +216,16 @@ class Core:
 
     def _follow(self) -> bool:
         """Changes, for the engine alone. Once we lead and all has been heard, all that there is is told."""
-        self._hear_some(self._clock.wall())
-        if not self._may_lead or len(self.inbox) > 0:
-            return len(self.inbox) > 0
+        now_s = self._clock.wall()
+        self._hear_some(now_s)
+        if len(self.inbox) > 0:
+            return True
+        self.engine.follow(now_s)
+        if not self._may_lead:
+            return False
         self._leads = True
         self._untold = deque(self._known())
-        self.lifecycle.begin(self._clock.wall())
+        self.lifecycle.begin(now_s)
         return True
 
     def _take_in(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from controller.engine.claims.claim import in_vain, not_tried
 from controller.engine.cluster.incoming import Incoming
-from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Pending, SliceReplaced
+from controller.engine.conditions.decisions import Decision, Decisions, Pending
 from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.conditions.stories import Stories
 from controller.engine.conditions.takennodes import with_taken_nodes
@@ -33,7 +33,7 @@ from controller.engine.model.resources import (
     ResourceName,
     WorkloadKey,
 )
-from controller.engine.outcomes import Outcomes
+from controller.engine.outcomes import Outcomes, slice_ended
 from controller.engine.packing.turn import PackTurn
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts
@@ -281,6 +281,12 @@ class Engine:
             made += self._moved(self._packing, now_s)
         return Decisions(tuple(made), len(entries), cycle.skipped, cycle.recomputed)
 
+    def follow(self, now_s: float) -> None:
+        """What cycles begin with, for an engine that makes none: nothing piles up in it, however long it follows."""
+        self._mirrored.flush(now_s)
+        self._workloads.settle_claims(now_s)
+        self.state.queues.release_due(now_s)
+
     def failed(self, decision: Decision, now_s: float, detail: str) -> bool:
         """The decision could not be written. It is taken back, and what it was about is tried again.
 
@@ -291,7 +297,7 @@ class Engine:
         workload = self.state.workloads.objects.get(key)
         if found and workload is not None and key not in self.state.cluster.holders:
             self._workloads.put(workload, now_s)
-        old = _slice_of(decision)
+        old = slice_ended(decision)
         if found and old is not None and old in self.state.cluster.holders:
             # It holds quota again: a second pass that ended with it is wanted again.
             self._workloads.put(self.state.workloads.objects[old], now_s)
@@ -579,13 +585,6 @@ class Engine:
         self._tried |= now
         if self._settled:
             self._passed_over()
-
-
-def _slice_of(decision: Decision) -> WorkloadKey | None:
-    """The elastic slice that ends by the decision."""
-    if isinstance(decision, SliceReplaced):
-        return WorkloadKey(decision.key)
-    return decision.replaces.key if isinstance(decision, Admitted) and decision.replaces is not None else None
 
 
 def _try(entry: Entry) -> _Try:

@@ -373,3 +373,10 @@ def _message(entry: Entry, target: Target) -> str:
     why = (_TAKES if of_others else _WHY[target.reason]).format(queue=entry.incoming.queue.name, rank=rank)
     where = f" {moves(target.move)}" if target.move is not None else ""
     return statuses.preempted(preemptor, f"{why}{where}")
+
+
+def slice_ended(decision: Decision) -> WorkloadKey | None:
+    """The elastic slice that ends by the decision."""
+    if isinstance(decision, SliceReplaced):
+        return WorkloadKey(decision.key)
+    return decision.replaces.key if isinstance(decision, Admitted) and decision.replaces is not None else None

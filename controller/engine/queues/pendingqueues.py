@@ -224,6 +224,11 @@ class PendingQueues:
             self._wake(order.name)
             order.take(pending)
 
+    def release_due(self, now_s: float) -> None:
+        """Those whose back-off is over may be tried."""
+        self._carry_out_wake_ups()
+        self._release_due(now_s)
+
     def busy(self, *, open_for: Callable[[ClusterQueueName], bool]) -> bool:
         """Whether ``heads`` would return something, back-offs aside."""
         self._carry_out_wake_ups()

@@ -69,6 +69,8 @@ _SLICE_S: Final = 0.02
 """Cycles go on for so long without a pause."""
 _AHEAD: Final = 16
 """Writes that may wait while more is decided: a decision made later knows of the workloads that came meanwhile."""
+_STEP_S: Final = 30.0
+"""A clock that runs apart from the monotonic one by so much was put: they drift by far less in a term."""
 _CHECK_S: Final = 300.0
 """The engine's sums are checked so often."""
 _PAUSE_S: Final = 0.001
@@ -163,6 +165,8 @@ class Core:
         self._sample_s = 0.0
         self._use_sampling_s = config.engine.queue_usage.interval_s if config.engine.queue_usage else None
         self._use_sample_s = 0.0
+        self._ahead_s = clock.wall() - clock.monotonic()
+        """How far the clock is ahead of the monotonic one; ``_look_at_clock`` alone writes it."""
         self._check_s = math.inf
         """When all of the engine's sums are checked: after what may have been taken in by half."""
         self._part_s = clock.wall() + _CHECK_S
@@ -291,8 +295,18 @@ class Core:
                 return True
         return False
 
+    def _look_at_clock(self, now_s: float) -> None:
+        """Where the machine's clock was put back, what was due in a while is due for hours: all is looked at anew."""
+        ahead_s = now_s - self._clock.monotonic()
+        if abs(ahead_s - self._ahead_s) > _STEP_S:
+            log.warning("the clock was put %+.0f s: all workloads are looked at anew", ahead_s - self._ahead_s)
+            self._to_reconcile |= dict.fromkeys(self.ledger)
+            self._ahead_s = ahead_s
+            self.inbox.wake()
+
     def _do_what_is_due(self) -> None:
         now_s = self._clock.wall()
+        self._look_at_clock(now_s)
         while self._calls and self._calls[0][0] <= now_s:
             heapq.heappop(self._calls)[2]()
             self.inbox.wake()  # it may have changed what there is to decide

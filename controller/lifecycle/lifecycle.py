@@ -40,6 +40,9 @@ MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
 # random number: the same workload in the same round waits the same time.
 _JITTER = 0.0001
 
+_SKEW_S = 60.0
+"""Clocks of replicas may differ by so much."""
+
 
 class QueuePolicies(msgspec.Struct, frozen=True, kw_only=True):
     """What the workload's queues ask for. ``checks``: the admission checks that hold for its flavors.
@@ -177,7 +180,9 @@ def _requeue(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: 
         counted = "Its claims of devices can be counted now"
         return None if queues.uncounted else Step(after=status.requeued(workload, "ClaimsCounted", counted, now_s))
     state = workload.status.requeue_state
-    if state is not None and state.requeue_at is not None and epoch_s(state.requeue_at) > now_s:
+    waits = state is not None and state.requeue_at is not None and epoch_s(state.requeue_at) > now_s
+    # A back-off that begins in the future was set by a clock that has been put back since: hours may be wrong by it.
+    if waits and epoch_s(requeued.last_transition_time) <= now_s + _SKEW_S:
         return None
     after = status.requeued(workload, "BackoffFinished", "The back-off is over", now_s)
     if state is not None:

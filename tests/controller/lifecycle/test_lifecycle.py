@@ -233,6 +233,15 @@ def test_pods_that_nobody_has_looked_at_have_the_time_from_when_somebody_does() 
     assert due_s(looked_at, config) == NOW_S + 300
 
 
+@pytest.mark.parametrize(("ahead_s", "over"), [(0, False), (50, False), (7_200, True)])
+def test_a_back_off_that_a_clock_set_which_ran_hours_ahead_is_over(ahead_s: float, over: bool) -> None:
+    late_s = NOW_S + 300 + ahead_s
+    evicted = took(running(), now_s=late_s, config=EngineConfig(wait_for_pods_ready=RULES)).after
+    unreserved = msgspec.structs.replace(evicted, status=msgspec.structs.replace(evicted.status, admission=None))
+    found = step(unreserved, QueuePolicies(), EngineConfig(wait_for_pods_ready=RULES), NOW_S + 300)
+    assert (found is not None and reason_of(found.after, "Requeued") == "True BackoffFinished") is over
+
+
 def test_the_last_send_back_deactivates() -> None:
     config = EngineConfig(wait_for_pods_ready=msgspec.structs.replace(RULES, backoff_limit_count=2))
     found = took(running(requeue_state=RequeueState(count=2)), now_s=NOW_S + 300, config=config)

@@ -9,7 +9,6 @@ import pytest
 
 from controller.core import Core
 from controller.engine.engine import Engine
-from controller.engine.model.resources import WorkloadKey
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
 from controller.watching.inbox import ObjectChange

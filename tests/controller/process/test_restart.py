@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from controller.engine.model.resources import WorkloadKey
 from controller.objects.workload import Workload
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import WORKLOADS
+from kube.clock import SystemClock
 from kube.errors import NotFoundError
 from kube.resources import LEASES
 from kube.testing import eventually
@@ -168,3 +170,40 @@ async def test_another_uid_under_a_known_name_is_another_workload() -> None:
             assert core.engine.state.queues.get(A) is not None
             core.engine.validate()
             scene.server.hold.set()
+
+
+class PutClock(SystemClock):
+    """A machine's clock that somebody puts."""
+
+    ahead_s = 0.0
+
+    def wall(self) -> float:
+        return super().wall() + self.ahead_s
+
+
+async def test_what_waits_by_a_clock_that_is_put_back_does_not_wait_for_hours() -> None:
+    clock = PutClock()
+    clock.ahead_s = 7_200.0
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(clock=clock) as process:
+            await scene.until_loaded(process)
+            now = datetime.fromtimestamp(clock.wall(), UTC)
+            waits = {"type": "Requeued", "status": "False", "reason": "PodsReadyTimeout", "message": ""}
+            scene.workload("a", 1)
+            scene.server.merge(
+                WORKLOADS,
+                "a",
+                {
+                    "status": {
+                        "conditions": [{**waits, "lastTransitionTime": now.isoformat()}],
+                        "requeueState": {"count": 1, "requeueAt": (now + timedelta(seconds=60)).isoformat()},
+                    }
+                },
+                namespace="team",
+            )
+            await asyncio.sleep(0.1)
+            assert not scene.admitted("a"), "its back-off is not over"
+            clock.ahead_s = 0.0
+            scene.workload("b", 1)  # something happens: else it is looked at half a minute later
+            await scene.until_admitted("a")

@@ -14,6 +14,7 @@ from controller.core import Core
 from controller.process.flags import Flags
 from controller.process.process import Process
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from kube.clock import Clock
 from kube.config import ClusterConfig
 from kube.testing import FakeApiServer, eventually
 
@@ -144,7 +145,13 @@ class Stage:
 
     @asynccontextmanager
     async def controller(
-        self, given: ControllerConfig | None = None, *, core_only: bool = True, elect: bool = False, name: str = "one"
+        self,
+        given: ControllerConfig | None = None,
+        *,
+        core_only: bool = True,
+        elect: bool = False,
+        name: str = "one",
+        clock: Clock | None = None,
     ) -> AsyncIterator[Process]:
         """A running controller; it has begun to decide unless it ``elect``s."""
         flags = Flags(
@@ -155,7 +162,7 @@ class Stage:
             identity=name,
             namespace="tessera-system",
         )
-        process = Process(given or config(), flags, connect=self._config)
+        process = Process(given or config(), flags, clock=clock, connect=self._config)
         stop = asyncio.Event()
         task = asyncio.create_task(process.run(stop))
         self.process = process

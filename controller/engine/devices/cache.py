@@ -137,11 +137,15 @@ class DeviceCache(DeviceSupply):
         host = self.pods.name(now.node) if now is not None else None
         before = self.pods.get(key)
         names = dict.fromkeys(node for node in (before and self.pods.name(before.node), host) if node is not None)
-        states = [self.nodes[name] for name in names if name in self.nodes] if before != now else []
+        there = [self.nodes[name] for name in names if name in self.nodes] if before != now else []
+        states = [state for state in there if state.name not in self._new]
         taken = [self._both(state) for state in states]
         self.pods.tell(key, now)
-        for state in states:
-            granting.settle(state, self.pods)
+        for state in there:
+            if state.name in self._new:
+                state.forget()  # its grants are made later, of all that is known then
+            else:
+                granting.settle(state, self.pods)
         return tuple(state.name for state, was in zip(states, taken, strict=True) if self._both(state) != was)
 
     def _both(self, state: NodeDevices) -> tuple[Counter[str], Counter[str]]:

@@ -246,10 +246,6 @@ class Core:
         for key in keys:
             if not self.decisions.resume(key):
                 self.lifecycle.reconcile(key, now_s)
-        return self._more_is_known
-
-    @property
-    def _more_is_known(self) -> bool:
         return len(self.inbox) > 0 or len(self._untold) > 0
 
     def _hear_some(self, now_s: float) -> None:
@@ -267,16 +263,21 @@ class Core:
         for _ in range(min(_SLICE, len(self._untold))):
             observed = self._untold.popleft()
             try:
-                self._tell_of(observed, now_s)
+                self._tell_of(observed, now_s, all_anew=True)
             except Exception:
                 log.exception("%s %s could not be told", observed.resource.kind, observed.change)
 
     def _decide(self) -> bool:
         """Cycles for one slice. Whether there is more to decide now."""
-        if self._more_is_known:
+        if self._untold:
+            # Decisions need the engine alone. Changes that wait are as those that a watch has not brought yet.
+            if self._check_s < math.inf:
+                return False
+        elif len(self.inbox) > 0:
             return False  # everything that is known goes in first, so that fewer decisions are taken back
-        self._check(self._clock.wall())
-        self.loaded.set()
+        else:
+            self._check(self._clock.wall())
+            self.loaded.set()
         engine, started_s = self.engine, self._clock.monotonic()
         while self._writer.pending < _AHEAD:
             now_s = self._clock.wall()
@@ -408,8 +409,10 @@ class Core:
         if self._leads:
             self._tell_of(observed, now_s)
 
-    def _tell_of(self, observed: ObjectChange, now_s: float) -> None:
-        """An object of any kind, which the engine has."""
+    def _tell_of(self, observed: ObjectChange, now_s: float, *, all_anew: bool = False) -> None:
+        """An object of any kind, which the engine has. ``all_anew``: every workload is told as well, so that those that
+        it affects need not be looked for.
+        """
         resource, change = observed.resource, observed.change
         if resource is WORKLOADS:
             if isinstance(change, Added) and (kept := self.ledger.get(WorkloadKey(change.new.object.key))) is not None:
@@ -419,8 +422,12 @@ class Core:
             match change:
                 case Added(new=entry):
                     self._told(resource, entry.object, None)
+                    if not all_anew:
+                        self._to_reconcile |= dict.fromkeys(self._affected_by(entry.object))
                 case Changed(old=before, new=entry):
                     self._told(resource, entry.object, before.object)
+                    if _asks(before.object) != _asks(entry.object):
+                        self._to_reconcile |= dict.fromkeys(self._affected_by(entry.object))
                 case Removed(key=key, old=entry):
                     self._told_gone(resource, key, entry.object)
         for listener in self._listeners:
@@ -440,8 +447,6 @@ class Core:
             self.finalizers.observed(resource, given)
         if isinstance(given, WorkloadPriorityClass) and isinstance(old, WorkloadPriorityClass | None):
             self.priorities.changed(old, given)
-        if old is None or _asks(old) != _asks(given):
-            self._to_reconcile |= dict.fromkeys(self._affected_by(given))
 
     def _affected_by(self, given: KubernetesObject) -> Iterator[WorkloadKey]:
         """Workloads whose next step may depend on the object."""

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
+from enum import Enum
 from typing import Any, Final, TypeVar
 
 from controller.watching.inbox import ObjectChange
@@ -27,8 +28,16 @@ log = logging.getLogger(__name__)
 ASK_S: Final = 5.0
 """Between two questions while a kind is missing."""
 _AGAIN_S: Final = 1.0
-"""After a question without an answer, while nothing is known yet."""
+"""After a question without an answer, or while the API server sets up the storage of a kind."""
+_PATIENCE: Final = 10
+"""So many questions in a row a kind by which the engine decides may be served and not be listed, and is waited for."""
 _NOWHERE: Final = Selection(field_selector="metadata.name=none")
+
+
+class _Readable(Enum):
+    YES = "yes"
+    NO = "no"
+    NOT_YET = "not yet"
 
 
 class ServedKinds:
@@ -44,6 +53,8 @@ class ServedKinds:
         self._clock = clock
         self._there = {resource: asyncio.Event() for resource in kinds}
         self._refused: set[Resource] = set()
+        self._not_yet: dict[Resource, int] = {}
+        """Kinds that are served and could not be listed, at how many questions in a row; ``_ask`` alone writes it."""
         self._missing = asyncio.Event()
         self.absent: set[Resource] = set()
 
@@ -94,19 +105,24 @@ class ServedKinds:
                 # Discovery of groups does not name the core group, which is always there.
                 if served is None or not candidate.group or candidate.api_version in served
             ]
-            found = [candidate for candidate in candidates if await self._is_readable(candidate)]
+            readable = {candidate: await self._is_readable(candidate) for candidate in candidates}
         except KubeError as error:
             log.warning("it is not known which kinds are there, trying on: %s", error)
             return False
-        found, missing = ([each for each in some if each in self._there] for some in (found, missing))
-        for resource in found:
+        self._not_yet = {
+            each: self._not_yet.get(each, 0) + 1 for each, answer in readable.items() if answer is _Readable.NOT_YET
+        }
+        there = [each for each, answer in readable.items() if answer is _Readable.YES and each in self._there]
+        for resource in there:
             self._there[resource].set()
-        if new := [candidate.plural for candidate in found if candidate in self.absent]:
+        if new := [each.plural for each in there if each in self.absent]:
             log.info("now there: %s", ", ".join(new))
-        if lacking := [candidate for candidate in missing if candidate not in found and candidate not in self.absent]:
-            log.info("not there: %s", ", ".join(candidate.plural for candidate in lacking))
+        waited_for = {each for each, times in self._not_yet.items() if each in DECIDING and times < _PATIENCE}
+        known = self.absent | waited_for | set(there)
+        if lacking := [each for each in missing if each in self._there and each not in known]:
+            log.info("not there: %s", ", ".join(each.plural for each in lacking))
             self.absent.update(lacking)
-        return True
+        return all(times >= _PATIENCE for times in self._not_yet.values())
 
     async def _served_versions(self) -> frozenset[str] | None:
         """None where discovery is closed to this account: then each kind is tried. Raises KubeError."""
@@ -115,25 +131,25 @@ class ServedKinds:
         except ForbiddenError:
             return None
 
-    async def _is_readable(self, resource: Resource) -> bool:
+    async def _is_readable(self, resource: Resource) -> "_Readable":
         """Whether the kind itself is in its group, and this account may list it.
 
-        A kind that cannot be listed right now, as a new one whose storage is being set up, is asked for again like one
-        that is not there: it must not keep the others waiting, and what is decided without its jobs is no harm to them.
+        A kind that cannot be listed right now, as one whose storage is being set up, is asked for again. If it is of
+        jobs it counts as absent meanwhile: what is decided without them is no harm to them.
         """
         try:
             await self._client.list_all(resource, dict[str, Any], _NOWHERE)
         except NotFoundError:
-            return False
+            return _Readable.NO
         except ForbiddenError as error:
             if resource not in self._refused:
                 log.warning("%s are there and cannot be read: %s", resource.plural, error)
                 self._refused.add(resource)
-            return False
+            return _Readable.NO
         except KubeError as error:
             log.info("%s cannot be listed yet: %s", resource.plural, error)
-            return False
-        return True
+            return _Readable.NOT_YET
+        return _Readable.YES
 
 
 T = TypeVar("T")

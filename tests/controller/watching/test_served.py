@@ -13,7 +13,7 @@ from controller.jobkinds.table import JOB_KINDS
 from controller.jobshell.watched import read_job, resource_of
 from controller.watching.feeds import ASK_S, Feeds
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import JOBS, PODS, is_custom
+from controller.watching.kinds import GPU_NODES, JOBS, PODS, is_custom
 from kube.client import Client
 from kube.reading.reflector import Added, Removed
 from kube.resources import Resource
@@ -177,6 +177,24 @@ async def test_a_kind_whose_storage_is_being_set_up_keeps_no_other_waiting(caplo
             made.server.refuse = lambda _method, _path: None
             await made.later(lambda: made.feeds[OTHERS].synced)
         assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("for_ever", [False, True])
+async def test_a_kind_that_decides_is_waited_for_while_its_storage_is_set_up_but_not_for_ever(for_ever: bool) -> None:
+    async with FakeApiServer() as server, Client(server.config) as client:
+        made = Scene(server, client)
+        kinds = {GPU_NODES: read_job}
+        made.feeds = Feeds(client, clock=made.clock, random=lambda: 0.5, readers=kinds, may_lack=(GPU_NODES,))
+        server.install(GPU_NODES)
+        server.refuse = lambda _method, path: 429 if "/gpunodes" in path else None
+        async with made.feeds.running():
+            waiting = asyncio.ensure_future(made.feeds.synced())
+            await made.later(lambda: len(server.seen("GET", "/gpunodes")) >= 3)
+            assert not waiting.done()
+            if not for_ever:
+                server.refuse = lambda _method, _path: None
+            await made.later(waiting.done)
+            assert made.feeds[GPU_NODES].synced is not for_ever
 
 
 async def test_where_discovery_is_closed_each_kind_is_tried() -> None:

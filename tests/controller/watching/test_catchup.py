@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from controller.watching.catchup import catch_up
 from controller.watching.kinds import PODS, QUEUED_PODS, WORKLOADS
 from kube.client import Client, Selection
@@ -73,4 +75,59 @@ async def test_of_pods_only_those_that_count_are_waited_for() -> None:
         following = asyncio.create_task(reflector.run())
         await asyncio.wait_for(waiting, 60.0)
         assert [key.name for key in reflector] == ["ours"]
+        following.cancel()
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One object is many."""
+    monkeypatch.setattr("controller.watching.catchup._MANY", 1)
+
+
+@pytest.mark.usefixtures("many")
+async def test_of_many_objects_a_second_watch_tells_what_the_first_has_to_bring() -> None:
+    async with FakeApiServer() as server, Client(server.config) as client, mirror(client) as reflector:
+        server.create(WORKLOADS, "a", namespace="ns")
+        following = asyncio.create_task(reflector.run())
+        await eventually(lambda: server.watchers == 1)
+        before = len(server.seen("GET", "workloads"))
+        waiting = asyncio.create_task(catch_up(client, reflector, SystemClock()))
+        await eventually(lambda: server.watchers == 2)
+        await asyncio.sleep(0.05)
+        assert not waiting.done(), "nobody knows whether there is more"
+        server.bookmark()
+        await asyncio.wait_for(waiting, 5.0)
+        assert len(server.seen("GET", "workloads")) - before == 2, "the version, and the watch"
+        following.cancel()
+
+
+@pytest.mark.usefixtures("many")
+async def test_what_the_first_watch_has_not_brought_is_waited_for_and_what_is_gone_too() -> None:
+    async with FakeApiServer() as server, Client(server.config) as client, mirror(client) as reflector:
+        for name in "ab":
+            server.create(WORKLOADS, name, namespace="ns")
+        following = asyncio.create_task(reflector.run())
+        await eventually(lambda: len(reflector) == 2)
+        following.cancel()  # it has stopped, as if it lagged
+        server.delete(WORKLOADS, "a", namespace="ns")
+        server.merge(WORKLOADS, "b", {"metadata": {"labels": {"x": "y"}}}, namespace="ns")
+        before = len(server.seen("GET", "workloads"))
+        waiting = asyncio.create_task(catch_up(client, reflector, SystemClock()))
+        await eventually(lambda: len(server.seen("GET", "workloads")) == before + 2)
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        following = asyncio.create_task(reflector.run())
+        await asyncio.wait_for(waiting, 30.0)
+        assert [key.name for key in reflector] == ["b"]
+        following.cancel()
+
+
+@pytest.mark.usefixtures("many")
+async def test_where_the_second_watch_cannot_say_all_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.watching.catchup._GIVEN_UP_S", 0.1)
+    async with FakeApiServer() as server, Client(server.config) as client, mirror(client) as reflector:
+        server.create(WORKLOADS, "a", namespace="ns")
+        following = asyncio.create_task(reflector.run())
+        await eventually(lambda: server.watchers == 1)
+        await asyncio.wait_for(catch_up(client, reflector, SystemClock()), 5.0)
         following.cancel()

@@ -183,7 +183,7 @@ async def test_a_kind_whose_storage_is_being_set_up_keeps_no_other_waiting(caplo
 async def test_a_kind_that_decides_is_waited_for_while_its_storage_is_set_up_but_not_for_ever(for_ever: bool) -> None:
     async with FakeApiServer() as server, Client(server.config) as client:
         made = Scene(server, client)
-        kinds = {GPU_NODES: read_job}
+        kinds: dict[Resource, Any] = {GPU_NODES: read_job}
         made.feeds = Feeds(client, clock=made.clock, random=lambda: 0.5, readers=kinds, may_lack=(GPU_NODES,))
         server.install(GPU_NODES)
         server.refuse = lambda _method, path: 429 if "/gpunodes" in path else None

@@ -238,6 +238,17 @@ def test_a_backoff_is_sat_out_through_every_wake_up() -> None:
     assert queues.next_due_s() is None
 
 
+def test_nothing_is_kept_of_back_offs_that_are_over_though_nobody_is_tried() -> None:
+    """As in an engine that follows for weeks: each time the workload comes again with another back-off."""
+    queues = queues_of(cluster_queue(), local_queue())
+    for hour in range(1000):
+        queues.put(pending("a", due_s=3600.0 * hour + 60.0), 3600.0 * hour)
+        queues.release_due(3600.0 * (hour + 1))
+    assert len(queues._due) == 0
+    assert drained(queues) == ["a"]
+    queues.validate()
+
+
 def test_a_wake_up_reaches_the_whole_tree_and_no_other() -> None:
     ours = [cluster_queue(name, cohort="root") for name in ("cq", "sibling")]
     queues = queues_of(*ours, cluster_queue("other"), *(local_queue(f"lq-{n}", n) for n in ("cq", "sibling", "other")))

@@ -72,7 +72,7 @@ ifdef CORPUS
 else
 	@if [ -d "$(SHARED_CORPUS)" ]; then \
 	  echo "conformance: other systems' cases in $(SHARED_CORPUS)"; \
-	  $(BIN)/pytest -q -m conformance tests/conformance; \
+	  $(BIN)/pytest -q -m conformance -n 2 --dist worksteal tests/conformance; \
 	elif [ -n "$(CI)" ]; then \
 	  echo "conformance: $(SHARED_CORPUS) is missing"; exit 1; \
 	else \

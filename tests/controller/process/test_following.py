@@ -8,11 +8,13 @@ from contextlib import AsyncExitStack
 import pytest
 
 from controller.core import Core
+from controller.engine.conditions.decisions import Admitted, Decision
 from controller.engine.engine import Engine
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import DECIDING, WORKLOADS
+from controller.writing.decisionwriter import DecisionWriter
 from kube.reading.reflector import Added
 from kube.resources import LEASES
 from kube.testing import eventually
@@ -92,6 +94,29 @@ async def test_what_a_follower_has_taken_in_is_not_taken_in_again(monkeypatch: p
             assert told[1].others["clusterqueues"] == told[1].others["localqueues"] == 1
             scene.finish(next(name for name in "abcd" if scene.admitted(name)))
             await eventually(lambda: all(map(scene.admitted, "abcd")), what="the last is admitted")
+
+
+async def test_decisions_do_not_wait_until_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs and pods do: none is judged before all workloads are known to their controllers."""
+    monkeypatch.setattr("controller.core._SLICE", 1)
+    was_loaded: list[bool] = []
+    submit = DecisionWriter.submit
+
+    def noted(writer: DecisionWriter, decision: Decision) -> None:
+        if isinstance(decision, Admitted):
+            assert process.core is not None
+            was_loaded.append(process.core.loaded.is_set())
+        submit(writer, decision)
+
+    monkeypatch.setattr(DecisionWriter, "submit", noted)
+    async with stage() as scene:
+        scene.queue(cpus=1)
+        for number in range(50):
+            scene.workload(f"w-{number}", 1)
+        async with scene.controller(elect=True) as process:
+            await eventually(lambda: scene.used() == 1)
+            await scene.until_loaded(process)
+    assert was_loaded[0] is False
 
 
 async def test_a_follower_writes_nothing_but_leases_and_tells_of_nothing() -> None:

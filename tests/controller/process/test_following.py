@@ -18,8 +18,11 @@ from controller.writing.decisionwriter import DecisionWriter
 from kube.reading.reflector import Added
 from kube.resources import LEASES
 from kube.testing import eventually
-from tests.support.controller.stage import Stage, stage
+from tests.support.controller.stage import CONFIG, Stage, config, stage
 from tests.support.seeds import histories
+
+
+QUICK = CONFIG + "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 50ms}\n"
 
 
 class Puts:
@@ -71,9 +74,9 @@ async def test_what_a_follower_has_taken_in_is_not_taken_in_again(monkeypatch: p
     puts, told = Puts(monkeypatch), hearing(monkeypatch)
     async with stage() as scene, AsyncExitStack() as leading:
         scene.queue(cpus=3)
-        first = await leading.enter_async_context(scene.controller(elect=True, name="first"))
+        first = await leading.enter_async_context(scene.controller(config(QUICK), elect=True, name="first"))
         await scene.until_loaded(first)
-        async with scene.controller(elect=True, name="second") as second:
+        async with scene.controller(config(QUICK), elect=True, name="second") as second:
             for name in "abcd":
                 scene.workload(name, 1)
             await eventually(lambda: scene.used() == 3)
@@ -154,10 +157,14 @@ async def test_whoever_leads_next_knows_what_a_fresh_replica_would(seed: int, mo
         scene.queue("cq", cpus=3, cohort="all")
         scene.queue("other", cpus=2, cohort="all")
         leading = await last.enter_async_context(AsyncExitStack())
-        await scene.until_loaded(await leading.enter_async_context(scene.controller(elect=True, name="r-0")))
+        await scene.until_loaded(
+            await leading.enter_async_context(scene.controller(config(QUICK), elect=True, name="r-0"))
+        )
         for number in range(1, 5):
             following = await last.enter_async_context(AsyncExitStack())
-            process = await following.enter_async_context(scene.controller(elect=True, name=f"r-{number}"))
+            process = await following.enter_async_context(
+                scene.controller(config(QUICK), elect=True, name=f"r-{number}")
+            )
             for _ in range(12):
                 _something_happens(scene, rng, names)
                 await asyncio.sleep(rng.random() * 0.02)

@@ -134,3 +134,14 @@ def test_an_uninstall_leaves_what_the_page_names(life: Life, before: tuple[set[T
     assert life.files() - files <= FILES
     assert life.containers() == there
     assert life.suspended("late")
+
+
+@pytest.mark.usefixtures("running")
+def test_without_the_crds_no_queue_is_left_and_what_runs_goes_on(life: Life) -> None:
+    """After the uninstall: nobody converts between versions any more."""
+    there = life.containers()
+    life.cluster.kubectl("delete", "-f", str(CRDS), "--timeout=120s")
+    kinds = {kind for kind, _, _ in life.everything()}
+    assert kinds.isdisjoint({"ClusterQueue", "LocalQueue", "ResourceFlavor", "Workload", "GpuNode", "GpuLayout"})
+    assert life.containers() == there
+    assert life.suspended("late")

@@ -121,7 +121,7 @@ def no_claims_api() -> str:
 def no_counters() -> str:
     return (
         "Mode dra: the API server does not keep sharedCounters of slices (gate DRAPartitionableDevices), expected "
-        "Kubernetes 1.36 or the gate on: no MIG instance by claim"
+        "Kubernetes 1.36, or 1.35 with the gate on: no MIG instance by claim"
     )
 
 

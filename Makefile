@@ -11,7 +11,7 @@ FAST := PYTHONHASHSEED=0 $(BYTECODE) $(BIN)/pytest -q --ignore=tests/e2e --ignor
   -m "not e2e and not conformance and not gpu and not bench"
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 
-.PHONY: help setup quick demo demo-down test lock check lint types fast explore mutants conformance e2e gpu foreign-nvml bench proto crds sbom clean
+.PHONY: help setup quick demo demo-down test lock check lint types fast explore mutants conformance e2e e2e-versions gpu foreign-nvml bench proto crds sbom clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ endif
 e2e: setup ## real components: Kubernetes, containerd, Helm (root; the first run compiles them)
 	@$(BIN)/python -m hack.cluster build all
 	@$(BIN)/python -m hack.e2e
+
+e2e-versions: setup ## scenes on real older Kubernetes; VERSION=1.35: only that one, ONLY=text: files with that in their names
+	@$(BIN)/python -m hack.e2e.versions $(if $(VERSION),--version $(VERSION)) $(if $(ONLY),--only '$(ONLY)')
 
 gpu: setup ## on a machine with a real NVIDIA GPU
 	@$(BIN)/pytest -q -m gpu tests

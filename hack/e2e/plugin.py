@@ -13,6 +13,10 @@ NOTES: Final = "TESSERA_E2E_FAILED"
 """A file that gets a line of JSON for each failure: the test, or the file that could not be collected."""
 AGAIN: Final = "TESSERA_E2E_AGAIN"
 """A file of such lines: no other test is run."""
+PASSED: Final = "TESSERA_E2E_PASSED"
+"""A file that gets such a line for each test that passed."""
+PART: Final = "TESSERA_E2E_PART"
+"""Set where only some of the tier's files are run: what no test needs has not been shown."""
 SLOWEST: Final = 25
 """So many files are named with their seconds."""
 
@@ -42,25 +46,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a worker's reports are told again by who started it
-        config.pluginmanager.register(_Notes(Path(os.environ[NOTES])))
+        config.pluginmanager.register(_Notes(Path(os.environ[NOTES]), Path(os.environ[PASSED])))
         config.pluginmanager.register(_Times())
 
 
 class _Notes:
     """pytest's own cache does not know of a test whose worker died."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, failed: Path, passed: Path) -> None:
+        self._failed, self._passed = failed, passed
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._note(report)
+        if report.when == "call" and report.passed:
+            write(self._passed, [report.nodeid])
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self._note(report)
 
     def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
-            write(self._file, [report.nodeid])
+            write(self._failed, [report.nodeid])
 
 
 class _Times:

@@ -7,16 +7,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from hack.cluster.errors import UsageError
 from hack.cluster.layout import AUDIT_ENV
-from hack.e2e.plugin import AGAIN, NOTES, read, write
+from hack.cluster.programs import binaries
+from hack.e2e.plugin import AGAIN, NOTES, PASSED, read, write
 
 PLACES: Final = ("tests/e2e", "tests/hack/cluster")
 """Where tests of the tier are: to look at all other tests takes longer than a scene."""
@@ -44,12 +45,14 @@ Run = Callable[[Sequence[str], frozenset[str]], Ended]
 """Runs pytest with these words, and only these tests; all where none is named."""
 
 
-def tier(run: Run) -> int:
-    """Exit code of the whole."""
+def tier(run: Run, *, of_some: bool = False) -> int:
+    """Exit code of the whole. ``of_some``: files that somebody chose, of which one pass may find no test."""
     failed: frozenset[str] = frozenset()
     for title, words in PASSES:
         _say(title)
         ended = run(words, frozenset())
+        if of_some and ended.code == pytest.ExitCode.NO_TESTS_COLLECTED:
+            continue
         if ended.code not in _RAN or bool(ended.code) != bool(ended.failed):
             return ended.code or 1
         failed |= ended.failed
@@ -74,19 +77,41 @@ def _tell(what: str, tests: frozenset[str]) -> None:
 
 
 def main() -> int:
+    try:
+        binaries.check_kubernetes(os.environ.get(binaries.KUBERNETES_ENV, ""))
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory(prefix="tessera-e2e-") as name:
-        return tier(partial(_pytest, Path(name)))
+        return tier(Pytest(Path(name)))
 
 
-def _pytest(folder: Path, words: Sequence[str], only: frozenset[str]) -> Ended:
-    """``folder`` is kept from call to call: with the audit logs of all."""
-    audit, notes, again = (folder / part for part in ("audit", "failed", "again"))
-    audit.mkdir(exist_ok=True)
-    notes.unlink(missing_ok=True)
-    environment = {**os.environ, AUDIT_ENV: str(audit), NOTES: str(notes)}
-    if only:
-        write(again, only)
-        environment[AGAIN] = str(again)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "hack.e2e.plugin", *words, *PLACES]
-    done = subprocess.run(command, env=environment, check=False)
-    return Ended(done.returncode, read(notes))
+@dataclass
+class Pytest:
+    """Runs it. ``folder`` is kept from call to call: with the audit logs of all.
+
+    ``passed`` and ``failed``: how each test ended when it was run last.
+    """
+
+    folder: Path
+    places: Sequence[str] = PLACES
+    environment: Mapping[str, str] = field(default_factory=dict)
+    passed: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+
+    def __call__(self, words: Sequence[str], only: frozenset[str]) -> Ended:
+        audit, notes, good, again = (self.folder / part for part in ("audit", "failed", "passed", "again"))
+        audit.mkdir(exist_ok=True)
+        for file in (notes, good):
+            file.unlink(missing_ok=True)
+        environment = {**os.environ, **self.environment, AUDIT_ENV: str(audit), NOTES: str(notes), PASSED: str(good)}
+        if only:
+            write(again, only)
+            environment[AGAIN] = str(again)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "hack.e2e.plugin", *words, *self.places]
+        done = subprocess.run(command, env=environment, check=False)
+        ended = Ended(done.returncode, read(notes))
+        self.failed = (self.failed - only) | ended.failed
+        # A test whose fixture fails as it is taken down has passed before, and has failed all the same.
+        self.passed = (self.passed | read(good)) - self.failed
+        return ended

@@ -14,9 +14,10 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.layout import AUDIT_ENV
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
+from hack.e2e.plugin import PART
 from tests.support.e2e import order, rights
 from tests.support.e2e.hands import Hands
-from tests.support.e2e.lab import CRDS, Lab
+from tests.support.e2e.lab import Lab, ready
 
 
 @pytest.hookimpl(trylast=True)
@@ -29,7 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def audit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rights.Logs]:
     """The audit logs: those of the whole tier where its folder is given, else of this process."""
     given = os.environ.get(AUDIT_ENV)
-    logs = rights.Logs(Path(given) if given else tmp_path_factory.mktemp("audit"), of_all_tests=bool(given))
+    whole = bool(given) and PART not in os.environ
+    logs = rights.Logs(Path(given) if given else tmp_path_factory.mktemp("audit"), of_all_tests=whole)
     logs.prepare()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(AUDIT_ENV, str(logs.folder))
@@ -47,13 +49,6 @@ def lab() -> Iterator[Lab]:
         binaries.build(program)
     with Cluster.up(f"e2e-{os.getpid()}", Spec()) as cluster:
         yield ready(cluster)
-
-
-def ready(cluster: Cluster) -> Lab:
-    lab = Lab(cluster, cluster.node("node-1"))
-    lab.apply(*sorted(CRDS.glob("*.yaml")))
-    lab.delete_pods()
-    return lab
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.conformance.jobcrds.kindcrds import folder
+from tests.support.e2e.kubernetes import POLICIES
 from tests.support.e2e.lab import until
 from tests.support.e2e.webhooklab import (
     CONTROLLER,
@@ -35,7 +36,8 @@ from tests.support.e2e.webhooklab import (
 
 pytestmark = pytest.mark.e2e
 
-AS_1_35 = Spec(nodes=(), apiserver_args=("--emulated-version=1.35",))
+AS_1_35 = Spec(nodes=(), apiserver_args=("--emulated-version=1.35",) if POLICIES else ())
+"""A real one is used as it is."""
 TEMPLATES = (
     "foreign-marks-policy",
     "foreign-rules-policy",

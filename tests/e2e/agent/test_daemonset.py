@@ -12,6 +12,7 @@ import yaml
 
 from hack import builtimage
 from hack.cluster.programs import binaries
+from tests.support.e2e.kubernetes import SUSPEND_BY
 from tests.support.e2e.lab import EXAMPLES, GPU, ROOT, Lab, until
 
 pytestmark = pytest.mark.e2e
@@ -28,7 +29,7 @@ def chart(tmp: Path, namespace: str) -> str:
         "simulate": {"enabled": True, "fleet": FLEET.read_text()},
         "deviceListStrategy": ["cdi-cri"],
         # Helm that sees no cluster cannot tell whether the API server has admission policies that change objects.
-        "controller": {"jobs": {"suspendBy": "policy"}},
+        "controller": {"jobs": {"suspendBy": SUSPEND_BY}},
     }
     file = tmp / "values.yaml"
     file.write_text(yaml.safe_dump(values))

@@ -15,7 +15,7 @@ import pytest
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.support.e2e.podlab import GPU, PLACED, Gang, PodLab, install_pods, pod_lab
+from tests.support.e2e.podlab import GPU, PLACED, Gang, PodLab, pod_lab, pods_installed
 from tests.support.e2e.queuelab import ALONE
 
 pytestmark = pytest.mark.e2e
@@ -29,8 +29,7 @@ def cluster() -> Iterator[Cluster]:
     for program in ("kubernetes", "kwok", "helm"):
         binaries.build(program)
     spec = Spec(nodes=(), kwok_nodes=NODES, kwok_capacity={GPU: str(GPUS)})
-    with Cluster.up(f"gangs-{os.getpid()}", spec) as cluster:
-        install_pods(cluster)
+    with Cluster.up(f"gangs-{os.getpid()}", spec) as cluster, pods_installed(cluster):
         yield cluster
 
 

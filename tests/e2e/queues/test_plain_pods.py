@@ -25,6 +25,7 @@ from hack.cluster.waiting import until as wait_until
 from tests.support.e2e.lab import EXAMPLES, ROOT
 from tests.support.e2e.podlab import (
     GPU,
+    HOLDING,
     HOST,
     MANAGED,
     PLACED,
@@ -33,12 +34,12 @@ from tests.support.e2e.podlab import (
     Gang,
     PodLab,
     deployment,
-    install_pods,
     is_held,
     may_run,
     node,
     pod_body,
     pod_lab,
+    pods_installed,
     refused,
     rendered,
 )
@@ -67,8 +68,8 @@ FLAGS = ("--no-leader-elect",)
 def cluster() -> Iterator[Cluster]:
     for program in ("kubernetes", "kwok", "helm"):
         binaries.build(program)
-    with Cluster.up(f"plainpods-{os.getpid()}", Spec(nodes=(), kwok_nodes=2, kwok_capacity={GPU: "8"})) as cluster:
-        install_pods(cluster)
+    spec = Spec(nodes=(), kwok_nodes=2, kwok_capacity={GPU: "8"})
+    with Cluster.up(f"plainpods-{os.getpid()}", spec) as cluster, pods_installed(cluster):
         yield cluster
 
 
@@ -571,7 +572,7 @@ async def test_an_uninstall_leaves_no_finalizer(cluster: Cluster, tmp_path: Path
         config["users"][0]["user"] = {"token": token}
         remover = tmp_path / "uninstall.kubeconfig"
         remover.write_text(json.dumps(config))
-        cluster.kubectl("delete", "-f", "-", input=rendered("pod-gate-policy", "pod-policy"))
+        cluster.kubectl("delete", "-f", "-", input=rendered(*HOLDING))
         command = [sys.executable, "-m", "controller", "--remove-finalizers", "--kubeconfig", str(remover)]
         run = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
         done = await asyncio.to_thread(run, command)

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ from hack.cluster.mutex import mutex
 from hack.cluster.nodes import network, nodeinit, serviceroute
 from hack.cluster.processes import Identity
 from hack.cluster.programs import binaries, golang
+from hack.e2e import tier
 
 DEBIAN = prerequisites.Machine(
     system="Linux",
@@ -183,6 +185,53 @@ def test_the_module_builds_the_version_that_it_is_stamped_with() -> None:
     staging = binaries.KUBERNETES_VERSION.replace("1.", "0.", 1)
     replaced = [line.split()[-1] for line in requirements.splitlines() if "=>" in line]
     assert set(replaced) == {f"v{staging}"}
+
+
+@pytest.mark.parametrize("minor", binaries.OLDER_KUBERNETES)
+def test_an_older_version_is_built_of_its_own_pins_and_the_same_program(minor: str) -> None:
+    program = binaries.kubernetes(minor)
+    version = binaries.OLDER_KUBERNETES[minor]
+    assert version.startswith(f"{minor}.")
+    assert program.version == version
+    for stamp in (f"gitVersion=v{version}", "gitMajor=1", f"gitMinor={minor.removeprefix('1.')}"):
+        assert f"version.{stamp}" in program.ldflags
+    pins = binaries.SOURCE / "versions" / minor
+    assert program.sources == (pins / "go.mod", pins / "go.sum", binaries.SOURCE / "main.go")
+    assert binaries.folder(program) != binaries.folder(binaries.kubernetes())
+
+
+@pytest.mark.parametrize("minor", binaries.OLDER_KUBERNETES)
+def test_an_older_version_pins_all_its_staging_modules_with_their_sums(minor: str) -> None:
+    """The same as of the newest, but for those that Kubernetes has added or given up since."""
+    version = binaries.OLDER_KUBERNETES[minor]
+    requirements, sums = (path.read_text() for path in binaries.kubernetes(minor).sources[:2])
+    assert f"k8s.io/kubernetes v{version}\n" in requirements
+    replaced = [line.split()[-4::3] for line in requirements.splitlines() if "=>" in line]
+    staging = version.replace("1.", "0.", 1)
+    assert {each for _, each in replaced} == {f"v{staging}"}
+    pinned = {name for name, _ in replaced}
+    direct = re.findall(r"^\s+(k8s\.io/\S+) v0\.\d+\.\d+(?: // indirect)?$", requirements, re.MULTILINE)
+    assert set(direct) <= pinned
+    for name, module in ((name, f"{name} v{staging}") for name in direct):
+        assert f"{module} h1:" in sums, name
+    assert f"k8s.io/kubernetes v{version} h1:" in sums
+
+
+@pytest.mark.parametrize("minor", ["1.33", "1.37", "1.35.4", "35", "latest"])
+def test_a_kubernetes_that_is_not_pinned_exits_2_with_one_line(
+    minor: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(binaries.KUBERNETES_ENV, minor)
+    expected = f"TESSERA_KUBERNETES: found '{minor}', expected one of 1.35, 1.34, 1.36\n"
+    assert (main(["build"]), capsys.readouterr().err) == (2, expected)
+    assert (main(["build", "helm"]), capsys.readouterr().err) == (2, expected)
+    assert (tier.main(), capsys.readouterr().err) == (2, expected)
+
+
+@pytest.mark.parametrize("minor", ["", "1.36", "1.35", "1.34"])
+def test_a_kubernetes_that_is_pinned_may_be_named(minor: str) -> None:
+    binaries.check_kubernetes(minor)
+    assert binaries.kubernetes(minor).version.startswith(minor or "1.36")
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.programs import binaries
 from kube.config import SERVICE_ACCOUNT_DIR
+from tests.support.e2e.kubernetes import POLICIES, SUSPEND_BY
 from tests.support.e2e.lab import ROOT, until
 
 CHART: Final = ROOT / "charts" / "tessera"
@@ -47,6 +48,12 @@ spec:
   queueName: any
   podSets:
   - {name: main, count: 1, template: {spec: {restartPolicy: Never, containers: [{name: main, image: none}]}}}
+"""
+_JOB: Final = b"""
+apiVersion: batch/v1
+kind: Job
+metadata: {name: probe, namespace: default, labels: {kueue.x-k8s.io/queue-name: any}}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: none}]}}}
 """
 
 Json = dict[str, Any]
@@ -88,7 +95,7 @@ class InCluster:
     def _values(self) -> Json:
         config = {"webhook": {"host": self.host, "port": 443}, **self.config}
         return {
-            "jobs": {"suspendBy": "policy"},
+            "jobs": {"suspendBy": SUSPEND_BY},
             "priorityClasses": {"create": True},
             "visibility": {"enabled": self.visible},
             "config": config,
@@ -120,10 +127,11 @@ class InCluster:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Until both versions of Kueue's API are served by it."""
+        """Until both versions of Kueue's API are served by it, and Jobs are suspended, whoever does that here."""
         self.start()
         try:
             until(self._converts, f"conversion by the controller (log: {self.log})")
+            until(lambda: POLICIES or self._suspends(), f"Jobs suspended by the controller (log: {self.log})")
             yield
         finally:
             assert self.process is not None
@@ -134,8 +142,15 @@ class InCluster:
         """Whether the first and the last of the kinds that it tells the API server of are converted."""
         assert self.process is not None
         assert self.process.poll() is None, self.log.read_text()[-2000:]
-        command, env = self.cluster.kubectl_command("create", "--dry-run=server", "-f", "-")
-        return subprocess.run(command, env=env, input=_OLD, capture_output=True, check=False).returncode == 0
+        return self._dry(_OLD).returncode == 0
+
+    def _suspends(self) -> bool:
+        """Not by a policy: the API server calls the controller's webhook."""
+        return self._dry(_JOB, "-o", "jsonpath={.spec.suspend}").stdout == b"true"
+
+    def _dry(self, objects: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
+        command, env = self.cluster.kubectl_command("create", "--dry-run=server", "-f", "-", *words)
+        return subprocess.run(command, env=env, input=objects, capture_output=True, check=False)
 
 
 def rendered(controller: Json) -> list[Json]:

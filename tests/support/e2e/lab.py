@@ -322,6 +322,14 @@ class Lab:
             agent.until(lambda report: not report.holders, "it knows of no holder")
 
 
+def ready(cluster: Cluster) -> Lab:
+    """The first node of it, with our CRDs and no pod."""
+    lab = Lab(cluster, cluster.node("node-1"))
+    lab.apply(*sorted(CRDS.glob("*.yaml")))
+    lab.delete_pods()
+    return lab
+
+
 @dataclass(frozen=True)
 class Pod:
     lab: Lab

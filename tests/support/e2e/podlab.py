@@ -8,8 +8,8 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,18 @@ from hack.cluster.waiting import until as wait_until
 from kube.clock import Backoff, SystemClock
 from kube.errors import NotFoundError
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
+from tests.support.e2e.kubernetes import POLICIES, SUSPEND_BY
 from tests.support.e2e.queuelab import CHART, CONFIG, NAMESPACE, Json, QueueLab, _json, install, lab
+from tests.support.e2e.webhooklab import Webhook
 
 QUEUE, GATE = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/admission"
 GROUP, TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 INDEX, MANAGED = "kueue.x-k8s.io/pod-group-pod-index", "kueue.x-k8s.io/managed"
 GPU, HOST = "nvidia.com/gpu", "kubernetes.io/hostname"
+MUTATING = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+HOLDING = (f"pod-gate-{SUSPEND_BY}", "pod-policy")
+SERVING = ("serving-policy", *(() if POLICIES else ("serving-webhook",)))
+"""Templates of the chart."""
 PLACED = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
 TEAM = "team"
 DEADLOCK_S = 20.0
@@ -38,17 +44,21 @@ scheduler looks at a pod that had no room again within ten seconds.
 READY = "waitForPodsReady: {{timeout: {timeout}, requeuingStrategy: {{backoffBaseSeconds: 1}}}}\n"
 
 
-def install_pods(cluster: Cluster) -> None:
-    """Everything of the chart that plain pods need, in effect."""
+@contextmanager
+def pods_installed(cluster: Cluster) -> Iterator[None]:
+    """Everything of the chart that plain pods need, in effect. Where the API server has no policies that change
+    objects, the controller's webhook answers meanwhile, whatever becomes of controllers.
+    """
     install(cluster)
-    cluster.kubectl(
-        "apply",
-        "--server-side",
-        "-f",
-        "-",
-        input=rendered("pod-gate-policy", "pod-policy", "serving-policy", "serving-minimum-policy"),
-    )
+    parts = (*HOLDING, *SERVING, "serving-minimum-policy", *(() if POLICIES else ("webhook",)))
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered(*parts))
     cluster.kubectl("create", "namespace", TEAM)
+    with nullcontext() if POLICIES else Webhook(cluster, defaults=()):
+        _await_effect(cluster)
+        yield
+
+
+def _await_effect(cluster: Cluster) -> None:
     probe = json.dumps(pod_body("probe", queue="any"))
 
     def held() -> bool:
@@ -61,8 +71,10 @@ def install_pods(cluster: Cluster) -> None:
     served = json.dumps(deployment("probe", queue="any"))
 
     def stamped() -> bool:
-        found = json.loads(cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=served))
-        return MANAGED in found["spec"]["template"]["metadata"]["labels"]
+        with suppress(ClusterError):  # refused while the webhook is not called yet
+            found = json.loads(cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=served))
+            return MANAGED in found["spec"]["template"]["metadata"]["labels"]
+        return False
 
     wait_until(stamped, "the policies for Deployments in effect", timeout_s=120, every_s=0.1)
     wrong = ("create", "--dry-run=server", "-f", "-")
@@ -79,11 +91,11 @@ def install_pods(cluster: Cluster) -> None:
 def rendered(
     *templates: str, values: tuple[str, ...] = (), files: tuple[Path, ...] = (), served: tuple[str, ...] = ()
 ) -> str:
-    """Of a release called ``t`` on an API server with MutatingAdmissionPolicy and what else is ``served``; without
-    ``templates`` all of it but hooks.
+    """Of a release called ``t`` on an API server with MutatingAdmissionPolicy, where this Kubernetes has it, and what
+    else is ``served``; without ``templates`` all of it but hooks.
     """
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
-    kinds = ("admissionregistration.k8s.io/v1/MutatingAdmissionPolicy", *served)
+    kinds = (*((MUTATING,) if POLICIES else ()), *served)
     command += [word for kind in kinds for word in ("--api-versions", kind)]
     command += [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")] or ["--no-hooks"]
     command += [word for value in values for word in ("--set", value)]

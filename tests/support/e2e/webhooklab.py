@@ -127,11 +127,13 @@ async def _foretold(body: bytes) -> bytes:
 class Webhook:
     """The real service in a thread of its own, called by the API server at this machine's address.
 
-    ``values``: of the chart, which writes the configuration; without any it is the default one.
+    ``values``: of the chart, which writes the configuration; without any it is the default one. ``defaults``:
+    namespaces with a LocalQueue ``default``.
     """
 
-    def __init__(self, cluster: Cluster, *values: str) -> None:
+    def __init__(self, cluster: Cluster, *values: str, defaults: tuple[str, ...] = ("team",)) -> None:
         self.cluster = cluster
+        self._defaults = defaults
         self._config = _configured(values) if values else default()
         self._token = cluster.kubectl("create", "token", "t-tessera-controller", "-n", NAMESPACE).strip()
         self._loop = asyncio.new_event_loop()
@@ -153,7 +155,7 @@ class Webhook:
             clock = SystemClock()
             claims = ClaimAnswers(client, lambda _namespace, _name: None)
             asking = {PATH: claims.answer, dryrun.PATH: _foretold}
-            server = webhook_server(config, paths, has_default_queue="team".__eq__, asking=asking)
+            server = webhook_server(config, paths, has_default_queue=self._defaults.__contains__, asking=asking)
             secret = SecretName(NAMESPACE, "t-tessera-controller-webhook")
             certificates = OwnCertificates(client, secret, names=("127.0.0.1",), clock=clock)
             self.service = WebhookService(

@@ -84,7 +84,7 @@ e2e: setup ## real components: Kubernetes, containerd, Helm (root; the first run
 	@$(BIN)/python -m hack.cluster build all
 	@$(BIN)/python -m hack.e2e
 
-e2e-versions: setup ## scenes on real older Kubernetes; VERSION=1.35: only that one, ONLY=text: files with that in their names
+e2e-versions: setup ## scenes on real older Kubernetes; VERSION=1.35: only that one, ONLY=claims,chart: those
 	@$(BIN)/python -m hack.e2e.versions $(if $(VERSION),--version $(VERSION)) $(if $(ONLY),--only '$(ONLY)')
 
 gpu: setup ## on a machine with a real NVIDIA GPU

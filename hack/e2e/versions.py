@@ -85,12 +85,16 @@ test_job_kinds): these versions have none, which test_webhooks_older asserts.
 
 
 def places(minor: str, only: str = "") -> tuple[str, ...]:
-    """Where pytest looks, each once; ``only``: those with that in their names. UsageError where there is none."""
+    """Where pytest looks, each once; ``only``: those with one of these words, behind commas, in their names.
+
+    Raises UsageError for a word that is in none.
+    """
     found = dict.fromkeys(scene.on(minor) for scene in SCENES)
-    chosen = tuple(place for place in found if only in place)
-    if not chosen:
-        raise UsageError(f"--only: found {only!r}, expected a part of one of {', '.join(found)}")
-    return chosen
+    words = only.split(",")
+    for word in words:
+        if not any(word in place for place in found):
+            raise UsageError(f"--only: found {word!r}, expected a part of one of {', '.join(found)}")
+    return tuple(place for place in found if any(word in place for word in words))
 
 
 def verdict(version: str, passed: int, failed: int, code: int) -> str:
@@ -130,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="hack.e2e.versions", description="Scenes on real Kubernetes of older versions."
     )
     parser.add_argument("--version", default="", metavar="MINOR", help=f"of {', '.join(binaries.OLDER_KUBERNETES)}")
-    parser.add_argument("--only", default="", metavar="TEXT", help="files with this in their names")
+    parser.add_argument("--only", default="", metavar="WORD,...", help="scenes with one of these in their names")
     return parser
 
 

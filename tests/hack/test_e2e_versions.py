@@ -51,6 +51,12 @@ def test_scenes_ask_for_the_features_of_the_version_that_runs() -> None:
     assert gates.count("=false") == len(spec.kubelet_config["featureGates"]) == len(kubernetes.OF_CLAIMS)
 
 
+def test_a_part_of_the_scenes_is_named_by_words() -> None:
+    assert all("claims" in place for place in places("1.35", "claims"))
+    assert set(places("1.35", "claims,chart")) == {*places("1.35", "claims"), *places("1.35", "chart")}
+    assert places("1.35", "") == places("1.35")
+
+
 @pytest.mark.parametrize(
     ("passed", "failed", "code", "said"),
     [
@@ -63,7 +69,7 @@ def test_the_last_line_of_a_version_counts(passed: int, failed: int, code: int, 
     assert verdict("1.35.4", passed, failed, code) == said
 
 
-@pytest.mark.parametrize("words", [["--version", "1.33"], ["--version", "1.36"], ["--only", "no-such-scene"]])
+@pytest.mark.parametrize("words", [["--version", "1.33"], ["--version", "1.36"], ["--only", "claims,no-such-scene"]])
 def test_a_call_that_cannot_work_exits_2_with_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     said = capsys.readouterr().err

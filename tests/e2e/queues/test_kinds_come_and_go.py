@@ -21,7 +21,8 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
 from tests.support.controller.declarations import job_kind
-from tests.support.e2e.podlab import refused, rendered
+from tests.support.e2e.kubernetes import SUSPEND_BY
+from tests.support.e2e.podlab import WEBHOOK, answering, refused, rendered
 from tests.support.e2e.queuelab import ALONE, QUEUE, Json, install, lab, until
 
 pytestmark = pytest.mark.e2e
@@ -308,22 +309,25 @@ async def test_a_kind_of_ones_own_is_queued_by_its_job_kind_alone(cluster: Clust
 
 async def test_the_chart_holds_objects_of_a_kind_that_its_values_declare(cluster: Cluster) -> None:
     cluster.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(SWEEP_CRD))
-    parts = ("jobkinds", "controller-rbac-kinds", "job-suspend-policy", "job-policy")
+    parts = ("jobkinds", "controller-rbac-kinds", f"job-suspend-{SUSPEND_BY}", "job-policy", *WEBHOOK)
     printed = rendered(*parts, files=(EXAMPLES / "values.yaml",))
     cluster.kubectl("apply", "--server-side", "-f", "-", input=printed)
-    async with lab(cluster, {}) as scene:
-        await scene.queue("held", 1)
-        sweeps = Sweeps(cluster)
+    with answering(cluster, {("lab.example", "Sweep"): ("spec", "paused")}):
+        async with lab(cluster, {}) as scene:
+            await scene.queue("held", 1)
+            sweeps = Sweeps(cluster)
 
-        def held() -> bool:
-            cluster.kubectl("delete", "sweep", "-n", "team", "held", "--ignore-not-found")
-            try:
-                sweeps.create("held", "sweeps", paused=False)
-            except ClusterError:
-                return False  # the policies are not there yet, or the kind is not
-            return sweeps.paused("held")
+            def held() -> bool:
+                cluster.kubectl("delete", "sweep", "-n", "team", "held", "--ignore-not-found")
+                try:
+                    sweeps.create("held", "sweeps", paused=False)
+                except ClusterError:
+                    return False  # the policies are not there yet, or the kind is not
+                return sweeps.paused("held")
 
-        await until(held, "the API server holds it")
-        start = ("patch", "sweep", "-n", "team", "held", "--type=merge", "-p", '{"spec": {"paused": false}}')
-        await until(lambda: "only the controller starts a Sweep" in refused(cluster, *start), "nobody else starts it")
-        cluster.kubectl("delete", "crd", "sweeps.lab.example", "--timeout=120s")
+            await until(held, "the API server holds it")
+            start = ("patch", "sweep", "-n", "team", "held", "--type=merge", "-p", '{"spec": {"paused": false}}')
+            await until(
+                lambda: "only the controller starts a Sweep" in refused(cluster, *start), "nobody else starts it"
+            )
+            cluster.kubectl("delete", "crd", "sweeps.lab.example", "--timeout=120s")

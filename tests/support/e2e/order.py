@@ -24,6 +24,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/chart/test_agent.py": 130,
     "e2e/queues/test_topology_fleet.py": 130,
     "e2e/admission/test_queue_api.py": 120,
+    "e2e/claims/test_older.py": 120,
     "e2e/kai/test_kai.py": 170,
     "e2e/queues/test_kinds_come_and_go.py": 110,
     "e2e/admission/test_webhooks.py": 110,

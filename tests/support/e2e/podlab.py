@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS, TOPOLOGIES
+from controller.webhooks.jobs import SuspendPaths
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.errors import ClusterError
@@ -33,8 +34,9 @@ INDEX, MANAGED = "kueue.x-k8s.io/pod-group-pod-index", "kueue.x-k8s.io/managed"
 GPU, HOST = "nvidia.com/gpu", "kubernetes.io/hostname"
 MUTATING = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 HOLDING = (f"pod-gate-{SUSPEND_BY}", "pod-policy")
-SERVING = ("serving-policy", *(() if POLICIES else ("serving-webhook",)))
-"""Templates of the chart."""
+SERVING = (f"serving-{SUSPEND_BY}", "serving-minimum-policy")
+WEBHOOK = () if POLICIES else ("webhook",)
+"""Templates of the chart; the last are its Service and what the controller may do for it."""
 PLACED = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
 TEAM = "team"
 DEADLOCK_S = 20.0
@@ -50,11 +52,17 @@ def pods_installed(cluster: Cluster) -> Iterator[None]:
     objects, the controller's webhook answers meanwhile, whatever becomes of controllers.
     """
     install(cluster)
-    parts = (*HOLDING, *SERVING, "serving-minimum-policy", *(() if POLICIES else ("webhook",)))
-    cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered(*parts))
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered(*HOLDING, *SERVING, *WEBHOOK))
     cluster.kubectl("create", "namespace", TEAM)
-    with nullcontext() if POLICIES else Webhook(cluster, defaults=()):
+    with answering(cluster):
         _await_effect(cluster)
+        yield
+
+
+@contextmanager
+def answering(cluster: Cluster, paths: SuspendPaths | None = None) -> Iterator[None]:
+    """The controller's webhook, where no policies stand in its place. ``paths``: of a site's own kinds."""
+    with nullcontext() if POLICIES else Webhook(cluster, defaults=(), paths=paths):
         yield
 
 

@@ -25,6 +25,7 @@ from controller.webhooks import dryrun
 from controller.webhooks.claims import PATH
 from controller.webhooks.claims_shell import ClaimAnswers
 from controller.webhooks.injection import MUTATING, VALIDATING, UrlTarget
+from controller.webhooks.jobs import SuspendPaths
 from controller.webhooks.keeper import OwnCertificates, SecretName
 from controller.webhooks.service import WebhookService
 from hack.cluster.cluster import Cluster
@@ -128,11 +129,18 @@ class Webhook:
     """The real service in a thread of its own, called by the API server at this machine's address.
 
     ``values``: of the chart, which writes the configuration; without any it is the default one. ``defaults``:
-    namespaces with a LocalQueue ``default``.
+    namespaces with a LocalQueue ``default``; ``paths``: of kinds of a site's own.
     """
 
-    def __init__(self, cluster: Cluster, *values: str, defaults: tuple[str, ...] = ("team",)) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *values: str,
+        defaults: tuple[str, ...] = ("team",),
+        paths: SuspendPaths | None = None,
+    ) -> None:
         self.cluster = cluster
+        self._paths = {**{(kind.group, kind.kind): kind.suspend_path for kind in JOB_KINDS}, **(paths or {})}
         self._defaults = defaults
         self._config = _configured(values) if values else default()
         self._token = cluster.kubectl("create", "token", "t-tessera-controller", "-n", NAMESPACE).strip()
@@ -149,13 +157,12 @@ class Webhook:
         self._task = asyncio.current_task()
         port = self.cluster.state.ports["apiserver"] + 1000
         config = msgspec.structs.replace(self._config, webhook=Address(host="127.0.0.1", port=port))
-        paths = {(kind.group, kind.kind): kind.suspend_path for kind in JOB_KINDS}
         account = replace(from_kubeconfig(self.cluster.kubeconfig), token=self._token)
         async with Client(account) as client:
             clock = SystemClock()
             claims = ClaimAnswers(client, lambda _namespace, _name: None)
             asking = {PATH: claims.answer, dryrun.PATH: _foretold}
-            server = webhook_server(config, paths, has_default_queue=self._defaults.__contains__, asking=asking)
+            server = webhook_server(config, self._paths, has_default_queue=self._defaults.__contains__, asking=asking)
             secret = SecretName(NAMESPACE, "t-tessera-controller-webhook")
             certificates = OwnCertificates(client, secret, names=("127.0.0.1",), clock=clock)
             self.service = WebhookService(

@@ -309,7 +309,8 @@ def test_what_an_example_repairs_is_refused_clearly(
 @pytest.fixture(scope="module")
 def hooks(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
     webhookserver.install(api)
-    server = WebhookServer(api, CONTROLLER, {"jobKinds": [OTHER_JOB]}, tmp_path_factory.mktemp("values"))
+    paths = {("lab.example", "Job"): ("spec", "paused")}
+    server = WebhookServer(api, CONTROLLER, {"jobKinds": [OTHER_JOB]}, tmp_path_factory.mktemp("values"), paths)
     yield server
     server.close()
 

@@ -48,11 +48,12 @@ CONFIGURATIONS: Final = (
 )
 
 
-def rendered(*names: str, values: tuple[str, ...] = (), **jobs: str) -> str:
+def rendered(*names: str, values: tuple[str, ...] = (), files: tuple[Path, ...] = (), **jobs: str) -> str:
     """``jobs``: values of the chart below ``controller.jobs``."""
     chosen = [word for name in names for word in ("-s", f"templates/{name}.yaml")]
     given = [*values, *(f"controller.jobs.{key}={value}" for key, value in jobs.items())]
-    flags = [word for value in given for word in ("--set", value)]
+    flags = [word for file in files for word in ("--values", str(file))]
+    flags += [word for value in given for word in ("--set", value)]
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE, *chosen, *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -114,8 +115,8 @@ def effective(cluster: Cluster, *, by_policy: bool) -> None:
     until(acts, "the policies in effect")
 
 
-def _configured(values: tuple[str, ...]) -> ControllerConfig:
-    found = yaml.safe_load_all(rendered("controller", values=values))
+def _configured(values: tuple[str, ...], files: tuple[Path, ...]) -> ControllerConfig:
+    found = yaml.safe_load_all(rendered("controller", values=values, files=files))
     return parse(next(each for each in found if each and each["kind"] == "ConfigMap")["data"]["controller.yaml"])
 
 
@@ -128,21 +129,22 @@ async def _foretold(body: bytes) -> bytes:
 class Webhook:
     """The real service in a thread of its own, called by the API server at this machine's address.
 
-    ``values``: of the chart, which writes the configuration; without any it is the default one. ``defaults``:
-    namespaces with a LocalQueue ``default``; ``paths``: of kinds of a site's own.
+    ``values`` and ``files``: of the chart, which writes the configuration; without any it is the default one.
+    ``defaults``: namespaces with a LocalQueue ``default``; ``paths``: of kinds of a site's own.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         *values: str,
+        files: tuple[Path, ...] = (),
         defaults: tuple[str, ...] = ("team",),
         paths: SuspendPaths | None = None,
     ) -> None:
         self.cluster = cluster
         self._paths = {**{(kind.group, kind.kind): kind.suspend_path for kind in JOB_KINDS}, **(paths or {})}
         self._defaults = defaults
-        self._config = _configured(values) if values else default()
+        self._config = _configured(values, files) if values or files else default()
         self._token = cluster.kubectl("create", "token", "t-tessera-controller", "-n", NAMESPACE).strip()
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None

@@ -4,7 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,14 +16,17 @@ import yaml
 from controller.jobframework import names
 from controller.jobframework.podview import ADMISSION_GATE, ROLE_HASH
 from controller.jobframework.raw import Json, labels
+from controller.webhooks.jobs import SuspendPaths
 from hack.cluster import waiting
 from tests.conformance.kueuejobs import suites
 from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.replay import Difference, first_difference
 from tests.support.e2e import kindcrds, webhookcases
-from tests.support.e2e.podlab import rendered
+from tests.support.e2e.kubernetes import POLICIES, SUSPEND_BY
+from tests.support.e2e.podlab import WEBHOOK, rendered
 from tests.support.e2e.queueapi import GROUP, Api, Verdict
 from tests.support.e2e.webhookcases import PLAIN, WITH_DEFAULT, Asked, cases, difference, managed_by, path
+from tests.support.e2e.webhooklab import NAMESPACE, Webhook
 from tests.support.e2e.webhookreasons import BY_KIND, Setting, reason, sentences, setting
 
 _STRICT: Final = "?fieldValidation=Strict"
@@ -32,17 +35,18 @@ _DRY: Final = f"{_STRICT}&dryRun=All"
 
 _STAMPED: Final = ("kueue.x-k8s.io/pod-suspending-parent", ADMISSION_GATE, "'suspend': True")
 """What the API server writes into an object of a queue, one of these into each kind's."""
-POLICIES: Final = (
-    "job-suspend-policy",
+TEMPLATES: Final = (
+    f"job-suspend-{SUSPEND_BY}",
     "job-policy",
     "job-rules-policy",
-    "job-defaults-policy",
+    *(("job-defaults-policy",) if POLICIES else ()),
     "job-version-policy",
-    "pod-gate-policy",
+    f"pod-gate-{SUSPEND_BY}",
     "pod-policy",
-    "serving-policy",
+    f"serving-{SUSPEND_BY}",
     "serving-minimum-policy",
 )
+"""Where webhooks stand in for policies, that for jobs writes their defaults too."""
 EFFECTIVE_S: Final = 30
 QUIET: Final = "--controllers=*,-job-controller,-deployment-controller,-replicaset-controller,-statefulset-controller"
 """Of the controller manager: what a case says of a status stands."""
@@ -59,6 +63,10 @@ def install(api: Api) -> None:
     at = f"/apis/{GROUP}/v1beta2/namespaces/{WITH_DEFAULT}/localqueues"
     made = api.ask("POST", at, queue | {"spec": {"clusterQueue": "q"}})
     assert made.accepted, made.message
+    if WEBHOOK:
+        api.cluster.kubectl("create", "namespace", NAMESPACE)
+        api.cluster.kubectl("create", "serviceaccount", "t-tessera-controller", "-n", NAMESPACE)
+        api.cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered(*WEBHOOK))
 
 
 def _is_there(api: Api, path_: str) -> bool:
@@ -93,11 +101,14 @@ def _is_held(api: Api, one: Json, queue: str) -> bool:
 
 class WebhookServer:
     """``owner`` is a service account: whose it is decides about children. ``controller`` is Tessera's. ``values`` are
-    the chart's, of the controller; ``folder`` is for files.
+    the chart's, of the controller; ``folder`` is for files. Where the API server has no policies that change objects,
+    the controller's webhook answers: ``paths`` are those of a site's own kinds.
     """
 
-    def __init__(self, api: Api, controller: str, values: Json, folder: Path) -> None:
+    def __init__(self, api: Api, controller: str, values: Json, folder: Path, paths: SuspendPaths) -> None:
         self.api = api
+        self._paths = paths
+        self._answering = ExitStack()
         self.controller = api.acting_as(controller)
         self.owner = api.acting_as("system:serviceaccount:lab:owner")
         self._values = values
@@ -106,15 +117,24 @@ class WebhookServer:
 
     def use(self, setting: Setting) -> None:
         """The chart's policies with these values, in place of those that are there."""
+        self._answering.close()
         self._file.write_text(json.dumps({"controller": self._values | setting.values}))
-        for policy in yaml.safe_load_all(rendered(*POLICIES, files=(self._file,))):
+        for policy in yaml.safe_load_all(rendered(*TEMPLATES, files=(self._file,))):
             plural = f"{policy['kind'].lower()}s".replace("policys", "policies")
-            at = f"/apis/{policy['apiVersion']}/{plural}/{policy['metadata']['name']}?fieldManager=chart"
-            made = self.api.ask("PATCH", at, policy, content_type="application/apply-patch+yaml")
+            at = f"/apis/{policy['apiVersion']}/{plural}/{policy['metadata']['name']}"
+            if "webhooks" in policy:  # its address is the controller's, and stays where it is applied again
+                self.api.ask("DELETE", at)
+            made = self.api.ask(
+                "PATCH", f"{at}?fieldManager=chart", policy, content_type="application/apply-patch+yaml"
+            )
             assert made.accepted, made.message
+        if not POLICIES:
+            webhook = Webhook(self.api.cluster, files=(self._file,), defaults=(WITH_DEFAULT,), paths=self._paths)
+            self._answering.enter_context(webhook)
         self._effective = time.monotonic() + EFFECTIVE_S
 
     def close(self) -> None:
+        self._answering.close()
         self.controller.close()
         self.owner.close()
 

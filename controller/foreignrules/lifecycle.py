@@ -69,10 +69,12 @@ VARIABLES: Final = (
     ("policies", _lists_in_cel()),
     (
         "causes",
-        "variables.policies.map(o, o.items.map(p, p.events + p.exits.map(x, string(x))).flatten())",
+        "variables.policies.map(o, o.items.map(p, p.events + p.exits.map(x, string(x))))",
     ),
 )
-"""In CEL, after ``tasks``: lists of policies with their paths, and the events and exit codes of each list."""
+"""In CEL, after ``tasks``: lists of policies with their paths, and of each list the events and exit codes by
+policy. They are not made flat: API servers before Kubernetes 1.35 have no function for it.
+"""
 
 
 def rules() -> tuple[Rule, ...]:
@@ -135,9 +137,10 @@ def _once(review: Review) -> Iterator[Refusal]:
 
 
 def _once_says() -> str:
-    found = "variables.causes[i].filter(e, variables.causes[i].filter(f, f == e).size() > 1)"
+    times = "variables.causes[i].map(m, m.filter(f, f == e).size()).sum()"
+    found = f"variables.causes[i].map(l, l.filter(e, {times} > 1)).filter(l, l.size() > 0)"
     path = "variables.policies[i].path"
-    sentence = cel.text(path, cel.quoted(f": {_ONCE}"), cel.shown(f"{found}[0]"))
+    sentence = cel.text(path, cel.quoted(f": {_ONCE}"), cel.shown(f"{found}[0][0]"))
     each = cel.when(f"size({found}) > 0", sentence)
     return _created_alone(cel.first(f"{cel.places('variables.policies')}.map(i, {each})"))
 

@@ -20,6 +20,8 @@ STARTS_ANEW: Final = MINOR >= 36
 OF_CLAIMS: Final = ("DRAConsumableCapacity", "DRADeviceTaints", "DRAExtendedResource", "DRAPartitionableDevices")
 """Gates of what claims can ask for: on since 1.36."""
 CLAIMS: Final = MINOR >= 36
+FLATTENS: Final = MINOR >= 35
+"""Policies may call ``flatten`` of CEL: an API server compiles with the functions of the version before its own."""
 COUNTERS: Final = MINOR >= 35
 """Its slices have counters or devices, never both. Before, those that consume counters lie beside them."""
 

@@ -20,6 +20,7 @@ from hack import agentimage
 from hack.cluster.cluster import Cluster
 from hack.cluster.state import Spec
 from hack.release import RELEASES
+from tests.support.e2e.kubernetes import FLATTENS
 from tests.support.e2e.lab import EXAMPLES, GPU, ROOT, Lab
 from tests.support.e2e.typed import Shell
 
@@ -30,6 +31,10 @@ Thing = tuple[str, str, str]
 NAMESPACE: Final = "tessera-system"
 PREVIOUS: Final = "0.1.0"
 PRESENT: Final = str(yaml.safe_load((ROOT / "charts/tessera/Chart.yaml").read_text())["appVersion"])
+FIRST: Final = PREVIOUS if FLATTENS else PRESENT
+"""What a life begins with: a policy of the previous release calls ``flatten``."""
+SAID: Final[Mapping[str, str]] = {PREVIOUS: "", PRESENT: PRESENT}
+"""What an agent of a release says in its GpuNode: the previous one tells no version."""
 SPEC: Final = Spec(apiserver_args=("--enable-aggregator-routing=true",))
 _FLEET: Final = (EXAMPLES / "fleets" / "dgx1.yaml").read_text()
 _SITE: Final = {"image": {"pullPolicy": "Never"}, "affinity": None, "deviceListStrategy": ["cdi-cri"]}
@@ -101,10 +106,18 @@ class Life:
 
     def install(self, version: str) -> None:
         """As the page says, but for the image, which is on the node."""
-        chart = "charts/tessera" if version == PRESENT else RELEASES / version / "chart.tgz"
-        site = {**self.site(version), "tessera charts/tessera ": f"tessera {chart} "}
+        site = {**self.site(version), "tessera charts/tessera ": f"tessera {self._chart(version)} "}
         self.shell.follow("install.md", "Installing", site, leave="docker")
         self.rolled_out()
+
+    def _chart(self, version: str) -> str:
+        return "charts/tessera" if version == PRESENT else str(RELEASES / version / "chart.tgz")
+
+    def takes_layout_policy(self, version: str) -> bool:
+        """Whether the API server compiles the policy for GpuLayouts of a release."""
+        show = f"helm template t {self._chart(version)} --show-only templates/layout-policy.yaml"
+        line = f"{show} --values {self.folder / version}.yaml | kubectl create --dry-run=server -f - 2>&1"
+        return "undeclared reference to 'flatten'" not in self.shell.run(f"{line} || true")
 
     def site(self, version: str = PRESENT) -> dict[str, str]:
         """What is typed here in place of the pages' capitals, and with the values of this site."""

@@ -14,9 +14,11 @@ import pynvml
 from msgspec import Struct, structs
 
 from agent.hardware.gpus import common_ancestor, link_matrix, read_gpu
+from agent.hardware.hearing import Hearing
 from agent.hardware.probe import Probe, look, works
 from agent.hardware.query import CallTimedOut, DriverUnavailable, GpuLost, NvmlError, ask, must, text
 from agent.hardware.resets import Renewals
+from agent.hardware.slots import Slot
 from agent.hardware.worker import GpuWorker, XidEvent, address
 from inventory.devices import Gpu, GpuUuid, NodeInventory, NodeName
 
@@ -47,28 +49,6 @@ class Sighting(Struct, frozen=True):
     reset: bool
 
 
-class _Slot:
-    """One GPU index of NVML: its thread, and the handle and GPU last found there.
-
-    Written on the event loop alone, after a call has returned: threads get the ``handle`` and ``gpu`` of their call.
-    Either may be None: a GPU known from before has no handle until it can be read.
-    """
-
-    def __init__(self, index: int, on_event: Callable[["_Slot", XidEvent], None]) -> None:
-        self.index = index
-        self.handle: Any = None
-        self.gpu: Gpu | None = None
-        self.worker = GpuWorker(f"gpu{index}", lambda event: on_event(self, event))
-        self._changes: GpuWorker | None = None
-
-    @property
-    def changes(self) -> GpuWorker:
-        """A second thread, for what takes long or may hang: the GPU's probes and events go on meanwhile."""
-        if self._changes is None:
-            self._changes = GpuWorker(f"gpu{self.index}-mig")
-        return self._changes
-
-
 class Driver:
     """NVML in this process, one session at a time. ``on_xid`` is called on the event loop.
 
@@ -82,11 +62,13 @@ class Driver:
         self._sys_root = sys_root
         self._on_xid = on_xid
         self._main = GpuWorker("driver")
-        self._pool: list[_Slot] = []
-        self._slots: list[_Slot] = []
+        self._hearing = Hearing(self._heard)
+        self._pool: list[Slot] = []
+        self._slots: list[Slot] = []
         self._renewals = Renewals()
         self._naming: set[asyncio.Task[None]] = set()
         """Events whose GPU is being asked for."""
+        self._namer: GpuWorker | None = None
         self._indexed = asyncio.Event()
         """Not set while a discovery finds out which GPU is at which index."""
         self._indexed.set()
@@ -111,6 +93,7 @@ class Driver:
 
     async def count(self) -> int:
         """How many GPUs NVML lists now. Raises DriverUnavailable, CallTimedOut, CallFailed."""
+        self._hearing.tend()
         return int(await self._main.call(lambda: must(pynvml.nvmlDeviceGetCount)))
 
     async def discover(self, known: Sequence[Gpu]) -> Discovery:
@@ -160,7 +143,7 @@ class Driver:
 
     async def watch(self) -> None:
         """Hear the XIDs of every GPU that has a living handle."""
-        await asyncio.gather(*(self._watch(slot) for slot in self._slots if slot.handle is not None))
+        await self._hearing.hear([slot for slot in self._slots if slot.handle is not None])
 
     async def probe(self, uuid: GpuUuid, timeout_s: float) -> Sighting:
         """One look at a GPU. Raises GpuLost, CallTimedOut, CallFailed, DriverUnavailable."""
@@ -180,9 +163,9 @@ class Driver:
         self._renewals.answered(uuid, old_handle_works=None if handle is None else not found.renewed)
         if self._find(uuid) is slot:
             slot.handle = found.handle
-            if found.renewed or slot.worker.deaf:
+            if found.renewed or self._hearing.deaf(slot):
                 # A new handle may have the old one's address: only a new event set is sure to be the new GPU's.
-                await self._listen(slot)
+                await self._hearing.renew(slot)
         return Sighting(found.probe, reset=self._renewals.take(uuid))
 
     async def read(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
@@ -195,7 +178,7 @@ class Driver:
         slot, handle = self._listed(uuid)
         return await slot.changes.call(lambda: function(handle), timeout_s)
 
-    def _listed(self, uuid: GpuUuid) -> tuple[_Slot, Any]:
+    def _listed(self, uuid: GpuUuid) -> tuple[Slot, Any]:
         """The slot of a GPU with its handle. Raises GpuLost."""
         slot = self._find(uuid)
         if slot is None or slot.handle is None:
@@ -204,6 +187,7 @@ class Driver:
 
     def hurry(self, seconds: float) -> None:
         """Calls of the next so many seconds wait less for the thread, see ``GpuWorker.hurry``."""
+        self._hearing.hurry(seconds)
         for slot in self._slots:
             slot.worker.hurry(seconds)
 
@@ -218,7 +202,9 @@ class Driver:
             task.cancel()
         for slot in slots:
             slot.handle, slot.gpu = None, None
-        quiet = await asyncio.gather(*(slot.worker.unwatch(CLOSE_TIMEOUT_S) for slot in slots), return_exceptions=True)
+        quiet = await asyncio.gather(
+            self._hearing.close(), *(slot.worker.unwatch(CLOSE_TIMEOUT_S) for slot in slots), return_exceptions=True
+        )
         if any(isinstance(outcome, CallTimedOut) for outcome in quiet):
             # Shutting a library down under a thread that is inside it is how processes crash.
             log.warning("NVML stays open: a call has not returned")
@@ -228,8 +214,8 @@ class Driver:
         except NvmlError as failed:
             log.debug("NVML was not shut down: %s", failed)
 
-    def _heard(self, slot: _Slot, event: XidEvent) -> None:
-        """An event that came to ``slot``'s thread; the event itself names its GPU."""
+    def _heard(self, slot: Slot | None, event: XidEvent) -> None:
+        """An event that came to ``slot``'s set, None: to that of all; the event itself names its GPU."""
         if event.device is not None:
             there = address(event.device)
             named = next(
@@ -242,36 +228,43 @@ class Driver:
                 task.add_done_callback(self._naming.discard)
                 return
             slot = named
-        if slot.gpu is not None:
-            self._on_xid(slot.gpu.uuid, structs.replace(event, device=None))
+        self._tell(slot, event)
 
-    async def _name(self, slot: _Slot, event: XidEvent) -> None:
-        """Tell an event with an unknown handle by its UUID; without one it counts for the GPU whose thread got it."""
+    async def _name(self, slot: Slot | None, event: XidEvent) -> None:
+        """Tell an event with an unknown handle by its UUID; without one it counts for the GPU whose set it came to."""
+        if slot is None:
+            self._namer = self._namer or GpuWorker("names")
+        worker = slot.changes if slot is not None else self._namer
+        assert worker is not None
         try:
-            uuid = text(await slot.changes.call(lambda: must(pynvml.nvmlDeviceGetUUID, event.device)))
+            uuid = text(await worker.call(lambda: must(pynvml.nvmlDeviceGetUUID, event.device)))
         except NvmlError as failed:
-            log.warning("an XID's GPU has no UUID", extra={"heard_by": slot.index, "error": str(failed)})
+            by = "all" if slot is None else slot.index
+            log.warning("an XID's GPU has no UUID", extra={"heard_by": by, "error": str(failed)})
         else:
             owner = next((other for other in self._slots if other.gpu is not None and uuid in _uuids(other.gpu)), None)
             if owner is None:
                 log.warning("an XID of a GPU that is not listed", extra={"gpu": uuid, "xid": event.xid})
                 return
             slot = owner
-        if slot.gpu is not None:
-            self._on_xid(slot.gpu.uuid, structs.replace(event, device=None))
+        self._tell(slot, event)
 
-    def _find(self, uuid: GpuUuid) -> _Slot | None:
+    def _tell(self, slot: Slot | None, event: XidEvent) -> None:
+        if slot is not None and slot.gpu is not None:
+            self._on_xid(slot.gpu.uuid, structs.replace(event, device=None, place=None))
+
+    def _find(self, uuid: GpuUuid) -> Slot | None:
         return next((slot for slot in self._slots if slot.gpu is not None and slot.gpu.uuid == uuid), None)
 
     def _fit(self, count: int) -> None:
         """One slot for each index, with the thread that index had before."""
         for index in range(len(self._pool), count):
-            self._pool.append(_Slot(index, self._heard))
+            self._pool.append(Slot(index, self._hearing.told))
         for slot in self._pool[count:]:
             slot.handle, slot.gpu = None, None
         self._slots = self._pool[:count]
 
-    async def _read(self, slot: _Slot, known: Mapping[GpuUuid, Gpu]) -> NvmlError | None:
+    async def _read(self, slot: Slot, known: Mapping[GpuUuid, Gpu]) -> NvmlError | None:
         """Fill the slot; what kept it from being read. A GPU known from before stays, unreadable."""
         old, before = slot.handle, slot.gpu
 
@@ -292,20 +285,7 @@ class Driver:
         slot.gpu = remember_links(gpu, known.get(gpu.uuid))
         return None
 
-    async def _watch(self, slot: _Slot) -> None:
-        if not slot.worker.watches(slot.handle):
-            await self._listen(slot)
-
-    async def _listen(self, slot: _Slot) -> None:
-        try:
-            heard = await slot.worker.watch(slot.handle)
-        except NvmlError as failed:
-            log.warning("no XID events", extra={"gpu": slot.index, "error": str(failed)})
-            return
-        if not heard:
-            log.info("this GPU has no XID events", extra={"gpu": slot.index})
-
-    async def _ancestors(self, slots: Sequence[_Slot]) -> dict[tuple[int, int], int]:
+    async def _ancestors(self, slots: Sequence[Slot]) -> dict[tuple[int, int], int]:
         """PCIe levels by position in ``slots``, for i < j; pairs that cannot be asked are missing.
 
         A GPU that could not be read is not asked about either: in a call of its neighbour it would hang that one.

@@ -1,7 +1,8 @@
 """One daemon thread for each GPU: NVML calls can hang, and a hung GPU must hang nothing but itself.
 
-The thread takes calls from a short queue; between calls it waits in NVML for events of its GPU. Daemon threads, because
-an executor's threads would hold the process's exit until the driver answers, which may be never.
+The thread takes calls from a short queue; between calls it waits in NVML for events, where it has a set of them: which
+thread has one is decided in ``hearing``. Daemon threads, because an executor's threads would hold the process's exit
+until the driver answers, which may be never.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import pynvml
@@ -26,6 +27,8 @@ EVENT_WAIT_MS = 1000
 HURRIED_WAIT_MS = 50
 """A call waits until the wait for events before it has ended; ``GpuWorker.hurry`` makes that wait shorter."""
 CALL_TIMEOUT_S = 5.0
+HANGS_AFTER_S = 5.0
+"""A wait for events that is so much over its time hangs."""
 QUEUE_LENGTH = 8
 MAX_LATE_EVENTS = 64
 """Events that are still taken out of a set before it is freed."""
@@ -38,31 +41,44 @@ EVENT_TYPES = (
 class XidEvent(Struct, frozen=True):
     """An XID as NVML delivered it. ``gi`` and ``ci`` are None when it concerns the whole GPU.
 
-    ``device`` is the event's own handle where that is not the handle listened to, else None: some libraries deliver
-    an event to whichever set is waited on.
+    ``place`` is what ``GpuWorker.adopt`` was given for the event's handle. ``device`` is that handle where it is none
+    of those listened to, else None: some libraries deliver an event to whichever set is waited on.
     """
 
     xid: int
     gi: int | None = None
     ci: int | None = None
     device: Any = None
+    place: int | None = None
 
 
 class GpuWorker:
     """Runs NVML calls of one GPU (or of the driver as a whole) one after another, off the event loop.
 
-    ``_events`` and ``_watched`` are written by the thread alone; the loop reads them, and may see a value that is one
-    call old. ``_hurried_until_s`` is written by the loop alone. Futures are completed on the loop, never on the thread.
+    ``_events``, ``_watched``, ``_failed`` and ``_waits_until_s`` are written by the thread alone; the loop reads them,
+    and may see a value that is one call old. ``_hurried_until_s`` is written by the loop alone. Futures are completed
+    on the loop, never on the thread.
 
-    ``on_event`` is called on the event loop for each XID of the handle given to ``watch``.
+    ``_watched`` has the addresses of the handles listened to. A set that failed is kept, and not waited on: what is
+    still in it is told when it is let go.
+
+    ``on_event`` is called on the event loop for each XID of what is listened to, ``on_deaf`` when waiting has failed.
     """
 
-    def __init__(self, name: str, on_event: Callable[[XidEvent], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        on_event: Callable[[XidEvent], None] | None = None,
+        on_deaf: Callable[[], None] = lambda: None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_event = on_event
+        self._on_deaf = on_deaf
         self._calls: queue.Queue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.Queue(QUEUE_LENGTH)
         self._events: Any = None
-        self._watched: int | None = None
+        self._watched: Mapping[int | None, int | None] = {}
+        self._failed = False
+        self._waits_until_s: float | None = None
         self._hurried_until_s = 0.0
         self._thread = threading.Thread(target=self._run, name=f"nvml-{name}", daemon=True)
         self._thread.start()
@@ -84,14 +100,45 @@ class GpuWorker:
         """Deliver this handle's events from now on, in place of an earlier handle's. False where the GPU has none."""
         return await self.call(lambda: self._register(handle))
 
+    async def adopt(self, events: Any, places: Mapping[int | None, int]) -> None:
+        """Wait on this set from now on, in place of an earlier one. ``places``: by address, the handles that are in it.
+
+        Whatever this raises, the set is the thread's: it frees it.
+        """
+        await self.call(lambda: self._take(events, places))
+
+    async def drain(self) -> None:
+        """Tell what has come to the set until now."""
+        await self.call(self._drain)
+
     def watches(self, handle: Any) -> bool:
-        """Whether events of this very handle are heard now."""
-        return self._events is not None and self._watched == address(handle)
+        """Whether events of this very handle, and of no other, are heard now."""
+        return self.watches_all({address(handle)})
+
+    def watches_all(self, addresses: Collection[int | None]) -> bool:
+        """Whether events of just these handles are heard now."""
+        return self._events is not None and not self._failed and set(self._watched) == set(addresses)
+
+    @property
+    def listens(self) -> bool:
+        """Whether the thread has a set of events."""
+        return self._events is not None
 
     @property
     def deaf(self) -> bool:
         """Whether waiting for events failed since ``watch``: they are heard again only after another."""
-        return self._events is None and self._watched is not None
+        return bool(self._watched) and (self._events is None or self._failed)
+
+    @property
+    def late(self) -> bool:
+        """Whether a wait for events has not come back in its time, and for so long that it must be called hanging."""
+        until_s = self._waits_until_s
+        return until_s is not None and time.monotonic() > until_s + HANGS_AFTER_S
+
+    @property
+    def ended(self) -> bool:
+        """Whether the thread has ended, after ``close``."""
+        return not self._thread.is_alive()
 
     async def unwatch(self, timeout_s: float) -> None:
         """Hear no more events. Raises CallTimedOut when the thread hangs."""
@@ -110,41 +157,43 @@ class GpuWorker:
 
     def _register(self, handle: Any) -> bool:
         self._release()
-        self._watched = address(handle)
-        supported = ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
+        self._watched = {address(handle): None}
         try:
-            if supported:
-                self._events = must(pynvml.nvmlEventSetCreate)
-                must(pynvml.nvmlDeviceRegisterEvents, handle, supported & EVENT_TYPES, self._events)
+            self._events = make_set()
+            if join(self._events, handle):
                 return True
         except CallFailed as refused:
             log.debug("no events: %s", refused)
-            self._free()
         except NvmlError:
             self._free()
             raise
-        self._watched = None
+        self._free()
+        self._watched = {}
         return False
 
+    def _take(self, events: Any, places: Mapping[int | None, int]) -> None:
+        self._release()
+        self._events, self._watched = events, places
+
     def _release(self) -> None:
+        self._drain()
+        self._watched = {}
+        self._free()
+
+    def _drain(self) -> None:
         for _ in range(MAX_LATE_EVENTS):
             if not self._wait_for_event(0):
                 break
-        self._watched = None
-        self._free()
 
     def _free(self) -> None:
-        events, self._events = self._events, None
+        events, self._events, self._failed = self._events, None, False
         if events is not None:
-            try:
-                must(pynvml.nvmlEventSetFree, events)
-            except NvmlError as failed:
-                log.debug("event set not freed: %s", failed)
+            free_set(events)
 
     def _run(self) -> None:
         while True:
             try:
-                item = self._calls.get(block=self._events is None)
+                item = self._calls.get(block=self._events is None or self._failed)
             except queue.Empty:
                 hurried = time.monotonic() < self._hurried_until_s
                 self._wait_for_event(min(HURRIED_WAIT_MS, EVENT_WAIT_MS) if hurried else EVENT_WAIT_MS)
@@ -169,19 +218,26 @@ class GpuWorker:
         """Tell the next event; False where none came."""
         if self._events is None:
             return False
+        self._waits_until_s = time.monotonic() + wait_ms / 1000
         try:
             data = pynvml.nvmlEventSetWait_v2(self._events, wait_ms)
         except pynvml.NVMLError as error:
-            if error.value != pynvml.NVML_ERROR_TIMEOUT:
+            if error.value != pynvml.NVML_ERROR_TIMEOUT and not self._failed:
                 # A lost GPU or a stopped driver: without this the wait would fail again at once, for ever.
                 # The next probe says what happened, and a recovered GPU is watched anew.
                 log.debug("no more events from %s: %s", self._thread.name, error)
-                self._free()
+                self._failed = True
+                self._tell(self._on_deaf)
             return False
+        finally:
+            self._waits_until_s = None
         if data.eventType == pynvml.nvmlEventTypeXidCriticalError and self._on_event is not None:
             gi, ci = (None if v == WHOLE_GPU else int(v) for v in (data.gpuInstanceId, data.computeInstanceId))
-            device = None if address(data.device) in (None, self._watched) else data.device
-            self._tell(self._on_event, XidEvent(xid=int(data.eventData), gi=gi, ci=ci, device=device))
+            there = address(data.device)
+            if there is None and len(self._watched) == 1:  # a library that names no GPU: here it can be one only
+                (there,) = self._watched
+            device, place = None if there in self._watched else data.device, self._watched.get(there)
+            self._tell(self._on_event, XidEvent(xid=int(data.eventData), gi=gi, ci=ci, device=device, place=place))
         return True
 
     def _tell(self, function: Callable[..., None], *args: Any) -> None:
@@ -190,6 +246,28 @@ class GpuWorker:
         except RuntimeError:
             # The loop is closed: the agent is ending.
             log.debug("an NVML answer came after the end")
+
+
+def make_set() -> Any:
+    """A new event set. Raises as ``query.must``."""
+    return must(pynvml.nvmlEventSetCreate)
+
+
+def join(events: Any, handle: Any) -> bool:
+    """Have this GPU's events come to the set; False where it has none. Raises as ``query.must``."""
+    supported = ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
+    if not supported:
+        return False
+    must(pynvml.nvmlDeviceRegisterEvents, handle, supported & EVENT_TYPES, events)
+    return True
+
+
+def free_set(events: Any) -> None:
+    """Let the set go."""
+    try:
+        must(pynvml.nvmlEventSetFree, events)
+    except NvmlError as failed:
+        log.debug("event set not freed: %s", failed)
 
 
 def address(handle: Any) -> int | None:

@@ -59,8 +59,10 @@ def nvmlEventSetWait_v2(session: Session, argument: Any, data: Any, timeout_ms: 
         return gpu.lost and gpu.epoch == registration[1]
 
     target(data)
+    events = _set(session, argument)
+    session.delay_wait("nvmlEventSetWait_v2", {gpu for gpu, _ in events.registrations()})
     try:
-        notice = _set(session, argument).wait(number(timeout_ms) / 1000, lost)
+        notice = events.wait(number(timeout_ms) / 1000, lost)
     except LookupError:
         raise NvmlError(codes.GPU_IS_LOST) from None
     except FreedError:

@@ -6,7 +6,7 @@ there and alive.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from simulator.boards import migstate, telemetry
@@ -63,6 +63,12 @@ class Session:
             if seconds > 0:
                 self.simulation.pause(seconds)
         self._fail(call, gpu)
+
+    def delay_wait(self, call: str, gpus: Iterable[int]) -> None:
+        """Take as long as that very call is said to take on one of these GPUs: ``*`` is of calls with a handle."""
+        seconds = max((self.hardware.gpus[gpu].slow.get(call, 0.0) for gpu in gpus), default=0.0)
+        if seconds > 0:
+            self.simulation.pause(seconds)
 
     def _fail(self, call: str, gpu: int | None) -> None:
         """The state is looked at anew: a call may have begun to fail while it took its time."""

@@ -408,8 +408,16 @@ async def lost_handles(
     node = await found(driver)
     await driver.watch()
     fresh = itertools.count(1)
-    monkeypatch.setattr("agent.hardware.driver.address", lambda _: next(fresh))
+    for module in ("driver", "hearing", "worker"):
+        monkeypatch.setattr(f"agent.hardware.{module}.address", lambda _: next(fresh))
     return simulation, node
+
+
+def without_uuids(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nvmlDeviceGetUUID(_: object) -> str:  # noqa: N802 - NVML's manner
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", nvmlDeviceGetUUID)
 
 
 async def test_a_handle_that_is_nobodys_is_asked_for_its_uuid(
@@ -430,17 +438,42 @@ async def test_a_handle_of_a_mig_device_is_its_gpus(
     await eventually(lambda: heard.events == [(node.gpus[1].uuid, XidEvent(94, gi=instance.gi_id, ci=0))])
 
 
+async def test_gpus_whose_handles_are_nobodys_are_listened_to_one_by_one_from_then_on(
+    simulate: Simulate, driver: Driver, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation, node = await lost_handles(simulate, driver, monkeypatch)
+    assert not any(slot.worker.listens for slot in driver._slots)
+    simulation.order(orders.Xid(gpu=1, xid=31))
+    await eventually(lambda: all(slot.worker.listens for slot in driver._slots))
+    await driver.watch()
+    assert all(slot.worker.listens for slot in driver._slots)
+    simulation.order(orders.Xid(gpu=0, xid=43))
+    await eventually(lambda: heard.xids == [(node.gpus[1].uuid, 31), (node.gpus[0].uuid, 43)])
+
+
 async def test_an_xid_without_a_uuid_counts_for_the_gpu_that_was_listened_to(
     simulate: Simulate, driver: Driver, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulation, node = await lost_handles(simulate, driver, monkeypatch)
-
-    def nvmlDeviceGetUUID(_: object) -> str:  # noqa: N802 - NVML's manner
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", nvmlDeviceGetUUID)
+    simulation.order(orders.Xid(gpu=1, xid=31))
+    await eventually(lambda: all(slot.worker.listens for slot in driver._slots))
+    without_uuids(monkeypatch)
     simulation.order(orders.Xid(gpu=1, xid=48))
-    await eventually(lambda: heard.xids == [(node.gpus[0].uuid, 48)])
+    await eventually(lambda: heard.xids == [(node.gpus[1].uuid, 31), (node.gpus[0].uuid, 48)])
+
+
+async def test_an_xid_without_a_uuid_is_said_and_counts_for_none_where_all_were_listened_to(
+    simulate: Simulate,
+    driver: Driver,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    simulation, _ = await lost_handles(simulate, driver, monkeypatch)
+    without_uuids(monkeypatch)
+    simulation.order(orders.Xid(gpu=1, xid=48))
+    await eventually(lambda: any("no UUID" in record.getMessage() for record in caplog.records))
+    assert heard.xids == []
 
 
 async def test_an_xid_of_a_gpu_that_is_not_listed_is_said_and_counts_for_none(

@@ -27,7 +27,7 @@ enum { GPUS = 2, MAX_EPOCHS = 64, MAX_INSTANCES = 7, XID_EVENT = 8, LEVEL_SYSTEM
 
 /* instance 0 is the GPU itself, n its nth MIG device. */
 typedef struct { int index, epoch, instance; } *Device;
-typedef struct { Device device; } *EventSet;
+typedef struct { Device devices[GPUS]; } *EventSet;  /* by index; NULL where that GPU is not in the set */
 typedef struct { char legacy[16]; unsigned domain, bus, device, pci_device, pci_subsystem; char bus_id[32]; } PciInfo;
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned gpu, memory; } Utilization;
@@ -274,20 +274,30 @@ int nvmlDeviceRegisterEvents(Device device, unsigned long long types, EventSet s
 {
     (void)types;
     CHECK(device);
-    set->device = device;
+    set->devices[device->index] = device;
     return SUCCESS;
+}
+
+/* Whether an event of the GPU is for this set. */
+static int listens(EventSet set, int index)
+{
+    if (!getenv("TESSERA_STUB_OTHER_SET"))
+        return set->devices[index] != NULL;
+    for (int other = 0; other < GPUS; other++)
+        if (other != index && set->devices[other])
+            return 1;
+    return 0;
 }
 
 /* The XID that waits for a set, and whose it is; -1 for none. */
 static int next_xid(EventSet set, Device *device)
 {
-    *device = set->device;
-    if (!getenv("TESSERA_STUB_OTHER_SET"))
-        return number_in("xid", set->device->index, -1, 1);
     for (int index = 0; index < GPUS; index++) {
-        int xid = index == set->device->index ? -1 : number_in("xid", index, -1, 1);
+        int xid = listens(set, index) ? number_in("xid", index, -1, 1) : -1;
         if (xid >= 0) {
-            nvmlDeviceGetHandleByIndex_v2(index, device);
+            *device = set->devices[index];
+            if (!*device)
+                nvmlDeviceGetHandleByIndex_v2(index, device);
             return xid;
         }
     }

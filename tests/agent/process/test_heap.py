@@ -29,6 +29,32 @@ def test_large_blocks_go_back_when_they_are_freed() -> None:
     assert left_kib < 2_000
 
 
+LOADED = """
+import gc, weakref
+from agent.process import heap
+class Ring:
+    def __init__(self): self.me = self
+usual = gc.get_threshold()[0]
+with heap.loading():
+    kept = [[n] for n in range(1000)]
+    left = weakref.ref(Ring())
+    rare = gc.get_threshold()[0] // usual
+gc.collect()
+print(rare, gc.get_threshold()[0] == usual, gc.get_freeze_count() > len(kept), left() is None)
+heap.give_back()
+print(left() is None, gc.get_freeze_count() > len(kept))
+"""
+
+
+def test_garbage_is_looked_for_seldom_while_loading_and_that_of_loading_goes_back_at_the_end() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    loaded, given_back = done.stdout.splitlines()
+    rare, *rest = loaded.split()
+    assert int(rare) > 10
+    assert rest == ["True", "True", "False"]
+    assert given_back == "True True"
+
+
 PAGES = """
 import ctypes, ssl
 from agent.process import heap

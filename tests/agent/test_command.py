@@ -14,7 +14,7 @@ import click
 import pytest
 from msgspec import structs
 
-from agent import main
+from agent import command
 from agent.config.load import load_or_last_good
 from agent.kubelet.devicefiles import required_channel_problem
 from deviceplugin.testing import StandInKubelet
@@ -127,8 +127,8 @@ class Process:
         if config is not None:
             self.path.write_text(config)
         flags = self.flags
-        loaded = main._named(load_or_last_good(None, {}, flags), {}, flags)
-        self._process = main._Process(loaded.settings, loaded, {}, flags)
+        loaded = command._named(load_or_last_good(None, {}, flags), {}, flags)
+        self._process = command._Process(loaded.settings, loaded, {}, flags)
         self._task = asyncio.create_task(self._process.run())
 
     async def stop(self) -> None:
@@ -148,9 +148,9 @@ class Process:
 
 @pytest.fixture
 async def process(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Process]:
-    monkeypatch.setattr(main, "CONFIG_POLL_S", 0.02)
-    monkeypatch.setattr(main, "configure", lambda _: None)
-    monkeypatch.setattr(main, "make_reporter", lambda _: lab.reporter)
+    monkeypatch.setattr(command, "CONFIG_POLL_S", 0.02)
+    monkeypatch.setattr(command, "configure", lambda _: None)
+    monkeypatch.setattr(command, "make_reporter", lambda _: lab.reporter)
     lab.power_on(fleet(3))
     await lab.kubelet.start()
     process = Process(lab)
@@ -193,7 +193,7 @@ async def test_the_configuration_that_the_nodes_label_names_is_taken_up_and_reme
     assert len(lab.endpoint().healthy) == 6
     process.named("shared")
     loaded = load_or_last_good(None, {}, lab.all_flags)
-    assert main._named(loaded, {}, lab.all_flags).path == configs / "shared", "an agent that starts anew"
+    assert command._named(loaded, {}, lab.all_flags).path == configs / "shared", "an agent that starts anew"
     process.named(None)
     await process.healthy(3)
 
@@ -230,11 +230,11 @@ async def test_an_agent_that_starts_where_nothing_chooses_takes_what_was_in_use_
     await process.healthy(9)
     (configs / "b").write_text(EAGER)
     flags = process.flags
-    again = main._named(load_or_last_good(None, {}, flags), {}, flags)
+    again = command._named(load_or_last_good(None, {}, flags), {}, flags)
     assert again.rejected is not None
     assert again.settings.layout.replication is not None
     (lab.state_dir / "config.last-good").unlink()
-    first = main._named(load_or_last_good(None, {}, flags), {}, flags)
+    first = command._named(load_or_last_good(None, {}, flags), {}, flags)
     assert first.rejected is None
     assert first.settings.layout.replication is None
     assert "found a, b, expected one of them chosen by the node's label" in first.warnings[-1]
@@ -263,7 +263,9 @@ async def test_a_reload_that_requires_what_the_host_lacks_leaves_the_old_setting
     await process.healthy(9)
     # Simulated GPUs lack no channel: this host is taken for a real one.
     monkeypatch.setattr(
-        main, "required_channel_problem", lambda found: required_channel_problem(structs.replace(found, simulate=None))
+        command,
+        "required_channel_problem",
+        lambda found: required_channel_problem(structs.replace(found, simulate=None)),
     )
     process.path.write_text(EAGER + "imex: {channelIDs: [0], required: true}\n")
     os.kill(os.getpid(), signal.SIGHUP)
@@ -297,7 +299,7 @@ async def test_a_failure_while_following_the_config_ends_the_process(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(main, "changed", broken)
+    monkeypatch.setattr(command, "changed", broken)
     os.kill(os.getpid(), signal.SIGHUP)
     with pytest.raises(ZeroDivisionError):
         await process.stop()
@@ -311,13 +313,13 @@ def start(
     short_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., tuple[int, str]]]:
     """``start(flags...)``: the exit code and what was said on stderr."""
-    go_on = main._Process.run
+    go_on = command._Process.run
 
-    async def bounded(process: main._Process) -> None:
+    async def bounded(process: command._Process) -> None:
         async with asyncio.timeout(WAIT_S):  # one that starts after all must not go on for ever
             await go_on(process)
 
-    monkeypatch.setattr(main._Process, "run", bounded)
+    monkeypatch.setattr(command._Process, "run", bounded)
     # The agent takes the root logger over; the tests want it back.
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -327,7 +329,7 @@ def start(
         argv = ["--node-name", "node-1", "--state-dir", str(short_folder / "state"), "--kubeconfig", "none"]
         argv += ["--kubelet-dir", str(short_folder / "kubelet"), "--metrics-address", "none"]
         argv += ["--simulate", str(short_folder / "fleet.yaml"), *flags] if simulate else flags
-        code = main.run(argv, env or {})
+        code = command.run(argv, env or {})
         return code, capsys.readouterr().err
 
     yield run
@@ -389,7 +391,7 @@ def test_a_bad_variable_is_exit_2_and_named(start: Start) -> None:
 
 
 def test_a_second_agent_on_the_same_state_folder_is_exit_1_and_one_line(start: Start, short_folder: Path) -> None:
-    with main._claim(short_folder / "state"):
+    with command._claim(short_folder / "state"):
         code, text = start()
     assert code == 1
     assert text == f"tessera-agent: --state-dir: {short_folder}/state is in use by another agent\n"
@@ -448,6 +450,6 @@ def test_a_kubeconfig_that_cannot_be_used_is_exit_2_and_says_what_to_do(start: S
 def test_help_and_version_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     for flag, expected in (("--help", "examples:"), ("--version", "tessera-agent ")):
         with pytest.raises(SystemExit) as ended:
-            main.run([flag], {})
+            command.run([flag], {})
         assert ended.value.code == 0
         assert expected in capsys.readouterr().out

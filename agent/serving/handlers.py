@@ -1,18 +1,28 @@
 """What the agent's listeners answer: probes and metrics to the network, its report and releases to people on the node.
 
-Loaded when the devices are listed: aiohttp is a third of what a start costs, and no pod waits for it.
+Loaded when the devices are listed: aiohttp is a third of what a start costs, and no pod waits for it. Of its server
+only the lower half is: routes, middlewares and the rest of ``aiohttp.web`` are another MiB, for five paths.
 """
 
+import asyncio
 import math
 import socket
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
-from aiohttp import web
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
+from aiohttp.web_server import Server
 
 from agent.report import Answers
+from agent.serving.endpoints import BACKLOG
 from kube.metrics import TEXT_TYPE
 
 LONGEST_RELEASE_S = 600.0
+STOP_WITHIN_S = 0.5
+Answer = Callable[[BaseRequest], Awaitable[Response]]
+Paths = Mapping[str, tuple[str, Answer]]
+"""Method and answer by path."""
 
 
 class Handlers:
@@ -20,66 +30,72 @@ class Handlers:
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
-        self._runners: list[web.AppRunner] = []
+        self._servers: list[tuple[Server, list[asyncio.Server]]] = []
 
     async def serve(self, public: list[socket.socket], local: socket.socket) -> None:
         """Answer on sockets that listen already."""
-        app = web.Application()
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._exposition)
-        await self._run(app, public)
-        app = web.Application()
-        app.router.add_get("/v1/node", self._node)
-        app.router.add_post("/v1/release", self._on_release)
-        await self._run(app, [local])
+        probes: Paths = {
+            "/healthz": ("GET", self._healthz),
+            "/readyz": ("GET", self._readyz),
+            "/metrics": ("GET", self._exposition),
+        }
+        await self._run(probes, public)
+        await self._run({"/v1/node": ("GET", self._node), "/v1/release": ("POST", self._on_release)}, [local])
 
     async def stop(self) -> None:
-        for runner in self._runners:
-            await runner.cleanup()
+        for server, listeners in self._servers:
+            for listener in listeners:
+                listener.close()
+            await asyncio.sleep(0)  # requests that have come are begun before idle connections are closed
+            server.pre_shutdown()
+            await server.shutdown(STOP_WITHIN_S)
 
-    async def _run(self, app: web.Application, sockets: list[socket.socket]) -> None:
-        if not sockets:
-            return
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, auto_decompress=False)
-        await runner.setup()
-        self._runners.append(runner)
-        for listener in sockets:
-            await web.SockSite(runner, listener).start()
+    async def _run(self, paths: Paths, sockets: list[socket.socket]) -> None:
+        async def answer(request: BaseRequest) -> Response:
+            method, found = paths.get(request.path, ("", None))
+            if found is None:
+                return Response(status=404, text="404: Not Found")
+            if request.method not in {method, "HEAD" if method == "GET" else method}:
+                return Response(status=405, text="405: Method Not Allowed", headers={"Allow": method})
+            return await found(request)
 
-    async def _healthz(self, request: web.Request) -> web.Response:  # noqa: ARG002 - aiohttp's handler shape
+        server, loop = Server(answer, access_log=None, auto_decompress=False), asyncio.get_running_loop()
+        listeners = [await loop.create_server(server, sock=listener, backlog=BACKLOG) for listener in sockets]
+        self._servers.append((server, listeners))
+
+    async def _healthz(self, request: BaseRequest) -> Response:  # noqa: ARG002 - aiohttp's handler shape
         return _verdict(self._answers.healthy())
 
-    async def _readyz(self, request: web.Request) -> web.Response:  # noqa: ARG002
+    async def _readyz(self, request: BaseRequest) -> Response:  # noqa: ARG002
         return _verdict(self._answers.ready())
 
-    async def _exposition(self, request: web.Request) -> web.Response:  # noqa: ARG002
-        return web.Response(body=self._answers.exposition(), headers={"Content-Type": TEXT_TYPE})
+    async def _exposition(self, request: BaseRequest) -> Response:  # noqa: ARG002
+        return Response(body=self._answers.exposition(), headers={"Content-Type": TEXT_TYPE})
 
-    async def _node(self, request: web.Request) -> web.Response:  # noqa: ARG002
-        return web.Response(body=msgspec.json.encode(self._answers.report()), content_type="application/json")
+    async def _node(self, request: BaseRequest) -> Response:  # noqa: ARG002
+        return Response(body=msgspec.json.encode(self._answers.report()), content_type="application/json")
 
-    async def _on_release(self, request: web.Request) -> web.Response:
+    async def _on_release(self, request: BaseRequest) -> Response:
         try:
             seconds = float(request.query.get("seconds", ""))
         except ValueError:
             seconds = math.nan
         if not 0 < seconds <= LONGEST_RELEASE_S:
-            return web.Response(status=400, text=f"seconds: expected a number up to {LONGEST_RELEASE_S:g}\n")
+            return Response(status=400, text=f"seconds: expected a number up to {LONGEST_RELEASE_S:g}\n")
         if "gpu" in request.query:
             return await self._let_go(request.query["gpu"], seconds, forced=request.query.get("force") == "true")
         self._answers.release(seconds)
-        return web.Response(text="ok\n")
+        return Response(text="ok\n")
 
-    async def _let_go(self, gpu: str, seconds: float, *, forced: bool) -> web.Response:
+    async def _let_go(self, gpu: str, seconds: float, *, forced: bool) -> Response:
         release_gpu = self._answers.release_gpu
         if not gpu.isdecimal() or release_gpu is None:
-            return web.Response(status=400, text="gpu: expected the index of a GPU\n")
+            return Response(status=400, text="gpu: expected the index of a GPU\n")
         try:
-            return web.Response(text=f"{await release_gpu(int(gpu), seconds, forced)}\n")
+            return Response(text=f"{await release_gpu(int(gpu), seconds, forced)}\n")
         except ValueError as refused:
-            return web.Response(status=409, text=f"{refused}\n")
+            return Response(status=409, text=f"{refused}\n")
 
 
-def _verdict(problem: str | None) -> web.Response:
-    return web.Response(text=f"{problem}\n", status=503) if problem else web.Response(text="ok\n")
+def _verdict(problem: str | None) -> Response:
+    return Response(text=f"{problem}\n", status=503) if problem else Response(text="ok\n")

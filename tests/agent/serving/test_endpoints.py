@@ -101,6 +101,16 @@ async def test_nvml_is_released_by_post_only(asked: Asked, short_folder: Path) -
     assert asked.released == [30.0]
 
 
+async def test_a_probe_may_ask_for_the_head_alone_and_a_path_that_is_none_is_not_found(asked: Asked) -> None:
+    host = f"http://127.0.0.1:{asked.endpoints.port}"
+    async with aiohttp.ClientSession() as client:
+        async with client.head(f"{host}/readyz") as answer:
+            assert (answer.status, await answer.read()) == (200, b"")
+        async with client.post(f"{host}/metrics") as answer:
+            assert (answer.status, answer.headers["Allow"]) == (405, "GET")
+    assert (await ask(asked.endpoints.port, "/metrics/more"))[0] == 404
+
+
 async def test_a_gpu_is_let_go_or_refused_with_why(asked: Asked, short_folder: Path) -> None:
     async def answer(query: str) -> tuple[int, bytes]:
         return await local(short_folder, f"/v1/release?seconds=30&{query}", "POST")

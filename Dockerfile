@@ -20,6 +20,7 @@ COPY controller /build/src/controller
 COPY docs/runbooks /build/src/controller/web/runbooks
 COPY cli /build/src/cli
 COPY kubeletapi /build/src/kubeletapi
+COPY hack/leanbytecode.py /build/leanbytecode.py
 # The project is pure Python: its rooms are the packages, and its commands are two lines each. No build backend is fetched.
 RUN cp -r /build/src/. "$(/opt/tessera/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
  && for command in tessera-agent:agent tessera-controller:controller tessera:cli; do \
@@ -27,7 +28,9 @@ RUN cp -r /build/src/. "$(/opt/tessera/bin/python -c 'import sysconfig; print(sy
         > "/opt/tessera/bin/${command%%:*}"; \
       chmod 0755 "/opt/tessera/bin/${command%%:*}"; \
     done \
- && /opt/tessera/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/tessera/lib \
+ && /opt/tessera/bin/python -X no_debug_ranges /build/leanbytecode.py /opt/tessera/bytecode \
+      $(/opt/tessera/bin/python -c 'import sysconfig; print(sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))') \
+ && export PYTHONPYCACHEPREFIX=/opt/tessera/bytecode PYTHONDONTWRITEBYTECODE=1 \
  && /opt/tessera/bin/tessera-agent --version && /opt/tessera/bin/tessera-controller --version
 
 FROM ${PYTHON}
@@ -39,6 +42,7 @@ RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip setuptoo
       /usr/bin/apt* /usr/bin/dpkg* /usr/lib/apt
 COPY --from=build /opt/tessera /opt/tessera
 COPY LICENSE /usr/share/doc/tessera/LICENSE
-ENV PATH=/opt/tessera/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# All bytecode, the standard library's too, is in one folder: published images come without any.
+ENV PATH=/opt/tessera/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPYCACHEPREFIX=/opt/tessera/bytecode
 EXPOSE 9400
 ENTRYPOINT ["tessera-agent"]

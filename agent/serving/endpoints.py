@@ -81,7 +81,7 @@ def _handlers(answers: Answers) -> "Handlers":
     import agent.process.certificates  # noqa: F401 - before anything imports aiohttp
     from agent.serving.handlers import Handlers
 
-    return Handlers(answers)
+    return Handlers(answers, BACKLOG)
 
 
 def _listen(address: Address) -> list[socket.socket]:

@@ -15,7 +15,6 @@ from aiohttp.web_response import Response
 from aiohttp.web_server import Server
 
 from agent.report import Answers
-from agent.serving.endpoints import BACKLOG
 from kube.metrics import TEXT_TYPE
 
 LONGEST_RELEASE_S = 600.0
@@ -28,8 +27,9 @@ Paths = Mapping[str, tuple[str, Answer]]
 class Handlers:
     """aiohttp's side of ``agent.serving.endpoints``."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, backlog: int) -> None:
         self._answers = answers
+        self._backlog = backlog
         self._servers: list[tuple[Server, list[asyncio.Server]]] = []
 
     async def serve(self, public: list[socket.socket], local: socket.socket) -> None:
@@ -60,7 +60,7 @@ class Handlers:
             return await found(request)
 
         server, loop = Server(answer, access_log=None, auto_decompress=False), asyncio.get_running_loop()
-        listeners = [await loop.create_server(server, sock=listener, backlog=BACKLOG) for listener in sockets]
+        listeners = [await loop.create_server(server, sock=listener, backlog=self._backlog) for listener in sockets]
         self._servers.append((server, listeners))
 
     async def _healthz(self, request: BaseRequest) -> Response:  # noqa: ARG002 - aiohttp's handler shape

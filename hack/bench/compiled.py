@@ -1,8 +1,10 @@
 """Bytecode for the processes that benchmarks start, compiled before they are measured, as in the image."""
 
+import functools
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -19,3 +21,13 @@ COMPILED: Final[Mapping[str, str]] = {
 def compile_for(command: Sequence[str]) -> None:
     """What the command imports at once; it says its usage and ends."""
     subprocess.run([*command, "--help"], cwd=ROOT, env=COMPILED, stdout=subprocess.DEVNULL, check=True)
+
+
+@functools.cache
+def as_in_the_image() -> Mapping[str, str]:
+    """The environment of an agent whose bytecode is that of the image: without docstrings and columns."""
+    into = Path(sys.prefix, "bytecode-of-the-image")
+    roots = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), ROOT)
+    program = [sys.executable, "-X", "no_debug_ranges", str(ROOT / "hack/leanbytecode.py"), "--loaded", str(into)]
+    subprocess.run([*program, *map(str, roots)], check=True, stdout=subprocess.DEVNULL)
+    return {**COMPILED, "PYTHONPYCACHEPREFIX": str(into)}

@@ -36,11 +36,8 @@ class GpmReader:
     def __init__(self) -> None:
         self._scopes: dict[int | None, _Scope] = {}
         self._supported: bool | None = None
-        self._request = pynvml.c_nvmlGpmMetricsGet_t()
-        self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        self._request.numMetrics = len(_ORDER)
-        for i, (_, (metric, _)) in enumerate(_ORDER):
-            self._request.metrics[i].metricId = metric
+        self._request: Any = None
+        """Made with the first figures: it is 19 KiB, and many GPUs have none."""
 
     def read(self, handle: Any, gi_id: int | None, now_s: float) -> Values:
         """Figures since the last read of this scope; none the first time, or where there is no GPM.
@@ -76,6 +73,8 @@ class GpmReader:
         was_taken, scope.taken_s = scope.taken_s is not None, now_s
         if not was_taken:
             return {}
+        if self._request is None:
+            self._request = _request()
         self._request.sample1, self._request.sample2 = before, scope.last
         must(pynvml.nvmlGpmMetricsGet, self._request)
         return dict(self._figures())
@@ -114,3 +113,12 @@ class GpmReader:
         self._supported = None
         for gi_id in list(self._scopes):
             self.forget(gi_id)
+
+
+def _request() -> Any:
+    request = pynvml.c_nvmlGpmMetricsGet_t()
+    request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+    request.numMetrics = len(_ORDER)
+    for i, (_, (metric, _)) in enumerate(_ORDER):
+        request.metrics[i].metricId = metric
+    return request

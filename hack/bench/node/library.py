@@ -1,6 +1,6 @@
 """What the agent's start and idling cost on the C library of tests/e2e/nvml: two GPUs, no simulator or API server.
 
-The start is CPU time, bytecode compiled before, as in the image. The library looks for orders once a second, so that
+The start is CPU time, with the image's bytecode. The library looks for orders once a second, so that
 what is measured is the agent.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess
+from hack.bench.compiled import as_in_the_image
 from hack.bench.table import Row
 
 GPU = "nvidia.com/gpu"
@@ -54,11 +55,10 @@ class _Node:
             folder / "k",
             flags=("--log-level", "warning"),
             environment={
+                **as_in_the_image(),
                 "LD_LIBRARY_PATH": str(folder.parent),
                 "TESSERA_STUB_DIR": str(folder / "orders"),
                 "TESSERA_STUB_STEP_MS": "1000",
-                "PYTHONPYCACHEPREFIX": str(folder.parent / "bytecode"),
-                "PYTHONDONTWRITEBYTECODE": "",
             },
         )
 

@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Byte code is kept whatever PYTHONDONTWRITEBYTECODE says, in one folder that `clean` removes: each process would compile anew.
 BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/bytecode
-FAST := PYTHONHASHSEED=0 $(BYTECODE) $(BIN)/pytest -q --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/gpu \
+# Packages' plugins for Hypothesis stay out: selenium's trio brings one, a quarter of a second for each process.
+FAST := PYTHONHASHSEED=0 HYPOTHESIS_NO_PLUGINS=1 $(BYTECODE) $(BIN)/pytest -q --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/gpu \
   -m "not e2e and not conformance and not gpu and not bench"
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 

@@ -22,7 +22,7 @@ def files(*patterns: str) -> Callable[[], Sequence[bytes]]:
 
 def manifests(*patterns: str) -> list[dict[str, Any]]:
     """Objects of examples, one for each document."""
-    found = (document for raw in files(*patterns)() for document in yaml.safe_load_all(raw))
+    found = (document for raw in files(*patterns)() for document in yaml.load_all(raw, yaml.CSafeLoader))
     return [document for document in found if isinstance(document, dict)]
 
 
@@ -86,7 +86,7 @@ users:
 
 
 def _kubeconfigs() -> Sequence[bytes]:
-    plain = yaml.safe_load(_KUBECONFIG)
+    plain = yaml.load(_KUBECONFIG, yaml.CSafeLoader)
     return [
         _KUBECONFIG,
         _KUBECONFIG.replace(b", certificate-authority-data: LS0tLS1CRUdJTg==, tls-server-name: a", b""),

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+SHORTEST_POLL_S, LONGEST_POLL_S = 0.002, 0.02
+
 
 class VirtualClock:
     """A ``kube.clock.Clock`` that stands still until ``advance``. Starts far from zero, so that 0 is never "now"."""
@@ -60,9 +62,13 @@ class VirtualClock:
 
 
 async def eventually(condition: Callable[[], bool], *, within_s: float = 30.0, what: str = "") -> None:
-    """Poll ``condition`` until it holds; AssertionError after ``within_s`` real seconds."""
+    """Poll ``condition`` until it holds; AssertionError after ``within_s`` real seconds.
+
+    Polls come less often the longer it takes: who waits for a process or for a timeout must not keep a core busy.
+    """
     loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + within_s
+    deadline_s, pause_s = loop.time() + within_s, SHORTEST_POLL_S
     while not condition():
         assert loop.time() < deadline_s, what or "the condition did not come true in time"
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.2, LONGEST_POLL_S)

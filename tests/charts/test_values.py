@@ -19,8 +19,8 @@ from simulator.fleet.fleetfile import load_fleet
 
 CHART = Path(__file__).parents[2] / "charts" / "tessera"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-SENTENCES = yaml.safe_load((CHART / "files" / "sentences.yaml").read_text())
+VALUES = yaml.load((CHART / "values.yaml").read_text(), yaml.CSafeLoader)
+SENTENCES = yaml.load((CHART / "files" / "sentences.yaml").read_text(), yaml.CSafeLoader)
 TEMPLATES = "\n".join(path.read_text() for path in sorted((CHART / "templates").rglob("*.*")))
 
 
@@ -70,7 +70,7 @@ def test_schema_and_values_name_the_same_keys() -> None:
 
 def test_without_a_fleet_file_every_node_has_the_simulated_gpus_of_the_example() -> None:
     ours, example = (CHART / "files" / "fleet.yaml", CHART.parents[1] / "examples" / "fleets" / "a100-8.yaml")
-    assert yaml.safe_load(ours.read_text()) == yaml.safe_load(example.read_text())
+    assert yaml.load(ours.read_text(), yaml.CSafeLoader) == yaml.load(example.read_text(), yaml.CSafeLoader)
     assert load_fleet(ours).node("any-name").gpus
 
 
@@ -166,7 +166,7 @@ def test_the_page_takes_every_key_of_its_provider_from_the_chart() -> None:
 
 def test_the_example_of_a_provider_fits_the_schema() -> None:
     path = CHART.parents[1] / "examples/page/oidc-values.yaml"
-    jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
+    jsonschema.validate(yaml.load(path.read_text(), yaml.CSafeLoader), SCHEMA)
 
 
 def test_environment_variables_are_those_that_the_agent_reads() -> None:

@@ -19,6 +19,7 @@ from tests.support.engine.contention import PREEMPTING, QUEUES
 from tests.support.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
 
 POLICIES = (None, *PREEMPTING, {"withinClusterQueue": "Never", "reclaimWithinCohort": "LowerPriority"})
+_POLICY = st.sampled_from(POLICIES)
 
 
 @dataclass
@@ -40,7 +41,7 @@ def queue_object(draw: st.DrawFn, name: str) -> KubernetesObject:
         cohort=draw(st.sampled_from(("", "left", "right", "root"))),
         borrow=draw(st.none() | st.integers(0, 5)),
         lend=None,
-        preemption=draw(st.sampled_from(POLICIES)),
+        preemption=draw(_POLICY),
         flavors=draw(st.sampled_from((("default",), ("default", "spot")))),
         queueingStrategy=draw(st.sampled_from(("StrictFIFO", "BestEffortFIFO"))),
     )
@@ -96,14 +97,17 @@ def stops(run: Run) -> None:
     run.world.stop_evicted()
 
 
+# Made once: Hypothesis looks each new strategy through before it draws from it.
+_KIND = st.sampled_from(("arrive", "arrive", "arrive", "cycle", "cycle", "refused", "stop", "finish", "delete"))
+_LEAST, _RUNTIME_S = st.none() | st.integers(1, 3), st.none() | st.sampled_from((10, 100))
+
+
 @st.composite
 def acts(draw: st.DrawFn) -> Act:
-    kind = draw(
-        st.sampled_from(("arrive", "arrive", "arrive", "cycle", "cycle", "refused", "stop", "finish", "delete"))
-    )
+    kind = draw(_KIND)
     match kind:
         case "arrive":
-            least, runtime_s = draw(st.none() | st.integers(1, 3)), draw(st.none() | st.sampled_from((10, 100)))
+            least, runtime_s = draw(_LEAST), draw(_RUNTIME_S)
             queue, gpus, priority = draw(st.sampled_from(QUEUES)), draw(st.integers(1, 4)), draw(st.integers(0, 2))
             return arrives(queue, gpus, priority, least, runtime_s)
         case "finish":
@@ -130,11 +134,14 @@ def settles(run: Run) -> None:
     run.world.settle()
 
 
+_ACTS = st.lists(acts() | respecified(), max_size=20)
+
+
 @st.composite
 def filled(draw: st.DrawFn) -> list[Act]:
     """Half of them begin with queues full of the lowest: without that hardly anybody is preempted."""
     filling = [arrives(name, 1, 0, None, None) for name in QUEUES for _ in range(4)] if draw(st.booleans()) else []
-    return [*filling, settles, *draw(st.lists(acts() | respecified(), max_size=20))]
+    return [*filling, settles, *draw(_ACTS)]
 
 
 histories = filled()

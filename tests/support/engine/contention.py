@@ -119,31 +119,37 @@ def _acts(queues: tuple[str, ...], asks: tuple[dict[str, Any] | None, ...]) -> s
     return st.lists(acts, min_size=4, max_size=20)
 
 
+# Made once: Hypothesis looks each new strategy through before it draws from it.
+_POLICY = st.sampled_from(PREEMPTING)
+_ASK = st.sampled_from(ASKS)
+_AT_ONCE = st.sampled_from((1, 1, 2, None))
+_COMING_TO_QUEUES = _acts(QUEUES, (None,))
+_COMING_TO_NODES = _acts(QUEUES[:2], ASKS)
+
+
 @st.composite
 def full_queues(draw: st.DrawFn) -> Story:
     """Three queues, most of them of one cohort; quota alone counts."""
-    policy = draw(st.sampled_from(PREEMPTING))
+    policy = draw(_POLICY)
     objects: list[KubernetesObject] = [flavor()]
     filling: list[Act] = []
     for name in QUEUES:
         objects += [_queue(draw, name, draw(st.integers(3, 6)), policy), local_queue(name)]
         filling.extend(Arrival(name, 1) for _ in range(7))
-    return Story(
-        objects, [*filling, World.settle, *draw(_acts(QUEUES, (None,)))], draw(st.sampled_from((1, 1, 2, None)))
-    )
+    return Story(objects, [*filling, World.settle, *draw(_COMING_TO_QUEUES)], draw(_AT_ONCE))
 
 
 @st.composite
 def full_nodes(draw: st.DrawFn) -> Story:
     """Two queues that share six nodes of two GPUs in two racks, and no cohort as often as one."""
-    policy = draw(st.sampled_from(PREEMPTING))
+    policy = draw(_POLICY)
     objects = on_nodes(racks=2, nodes=3)
     filling: list[Act] = []
     for name in QUEUES[:2]:
         objects += [_queue(draw, name, draw(st.integers(4, 7)), policy), local_queue(name)]
-        filling.extend(Arrival(name, 1, ask=draw(st.sampled_from(ASKS))) for _ in range(7))
-    coming = draw(_acts(QUEUES[:2], ASKS))
-    return Story(objects, [*filling, World.settle, *coming], draw(st.sampled_from((1, 1, 2, None))))
+        filling.extend(Arrival(name, 1, ask=draw(_ASK)) for _ in range(7))
+    coming = draw(_COMING_TO_NODES)
+    return Story(objects, [*filling, World.settle, *coming], draw(_AT_ONCE))
 
 
 def on_nodes(racks: int, nodes: int) -> list[KubernetesObject]:

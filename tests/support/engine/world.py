@@ -174,7 +174,8 @@ class World:
                 one, PendingReason.PENDING_EVALUATION, "stopped", now_s=self.now_s, gates=self.engine.state.config.gates
             )
             self._write(WorkloadKey(one.key), status.requeued(freed, "Preempted", "again", self.now_s))
-        self.engine.validate()
+        if gone:
+            self.engine.validate()
         return len(gone)
 
     def leaving(self) -> list[Workload]:

@@ -61,7 +61,9 @@ def written(template: str) -> str:
 
 @cache
 def policies() -> tuple[Json, ...]:
-    found = (one for name in _NAMES for one in yaml.safe_load_all(written((_TEMPLATES / name).read_text())))
+    found = (
+        one for name in _NAMES for one in yaml.load_all(written((_TEMPLATES / name).read_text()), yaml.CSafeLoader)
+    )
     return tuple(one for one in found if one["kind"] == "ValidatingAdmissionPolicy")
 
 

@@ -21,7 +21,6 @@ from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, Stage, config, stage
 from tests.support.seeds import histories
 
-
 QUICK = CONFIG + "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 50ms}\n"
 
 

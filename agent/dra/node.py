@@ -164,13 +164,20 @@ class DraNode:
             while True:
                 self._wake.clear()
                 await self._mend()
-                timer = asyncio.get_running_loop().call_later(until_poll(POLL_S), self._wake.set)
-                try:
-                    await self._wake.wait()
-                finally:
-                    timer.cancel()
+                await self._until_due()
         finally:
             await self._end()
+
+    async def _until_due(self) -> None:
+        """Until there is something to do. Where nothing is served, and nothing is to be, only ``planned`` says so."""
+        if self._server is None and self._offering.offer() is None and not len(self._ledger):
+            await self._wake.wait()
+            return
+        timer = asyncio.get_running_loop().call_later(until_poll(POLL_S), self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
     async def _mend(self) -> None:
         if self._offering.offer() is None and not len(self._ledger):

@@ -126,7 +126,11 @@ class Hearing:
             except NvmlError as failed:
                 log.debug("events are waited for one by one: %s", failed)
                 self._stuck.append(thread)
-            thread.close()
+                if self._thread is thread:
+                    await self._apart()
+            finally:
+                if self._thread is not thread:
+                    thread.close()
         return False
 
     async def _fill(self, thread: GpuWorker, slots: Sequence[Slot]) -> bool:
@@ -159,9 +163,12 @@ class Hearing:
         self._apart_since_s = self._now_s()
         slots = [slot for slot in self._slots if thread is not None or not slot.worker.watches(slot.handle)]
         with self._overlap():
-            await asyncio.gather(*(_listen(slot) for slot in slots))
+            try:
+                await asyncio.gather(*(_listen(slot) for slot in slots))
+            finally:  # cancelled by the session's end, too: nothing may wait when NVML is shut down
+                if thread is not None:
+                    await self._retire(thread)
             if thread is not None:
-                await self._retire(thread)
                 await asyncio.gather(*(slot.worker.drain() for slot in slots), return_exceptions=True)
 
     async def _retire(self, thread: GpuWorker) -> None:
@@ -171,7 +178,11 @@ class Hearing:
         except NvmlError as failed:
             log.warning("a wait for events does not come back", extra={"error": str(failed)})
             self._stuck.append(thread)
-        thread.close()
+        except asyncio.CancelledError:
+            self._stuck.append(thread)
+            raise
+        finally:
+            thread.close()
 
     def _still_stuck(self) -> bool:
         self._stuck = [thread for thread in self._stuck if not thread.ended]

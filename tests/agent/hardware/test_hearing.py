@@ -1,6 +1,7 @@
 """One thread waits for the events of all GPUs, and no XID is lost or told twice when that changes."""
 
 import asyncio
+import contextlib
 from collections import Counter
 
 import pynvml
@@ -225,6 +226,21 @@ async def test_a_session_is_not_shut_down_under_a_wait_that_hangs(
     await driver.close()
     assert any("NVML stays open" in record.getMessage() for record in caplog.records)
     assert pynvml.nvmlDeviceGetCount() == 3
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 4, 8, 16])
+async def test_a_change_that_the_sessions_end_cuts_off_leaves_no_thread_in_a_wait(
+    simulate: Simulate, driver: Driver, steps: int
+) -> None:
+    simulation, _ = await listening(simulate, driver)
+    for change in (driver._hearing._apart, driver._hearing._together):
+        driver._hearing._mending = asyncio.create_task(driver._hearing._mend(change))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+    with contextlib.suppress(CallTimedOut):
+        await driver._hearing.close()
+    await asyncio.gather(*(slot.worker.unwatch(5) for slot in driver._slots))
+    await eventually(lambda: not driver._hearing._still_stuck() and simulation.sets == frozenset())
 
 
 async def test_between_sessions_nothing_is_heard(simulate: Simulate, driver: Driver, heard: Heard) -> None:

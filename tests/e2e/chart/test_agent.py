@@ -24,6 +24,7 @@ from kube.clock import SystemClock
 from kube.config import from_kubeconfig
 from kube.testing import eventually
 from tests.agent.cluster.test_gpunode import largest
+from tests.support.e2e.agentrights import as_agent
 
 pytestmark = pytest.mark.e2e
 
@@ -74,9 +75,8 @@ def labels(cluster: Cluster, node: str = "node-1") -> dict[str, str]:
     return found
 
 
-def as_agent(cluster: Cluster, *args: str) -> str:
-    node = "--as-user-extra=authentication.kubernetes.io/node-name=node-1"
-    return cluster.kubectl(*args, f"--as={AGENT}", node)
+def by_agent(cluster: Cluster, *args: str) -> str:
+    return cluster.kubectl(*args, as_agent(cluster, "node-1"))
 
 
 def test_helm_finds_nothing_to_complain_about() -> None:
@@ -178,7 +178,7 @@ def test_the_agent_may_do_what_it_does_and_nothing_else(cluster: Cluster) -> Non
 def test_an_agent_labels_its_own_node_only_and_changes_nothing_else(cluster: Cluster) -> None:
     async def denied(*args: str) -> str:
         try:
-            await asyncio.to_thread(as_agent, cluster, *args)
+            await asyncio.to_thread(by_agent, cluster, *args)
         except ClusterError as error:
             return str(error)
         return ""
@@ -206,9 +206,8 @@ def test_an_agent_writes_its_own_gpunode_only(cluster: Cluster) -> None:
         status = {"summary": {"gpus": 0, "healthy": 0, "product": ""}}
         return json.dumps({"apiVersion": "tessera.dev/v1alpha1", "kind": "GpuNode", "metadata": meta, "status": status})
 
-    node = "--as-user-extra=authentication.kubernetes.io/node-name=node-1"
     for name in ("node-1", "node-2"):
-        args = ("apply", "--server-side", "--dry-run=server", f"--as={AGENT}", node, "-f", "-")
+        args = ("apply", "--server-side", "--dry-run=server", as_agent(cluster, "node-1"), "-f", "-")
         if name == "node-1":
             cluster.kubectl(*args, input=body(name))
         else:

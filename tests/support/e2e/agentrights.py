@@ -1,5 +1,6 @@
 """An agent beside the node with the rights of the chart's service account, and no others."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -7,11 +8,24 @@ from pathlib import Path
 
 import yaml
 
+from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from tests.support.e2e.lab import ROOT, Lab, until
 
 NAMESPACE = "tessera-system"
+
+
+def as_agent(cluster: Cluster, node: str) -> str:
+    """kubectl's flag to be the agent of this node. Before 1.35 it has none for what a token says of the node."""
+    config = json.loads(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] |= {
+        "as": f"system:serviceaccount:{NAMESPACE}:t-tessera-agent",
+        "as-user-extra": {"authentication.kubernetes.io/node-name": [node]},
+    }
+    path = cluster.paths.home / f"agent-of-{node}.kubeconfig"
+    path.write_text(json.dumps(config))
+    return f"--kubeconfig={path}"
 
 
 def _may(lab: Lab, *words: str) -> bool:

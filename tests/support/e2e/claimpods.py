@@ -28,7 +28,7 @@ def slices(lab: Lab) -> list[dict[str, Any]]:
 
 
 def devices(lab: Lab) -> dict[str, dict[str, Any]]:
-    return {device["name"]: device for each in slices(lab) for device in each["spec"].get("devices", ())}
+    return {device["name"]: device for each in slices(lab) for device in each["spec"].get("devices") or ()}
 
 
 def said(lab: Lab) -> dict[str, dict[str, Any]]:

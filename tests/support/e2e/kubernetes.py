@@ -22,6 +22,10 @@ OF_CLAIMS: Final = ("DRAConsumableCapacity", "DRADeviceTaints", "DRAExtendedReso
 CLAIMS: Final = MINOR >= 36
 FLATTENS: Final = MINOR >= 35
 """Policies may call ``flatten`` of CEL: an API server compiles with the functions of the version before its own."""
+ZERO_IS_NONE: Final = MINOR >= 35
+"""Who asks for an extended resource of a class is served by claim where a node offers 0 of it. Before, the node must
+never have offered any: its 0 stays.
+"""
 COUNTERS: Final = MINOR >= 35
 """Its slices have counters or devices, never both. Before, those that consume counters lie beside them."""
 

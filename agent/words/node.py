@@ -129,7 +129,7 @@ def no_counters() -> str:
 def no_shares() -> str:
     return (
         "Mode dra: the API server does not keep shares of devices (gate DRAConsumableCapacity), expected "
-        "Kubernetes 1.36 or the gate on: GPUs with shares are not given out"
+        "Kubernetes 1.36, or 1.35 with the gate on: GPUs with shares are not given out"
     )
 
 

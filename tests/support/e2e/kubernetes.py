@@ -26,6 +26,10 @@ ZERO_IS_NONE: Final = MINOR >= 35
 """Who asks for an extended resource of a class is served by claim where a node offers 0 of it. Before, the node must
 never have offered any: its 0 stays.
 """
+SHARES: Final = MINOR >= 35
+"""A share of a GPU is found. Before, the scheduler compares what a request asks for with the first device of the slice,
+whichever is chosen (k8s.io/dynamic-resource-allocation v0.34, allocateDevice).
+"""
 COUNTERS: Final = MINOR >= 35
 """Its slices have counters or devices, never both. Before, those that consume counters lie beside them."""
 

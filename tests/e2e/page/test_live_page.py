@@ -290,7 +290,9 @@ def test_the_command_opens_the_page_with_the_rights_of_the_kubeconfig(
     opener, noted = tmp_path / "opener", tmp_path / "noted"
     opener.write_text(f'#!/bin/sh\nprintf %s "$1" > {noted}.new && mv {noted}.new {noted}\n')
     opener.chmod(0o755)
-    words = [sys.executable, "-c", "from cli.main import main; main()", "page"]
+    # A shell that runs the tests in the background has SIGINT ignored, by all that they start.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    words = [sys.executable, "-c", f"{heard}; from cli.main import main; main()", "page"]
     env = {**os.environ, "KUBECONFIG": str(controller.cluster.kubeconfig), "BROWSER": str(opener)}
     with subprocess.Popen(words, env={**env, "HOME": str(tmp_path)}, cwd=ROOT, stdout=subprocess.PIPE) as process:
         try:
@@ -308,7 +310,10 @@ def test_the_command_opens_the_page_with_the_rights_of_the_kubeconfig(
             browser.until(lambda: "Start it again for a new one" in browser.text("body"), "the address worked once")
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 0
+            try:
+                assert process.wait(10) == 0
+            finally:
+                process.kill()
     assert list(tmp_path.glob("tessera-page-*")) == []
 
 

@@ -420,13 +420,10 @@ class Core:
             return
         if resource in DECIDING:
             match change:
-                case Added(new=entry):
-                    self._told(resource, entry.object, None)
-                    if not all_anew:
-                        self._to_reconcile |= dict.fromkeys(self._affected_by(entry.object))
-                case Changed(old=before, new=entry):
-                    self._told(resource, entry.object, before.object)
-                    if _asks(before.object) != _asks(entry.object):
+                case Added(new=entry) | Changed(new=entry):
+                    old = change.old.object if isinstance(change, Changed) else None
+                    self._told(resource, entry.object, old)
+                    if not all_anew and (old is None or _asks(old) != _asks(entry.object)):
                         self._to_reconcile |= dict.fromkeys(self._affected_by(entry.object))
                 case Removed(key=key, old=entry):
                     self._told_gone(resource, key, entry.object)

@@ -56,11 +56,10 @@ async def catch_up(
         while version_number(followed.resource_version) < newest:
             await sleep(clock, _LOOK_S)
         return
-    decode = _DECODE
     while True:
         try:
             listing = await client.list_decoded(
-                resource, lambda raw: decode(raw).metadata, selection, metadata_only=True
+                resource, lambda raw: _DECODE(raw).metadata, selection, metadata_only=True
             )
             break
         except KubeError as error:
@@ -87,7 +86,7 @@ async def _newest_change(
     """
     newest = 0
     try:
-        now = await _version_now(client, resource)
+        now = version_number(await newest_version(client, resource))
         events = client.watch_decoded(
             resource, _DECODE, resource_version=followed.resource_version, selection=selection, timeout_s=_WATCH_S
         )
@@ -102,11 +101,11 @@ async def _newest_change(
     return None
 
 
-async def _version_now(client: Client, resource: Resource) -> int:
-    """Of all objects: no change until now has a later one. Raises KubeError.
+async def newest_version(client: Client, resource: Resource) -> str:
+    """Of all objects: no change until now has a later one. Raises KubeError, msgspec.MsgspecError.
 
     A page by which the API server makes sure that its own copy is as new as the store: without that no watch would
     tell of this version before the next change.
     """
     raw = await client.text(resource.path(), params={"limit": "1"})
-    return version_number(_DECODE(raw).metadata.resource_version)
+    return _DECODE(raw).metadata.resource_version

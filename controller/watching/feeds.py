@@ -131,7 +131,7 @@ class ServedKinds:
         except ForbiddenError:
             return None
 
-    async def _is_readable(self, resource: Resource) -> "_Readable":
+    async def _is_readable(self, resource: Resource) -> _Readable:
         """Whether the kind itself is in its group, and this account may list it.
 
         A kind that cannot be listed right now, as one whose storage is being set up, is asked for again. If it is of

@@ -244,11 +244,12 @@ class Reflector(Generic[T]):
         there = {seen.key for seen in items}
         for key in [key for key in (*self._entries, *self._bad) if key not in there]:
             self._remove(key)
-        for seen in items:
-            self._upsert(seen)
-        if not self.synced:
+        if not self.synced:  # its pages have been told: see ``_arrive``
             self._synced.set()
             self._tell(Synced())
+            return
+        for seen in items:
+            self._upsert(seen)
 
     def _upsert(self, seen: _Seen[T]) -> None:
         old = self._entries.get(seen.key)

@@ -21,6 +21,7 @@ import msgspec
 import psutil
 from msgspec import Struct
 
+from controller.watching.catchup import newest_version
 from controller.watching.kinds import TYPES, WORKLOADS
 from hack.bench.fleet import objects, readings
 from hack.bench.fleet.changing import AGENT, CONNECTIONS, Changes, Done
@@ -97,9 +98,8 @@ class Figures:
     server_mib: float
 
 
-class _Meta(Struct, frozen=True, rename="camel"):
+class _Meta(Struct, frozen=True):
     name: str = ""
-    resource_version: str = ""
 
 
 class _Condition(Struct, frozen=True):
@@ -130,7 +130,7 @@ class Admissions:
 
     async def follow(self) -> None:
         """Until cancelled. Raises KubeError."""
-        version = await newest_version(self._client)
+        version = await newest_version(self._client, WORKLOADS)
         decode = msgspec.json.Decoder(_Workload).decode
         while True:
             try:
@@ -151,11 +151,6 @@ class Admissions:
     def since(self, at_s: float) -> float | None:
         """The first one after that."""
         return next((each for each in self.at_s if each >= at_s), None)
-
-
-async def newest_version(client: Client) -> str:
-    raw = await client.text(WORKLOADS.path(), params={"limit": "1"})
-    return msgspec.json.decode(raw, type=_Workload).metadata.resource_version
 
 
 @dataclass
@@ -335,7 +330,7 @@ class Bench:
         for resource in TYPES:
             while True:
                 with suppress(UnavailableError):
-                    await client.text(resource.path(), params={"limit": "1"})
+                    await newest_version(client, resource)
                     break
                 await asyncio.sleep(_LOOK_S)
         await self._settle()

@@ -16,9 +16,8 @@ from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import DECIDING, WORKLOADS
 from controller.writing.decisionwriter import DecisionWriter
 from kube.reading.reflector import Added
-from kube.resources import LEASES
 from kube.testing import eventually
-from tests.support.controller.stage import CONFIG, Stage, config, stage
+from tests.support.controller.stage import CONFIG, KUEUES_LEASE, Stage, config, stage
 from tests.support.seeds import histories
 
 QUICK = CONFIG + "leaderElection: {retryPeriod: 50ms}\n"
@@ -124,12 +123,11 @@ async def test_decisions_do_not_wait_until_all_is_told(monkeypatch: pytest.Monke
 async def test_a_follower_writes_nothing_but_leases_and_tells_of_nothing() -> None:
     async with stage() as scene:
         scene.queue(cpus=1)
-        held = {"spec": {"holderIdentity": "kueue", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00Z"}}
-        scene.server.create(LEASES, "c1f6bfd2.kueue.x-k8s.io", {"metadata": {}, **held}, namespace="kueue-system")
+        scene.kueue_leads()
         async with scene.controller(elect=True) as process:
             scene.workload("a", 1)
             scene.workload("b", 1, annotations={"kueue.x-k8s.io/admission-gated-by": "example.com/gate"})
-            await eventually(lambda: bool(scene.server.seen("GET", "c1f6bfd2")))
+            await eventually(lambda: bool(scene.server.seen("GET", KUEUES_LEASE)))
             scene.server.merge(WORKLOADS, "b", {"metadata": {"annotations": None}}, namespace="team")
             await asyncio.sleep(0.2)
             assert process.core is None
@@ -198,7 +196,7 @@ def _fresh(core: Core) -> Engine:
 
 
 def _knows(engine: Engine) -> tuple[object, object]:
-    """Who holds what, and who waits."""
+    """The workloads that hold quota, with what they hold, and those that wait."""
     holders = {
         key: (each.cluster_queue, each.local_queue, dict(each.usage), each.priority, each.evicted, each.admitted)
         for key, each in engine.state.cluster.holders.items()

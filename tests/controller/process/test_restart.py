@@ -15,7 +15,7 @@ from kube.clock import SystemClock
 from kube.errors import NotFoundError
 from kube.resources import LEASES
 from kube.testing import eventually
-from tests.support.controller.stage import Stage, stage
+from tests.support.controller.stage import KUEUES_LEASE, Stage, stage
 from tests.support.seeds import histories
 
 A = WorkloadKey("team/a")
@@ -113,11 +113,10 @@ async def test_a_follower_is_silent_until_the_leader_has_gone() -> None:
 async def test_while_a_live_kueue_holds_its_lease_nothing_is_decided() -> None:
     async with stage() as scene:
         scene.queue(cpus=1)
-        held = {"spec": {"holderIdentity": "kueue", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00Z"}}
-        scene.server.create(LEASES, "c1f6bfd2.kueue.x-k8s.io", {"metadata": {}, **held}, namespace="kueue-system")
+        scene.kueue_leads()
         async with scene.controller(elect=True) as process:
             scene.workload("a", 1)
-            await eventually(lambda: bool(scene.server.seen("GET", "c1f6bfd2")))
+            await eventually(lambda: bool(scene.server.seen("GET", KUEUES_LEASE)))
             await asyncio.sleep(0.1)
             assert process.core is None
             assert scene.status("a") == {}

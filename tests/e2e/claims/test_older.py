@@ -52,7 +52,7 @@ def whole(lab: Lab, agent: Agent) -> dict[str, str]:  # noqa: ARG001 - its Devic
     return claim_template(lab, "whole", "gpu.nvidia.com")
 
 
-def said(lab: Lab, pod: str) -> str:
+def told(lab: Lab, pod: str) -> str:
     """All that Events say of a pod."""
     found = lab.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
     return "\n".join(one["note"] for one in found if one["regarding"].get("name") == pod)
@@ -102,7 +102,7 @@ def test_a_pod_on_a_gpu_that_is_lost_stays_and_the_next_waits_with_a_sentence(
     lab.delete_pods("there")
     free = run(lab, "free", whole, wait=False)
     other = run(lab, "other", whole, wait=False)
-    until(lambda: f"gpu-{lost}" in said(lab, "free") + said(lab, "other"), "the claim is refused by the GPU's name")
+    until(lambda: f"gpu-{lost}" in told(lab, "free") + told(lab, "other"), "the claim is refused by the GPU's name")
     agent.sim(gpu=lost, reset=True)
     for pod in (free, other):
         pod.await_ready()

@@ -16,9 +16,11 @@ from controller.process.process import Process
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, LOCAL_QUEUES, NAMESPACES, WORKLOADS
 from kube.clock import Clock
 from kube.config import ClusterConfig
+from kube.resources import LEASES
 from kube.testing import FakeApiServer, eventually
 
 API = "kueue.x-k8s.io/v1beta2"
+KUEUES_LEASE = "c1f6bfd2.kueue.x-k8s.io"
 HERE = Address("127.0.0.1", 0)
 CONFIG = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
@@ -67,6 +69,11 @@ class Stage:
         metadata = {"creationTimestamp": stamp(), "finalizers": ["kueue.x-k8s.io/resource-in-use"], **meta}
         body = {"apiVersion": API, "kind": resource.kind, "metadata": metadata, **parts}
         self.server.create(resource, name, body, namespace=namespace)
+
+    def kueue_leads(self) -> None:
+        """A live Kueue holds its lease."""
+        held = {"holderIdentity": "kueue", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00Z"}
+        self.server.create(LEASES, KUEUES_LEASE, {"metadata": {}, "spec": held}, namespace="kueue-system")
 
     def workload(
         self,

@@ -23,8 +23,8 @@ CLAIMS: Final = MINOR >= 36
 FLATTENS: Final = MINOR >= 35
 """Policies may call ``flatten`` of CEL: an API server compiles with the functions of the version before its own."""
 ZERO_IS_NONE: Final = MINOR >= 35
-"""Who asks for an extended resource of a class is served by claim where a node offers 0 of it. Before, the node must
-never have offered any: its 0 stays.
+"""A pod that asks for an extended resource of a class is served by claim where a node offers 0 of it. Before, the node
+must never have offered any: its 0 stays.
 """
 SHARES: Final = MINOR >= 35
 """A share of a GPU is found. Before, the scheduler compares what a request asks for with the first device of the slice,

@@ -491,10 +491,11 @@ def _serve(words: list[str]) -> int:
             if not sys.stderr.closed:
                 sys.stderr.write(f"{failed}\n")
             return 1
+        # Before anybody is told that it runs: who is told may end it at once.
+        signal.signal(signal.SIGTERM, lambda *_: daemon.command("quit -t 0"))
         if "-d" in words:
             os.write(told, b"1")
             os.close(told)
-        signal.signal(signal.SIGTERM, lambda *_: daemon.command("quit -t 0"))
         daemon.run()
     return 0
 

@@ -336,6 +336,7 @@ def test_a_terminal_follows_the_fleet_and_has_its_screen_back_afterwards(control
         shell.keys("C-c")
         assert shell.ended() == 0
         assert not shell.is_alternate
+    agent.until(lambda report: all(one.state == "Healthy" for one in report.health), "the GPU serves again")
 
 
 @pytest.mark.usefixtures("browser", "agent")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from hack.cluster import prerequisites
+from hack.cluster.errors import ClusterError
 from tests.support.e2e.lab import ROOT, until
 
 _COMMAND: Final = (sys.executable, "-c", "from cli.main import main; main()")
@@ -81,7 +82,11 @@ class Terminal:
             shown[:] = self.screen()
             return any(wanted in line for line in shown)
 
-        until(holds, f"{wanted!r} on the screen:\n{self._tmux('capture-pane', '-p')}")
+        try:
+            until(holds, f"{wanted!r} on the screen")
+        except ClusterError as never:
+            never.add_note("\n".join(["the screen at the end:", *shown]))
+            raise
         return "\n".join(shown)
 
     def until_gone(self, text: str) -> None:

@@ -6,6 +6,7 @@ distinguishes "not set". Fields nobody here reads are skipped, so a newer API se
 
 from collections.abc import Mapping
 from datetime import datetime
+from sys import intern
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -21,7 +22,7 @@ Resources = dict[str, Quantity]
 ZERO_TIME_S = -62135596800.0
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Base of every API type: immutable, camel case on the wire, zero values left out when written."""
 
 
@@ -107,8 +108,8 @@ class KubernetesObject(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """``namespace/name``; the slash is always there."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
+        """``namespace/name``; the slash is always there. Interned: each part of the controller keeps objects by it."""
+        return intern(f"{self.metadata.namespace}/{self.metadata.name}")
 
 
 def epoch_s(time: datetime | None) -> float:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar, cast, get_args, get_
 import msgspec
 
 from controller.objects.core import NodeStatus, PodSpec
-from controller.objects.workload import WorkloadSpec
+from controller.objects.workload import Workload, WorkloadSpec
 from inventory.api.gpunode import Device, GpuNodeStatus
 
 T = TypeVar("T")
@@ -20,6 +20,7 @@ Parts = Mapping[type, frozenset[str]]
 """By struct the names of those fields that many objects have alike."""
 
 ALIKE: Final[Parts] = {
+    Workload: frozenset({"spec"}),
     WorkloadSpec: frozenset({"pod_sets"}),
     PodSpec: frozenset({"init_containers", "containers", "tolerations"}),
     NodeStatus: frozenset({"capacity", "allocatable"}),
@@ -96,8 +97,10 @@ class SharingDecoder(Generic[T]):
         return self._twins[type_]
 
     def _as_text(self, hint: Any) -> tuple[Any, _Make]:
-        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(hint, dec_hook=self._hook)
-        known = Remembered(decoder.decode)
+        """A part in which others lead on shares these too, where it is not known as a whole."""
+        twin, make = self._twin(hint) if hint in self._parts else (hint, _as_it_is)
+        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(twin, dec_hook=self._hook)
+        known = Remembered(lambda text: make(decoder.decode(text)))
         return msgspec.Raw, lambda raw: known.of(bytes(raw))
 
     def _followed(self, hint: Any) -> tuple[Any, _Make]:

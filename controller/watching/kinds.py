@@ -18,6 +18,7 @@ from controller.jobframework.raw import Json
 from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from controller.objects.decode import GpuNode, decode, read_custom
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from controller.objects.interning import interned
 from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject, ObjectMeta, OwnerReference
 from controller.objects.queues import (
@@ -216,16 +217,16 @@ def reader(type_: type[T]) -> Callable[[bytes], T]:
     """JSON into ``type_``: by msgspec where that works, else field by field. Raises DecodeError with the field's path.
 
     msgspec alone is three times as fast, and refuses some nulls that the API server reads as absent. Parts that objects
-    of this reader have alike are the same objects. A Workload's status is NO_STATUS only where all of its metadata that
-    another may own is read too.
+    of this reader have alike are the same objects, and so are texts. A Workload's status is NO_STATUS only where all of
+    its metadata that another may own is read too.
     """
     fast = SharingDecoder(type_, ALIKE, read_custom)
 
     def read(raw: bytes) -> T:
         try:
-            return fast.decode(raw)
+            return cast("T", interned(fast.decode(raw)))
         except (msgspec.MsgspecError, ValueError):
-            return decode(raw, type_)
+            return cast("T", interned(decode(raw, type_)))
 
     return cast("Callable[[bytes], T]", _marking(read)) if type_ is Workload else read
 
@@ -256,15 +257,15 @@ def has_more(raw: bytes) -> bool:
 class _Specified(msgspec.Struct):
     """What is kept of a Workload's JSON."""
 
-    spec: dict[str, msgspec.Raw] = {}
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 _POD_SETS: Final = "podSets"
 
 
-class PackedSpec(msgspec.Struct, frozen=True):
-    """A Workload's spec, as of this generation of it. ``pod_sets``: their JSON, packed; all whose pod sets are alike
-    have the same object. ``rest``: the JSON of the other fields.
+class PackedSpec(msgspec.Struct, frozen=True, gc=False):
+    """A Workload's spec, as of this generation of it. ``pod_sets``: their JSON, packed; ``rest``: the JSON of the other
+    fields. All that are alike in one of them have the same object.
     """
 
     uid: str
@@ -291,7 +292,9 @@ class RawWorkloads:
     def __init__(self) -> None:
         self._read = reader(Workload)
         self._specified = msgspec.json.Decoder(_Specified)
+        self._fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._specs: dict[WorkloadKey, PackedSpec] = {}
+        self._halves = Remembered(self._halved)
         self._packed = Remembered(lambda text: zlib.compress(text, 1))
         self._rests = Remembered(bytes)
 
@@ -301,11 +304,14 @@ class RawWorkloads:
         known = self._specs.get(key)
         same = known is not None and (known.uid, known.generation) == (meta.uid, meta.generation)
         if not same or not meta.generation:
-            spec = self._specified.decode(raw).spec
-            pod_sets = self._packed.of(bytes(spec.pop(_POD_SETS))) if _POD_SETS in spec else b""
-            rest = self._rests.of(msgspec.json.encode(spec))
+            pod_sets, rest = self._halves.of(bytes(self._specified.decode(raw).spec))
             self._specs[key] = PackedSpec(meta.uid, meta.generation, pod_sets, rest)
         return workload
+
+    def _halved(self, text: bytes) -> tuple[bytes, bytes]:
+        spec = self._fields.decode(text)
+        pod_sets = self._packed.of(bytes(spec.pop(_POD_SETS))) if _POD_SETS in spec else b""
+        return pod_sets, self._rests.of(msgspec.json.encode(spec))
 
     def of(self, key: WorkloadKey) -> PackedSpec | None:
         return self._specs.get(key)

@@ -43,7 +43,7 @@ Enforced = Annotated[
 ]
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Base of the parts of a GpuNode: immutable, camel case on the wire, defaults left out when written."""
 
 

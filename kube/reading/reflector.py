@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from kube import depth
 from kube.client import EVERYTHING, Client, Decode, Selection
@@ -35,7 +36,7 @@ class ObjectKey(NamedTuple):
     name: str
 
 
-class CachedObject(Struct, Generic[T], frozen=True):
+class CachedObject(Struct, Generic[T], frozen=True, gc=False):
     """One object as it was last understood. Another ``uid`` under the same key is another object."""
 
     object: T
@@ -43,25 +44,25 @@ class CachedObject(Struct, Generic[T], frozen=True):
     resource_version: str
 
 
-class Added(Struct, Generic[T], frozen=True):
+class Added(Struct, Generic[T], frozen=True, gc=False):
     key: ObjectKey
     new: CachedObject[T]
 
 
-class Changed(Struct, Generic[T], frozen=True):
+class Changed(Struct, Generic[T], frozen=True, gc=False):
     key: ObjectKey
     old: CachedObject[T]
     new: CachedObject[T]
 
 
-class Removed(Struct, Generic[T], frozen=True):
+class Removed(Struct, Generic[T], frozen=True, gc=False):
     """``old`` is its last known state: it may have changed before it went."""
 
     key: ObjectKey
     old: CachedObject[T]
 
 
-class Undecodable(Struct, frozen=True):
+class Undecodable(Struct, frozen=True, gc=False):
     """The decoder refused this version; ``why`` is its one line."""
 
     key: ObjectKey
@@ -87,7 +88,7 @@ class _Envelope(Struct):
     metadata: _Meta
 
 
-class _Seen(Struct, Generic[T]):
+class _Seen(Struct, Generic[T], gc=False):
     """One object off the wire; ``object`` is None where ``why`` says what was wrong with it."""
 
     key: ObjectKey
@@ -95,6 +96,16 @@ class _Seen(Struct, Generic[T]):
     resource_version: str
     object: T | None
     why: str = ""
+
+
+def _own(made: object, meta: _Meta) -> _Meta:
+    """The object's own metadata where they say the same: a text that a hundred thousand objects have is kept once."""
+    own = getattr(made, "metadata", None)
+    try:
+        same = (own.name, own.namespace, own.uid, own.resource_version) == astuple(meta)  # type: ignore[union-attr]
+    except AttributeError:
+        return meta
+    return cast("_Meta", own) if same else meta
 
 
 class Reflector(Generic[T]):
@@ -227,7 +238,8 @@ class Reflector(Generic[T]):
             made = self._decode(raw)
         except Exception as error:  # noqa: BLE001 - the caller's code on anybody's input: it must not end the watch
             return _Seen(key, meta.uid, meta.resource_version, None, " ".join(str(error).split()) or repr(error))
-        return _Seen(key, meta.uid, meta.resource_version, made)
+        meta = _own(made, meta)
+        return _Seen(ObjectKey(meta.namespace, meta.name), meta.uid, meta.resource_version, made)
 
     def _arrive(self, items: tuple[_Seen[T], ...]) -> None:
         """A page of the first list is told when it has come. Of a later list nothing is told before its end: removals

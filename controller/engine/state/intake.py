@@ -132,7 +132,9 @@ class Shapes:
                 self.forget()
             filled = adjusted(workload, overheads=overheads, limits=limits)
             common = self._known[place] = _common(workload, filled, place[0], priority, config, claims)
-        given = self._compact(workload, common.given, common.given_specs)
+        # What the watch's reader has shared already is not copied once more.
+        is_shared = workload.spec.pod_sets is common.given
+        given = workload if is_shared else self._compact(workload, common.given, common.given_specs)
         info = WorkloadInfo(
             workload=given
             if common.filled is common.given

@@ -305,6 +305,31 @@ async def test_ten_thousand_objects_cost_what_the_caller_keeps_of_them(listener:
     assert peak / 10_000 < 2000, f"{peak / 10_000:.0f} bytes an object while listing"
 
 
+async def test_names_of_an_object_that_has_its_metadata_are_kept_once(listener: Listener) -> None:
+    class Named(msgspec.Struct, frozen=True, rename="camel"):
+        name: str
+        uid: str
+        resource_version: str
+        namespace: str = ""
+
+    class Whole(msgspec.Struct, frozen=True):
+        metadata: Named
+
+    read = msgspec.json.Decoder(Whole).decode
+    one: Reflector[Whole] = Reflector(
+        Canned(3), NODES, read, lambda _: None, clock=SystemClock(), backoff=Backoff(random=lambda: 0.5)
+    )
+    async with following(one):
+        await one.wait_synced()
+    assert len(one) == 3
+    for key in one:
+        entry = one.get(key)
+        assert entry is not None
+        assert key.name is entry.object.metadata.name
+        assert entry.uid is entry.object.metadata.uid
+        assert entry.resource_version is entry.object.metadata.resource_version
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     steps=st.lists(

@@ -329,6 +329,15 @@ def test_a_shape_parked_for_one_local_queue_is_parked_for_all_of_its_cluster_que
     assert queues.counts(CQ) == (0, 3)
 
 
+def test_a_workload_whose_pod_sets_are_shared_already_is_not_copied() -> None:
+    shapes, pod_sets = Shapes(), (PodSet(name="m", count=2),)
+    for name in ("one", "two"):
+        one = Workload(metadata=ObjectMeta(name=name), spec=WorkloadSpec(pod_sets=pod_sets))
+        found, kept = shapes.pending_of(WorkloadKey(one.key), one, EngineConfig(), limits=LimitSummary(), overheads={})
+        assert kept is one
+        assert found.info.workload is one
+
+
 def test_shapes_tell_apart_what_may_fare_differently_and_share_what_is_equal() -> None:
     def given(name: str, count: int, runs: str = "1h", priority: int = 0) -> Workload:
         spec = WorkloadSpec(pod_sets=(PodSet(name="m", count=count),), priority=priority)

@@ -78,7 +78,7 @@ def reflector(client: Client, listener: Listener, clock: Clock, selection: Selec
 
 
 @contextlib.asynccontextmanager
-async def following(one: Reflector[str]) -> AsyncIterator[None]:
+async def following(one: Reflector[Any]) -> AsyncIterator[None]:
     task = asyncio.create_task(one.run())
     try:
         yield
@@ -305,7 +305,7 @@ async def test_ten_thousand_objects_cost_what_the_caller_keeps_of_them(listener:
     assert peak / 10_000 < 2000, f"{peak / 10_000:.0f} bytes an object while listing"
 
 
-async def test_names_of_an_object_that_has_its_metadata_are_kept_once(listener: Listener) -> None:
+async def test_names_of_an_object_that_has_its_metadata_are_kept_once() -> None:
     class Named(msgspec.Struct, frozen=True, rename="camel"):
         name: str
         uid: str

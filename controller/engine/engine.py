@@ -286,6 +286,7 @@ class Engine:
         self._mirrored.flush(now_s)
         self._workloads.settle_claims(now_s)
         self.state.queues.release_due(now_s)
+        self.state.cluster.placement.follow(now_s)
 
     def failed(self, decision: Decision, now_s: float, detail: str) -> bool:
         """The decision could not be written. It is taken back, and what it was about is tried again.
@@ -315,7 +316,7 @@ class Engine:
         self._workloads.settle_claims(now_s)
         self._prune_claims()
         due_s = self._cycles_due_s()
-        if due_s is not None and due_s <= now_s:
+        if self.state.cluster.placement.is_behind or (due_s is not None and due_s <= now_s):
             return False
         if self.mirror and self._turns.due(self.state.changes, now_s, self.state.activity.open_now()):
             return False

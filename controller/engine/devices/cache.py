@@ -13,6 +13,7 @@ Grants change inside trials and are undone exactly; objects change outside of th
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 from controller.engine.devices import granting
 from controller.engine.devices.board import Board
@@ -39,13 +40,15 @@ from controller.objects.core import Pod
 from controller.objects.decode import GpuNode
 
 HeldPlace = tuple[FlavorName, TopologyUsage, GrantOwner]
+_QUIET_S: Final = 30.0
 
 
 class DeviceCache(DeviceSupply):
     """Changes of objects and of places.
 
-    A node's grants are those of the pod sets that hold places on it, except on nodes in ``_new``: theirs are made of
-    all that is held before anything is asked of them. ``_last`` outlives the grants it was of.
+    A node's grants are those of the pod sets that hold places on it, except on nodes in ``_new``: these have none, and
+    theirs are made of all that is held before anything is asked of them. When a controller starts, a node is settled
+    once so, and not with each of its pods and workloads. ``_last`` outlives the grants it was of.
 
     ``held``: all places that are held now, asked for when a node's devices become known; ``told`` hears of nodes whose
     free devices change by that.
@@ -63,6 +66,8 @@ class DeviceCache(DeviceSupply):
         self._told = told
         self._new: dict[str, None] = {}
         """Nodes whose grants are still to be made of what is held."""
+        self._unsettled = 0, 0.0
+        """How many those were, and since when; ``follow`` alone writes it."""
         self._last: dict[tuple[GrantOwner, str], tuple[Set, ...]] = {}
         """What was given back last: a pod set that takes the same place again keeps the devices."""
 
@@ -102,7 +107,8 @@ class DeviceCache(DeviceSupply):
         now.seen = known.seen
         for key in known.reports.keys() - now.reports.keys():
             self.pods.forget(key)
-        granting.settle(now, self.pods)
+        if name not in self._new:
+            granting.settle(now, self.pods)
         return board is not known.board or self._both(known) != self._both(now)
 
     def remove_gpu_node(self, name: str) -> bool:
@@ -130,6 +136,9 @@ class DeviceCache(DeviceSupply):
             return ()
         before = self._both(state)
         self.pods.remember(pod.key)
+        if state.name in self._new:
+            state.forget()
+            return ()
         granting.settle(state, self.pods)
         return (state.name,) if self._both(state) != before else ()
 
@@ -156,6 +165,21 @@ class DeviceCache(DeviceSupply):
         """Before decisions: grants for nodes that have become known, and the mix of requests as it is now."""
         self.mix.refresh(now_s, anew=anew)
         if self._new:
+            self._catch_up()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether grants of some nodes are still to be made."""
+        return bool(self._new)
+
+    def follow(self, now_s: float) -> None:
+        """As ``begin``, of an engine that decides nothing: once no more nodes have become known for a while, since what
+        runs on them may come with the next pages of lists.
+        """
+        grown = len(self._new) != self._unsettled[0]
+        if grown or now_s < self._unsettled[1]:
+            self._unsettled = len(self._new), now_s
+        elif self._new and now_s >= self._unsettled[1] + _QUIET_S:
             self._catch_up()
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -189,21 +213,20 @@ class DeviceCache(DeviceSupply):
         if not self.nodes or usage.levels[-1:] != (HOSTNAME_LABEL,):
             return
         recording = self._undo.recording
-        if self._new and not recording and not assumed:
-            self._catch_up()
         for values, pods in usage.domains:
             state = self.node(values[-1])
             if state is None or not state.board.wanted(usage.single_pod):
+                continue
+            if state.name in self._new and not recording and not assumed:
+                self._see(state, owner)
                 continue
             grant = Grant(owner, pods, usage.single_pod, usage.devices or ANY, (), assumed)
             last = self._last.pop((owner, state.name), None) if not assumed else None
             if last is None and not recording and not assumed and not self.pods.of(state.name, owner):
                 self._note(state, grant)
             before = state.grants
-            if not recording and not assumed and owner not in state.seen:
-                state.seen.add(owner)
-                if self.pods.of(state.name, owner):
-                    state.forget()
+            if not recording and not assumed:
+                self._see(state, owner)
             state.put((*before, granting.filled(state, grant, last or (), self.pods, empty=empty)))
             if not assumed:
                 self._undo.record(state.put, before)
@@ -256,6 +279,12 @@ class DeviceCache(DeviceSupply):
         for name in found:
             granting.settle(self.nodes[name], self.pods)
         self._told(found)
+
+    def _see(self, state: NodeDevices, owner: GrantOwner) -> None:
+        if owner not in state.seen:
+            state.seen.add(owner)
+            if self.pods.of(state.name, owner):
+                state.forget()
 
     def _note(self, state: NodeDevices, grant: Grant) -> None:
         for name in state.board.pools:

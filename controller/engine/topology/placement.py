@@ -158,6 +158,13 @@ class Topologies:
     def begin(self, now_s: float, *, anew: bool = False) -> None:
         self.devices.begin(now_s, anew=anew)
 
+    def follow(self, now_s: float) -> None:
+        self.devices.follow(now_s)
+
+    @property
+    def is_behind(self) -> bool:
+        return self.devices.is_behind
+
     def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
         finder = self._finders.get(flavor)
         if finder is None or not finder.tree.by_host:

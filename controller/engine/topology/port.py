@@ -151,6 +151,13 @@ class Placement(Protocol):
     def begin(self, now_s: float, *, anew: bool = False) -> None:
         """Outside of trials, before something is decided. ``anew``: what decays slowly is brought up to date too."""
 
+    def follow(self, now_s: float) -> None:
+        """In place of ``begin`` where nothing is decided yet, now and then."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether ``begin`` would change what is free."""
+
     def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
         """The flavor's nodes that take pods, and what is free of each; none where hosts are no level."""
 
@@ -258,6 +265,13 @@ class Everywhere:
 
     def begin(self, now_s: float, *, anew: bool = False) -> None:
         """Nothing is kept."""
+
+    def follow(self, now_s: float) -> None:
+        """Nothing is kept."""
+
+    @property
+    def is_behind(self) -> bool:
+        return False
 
     def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:  # noqa: ARG002
         return iter(())

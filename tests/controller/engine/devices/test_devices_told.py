@@ -1,14 +1,17 @@
 """Plans and the truth: what pods were told and agents report, after a restart, after swaps, and of strangers."""
 
+import pytest
 from msgspec import structs
 
-from controller.engine.devices.grants import GrantOwner
+from controller.engine.devices import granting
+from controller.engine.devices.grants import GrantOwner, NodeDevices
+from controller.engine.devices.pods import KnownPods
 from controller.engine.model.encoding import Domain
 from controller.engine.model.resources import FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import pod_set_ask
 from controller.engine.topology.port import PlacementRequest
-from controller.objects.core import Node
+from controller.objects.core import Node, PodStatus
 from tests.support.engine.boards import device_cache, full, gpu_node, job, mesh, pairs, plan, pod_of, settled, world_of
 from tests.support.engine.topologylab import HOST, node
 from tests.support.engine.world import World
@@ -51,6 +54,61 @@ def test_a_pod_is_known_by_the_label_of_its_node_though_the_node_is_told_of_last
     again.put(host)
     settled(again)
     assert plan(again, "w", "b") == [("b-2",), ("b-3",)]
+
+
+def started(first: World, **holders: tuple[int, ...]) -> World:
+    """A controller that is told of what ``first`` has placed, and has decided nothing. ``holders``: other pods."""
+    again = world_of([gpu_node("a", 4, full, holders={"w-0": (3,), **holders})])
+    again.put(first.workloads[WorkloadKey("ns/w")])
+    again.put(pod_of("w-1", "w", "a", "a-2"), pod_of("w-0", "w", "a", "a-3"))
+    return again
+
+
+def test_at_a_start_a_node_is_settled_once_and_not_with_each_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = world_of([gpu_node("a", 4, full)])
+    first.put(job("w", 1, 2))
+    settled(first)
+    seen: list[str] = []
+
+    def counted(state: NodeDevices, pods: KnownPods) -> None:
+        seen.append(state.name)
+        settle(state, pods)
+
+    settle = granting.settle
+    monkeypatch.setattr(granting, "settle", counted)
+    again = started(first)
+    assert seen == []
+    settled(again)
+    assert seen == ["a"]
+    assert plan(again, "w", "a") == [("a-2",), ("a-3",)]
+
+
+def test_an_engine_that_follows_settles_nodes_once_no_more_come() -> None:
+    first = world_of([gpu_node("a", 4, full)])
+    first.put(job("w", 1, 2))
+    settled(first)
+    again = started(first)
+    for later_s, is_behind in ((0.0, True), (29.0, True), (31.0, False)):
+        again.engine.follow(again.now_s + later_s)
+        again.engine.validate()
+        assert again.engine.state.cluster.placement.is_behind is is_behind
+    again.put(gpu_node("b", 4, full))
+    again.engine.follow(again.now_s + 40.0)
+    again.engine.follow(again.now_s)  # the clock was put back
+    again.engine.follow(again.now_s + 31.0)
+    again.engine.validate()
+    assert plan(again, "w", "a") == [("a-2",), ("a-3",)]
+
+
+def test_a_pod_that_ended_before_its_node_is_settled_holds_nothing() -> None:
+    first = world_of([gpu_node("a", 4, full)])
+    first.put(job("w", 1, 2))
+    settled(first)
+    again = started(first, old=(0,))
+    again.put(structs.replace(pod_of("old", "gone", "a", "a-0"), status=PodStatus(phase="Failed")))
+    again.put(job("next", 1, 2))
+    settled(again)
+    assert {*plan(again, "w", "a"), *plan(again, "next", "a")} == {("a-0",), ("a-1",), ("a-2",), ("a-3",)}
 
 
 def called(name: str, label: str, gpus: int) -> Node:

@@ -23,6 +23,8 @@ from msgspec import Struct
 
 from kube.errors import ConflictError, KubeError, NotFoundError
 
+_MOST = 2**31 - 1
+"""The most transitions that the API takes; a write of one more would be refused for ever."""
 Identity = NewType("Identity", str)
 """Identity of the candidate: unique for each process, so that a process never takes its predecessor for itself."""
 
@@ -238,7 +240,7 @@ class Candidate:
             lease_duration_seconds=max(1, round(self._timing.lease_s)),
             acquire_time=old.acquire_time if mine and old is not None else now,
             renew_time=now,
-            lease_transitions=transitions if mine or old is None else transitions + 1,
+            lease_transitions=transitions if mine or old is None else min(transitions + 1, _MOST),
         )
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -226,6 +227,17 @@ def test_a_foreign_lease_is_taken_a_whole_duration_after_its_last_change_was_see
     assert server.record.spec.lease_transitions == 1
     assert a.round(115.2, lambda _: UnavailableError("down")) == ["Read"]
     assert a.candidate.held_for(115.2) == 0
+
+
+def test_a_lease_that_changed_hands_as_often_as_the_api_counts_is_taken_all_the_same(server: Server) -> None:
+    a, b = Talk(server, "a"), Talk(server, "b")
+    a.round(0)
+    assert server.record is not None
+    spec = msgspec.structs.replace(server.record.spec, lease_transitions=2**31 - 1)
+    server.record = LeaseRecord(spec, server.record.version)
+    b.round(100)
+    assert b.round(115.1) == ["Read", "Replace"]
+    assert server.record.spec.lease_transitions == 2**31 - 1
 
 
 def test_what_is_held_counts_from_before_the_request_was_sent(server: Server) -> None:

@@ -48,6 +48,8 @@ LIMIT_S: Final = 300.0
 OVER_S: Final = 120.0
 """A fail-over that takes longer is none."""
 _LOOK_S: Final = 0.25
+PROFILE_S: Final = 20
+"""Most of a start; the server ends a profile that takes longer than its requests may."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,10 @@ class Replica:
 class Bench:
     """One cluster of one fleet."""
 
-    def __init__(self, cluster: Cluster, fleet: Fleet, folder: Path, rate: float, window_s: float) -> None:
+    def __init__(
+        self, cluster: Cluster, fleet: Fleet, folder: Path, rate: float, window_s: float, profile: Path | None = None
+    ) -> None:
+        self._profile = profile
         self._cluster = cluster
         self._fleet = fleet
         self._folder = folder
@@ -228,7 +233,9 @@ class Bench:
         _tell(f"without us the control plane takes {without.server_cpu:.2f} cores")
         watching = self._watching = asyncio.create_task(admissions.follow())
         await self._warm_up(client)  # the watch is open by then, before anybody is admitted
+        profiling = asyncio.create_task(self._profiled(client))
         leader, start = await self._start(admissions, stack)
+        await profiling
         _tell(f"the first admission after {start.admission_s:.1f} s")
         server_mib = peak_mib(self.servers[0])
         await self._until(lambda: _tried_all(leader), "the leader to have tried all")
@@ -270,6 +277,13 @@ class Bench:
         used_s, used_server_s = cpu_s(leader.process), sum(map(cpu_s, self.servers)) - server_s
         received = readings.received_bytes(leader.process.pid)
         return leader, Start(deciding_s, first_s - leader.begun_s, used_s, used_server_s, received)
+
+    async def _profiled(self, client: Client) -> None:
+        """Where the API server's CPU goes while the leader starts."""
+        if self._profile is not None:
+            taken = await client.text("/debug/pprof/profile", {"seconds": f"{PROFILE_S}"})
+            await asyncio.to_thread(self._profile.write_bytes, taken)
+            _tell(f"the API server's profile: go tool pprof -top {self._profile}")
 
     async def _load(self, changes: Changes, leader: Replica | None = None, follower: Replica | None = None) -> Load:
         """Objects change for the window."""
@@ -397,7 +411,7 @@ def _tell(what: str) -> None:
 @contextmanager
 def control_plane(fleet: Fleet) -> Iterator[Cluster]:
     """etcd and an API server with the fleet's namespaces, and nobody else."""
-    with Cluster.up("bench-fleet", Spec(nodes=())) as cluster:
+    with Cluster.up("bench-fleet", Spec(nodes=(), apiserver_args=("--profiling=true",))) as cluster:
         for name in ("scheduler", "controller-manager"):
             psutil.Process(cluster.state.processes[name].pid).kill()
         apply_crds(cluster, *CRDS)
@@ -420,6 +434,7 @@ def _serve_one_version(cluster: Cluster) -> None:
     waiting.until(lambda: established(cluster), "the CRDs to be established", timeout_s=60.0, every_s=0.3)
 
 
-def run(fleet: Fleet, rate: float, window_s: float) -> Figures:
+def run(fleet: Fleet, rate: float, window_s: float, profile: Path | None = None) -> Figures:
+    """``profile``: a file for the API server's CPU profile of the leader's start."""
     with tempfile.TemporaryDirectory(prefix="tessera-fleet-") as folder, control_plane(fleet) as cluster:
-        return asyncio.run(Bench(cluster, fleet, Path(folder), rate, window_s).measure())
+        return asyncio.run(Bench(cluster, fleet, Path(folder), rate, window_s, profile).measure())

@@ -5,6 +5,7 @@ part of them, and ``python -m hack.bench curves``: how what it costs grows with 
 import argparse
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from hack.bench.fleet import alone, fit, live
 from hack.bench.fleet.shape import fleet
@@ -20,10 +21,11 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--factor", type=float, default=0.1, help="of 10,000 nodes and all else (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=100.0, help="objects that change a second (default: %(default)s)")
     parser.add_argument("--window", type=float, default=30.0, help="how long they do, in s (default: %(default)s)")
+    parser.add_argument("--profile", type=Path, help="write the API server's CPU profile of the start to this file")
     options = parser.parse_args(words)
     if options.factor <= 0:
         parser.error(f"--factor: found {options.factor:g}, expected more than 0")
-    found = live.run(fleet(options.factor), options.rate, options.window)
+    found = live.run(fleet(options.factor), options.rate, options.window, options.profile)
     of = found.fleet
     title = (
         f"A fleet: {of.nodes:,} nodes and GpuNodes, {of.local_queues:,} LocalQueues in {of.queues} ClusterQueues, "

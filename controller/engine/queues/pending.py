@@ -2,6 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 from enum import Enum
+from sys import intern
 from typing import NamedTuple, Protocol
 
 from controller.engine.cluster.incoming import Incoming
@@ -55,7 +56,7 @@ def placed(shape: str, quota_shape: str) -> str:
 
 def timed(shape: str, runtime_s: float | None) -> str:
     """The shape of a workload where its run time matters: backfill lets short ones pass a blocked head."""
-    return f"{shape}/{'?' if runtime_s is None else format(runtime_s, 'g')}"
+    return intern(f"{shape}/{'?' if runtime_s is None else format(runtime_s, 'g')}")
 
 
 class RequeueReason(Enum):

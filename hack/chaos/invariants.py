@@ -138,21 +138,38 @@ def _unadmitted(seen: Seen) -> Iterator[str]:
 
 def _unsettled(seen: Seen) -> Iterator[str]:
     """Jobs of the load end within seconds: in a calm each is over. What the Job controller's back-off delays is not the
-    queue's: its pods failed, and none is there.
+    queue's: its pods failed, and none is there. Nor is what waits for the same resource, which that job holds.
     """
     workloads = _of_jobs(seen.workloads)
+    delayed = frozenset().union(*(_resources(job) for job in seen.jobs if _is_delayed(job)))
     for job in seen.jobs:
-        meta, status = job["metadata"], job.get("status", {})
+        meta = job["metadata"]
         mine = workloads.get(meta["uid"], [])
         if is_true(job, "Complete"):
             if any(not is_true(one, "Finished") for one in mine):
                 yield f"job {meta['name']} is complete, its Workload is not finished"
         elif job["spec"].get("suspend"):
-            yield f"job {meta['name']} waits"
+            if delayed.isdisjoint(_resources(job)):
+                yield f"job {meta['name']} waits"
         elif not any(is_true(one, "Admitted") for one in mine):
             yield f"job {meta['name']} runs and its Workload is not admitted"
-        elif status.get("active") or not status.get("failed"):
+        elif not _is_delayed(job):
             yield f"job {meta['name']} is not over"
+
+
+def _is_delayed(job: Json) -> bool:
+    """Whether its pods failed, and the Job controller makes others later."""
+    status = job.get("status", {})
+    is_over = is_true(job, "Complete") or is_true(job, "Failed")
+    return bool(not is_over and not job["spec"].get("suspend") and status.get("failed") and not status.get("active"))
+
+
+def _resources(job: Json) -> frozenset[str]:
+    """What its pods ask for; the same word for all that ask by claim."""
+    containers = job["spec"].get("template", {}).get("spec", {}).get("containers", ())
+    asked = [each.get("resources", {}) for each in containers]
+    names = {name for each in asked for name in each.get("limits", ())}
+    return frozenset(names | ({"claims"} if any("claims" in each for each in asked) else set()))
 
 
 def last_line(seed: int, kills: int, kinds: int, found: Findings) -> str:

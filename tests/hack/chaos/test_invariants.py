@@ -52,6 +52,26 @@ def seen(*jobs: Json, workloads: tuple[Json, ...] = (), pods: tuple[Json, ...] =
 OVER = seen(job("x", done=True), workloads=(workload("x", "Admitted", "Finished"),), queues=(queue("a", 0),))
 
 
+def asking(one: Json, **resources: Any) -> Json:
+    return {**one, "spec": {**one["spec"], "template": {"spec": {"containers": [{"resources": resources}]}}}}
+
+
+def test_what_waits_behind_the_job_controllers_back_off_is_not_the_queues_either() -> None:
+    """A job whose pods failed holds what it asked for, until the Job controller makes others."""
+    held = asking(job("held", failed=2), limits={"mig": "1"})
+    behind = asking(job("behind", suspend=True), limits={"mig": "1"})
+    other = asking(job("other", suspend=True), claims=[{"name": "gpu"}])
+    admitted = (workload("held", "Admitted"),)
+
+    def told(*jobs: Json) -> list[str]:
+        return [line for line in judge(seen(*jobs, workloads=admitted)).lines if line.startswith("unsettled")]
+
+    assert told(held, behind) == []
+    assert told(held, behind, other) == ["unsettled: job other waits"]
+    running = asking(job("held", failed=2, active=1), limits={"mig": "1"})
+    assert told(running, behind) == ["unsettled: job behind waits", "unsettled: job held is not over"]
+
+
 def test_a_world_in_order_has_nothing_to_tell() -> None:
     assert judge(OVER).lines == []
 

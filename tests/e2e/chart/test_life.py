@@ -12,9 +12,9 @@ from hack.cluster.programs import binaries
 from tests.support.e2e.kubernetes import FLATTENS
 from tests.support.e2e.lab import CRDS, GPU, until
 from tests.support.e2e.lifelab import (
+    FILES,
     FIRST,
     LAYOUT,
-    NAMESPACE,
     PRESENT,
     PREVIOUS,
     QUEUES,
@@ -30,29 +30,13 @@ pytestmark = pytest.mark.e2e
 OLDER_API = "/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads"
 
 
-FILES = {
-    "/var/lib/cni",  # the network's and the kubelet's own
-    "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
-    "/var/lib/kubelet/plugins/gpu.nvidia.com",
-    "/var/lib/tessera",
-    "/var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json",
-}
-
-
 def left(life: Life) -> set[Thing]:
     """What the page names, and what people made themselves."""
-    crds = [path.stem for path in CRDS.glob("*.yaml")]
     theirs = ("Job default late", "Job default waits", "Pod default holds", "LocalQueue default team")
-    served = ("v1alpha1.tessera.dev", "v1beta1.kueue.x-k8s.io", "v1beta2.kueue.x-k8s.io")
-    kept = ("Secret tessera-controller-web", "Secret tessera-controller-webhook", "Lease tessera-controller")
-    of_namespaces = ("ServiceAccount default", "ConfigMap kube-root-ca.crt")
     found = {(kind, place, name) for kind, place, name in map(str.split, theirs)}
-    found |= {(kind, NAMESPACE, name) for kind, name in map(str.split, (*kept, *of_namespaces))}
-    found |= {("CustomResourceDefinition", "", name) for name in crds} | {("APIService", "", name) for name in served}
-    found |= {("ClusterQueue", "", "team"), ("ResourceFlavor", "", "any"), ("Namespace", "", NAMESPACE)}
-    found |= {("GpuLayout", "", "notebooks"), ("GpuNode", "", life.lab.host.name)}
+    found |= {("ClusterQueue", "", "team"), ("ResourceFlavor", "", "any"), ("GpuLayout", "", "notebooks")}
     found |= {("Pod", "default", name) for name in life.containers()}
-    return found | {("Workload", "default", name) for name in life.workloads()}
+    return life.left() | found | {("Workload", "default", name) for name in life.workloads()}
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.state import Spec
 from hack.release import RELEASES
 from tests.support.e2e.kubernetes import FLATTENS
-from tests.support.e2e.lab import EXAMPLES, GPU, ROOT, Lab
+from tests.support.e2e.lab import CRDS, EXAMPLES, GPU, ROOT, Lab
 from tests.support.e2e.typed import Shell
 
 Json = dict[str, Any]
@@ -67,6 +67,16 @@ QUEUES: Final[tuple[dict[str, Any], ...]] = (
         "spec": {"clusterQueue": "team"},
     },
 )
+FILES: Final = frozenset(
+    {
+        "/var/lib/cni",  # the network's and the kubelet's own
+        "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+        "/var/lib/kubelet/plugins/gpu.nvidia.com",
+        "/var/lib/tessera",
+        "/var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json",
+    }
+)
+"""What an uninstall may leave on a node."""
 LAYOUT: Final = EXAMPLES / "layouts" / "notebooks.yaml"
 """Of nodes that are not there."""
 
@@ -88,11 +98,11 @@ class Life:
     def cluster(self) -> Cluster:
         return self.lab.cluster
 
-    def load(self, *versions: str) -> None:
+    def load(self, *versions: str, repository: str = agentimage.REPOSITORY) -> None:
         """The images of these releases, onto the node."""
         for version in versions:
             image = self.folder / f"{version}.tar"
-            agentimage.write(image, rooms=self._sources(version), tag=f"{agentimage.REPOSITORY}:{version}")
+            agentimage.write(image, rooms=self._sources(version), tag=f"{repository}:{version}")
             self.lab.host.load_image(image)
             image.unlink()
 
@@ -182,6 +192,16 @@ class Life:
         columns = "custom-columns=KIND:.kind,IN:.metadata.namespace,NAME:.metadata.name"
         lines = self.cluster.kubectl("get", wanted, "-A", "--no-headers", "-o", columns).splitlines()
         return {(kind, "" if place == "<none>" else place, name) for kind, place, name in map(str.split, lines)}
+
+    def left(self) -> set[Thing]:
+        """Of everything that an installation brought, what the page says an uninstall leaves, but objects of queues."""
+        served = ("v1alpha1.tessera.dev", "v1beta1.kueue.x-k8s.io", "v1beta2.kueue.x-k8s.io")
+        kept = ("Secret tessera-controller-web", "Secret tessera-controller-webhook", "Lease tessera-controller")
+        of_namespaces = ("ServiceAccount default", "ConfigMap kube-root-ca.crt")
+        found = {(kind, NAMESPACE, name) for kind, name in map(str.split, (*kept, *of_namespaces))}
+        found |= {("CustomResourceDefinition", "", path.stem) for path in CRDS.glob("*.yaml")}
+        found |= {("APIService", "", name) for name in served}
+        return found | {("Namespace", "", NAMESPACE), ("GpuNode", "", self.lab.host.name)}
 
     def files(self) -> set[str]:
         """What lies where the agent writes on the node, by its path there."""

@@ -36,6 +36,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/volcano/test_containers.py": 90,
     "e2e/admission/test_webhooks_older.py": 80,
     "e2e/page/test_live_page.py": 100,
+    "e2e/chart/test_defaults.py": 80,
     "e2e/agent/test_restarts.py": 70,
     "e2e/page/test_page.py": 90,
 }

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hack.cluster.programs import binaries
-from tests.support.e2e.podlab import rendered
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.policyorder import Admission, policies
 
 pytestmark = pytest.mark.e2e

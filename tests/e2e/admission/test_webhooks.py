@@ -15,6 +15,7 @@ import pytest
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.state import Spec
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.lab import until
 from tests.support.e2e.webhooklab import (
     CONTROLLER,
@@ -27,7 +28,6 @@ from tests.support.e2e.webhooklab import (
     job,
     prepared,
     refusal,
-    rendered,
     started,
     suspended,
     tried,
@@ -43,7 +43,8 @@ SECONDS, PREBUILT = "kueue.x-k8s.io/max-exec-time-seconds", "kueue.x-k8s.io/preb
 def cluster() -> Iterator[Cluster]:
     with Cluster.up(f"webhooks-{os.getpid()}", Spec(nodes=())) as cluster:
         prepared(cluster)
-        text = rendered("job-suspend-policy", "job-policy", "job-rules-policy", "webhook", suspendBy="policy")
+        templates = ("job-suspend-policy", "job-policy", "job-rules-policy", "webhook")
+        text = rendered(*templates, values=("controller.jobs.suspendBy=policy",))
         cluster.kubectl("apply", "--server-side", "-f", "-", input=text)
         effective(cluster, by_policy=True)
         yield cluster

@@ -16,6 +16,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.conformance.jobcrds.kindcrds import folder
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.kubernetes import POLICIES
 from tests.support.e2e.lab import until
 from tests.support.e2e.webhooklab import (
@@ -28,7 +29,6 @@ from tests.support.e2e.webhooklab import (
     job,
     prepared,
     refusal,
-    rendered,
     started,
     suspended,
     tried,
@@ -71,7 +71,7 @@ def older() -> Iterator[Cluster]:
         for crds in ("volcano", "kai", "kubeflow/pytorchjobs.yaml"):
             older.kubectl("apply", "--server-side", "-f", str(folder() / crds))
         prepared(older)
-        text = rendered(*TEMPLATES, values=ON, suspendBy="webhook")
+        text = rendered(*TEMPLATES, values=ON, policies=False)
         older.kubectl("apply", "--server-side", "-f", "-", input=text)
         effective(older, by_policy=False)
         until(lambda: "found the queue itself" in refused(older, volcano_queue(parent="one")), "Volcano's rules")
@@ -177,7 +177,7 @@ def is_held(found: dict[str, Any]) -> bool:
 
 def test_the_policy_is_unknown_and_helm_chooses_the_webhook(older: Cluster) -> None:
     assert chosen_by_helm(older) == {"MutatingWebhookConfiguration"}
-    policy = refusal(older, "apply", "-f", "-", input=rendered("job-suspend-policy", suspendBy="policy"))
+    policy = refusal(older, "apply", "-f", "-", input=rendered("job-suspend-policy", policies=True))
     assert policy, "1.35 takes the policy: prefer it there too"
 
 
@@ -320,8 +320,8 @@ def test_a_job_of_volcanos_gets_its_defaults_and_its_rules_hold(hooked: Cluster)
 def test_the_configurations_are_the_controllers_to_complete(hooked: Cluster) -> None:
     """Each of the chart's has an authority, and they share it: one Secret has all certificates."""
     found = json.loads(hooked.kubectl("get", "mutatingwebhookconfigurations", "-o", "json"))["items"]
-    wanted = {each["metadata"]["name"] for each in yaml.safe_load_all(rendered(*TEMPLATES, values=ON)) if each
-              and each["kind"] == "MutatingWebhookConfiguration"}  # fmt: skip
+    chart = [each for each in yaml.safe_load_all(rendered(*TEMPLATES, values=ON, policies=False)) if each]
+    wanted = {each["metadata"]["name"] for each in chart if each["kind"] == "MutatingWebhookConfiguration"}
     assert {each["metadata"]["name"] for each in found} == wanted
     bundles = {hook["clientConfig"].get("caBundle", "") for each in found for hook in each["webhooks"]}
     assert len(bundles) == 1

@@ -25,6 +25,7 @@ from hack.cluster.state import Spec
 from inventory.api.names import MOVED
 from kube.client import Selection
 from kube.resources import EVENTS
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.hands import Hands
 from tests.support.e2e.kailab import (
     CLAIM_DRIVER,
@@ -53,7 +54,7 @@ from tests.support.e2e.kailab import (
 from tests.support.e2e.kaimoves import advised, moving, scatter, scatter_again
 from tests.support.e2e.lab import EXAMPLES as ALL_EXAMPLES
 from tests.support.e2e.lab import FAST, Lab, Pod, fleet, held_by, holders
-from tests.support.e2e.podlab import GPU, HOST, TEAM, is_held, rendered
+from tests.support.e2e.podlab import GPU, HOST, TEAM, is_held
 from tests.support.e2e.queuelab import Controller, Json
 from tests.support.e2e.trainingoperator import TrainingOperator
 
@@ -424,12 +425,8 @@ async def test_jobs_and_gangs_with_claims_wait_in_queues_of_both_kinds(
             await lab.delete("jobs/tuning", "jobs/wide", "jobs/small")
         finally:
             await lab.kill(configured())
-    for kind in (
-        "localqueues.kueue.x-k8s.io",
-        "clusterqueues.kueue.x-k8s.io",
-        "resourceclaims",
-        "resourceclaimtemplates",
-    ):
+    kinds = ("localqueues.kueue.x-k8s.io", "clusterqueues.kueue.x-k8s.io", "resourceclaims", "resourceclaimtemplates")
+    for kind in kinds:
         cluster.kubectl("delete", kind, "-A", "--all", "--timeout=120s")
     cluster.kubectl("delete", f"deviceclass/{CLASS_NAME}", "resourceslice/fabric")
 

@@ -30,6 +30,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.client import Selection
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.person import Person
 from tests.support.e2e.plannedclaims import CONFIGURATION, WAITS, PlannedClaims
 from tests.support.e2e.queuelab import (
@@ -43,7 +44,7 @@ from tests.support.e2e.queuelab import (
     lab,
     until,
 )
-from tests.support.e2e.webhooklab import Webhook, rendered
+from tests.support.e2e.webhooklab import Webhook
 
 pytestmark = pytest.mark.e2e
 

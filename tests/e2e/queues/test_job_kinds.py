@@ -32,6 +32,7 @@ from kube.client import Client, Selection
 from kube.config import from_kubeconfig
 from kube.resources import PODS, Resource
 from tests.support.e2e import trainingoperator
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.kindcrds import JAX_CRD, RUNTIME_PATCHES
 from tests.support.e2e.kindoperators import LISTED, OPERATORS, RAY_CLUSTERS, Operators
 from tests.support.e2e.kindplay import (
@@ -52,7 +53,6 @@ from tests.support.e2e.kindplay import (
     steps,
 )
 from tests.support.e2e.kindworld import GPU, RESOURCES, URGENT, Json, Seen, World, asked, has
-from tests.support.e2e.podlab import rendered
 from tests.support.e2e.queuelab import ALONE, API, CONFIG, CRDS, NAMESPACE, ROOT, Controller
 from tests.support.e2e.trainingoperator import TrainingOperator
 

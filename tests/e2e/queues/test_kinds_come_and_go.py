@@ -21,8 +21,9 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
 from tests.support.controller.declarations import job_kind
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.kubernetes import SUSPEND_BY
-from tests.support.e2e.podlab import WEBHOOK, answering, refused, rendered
+from tests.support.e2e.podlab import WEBHOOK, answering, refused
 from tests.support.e2e.queuelab import ALONE, QUEUE, Json, install, lab, until
 
 pytestmark = pytest.mark.e2e

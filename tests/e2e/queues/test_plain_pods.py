@@ -22,6 +22,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.lab import EXAMPLES, ROOT
 from tests.support.e2e.podlab import (
     GPU,
@@ -41,7 +42,6 @@ from tests.support.e2e.podlab import (
     pod_lab,
     pods_installed,
     refused,
-    rendered,
 )
 from tests.support.e2e.queuelab import CONFIG, NAMESPACE, admission, as_controller, is_true, until
 from tests.support.e2e.servingsets import (

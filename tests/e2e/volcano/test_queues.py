@@ -17,8 +17,9 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.waiting import until as wait_until
 from kube.errors import ConflictError
 from kube.resources import PODS, Resource
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.lab import EXAMPLES
-from tests.support.e2e.podlab import is_stuck, node, rendered
+from tests.support.e2e.podlab import is_stuck, node
 from tests.support.e2e.queuelab import Controller, Json
 from tests.support.e2e.volcanolab import (
     SWITCHED_ON,

@@ -25,8 +25,9 @@ from inventory.api.names import QUEUE_USAGE
 from kube.clock import Backoff, SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import Resource
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.lab import Lab
-from tests.support.e2e.podlab import GPU, HOST, QUEUE, TEAM, PodLab, node, pod_lab, rendered
+from tests.support.e2e.podlab import GPU, HOST, QUEUE, TEAM, PodLab, node, pod_lab
 from tests.support.e2e.queuelab import ALONE, CONFIG, CRDS, NAMESPACE, ROOT, Controller, Json, _json
 from tests.support.e2e.trainingoperator import PLURALS
 

@@ -6,7 +6,6 @@ it is done. The scheduler, the API server with its policies, and the garbage col
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
@@ -19,20 +18,19 @@ from controller.webhooks.jobs import SuspendPaths
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.errors import ClusterError
-from hack.cluster.programs import binaries
 from hack.cluster.waiting import until as wait_until
 from kube.clock import Backoff, SystemClock
 from kube.errors import NotFoundError
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.kubernetes import POLICIES, SUSPEND_BY
-from tests.support.e2e.queuelab import CHART, CONFIG, NAMESPACE, Json, QueueLab, _json, install, lab
+from tests.support.e2e.queuelab import CONFIG, Json, QueueLab, _json, install, lab
 from tests.support.e2e.webhooklab import Webhook
 
 QUEUE, GATE = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/admission"
 GROUP, TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 INDEX, MANAGED = "kueue.x-k8s.io/pod-group-pod-index", "kueue.x-k8s.io/managed"
 GPU, HOST = "nvidia.com/gpu", "kubernetes.io/hostname"
-MUTATING = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 HOLDING = (f"pod-gate-{SUSPEND_BY}", "pod-policy")
 SERVING = (f"serving-{SUSPEND_BY}", "serving-minimum-policy")
 WEBHOOK = () if POLICIES else ("webhook",)
@@ -94,21 +92,6 @@ def _await_effect(cluster: Cluster) -> None:
     wait_until(lambda: bool(refused(cluster, *update)), "the policy for updates in effect", timeout_s=120, every_s=0.1)
     cluster.kubectl("patch", "pod", "probe", "-n", TEAM, "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
     cluster.kubectl("delete", "pod", "probe", "-n", TEAM, "--now")
-
-
-def rendered(
-    *templates: str, values: tuple[str, ...] = (), files: tuple[Path, ...] = (), served: tuple[str, ...] = ()
-) -> str:
-    """Of a release called ``t`` on an API server with MutatingAdmissionPolicy, where this Kubernetes has it, and what
-    else is ``served``; without ``templates`` all of it but hooks.
-    """
-    command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
-    kinds = (*((MUTATING,) if POLICIES else ()), *served)
-    command += [word for kind in kinds for word in ("--api-versions", kind)]
-    command += [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")] or ["--no-hooks"]
-    command += [word for value in values for word in ("--set", value)]
-    command += [word for file in files for word in ("--values", str(file))]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def refused(cluster: Cluster, *command: str, **more: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.support.e2e.podlab import rendered
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.queuelab import NAMESPACE
 
 Json = dict[str, Any]

@@ -28,7 +28,8 @@ from kube.clock import Backoff, SystemClock
 from kube.errors import NotFoundError
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import Resource
-from tests.support.e2e.podlab import GPU, refused, rendered
+from tests.support.e2e.charttext import rendered
+from tests.support.e2e.podlab import GPU, refused
 from tests.support.e2e.queuelab import ALONE, CONFIG, ROOT, Controller, Json, QueueLab, _json, install, is_true, lab
 
 TEAM = "team"

@@ -34,10 +34,9 @@ from hack.cluster.programs import binaries
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
 from kube.config import from_kubeconfig
+from tests.support.e2e.charttext import CHART, NAMESPACE, rendered
 from tests.support.e2e.lab import until
 
-CHART: Final = Path(__file__).parents[3] / "charts" / "tessera"
-NAMESPACE: Final = "tessera-system"
 CONTROLLER: Final = f"system:serviceaccount:{NAMESPACE}:t-tessera-controller"
 JOBSET: Final = "system:serviceaccount:jobset-system:jobset-controller-manager"
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
@@ -46,18 +45,6 @@ CONFIGURATIONS: Final = (
     *((MUTATING, f"t-tessera-controller-{name}") for name in _MUTATING),
     (VALIDATING, "t-tessera-controller-forecast"),
 )
-
-
-def rendered(*names: str, values: tuple[str, ...] = (), files: tuple[Path, ...] = (), **jobs: str) -> str:
-    """``jobs``: values of the chart below ``controller.jobs``."""
-    chosen = [word for name in names for word in ("-s", f"templates/{name}.yaml")]
-    given = [*values, *(f"controller.jobs.{key}={value}" for key, value in jobs.items())]
-    flags = [word for file in files for word in ("--values", str(file))]
-    flags += [word for value in given for word in ("--set", value)]
-    command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE, *chosen, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def prepared(cluster: Cluster) -> None:
@@ -116,7 +103,7 @@ def effective(cluster: Cluster, *, by_policy: bool) -> None:
 
 
 def _configured(values: tuple[str, ...], files: tuple[Path, ...]) -> ControllerConfig:
-    found = yaml.safe_load_all(rendered("controller", values=values, files=files))
+    found = yaml.safe_load_all(rendered("controller", values=values, files=files, policies=False))
     return parse(next(each for each in found if each and each["kind"] == "ConfigMap")["data"]["controller.yaml"])
 
 

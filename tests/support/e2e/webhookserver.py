@@ -22,11 +22,12 @@ from tests.conformance.kueuejobs import suites
 from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.replay import Difference, first_difference
 from tests.support.e2e import kindcrds, webhookcases
+from tests.support.e2e.charttext import NAMESPACE, rendered
 from tests.support.e2e.kubernetes import POLICIES, SUSPEND_BY
-from tests.support.e2e.podlab import WEBHOOK, rendered
+from tests.support.e2e.podlab import WEBHOOK
 from tests.support.e2e.queueapi import GROUP, Api, Verdict
 from tests.support.e2e.webhookcases import PLAIN, WITH_DEFAULT, Asked, cases, difference, managed_by, path
-from tests.support.e2e.webhooklab import NAMESPACE, Webhook
+from tests.support.e2e.webhooklab import Webhook
 from tests.support.e2e.webhookreasons import BY_KIND, Setting, reason, sentences, setting
 
 _STRICT: Final = "?fieldValidation=Strict"

@@ -27,6 +27,7 @@ from agent.health.events import BootChanged, Event, Tick, XidSeen
 from agent.health.states import HealthState
 from agent.keeping import statefiles
 from agent.keeping.statefiles import Checkpoint, Known, LayoutState, StateFiles
+from agent.kubelet.devicefiles import nvml_library
 from agent.kubelet.linkscores import LinkScores
 from agent.kubelet.podresources import Holder, HolderWatch, PodResources
 from agent.kubelet.podwatch import PodWatch
@@ -467,7 +468,8 @@ class Agent:
         return await self.mig.release(index, seconds, forced=forced)
 
     def _driver(self, on_xid: Callable[[GpuUuid, XidEvent], None]) -> Driver:
-        return Driver(self._settings.node_name, self._settings.sys_root, on_xid)
+        find_library = None if self._settings.simulate is not None else lambda: nvml_library(self._settings)
+        return Driver(self._settings.node_name, self._settings.sys_root, on_xid, find_library)
 
     def _restore(self) -> Checkpoint | None:
         found = statefiles.load_checkpoint(self._settings.state_dir, node_name=self._settings.node_name)

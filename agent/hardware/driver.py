@@ -5,6 +5,7 @@ had in the last good inventory, marked unreadable; the others are read as if not
 """
 
 import asyncio
+import ctypes
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 OPEN_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 2.0
+LIBRARY = "libnvidia-ml.so.1"
+"""What pynvml asks the loader for."""
 
 
 class Versions(Struct, frozen=True):
@@ -50,17 +53,25 @@ class Sighting(Struct, frozen=True):
 
 
 class Driver:
-    """NVML in this process, one session at a time. ``on_xid`` is called on the event loop.
+    """NVML in this process, one session at a time. ``on_xid`` is called on the event loop; ``find_library``, on a
+    thread, says where NVML lies when the loader does not know it.
 
     Threads outlive sessions: one that hangs is asked again in the next session and found still hanging, instead of
     being joined by another hanging thread each time. ``_pool`` has a slot for each index that ever was and only grows;
     ``_slots``, a prefix of it, those of this session, none between sessions. All state is the event loop's.
     """
 
-    def __init__(self, node_name: NodeName, sys_root: Path, on_xid: Callable[[GpuUuid, XidEvent], None]) -> None:
+    def __init__(
+        self,
+        node_name: NodeName,
+        sys_root: Path,
+        on_xid: Callable[[GpuUuid, XidEvent], None],
+        find_library: Callable[[], Path | None] | None = None,
+    ) -> None:
         self._node_name = node_name
         self._sys_root = sys_root
         self._on_xid = on_xid
+        self._find_library = find_library
         self._main = GpuWorker("driver")
         self._hearing = Hearing(self._heard)
         self._pool: list[Slot] = []
@@ -78,9 +89,15 @@ class Driver:
 
     async def open(self) -> Versions:
         """Start a session. Raises DriverUnavailable where there is no driver, CallTimedOut where it hangs."""
-        self.versions = await self._main.call(_open, OPEN_TIMEOUT_S)
+        self.versions = await self._main.call(self._open, OPEN_TIMEOUT_S)
         self.session += 1
         return self.versions
+
+    def _open(self) -> Versions:
+        if self._find_library is not None:
+            _load(self._find_library)
+        must(pynvml.nvmlInit)
+        return _read_versions()
 
     async def read_versions(self) -> Versions:
         """The versions as they are now. Raises DriverUnavailable, CallTimedOut, CallFailed."""
@@ -326,9 +343,17 @@ def remember_links(gpu: Gpu, before: Gpu | None) -> Gpu:
     )
 
 
-def _open() -> Versions:
-    must(pynvml.nvmlInit)
-    return _read_versions()
+def _load(find_library: Callable[[], Path | None]) -> None:
+    """See to it that the loader knows NVML: of a library that is loaded it knows the name. Raises DriverUnavailable."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        if (path := find_library()) is None:
+            return  # pynvml says so
+        try:
+            ctypes.CDLL(str(path))
+        except OSError as unfit:
+            raise DriverUnavailable(str(unfit)) from None
 
 
 def _read_versions() -> Versions:

@@ -5,14 +5,15 @@ channel come after the agent as often as before it.
 """
 
 import logging
+from pathlib import Path
 
 from msgspec import structs
 
 from agent.config.settings import DriverSettings, Settings
 from agent.kubelet.access import Roots, missing_channels, node_access
 from agent.kubelet.cdifiles import CdiFiles
-from agent.kubelet.driverfiles import NoDriverError
-from agent.kubelet.hostroot import Seen, seen_at
+from agent.kubelet.driverfiles import NoDriverError, find_nvml
+from agent.kubelet.hostroot import HostRoot, Seen, seen_at
 from agent.words import node as words
 from deviceplugin.cdi import Spec
 from deviceplugin.strategy import AllocationSpec, NodeAccess
@@ -35,6 +36,12 @@ def required_channel_problem(settings: Settings) -> str | None:
     if not absent:
         return None
     return words.no_channel(absent[0])
+
+
+def nvml_library(settings: Settings) -> Path | None:
+    """NVML below the driver root, as this process sees it: where no container runtime put it into our container."""
+    driver = settings.driver
+    return find_nvml(HostRoot(driver.driver_root, seen_at(driver.driver_root, driver.container_driver_root)))
 
 
 class DeviceFiles:

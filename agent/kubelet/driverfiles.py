@@ -47,6 +47,7 @@ OF_OTHER_VERSIONS = ("libnvidia-egl-gbm.so.*.*", "libnvidia-egl-wayland.so.*.*",
 """Libraries of the driver with version numbers of their own."""
 LISTED = re.compile(r"^\s*libcuda\.so\S*\s+\(libc6,[^)]*64[^)]*\)\s+=>\s+(/\S+)/libcuda\.so\S*$", re.MULTILINE)
 VERSION = re.compile(r"libcuda\.so\.(\d+\.[\d.]+)")
+NVML = "libnvidia-ml.so.1"
 DEFAULT_HOOK = Path("/usr/bin/nvidia-ctk")
 OTHER_HOOKS = (Path("/usr/bin/nvidia-cdi-hook"), Path("/usr/local/bin/nvidia-cdi-hook"))
 
@@ -58,6 +59,14 @@ class NoDriverError(LookupError):
 def listed_folders(ldconfig_output: str) -> tuple[str, ...]:
     """Where the loader's cache, as ``ldconfig -p`` prints it, has a 64-bit libcuda."""
     return tuple(dict.fromkeys(LISTED.findall(ldconfig_output)))
+
+
+def find_nvml(root: HostRoot) -> Path | None:
+    """Where this process sees NVML below the driver root; None where it is in none of the usual folders."""
+    for folder in LIBRARY_FOLDERS:
+        if (real := root.real(f"{folder}/{NVML}")) is not None:
+            return root.own(real)
+    return None
 
 
 def find_driver(root: HostRoot, version: str, listed: Sequence[str] = ()) -> DriverFiles:

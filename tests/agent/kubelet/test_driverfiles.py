@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kubelet.driverfiles import DEFAULT_HOOK, NoDriverError, find_driver, find_hook, listed_folders
+from agent.kubelet.driverfiles import DEFAULT_HOOK, NoDriverError, find_driver, find_hook, find_nvml, listed_folders
 from agent.kubelet.hostroot import HostRoot, seen_at
 from deviceplugin.drivermounts import HOOKS, DriverFiles, HookProgram
 from tests.support.agent.hosts import LAYOUTS, VERSION, Host, debian, gke, install, program, talos
@@ -35,6 +35,17 @@ def test_libraries_and_programs_are_found_at_their_place_in_the_root(layout: str
     programs = {inside: host_path for host_path, inside in driver.programs}
     assert PROGRAMS[layout] in programs
     assert all(Path(place).is_file() and not Path(place).is_symlink() for place in programs.values())
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_nvml_lies_among_them_where_this_process_sees_the_root(layout: str, tmp_path: Path) -> None:
+    host = LAYOUTS[layout](tmp_path)
+    mounted = HostRoot(Path("/elsewhere"), lambda path: host.driver_root / path.relative_to("/elsewhere"))
+    assert find_nvml(mounted) == Path(f"{host.driver_root}{FOLDERS[layout]}/libnvidia-ml.so.{VERSION}")
+
+
+def test_without_a_driver_there_is_no_nvml(tmp_path: Path) -> None:
+    assert find_nvml(HostRoot(gke(tmp_path, libraries=False).driver_root)) is None
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))

@@ -1,6 +1,7 @@
 """The same agent on another ``libnvidia-ml.so.1``: one that we compile here, found on the loader's path."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess
-from hack.foreignnvml import compile_stub
+from hack.foreignnvml import NAME, compile_stub
 from tests.support.e2e.lab import FAST, GPU
 
 pytestmark = pytest.mark.e2e
@@ -79,6 +80,28 @@ async def test_its_gpus_and_links_are_found_and_advertised(kubelet: StandInKubel
     assert report.node.links[0][1].nvlinks == 1
     grant = await kubelet.allocate(GPU, 2)
     assert sorted(grant.response.envs["NVIDIA_VISIBLE_DEVICES"].split(",")) == UUIDS
+
+
+async def test_below_the_driver_root_it_is_found_where_the_loader_has_none(
+    kubelet: StandInKubelet, library: Path, folder: Path
+) -> None:
+    """As in a container that no NVIDIA runtime made."""
+    shutil.copytree(library, folder / "host/usr/lib64")
+    # The loader is kept from any other of this machine.
+    (folder / "nothing").mkdir()
+    (folder / "nothing" / NAME).touch()
+    agent = AgentProcess(
+        folder=folder / "agent",
+        fleet=None,
+        kubelet_dir=folder / "kubelet",
+        flags=("--driver-root-ctr-path", str(folder / "host")),
+        environment={"LD_LIBRARY_PATH": str(folder / "nothing"), "TESSERA_STUB_DIR": str(folder)},
+    )
+    agent.start()
+    try:
+        await kubelet.wait_for(lambda: sorted(healthy(kubelet)) == UUIDS, WAIT_S)
+    finally:
+        assert agent.stop() == 0, agent.log()
 
 
 async def test_an_xid_takes_one_out_and_a_reset_brings_it_back(kubelet: StandInKubelet, agent: AgentProcess) -> None:

@@ -1,9 +1,11 @@
-"""``helm install`` without a single value, on a node that has NVIDIA's driver and the NVIDIA container runtime.
+"""``helm install`` without a value, on a node that has NVIDIA's driver and the NVIDIA container runtime; then with the
+one value that the agent needs where there is no such runtime.
 
 Both are stand-ins: the driver is our library in C, and the runtime shows it, and device files of nothing, to containers
 that name GPUs. The image is on the node under the name that the chart's defaults have, for there is no registry.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.local import fetch
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from tests.support.e2e import gpuhost
@@ -44,10 +47,9 @@ def before(site: Life) -> tuple[set[Thing], set[str]]:
 
 @pytest.fixture(scope="module")
 def installed(site: Life, before: tuple[set[Thing], set[str]]) -> Life:  # noqa: ARG001 - before it
-    """By the page, but for the registry: it ends with ``helm test``."""
-    site.shell.follow(
-        "install.md", "Installing", {" --set image.repository=REGISTRY/tessera-agent": ""}, leave="docker"
-    )
+    """By the page, but for the registry; ``helm test`` comes once there is an agent."""
+    otherwise = {" --set image.repository=REGISTRY/tessera-agent": "", "helm test ": "true "}
+    site.shell.follow("install.md", "Installing", otherwise, leave="docker")
     return site
 
 
@@ -98,6 +100,15 @@ def test_the_pods_of_a_queued_job_get_a_gpu_each(marked: Life) -> None:
 
 def test_helm_test_passes(marked: Life) -> None:
     assert "Phase:          Succeeded" in marked.shell.run(f"helm test tessera --namespace {NAMESPACE}")
+
+
+def test_without_the_runtime_the_agent_finds_the_driver_below_its_root(marked: Life) -> None:
+    gpuhost.take_runtime(marked.lab.host)
+    marked.shell.run(f"helm upgrade tessera charts/tessera -n {NAMESPACE} --set compatWithCPUManager=true")
+    marked.rolled_out()
+    socket = marked.lab.host.paths.lib / "tessera/agent.sock"
+    until(lambda: bool(json.loads(fetch(socket, "/v1/node"))["driver_up"]), "the new agent has the driver")
+    marked.lab.await_amounts({GPU: len(gpuhost.UUIDS)})
 
 
 @pytest.mark.usefixtures("marked")

@@ -22,19 +22,29 @@ UUIDS: Final = tuple(f"GPU-5707b000-0000-0000-0000-{index:012d}" for index in ra
 """Of that library's GPUs."""
 
 
+def runc() -> Path:
+    """What runs containers where nothing stands in for it."""
+    found = shutil.which("runc", path=search_path())
+    assert found is not None
+    return Path(found).resolve()
+
+
+def take_runtime(host: NodeHost) -> None:
+    """Containers that start from now on are shown nothing of the driver, which stays."""
+    subprocess.run(host.inside("umount", str(runc())), check=True, capture_output=True)
+
+
 def furnish(host: NodeHost) -> None:
     """For containers that start from now on."""
     folder = host.paths.home / "nvidia"
     libraries = folder / "lib64"
     shutil.copytree(LIBRARIES, libraries, symlinks=True)
     library = LIBRARIES / compile_stub(libraries).name
-    runc = shutil.which("runc", path=search_path())
-    assert runc is not None
     real, program, instead = folder / "runc", folder / "nvidiaruntime.py", folder / "nvidia-container-runtime"
-    shutil.copy(Path(runc).resolve(), real)
+    shutil.copy(runc(), real)
     shutil.copy(nvidiaruntime.__file__, program)
     words = map(str, (Path(sys.base_prefix, "bin/python3"), "-IS", program, real, library))
     instead.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     instead.chmod(0o755)
-    for source, target in ((libraries, LIBRARIES), (instead, Path(runc).resolve())):
+    for source, target in ((libraries, LIBRARIES), (instead, runc())):
         subprocess.run(host.inside("mount", "--bind", str(source), str(target)), check=True, capture_output=True)

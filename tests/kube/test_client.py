@@ -246,6 +246,7 @@ async def test_the_next_page_is_on_its_way_while_one_is_looked_at(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kube.client, "_PAGE", 2)
+    monkeypatch.setattr(kube.client, "_PAGE_BYTES", 0)
     for number in range(2, 6):
         server.create(NODES, f"node-{number}", {})
     async with Client(server.config) as client, aclosing(client.list_pages(NODES, decoder(Metadata))) as pages:
@@ -256,10 +257,25 @@ async def test_the_next_page_is_on_its_way_while_one_is_looked_at(
         assert len(await kept(client)) == 5
 
 
+@pytest.mark.parametrize(("page_bytes", "sizes"), [(100, [2, 2, 2]), (1200, [2, 4]), (1 << 20, [2, 3, 1])])
+async def test_pages_after_the_first_are_as_large_as_their_json_may_be(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, page_bytes: int, sizes: list[int]
+) -> None:
+    """Small objects come in few pages, and large ones are not held undecoded by the thousand."""
+    monkeypatch.setattr(kube.client, "_PAGE", 2)
+    monkeypatch.setattr(kube.client, "_MOST_PAGE", 3 if page_bytes == 1 << 20 else 1000)
+    monkeypatch.setattr(kube.client, "_PAGE_BYTES", page_bytes)
+    for number in range(2, 7):
+        server.create(NODES, f"node-{number}", {})
+    async with Client(server.config) as client, aclosing(client.list_pages(NODES, decoder(Metadata))) as pages:
+        assert [len(page.items) async for page in pages] == sizes
+
+
 async def test_who_stops_reading_pages_leaves_nothing_behind(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kube.client, "_PAGE", 1)
+    monkeypatch.setattr(kube.client, "_PAGE_BYTES", 0)
     server.create(NODES, "node-2", {})
     async with Client(server.config) as client:
         async with aclosing(client.list_pages(NODES, decoder(Metadata))) as pages:

@@ -115,6 +115,7 @@ async def test_what_has_come_of_a_first_list_is_told_before_its_end(
 ) -> None:
     """And what is gone when the list is read anew is told as removed."""
     monkeypatch.setattr(kube.client, "_PAGE", 1)
+    monkeypatch.setattr(kube.client, "_PAGE_BYTES", 0)
     server.create(NODES, "b", sized("2"))
     asked = itertools.count(1)
     server.refuse = lambda _method, _path: 500 if next(asked) > 1 else None

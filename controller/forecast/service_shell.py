@@ -7,7 +7,6 @@ past forecasts would need locks.
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
@@ -18,6 +17,7 @@ from controller.engine.model.resources import WorkloadKey
 from controller.forecast.changes import Change, admits, change_parts
 from controller.forecast.forecast import Forecast, Forecaster
 from controller.forecast.parts import Parts
+from controller.forecast.parts_shell import worked
 from controller.forecast.shown import Foretold
 from controller.objects.workload import Workload
 from controller.watching.inbox import ObjectChange
@@ -33,7 +33,6 @@ STALE_S: Final = 20.0
 """Forecasts that nobody asked for during this time are dropped: the next request waits for new ones."""
 FIRST_S: Final = 5.0
 """No question waits longer for a forecast."""
-SLICE_S: Final = 0.003
 _REST: Final = 4.0
 """So many times what the work took nothing is renewed, and nothing is worked on that is not there yet."""
 _MOST_REST_S: Final = 2.0
@@ -191,12 +190,4 @@ class ForecastService:
         await self._clock.wait(self._made, FIRST_S)
 
     async def _worked(self, parts: Parts[T]) -> T:
-        while True:
-            begun_s = time.perf_counter()
-            try:
-                while time.perf_counter() - begun_s < SLICE_S:
-                    next(parts)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            await asyncio.sleep(time.perf_counter() - begun_s)
+        return await worked(parts)

@@ -4,10 +4,10 @@ import math
 import platform
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -25,16 +25,21 @@ from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import share
 from controller.engine.state.activity import local_queue_problem
 from controller.engine.state.intake import local_queue_of
+from controller.forecast.parts import Parts, finished
 from controller.metrics.instruments import Instruments, Labels
 from controller.metrics.table import READ, ROLE
 from controller.metrics.workloadkinds import job_kind
 from controller.objects.meta import is_true
+from controller.objects.queues import LocalQueue
 from controller.objects.workload import Workload
 from controller.watching.feeds import Feeds
 
 Gauges = dict[str, dict[Labels, float]]
 _ACTIVE: Final = "active"
 _PARKED: Final = "inadmissible"
+_PART: Final = 1000
+"""Workloads between two pauses: a few milliseconds."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,23 @@ def exposition(
     role: str,
     version: str,
 ) -> Exposition:
-    """Read off the engine, on the loop; the text is for another thread.
+    """``exposing`` without a pause."""
+    parts = exposing(instruments, config, feeds, acting, skips, role=role, version=version)
+    return finished(parts)
+
+
+def exposing(
+    instruments: Instruments,
+    config: ControllerConfig,
+    feeds: Feeds | None,
+    acting: Acting | None,
+    skips: Mapping[ClusterQueueName, int],
+    *,
+    role: str,
+    version: str,
+) -> Parts[Exposition]:
+    """Read off the engine, on the loop; the text is for another thread. The engine may change in the pauses: gauges of
+    one workload are of one moment, those of a hundred thousand are not.
 
     ``feeds``: None before they run; ``acting``: None on a replica that does not lead.
     ``skips``: preemptions put off in the last cycle, by ClusterQueue.
@@ -111,19 +132,34 @@ def exposition(
         engine = acting.engine
         found["tessera_writes_pending"][()] = float(acting.writes_pending)
         found["tessera_events_dropped"][()] = float(acting.events_dropped)
-        _engine(found, engine, config)
-        finished = _by_kind(found, acting)
-        _finished(found, engine, finished, config)
+        yield from _engine(found, engine, config)
+        _finished(found, engine, (yield from _by_kind(found, acting)), config)
         for name, count in skips.items():
             found["kueue_admission_cycle_preemption_skips"][name,] = float(count)
     return Exposition(instruments.registry, found, role)
 
 
-def _by_kind(found: Gauges, acting: Acting) -> list[Workload]:
+def _in_parts(every: Iterable[T]) -> Iterator[list[T]]:
+    """All that there are now, some at a time."""
+    known = list(every)
+    return (known[at : at + _PART] for at in range(0, len(known), _PART))
+
+
+def _by_kind(found: Gauges, acting: Acting) -> Parts[list[Workload]]:
     """Those that ended are returned."""
     ended: list[Workload] = []
     numbers: Counter[Labels] = Counter()
-    for workload in acting.workloads:
+    for part in _in_parts(acting.workloads):
+        _count_kinds(part, acting, numbers, ended)
+        yield
+    found["tessera_workloads"] = {labels: float(number) for labels, number in numbers.items()}
+    return ended
+
+
+def _count_kinds(
+    workloads: Iterable[Workload], acting: Acting, numbers: Counter[Labels], ended: list[Workload]
+) -> None:
+    for workload in workloads:
         conditions = workload.status.conditions
         state = "pending" if workload.status.admission is None else "reserving"
         if is_true(conditions, FINISHED):
@@ -132,14 +168,13 @@ def _by_kind(found: Gauges, acting: Acting) -> list[Workload]:
         elif is_true(conditions, ADMITTED):
             state = "admitted"
         numbers[job_kind(workload, acting.declared), state] += 1
-    found["tessera_workloads"] = {labels: float(number) for labels, number in numbers.items()}
-    return ended
 
 
-def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
+def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> Parts[None]:
     fair = config.engine.fair_sharing is not None
-    for state in engine.state.cluster.queues.values():
+    for state in tuple(engine.state.cluster.queues.values()):
         _cluster_queue(found, engine, state, fair=fair, resources=config.metrics.cluster_queue_resources)
+        yield
     cohorts = engine.state.cluster.quota.cohorts if config.engine.gates.on("MetricsForCohorts") else {}
     for name, node in cohorts.items():
         parent = node.parent.name if node.parent is not None else ""
@@ -150,14 +185,15 @@ def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
             found["kueue_cohort_subtree_resource_reservations"][name, fr.flavor, fr.resource] = reserved
         if fair:
             found["kueue_cohort_weighted_share"][name,] = float(share(node).weighted)
-    for spread in engine.state.cluster.placement.spreads():
+    for spread in tuple(engine.state.cluster.placement.spreads()):
         found["tessera_gpu_fragmentation_ratio"][spread.flavor,] = spread.ratio
         for level, most in spread.largest.items():
             found["tessera_largest_placeable_gang"][spread.flavor, level] = float(most)
+    yield
     _queue_usage(found, engine, config)
-    _waiting(found, engine, resources=config.metrics.cluster_queue_resources)
+    yield from _waiting(found, engine, resources=config.metrics.cluster_queue_resources)
     if config.local_queue_metrics:
-        _local_queues(found, engine, config)
+        yield from _local_queues(found, engine, config)
 
 
 def _queue_usage(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
@@ -215,25 +251,21 @@ def _resources(found: Gauges, state: QueueState, cohort: str) -> None:
             found[f"kueue_cluster_queue_{metric}_limit"][labels] = value
 
 
-def _waiting(found: Gauges, engine: Engine, *, resources: bool) -> None:
+def _waiting(found: Gauges, engine: Engine, *, resources: bool) -> Parts[None]:
     """Pending workloads by the reason of their last decision, and what they request."""
     asked: dict[tuple[str, ResourceName], Amount] = {}
     shapes: dict[tuple[str, str], set[str]] = {}
-    for pending in engine.state.queues:
-        state = engine.state.queue_of(pending.local_queue)
-        name = state.name if state is not None else ""
-        if state is not None:
-            shapes.setdefault((name, _status(pending)), set()).add(pending.untimed_shape)
-        record = last_found(engine.stories, pending)
-        if record is not None:
-            labels = (name, record.reason.value, record.rule.name.lower())
-            unadmitted = found["kueue_unadmitted_workloads"]
-            unadmitted[labels] = unadmitted.get(labels, 0.0) + 1
-            parked = found["tessera_parked_workloads"]
-            parked[name, record.reason.value] = parked.get((name, record.reason.value), 0.0) + 1
-        for pod_set in pending.info.pod_sets if resources and state is not None else ():
-            for resource, amount in pod_set.requests.items():
-                asked[name, resource] = asked.get((name, resource), 0) + amount
+    for part in _in_parts(engine.state.queues):
+        for pending in part:
+            state = engine.state.queue_of(pending.local_queue)
+            name = state.name if state is not None else ""
+            if state is not None:
+                shapes.setdefault((name, _status(pending)), set()).add(pending.untimed_shape)
+            _why(found, engine, pending, name)
+            for pod_set in pending.info.pod_sets if resources and state is not None else ():
+                for resource, amount in pod_set.requests.items():
+                    asked[name, resource] = asked.get((name, resource), 0) + amount
+        yield
     for where, known in shapes.items():
         found["kueue_pending_scheduling_hashes"][where] = float(len(known))
     for (name, resource), amount in asked.items():
@@ -242,26 +274,48 @@ def _waiting(found: Gauges, engine: Engine, *, resources: bool) -> None:
         found["kueue_cluster_queue_resource_pending"][cohort, name, resource] = _units(resource, amount)
 
 
-def _local_queues(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
+def _why(found: Gauges, engine: Engine, pending: PendingWorkload, queue: str) -> None:
+    record = last_found(engine.stories, pending)
+    if record is not None:
+        labels = (queue, record.reason.value, record.rule.name.lower())
+        unadmitted = found["kueue_unadmitted_workloads"]
+        unadmitted[labels] = unadmitted.get(labels, 0.0) + 1
+        parked = found["tessera_parked_workloads"]
+        parked[queue, record.reason.value] = parked.get((queue, record.reason.value), 0.0) + 1
+
+
+def _local_queues(found: Gauges, engine: Engine, config: ControllerConfig) -> Parts[None]:
     waiting: dict[LocalQueueKey, list[PendingWorkload]] = {}
     for pending in engine.state.queues:
         waiting.setdefault(pending.local_queue, []).append(pending)
     holding: dict[LocalQueueKey, list[Holder]] = {}
     for holder in engine.state.cluster.holders.values():
         holding.setdefault(holder.local_queue, []).append(holder)
-    for key, queue in engine.state.cluster.local_queues.items():
-        if not config.metrics.local_queue_selector.matches(queue.metadata.labels):
-            continue
-        state = engine.state.queue_of(key)
-        labels = (queue.metadata.name, queue.metadata.namespace)
-        open_ = state is not None and not engine.inactive(state.name)
-        active = local_queue_problem(queue, engine.state.cluster, queue_active=open_) is None
-        for is_ in (True, False):
-            found["kueue_local_queue_status"][*labels, str(is_)] = float(is_ is active)
-        _local_waiting(found, engine, labels, waiting.get(key, ()))
-        _local_holding(found, state, labels, holding.get(key, ()))
-        if engine.state.usage.on:
-            found["kueue_local_queue_admission_fair_sharing_usage"][labels] = engine.state.usage.usage(key)
+    yield
+    for key, queue in tuple(engine.state.cluster.local_queues.items()):
+        if config.metrics.local_queue_selector.matches(queue.metadata.labels):
+            _local_queue(found, engine, key, queue, waiting.get(key, ()), holding.get(key, ()))
+            yield
+
+
+def _local_queue(
+    found: Gauges,
+    engine: Engine,
+    key: LocalQueueKey,
+    queue: LocalQueue,
+    waiting: Collection[PendingWorkload],
+    holding: Collection[Holder],
+) -> None:
+    state = engine.state.queue_of(key)
+    labels = (queue.metadata.name, queue.metadata.namespace)
+    open_ = state is not None and not engine.inactive(state.name)
+    active = local_queue_problem(queue, engine.state.cluster, queue_active=open_) is None
+    for is_ in (True, False):
+        found["kueue_local_queue_status"][*labels, str(is_)] = float(is_ is active)
+    _local_waiting(found, engine, labels, waiting)
+    _local_holding(found, state, labels, holding)
+    if engine.state.usage.on:
+        found["kueue_local_queue_admission_fair_sharing_usage"][labels] = engine.state.usage.usage(key)
 
 
 def _local_waiting(found: Gauges, engine: Engine, labels: Labels, waiting: Collection[PendingWorkload]) -> None:

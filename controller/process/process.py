@@ -14,6 +14,7 @@ from controller.config.settings import MANAGED_FRAMEWORKS, VOLCANO_JOB, Address,
 from controller.core import Core
 from controller.engine.mirror.specs import System
 from controller.engine.model.resources import ClusterQueueName
+from controller.forecast.parts import Parts
 from controller.jobshell.watched import (
     external_kinds,
     job_kinds,
@@ -23,7 +24,7 @@ from controller.jobshell.watched import (
     read_kinds,
     serving_kinds,
 )
-from controller.metrics.exposition import Acting, Exposition, exposition
+from controller.metrics.exposition import Acting, Exposition, exposing
 from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
 from controller.pods.reconcile_shell import read_pod
@@ -315,7 +316,7 @@ class Process:
     def _listen(self) -> None:
         metrics = self._flags.metrics[0] if self._flags.metrics is not None else self._config.metrics.address
         health = self._config.health
-        self.listeners.add(metrics, "/metrics", exposed(self.exposition))
+        self.listeners.add(metrics, "/metrics", exposed(self.exposing))
         for address in (metrics, None if self._flags.core_only else health.address):
             self.listeners.add(address, f"/{health.liveness}", probe(lambda: None))
             self.listeners.add(address, f"/{health.readiness}", probe(self._unready))
@@ -354,7 +355,7 @@ class Process:
             return "standalone"
         return "leader" if self._leadership is not None and self._leadership.leading else "follower"
 
-    def exposition(self) -> Exposition:
+    def exposing(self) -> Parts[Exposition]:
         """What /metrics shows now."""
         running, acting = self._running, None
         if running is not None:
@@ -362,7 +363,7 @@ class Process:
             told = (running.writer.pending, running.events.dropped, self._declared)
             acting = Acting(running.core.engine, workloads, *told)
         skips = self._counting.skips
-        return exposition(self._instruments, self._config, self._feeds, acting, skips, role=self.role, version=VERSION)
+        return exposing(self._instruments, self._config, self._feeds, acting, skips, role=self.role, version=VERSION)
 
 
 def own_namespace() -> str:

@@ -1,5 +1,6 @@
 """What the controller's metrics say, for tests."""
 
+from controller.forecast.parts import finished
 from controller.metrics.instruments import Instruments
 from controller.metrics.table import COUNTED, Type
 from controller.process.process import Process
@@ -10,7 +11,7 @@ HISTOGRAMS = {one.name for one in COUNTED if one.type is Type.HISTOGRAM}
 
 def page(process: Process) -> str:
     """The page of /metrics."""
-    return process.exposition().text().decode()
+    return finished(process.exposing()).text().decode()
 
 
 def value(instruments: Instruments, name: str, *labels: str) -> float:

@@ -225,6 +225,12 @@ class Reflector(Generic[T]):
         self._version = version
 
     def _see(self, raw: bytes) -> _Seen[T]:
+        if not self.synced:
+            with contextlib.suppress(Exception):  # whatever it is, it is met again below, where the object has a name
+                made = self._decode(raw)
+                own = made.metadata  # type: ignore[attr-defined]
+                if own.name and own.uid and own.resource_version:
+                    return _Seen(ObjectKey(own.namespace, own.name), own.uid, own.resource_version, made)
         try:
             meta = depth.decode(raw, _Envelope).metadata
         except msgspec.MsgspecError as error:

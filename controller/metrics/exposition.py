@@ -50,7 +50,7 @@ class Acting:
     """
 
     engine: Engine
-    workloads: Iterable[Workload]
+    workloads: Collection[Workload]
     writes_pending: int
     events_dropped: int
     declared: Collection[str] = ()
@@ -173,8 +173,9 @@ def _count_kinds(
 def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> Parts[None]:
     fair = config.engine.fair_sharing is not None
     for state in tuple(engine.state.cluster.queues.values()):
-        _cluster_queue(found, engine, state, fair=fair, resources=config.metrics.cluster_queue_resources)
-        yield
+        if engine.state.cluster.queues.get(state.name) is state:
+            _cluster_queue(found, engine, state, fair=fair, resources=config.metrics.cluster_queue_resources)
+            yield
     cohorts = engine.state.cluster.quota.cohorts if config.engine.gates.on("MetricsForCohorts") else {}
     for name, node in cohorts.items():
         parent = node.parent.name if node.parent is not None else ""

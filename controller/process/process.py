@@ -359,7 +359,7 @@ class Process:
         """What /metrics shows now."""
         running, acting = self._running, None
         if running is not None:
-            workloads = (kept.workload for kept in running.core.ledger.values())
+            workloads = tuple(kept.workload for kept in running.core.ledger.values())  # it changes in the pauses
             told = (running.writer.pending, running.events.dropped, self._declared)
             acting = Acting(running.core.engine, workloads, *told)
         skips = self._counting.skips

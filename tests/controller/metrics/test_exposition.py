@@ -1,9 +1,12 @@
 """The page of /metrics, read off an engine: queues, local queues and who waits for what."""
 
+import pytest
+
 from controller.config.load import parse
 from controller.engine.conditions.decisions import Admitted
 from controller.engine.conditions.status import finished
-from controller.metrics.exposition import Acting, exposition
+from controller.forecast.parts import finished as finished_parts
+from controller.metrics.exposition import Acting, exposing, exposition
 from controller.metrics.instruments import Instruments
 from controller.objects.workload import Workload
 from tests.controller.metrics.test_workloadkinds import of_kind
@@ -53,6 +56,25 @@ def test_a_local_queue_says_what_its_workloads_hold_and_why_others_wait() -> Non
         f'kueue_local_queue_resource_usage{{flavor="default",{of},resource="gpu"}} 3',
         f'kueue_local_queue_unadmitted_workloads{{{of},reason="ExceedsMaxQuota",underlying_cause="no_fit"}} 2',
     } <= lines
+
+
+@pytest.mark.parametrize("pauses", range(7))
+def test_what_goes_while_the_page_is_read_in_parts_does_not_break_it(
+    pauses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever there is may be gone after a pause: queues, cohorts, those who wait and those who run."""
+    monkeypatch.setattr("controller.metrics.exposition._PART", 1)
+    world = crowded()
+    world.put(cluster_queue("other", 4, cohort="all"), local_queue("other"), workload("next", "other", 9))
+    world.cycle()
+    acting = Acting(world.engine, tuple(world.workloads.values()), writes_pending=0, events_dropped=0)
+    config = parse(f"{KUEUE}metrics: {{enableClusterQueueResources: true}}\n")
+    parts = exposing(Instruments(), config, None, acting, {}, role="leader", version="1")
+    for _ in range(pauses):
+        next(parts)
+    for one in (*world.workloads.values(), local_queue("other"), cluster_queue("other"), local_queue("cq")):
+        world.engine.drop(type(one), one.metadata.namespace, one.metadata.name, world.now_s)
+    assert "kueue_build_info" in finished_parts(parts).text().decode()
 
 
 def test_workloads_are_told_by_the_kind_of_their_job() -> None:

@@ -25,7 +25,7 @@ from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import share
 from controller.engine.state.activity import local_queue_problem
 from controller.engine.state.intake import local_queue_of
-from controller.forecast.parts import Parts, finished
+from controller.forecast.parts import Parts
 from controller.metrics.instruments import Instruments, Labels
 from controller.metrics.table import READ, ROLE
 from controller.metrics.workloadkinds import job_kind
@@ -86,21 +86,6 @@ def _families(read: Gauges) -> Iterable[Metric]:
             for labels, value in values.items():
                 metric.add_metric(labels, value)
             yield metric
-
-
-def exposition(
-    instruments: Instruments,
-    config: ControllerConfig,
-    feeds: Feeds | None,
-    acting: Acting | None,
-    skips: Mapping[ClusterQueueName, int],
-    *,
-    role: str,
-    version: str,
-) -> Exposition:
-    """``exposing`` without a pause."""
-    parts = exposing(instruments, config, feeds, acting, skips, role=role, version=version)
-    return finished(parts)
 
 
 def exposing(

@@ -3,7 +3,8 @@
 from controller.config.load import default
 from controller.engine.model.resources import WorkloadKey
 from controller.explain import explained
-from controller.metrics.exposition import Acting, exposition
+from controller.forecast.parts import finished
+from controller.metrics.exposition import Acting, exposing
 from controller.metrics.instruments import Instruments
 from tests.controller.engine.devices.test_fractions import asking, fractional, known, percents_of, queue_of
 from tests.support.controller.gpunodes import observed
@@ -32,7 +33,8 @@ def test_the_page_shows_what_of_the_free_gpus_can_be_used() -> None:
     world = world_of([gpu_node("a", 4, pairs), gpu_node("b", 2, full)])
     world.settle()
     acting = Acting(world.engine, (), writes_pending=0, events_dropped=0)
-    text = exposition(Instruments(), default(), None, acting, {}, role="leader", version="1").text().decode()
+    shown = finished(exposing(Instruments(), default(), None, acting, {}, role="leader", version="1"))
+    text = shown.text().decode()
     lines = [line for line in text.splitlines() if line.startswith("tessera_")]
     largest = {line for line in lines if line.startswith("tessera_largest_placeable_gang{")}
     assert {line.rpartition(" ")[2] for line in largest if 'level="dc/rack"' in line} == {"6.0"}

@@ -5,8 +5,8 @@ import pytest
 from controller.config.load import parse
 from controller.engine.conditions.decisions import Admitted
 from controller.engine.conditions.status import finished
-from controller.forecast.parts import finished as finished_parts
-from controller.metrics.exposition import Acting, exposing, exposition
+from controller.forecast.parts import finished as whole
+from controller.metrics.exposition import Acting, exposing
 from controller.metrics.instruments import Instruments
 from controller.objects.workload import Workload
 from tests.controller.metrics.test_workloadkinds import of_kind
@@ -17,7 +17,7 @@ KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
 def page(world: World, *over: Workload, config: str = "") -> set[str]:
     acting = Acting(world.engine, over, writes_pending=0, events_dropped=0)
-    shown = exposition(Instruments(), parse(KUEUE + config), None, acting, {}, role="leader", version="1")
+    shown = whole(exposing(Instruments(), parse(KUEUE + config), None, acting, {}, role="leader", version="1"))
     lines = {line for line in shown.text().decode().splitlines() if not line.startswith("#")}
     return {line.replace(',replica_role="leader"', "").removesuffix(".0") for line in lines}
 
@@ -74,7 +74,7 @@ def test_what_goes_while_the_page_is_read_in_parts_does_not_break_it(
         next(parts)
     for one in (*world.workloads.values(), local_queue("other"), cluster_queue("other"), local_queue("cq")):
         world.engine.drop(type(one), one.metadata.namespace, one.metadata.name, world.now_s)
-    assert "kueue_build_info" in finished_parts(parts).text().decode()
+    assert "kueue_build_info" in whole(parts).text().decode()
 
 
 def test_workloads_are_told_by_the_kind_of_their_job() -> None:

@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.config.load import default
-from controller.metrics.exposition import Exposition, exposition
+from controller.forecast.parts import finished
+from controller.metrics.exposition import Exposition, exposing
 from controller.metrics.instruments import Instruments
 from controller.metrics.table import COUNTED, FAMILIES, READ, Type
 from tests.support.controller.told import value
@@ -18,7 +19,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "controller-metrics.md"
 
 
 def read(instruments: Instruments) -> dict[str, Metric]:
-    text = exposition(instruments, default(), None, None, {}, role="leader", version="1").text().decode()
+    shown = finished(exposing(instruments, default(), None, None, {}, role="leader", version="1"))
+    text = shown.text().decode()
     return {one.name: one for one in text_string_to_metric_families(text)}
 
 

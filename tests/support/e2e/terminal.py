@@ -110,7 +110,9 @@ def terminal(name: str, env: Mapping[str, str], *, columns: int = 120, lines: in
     """A shell with that environment beside the test's own; it and what it started end with the block."""
     ensure()
     server = f"{name}-{os.getpid()}"
-    given = {**os.environ, **env, "ENV": "", "LC_ALL": "C.UTF-8"}
+    # This process may have exported a size of its own (GNU readline does): programs believe it, and not tmux.
+    own = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    given = {**own, **env, "ENV": "", "LC_ALL": "C.UTF-8"}
     start = ["tmux", "-L", server, "-f", os.devnull, "new-session", "-d", "-x", str(columns), "-y", str(lines)]
     # Not by the environment: a bash in between, which is no user's, would drop the prompt.
     subprocess.run([*start, "env", f"PS1={_PROMPT}", "sh"], env=given, cwd=ROOT, check=True)

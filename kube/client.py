@@ -211,9 +211,9 @@ class Client:
         """``list_decoded`` by pages, at least one. The server makes a page while the one before is decoded, so that
         never more than the JSON of two is held.
         """
-        params, limit = selection.params(), _PAGE
+        params = selection.params() | {"limit": str(_PAGE)}
         path, accept = resource.path(namespace=selection.namespace), _METADATA if metadata_only else _JSON
-        coming = asyncio.create_task(self._page(path, params | {"limit": str(limit)}, accept))
+        coming = asyncio.create_task(self._page(path, params, accept))
         try:
             while True:
                 raw_page = await coming
@@ -221,9 +221,8 @@ class Client:
                 more = page.metadata.continue_
                 if more:
                     fitting = len(page.items or ()) * _PAGE_BYTES // len(raw_page)
-                    limit = max(_PAGE, min(fitting, _MOST_PAGE))
-                    params |= {"continue": more, "limit": str(limit)}
-                    coming = asyncio.create_task(self._page(path, dict(params), accept))
+                    params = params | {"continue": more, "limit": str(max(_PAGE, min(fitting, _MOST_PAGE)))}
+                    coming = asyncio.create_task(self._page(path, params, accept))
                 del raw_page
                 items: list[T] = []
                 for number, raw in enumerate(page.items or ()):

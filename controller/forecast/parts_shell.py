@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from controller.forecast.parts import Parts
 
 T = TypeVar("T")
-SLICE_S: Final = 0.003
+_SLICE_S: Final = 0.003
 
 
 async def worked(parts: Parts[T]) -> T:
@@ -15,7 +15,7 @@ async def worked(parts: Parts[T]) -> T:
     while True:
         begun_s = time.perf_counter()
         try:
-            while time.perf_counter() - begun_s < SLICE_S:
+            while time.perf_counter() - begun_s < _SLICE_S:
                 next(parts)
         except StopIteration as done:
             result: T = done.value

@@ -4,7 +4,7 @@ import math
 import platform
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeVar
@@ -50,7 +50,7 @@ class Acting:
     """
 
     engine: Engine
-    workloads: Collection[Workload]
+    workloads: Sequence[Workload]
     writes_pending: int
     events_dropped: int
     declared: Collection[str] = ()
@@ -124,10 +124,8 @@ def exposing(
     return Exposition(instruments.registry, found, role)
 
 
-def _in_parts(every: Iterable[T]) -> Iterator[list[T]]:
-    """All that there are now, some at a time."""
-    known = list(every)
-    return (known[at : at + _PART] for at in range(0, len(known), _PART))
+def _in_parts(every: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (every[at : at + _PART] for at in range(0, len(every), _PART))
 
 
 def _by_kind(found: Gauges, acting: Acting) -> Parts[list[Workload]]:
@@ -171,7 +169,7 @@ def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> Parts[No
             found["kueue_cohort_subtree_resource_reservations"][name, fr.flavor, fr.resource] = reserved
         if fair:
             found["kueue_cohort_weighted_share"][name,] = float(share(node).weighted)
-    for spread in tuple(engine.state.cluster.placement.spreads()):
+    for spread in engine.state.cluster.placement.spreads():
         found["tessera_gpu_fragmentation_ratio"][spread.flavor,] = spread.ratio
         for level, most in spread.largest.items():
             found["tessera_largest_placeable_gang"][spread.flavor, level] = float(most)
@@ -241,7 +239,7 @@ def _waiting(found: Gauges, engine: Engine, *, resources: bool) -> Parts[None]:
     """Pending workloads by the reason of their last decision, and what they request."""
     asked: dict[tuple[str, ResourceName], Amount] = {}
     shapes: dict[tuple[str, str], set[str]] = {}
-    for part in _in_parts(engine.state.queues):
+    for part in _in_parts(tuple(engine.state.queues)):
         for pending in part:
             state = engine.state.queue_of(pending.local_queue)
             name = state.name if state is not None else ""

@@ -42,8 +42,9 @@ def _meta(meta: ObjectMeta) -> None:
         force_setattr(owner, "kind", intern(owner.kind))
         if owner.name == meta.name:
             force_setattr(owner, "name", meta.name)
-        if owner.uid in (labels := tuple(meta.labels.values())):
-            force_setattr(owner, "uid", labels[labels.index(owner.uid)])
+        for value in meta.labels.values():
+            if value == owner.uid:
+                force_setattr(owner, "uid", value)
     if meta.finalizers:
         force_setattr(meta, "finalizers", _all(meta.finalizers))
 

@@ -160,8 +160,8 @@ def _unsettled(seen: Seen) -> Iterator[str]:
 def _is_delayed(job: Json) -> bool:
     """Whether its pods failed, and the Job controller makes others later."""
     status = job.get("status", {})
-    is_over = is_true(job, "Complete") or is_true(job, "Failed")
-    return bool(not is_over and not job["spec"].get("suspend") and status.get("failed") and not status.get("active"))
+    runs = not job["spec"].get("suspend") and not is_true(job, "Complete")
+    return bool(runs and status.get("failed") and not status.get("active"))
 
 
 def _resources(job: Json) -> frozenset[str]:

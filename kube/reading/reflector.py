@@ -11,11 +11,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from kube import depth
 from kube.client import EVERYTHING, Client, Decode, Selection
@@ -98,14 +97,16 @@ class _Seen(Struct, Generic[T], gc=False):
     why: str = ""
 
 
-def _own(made: object, meta: _Meta) -> _Meta:
-    """The object's own metadata where they say the same: a text that a hundred thousand objects have is kept once."""
-    own = getattr(made, "metadata", None)
+def _own(made: Any) -> Any:
+    """The metadata that the object keeps itself, as _Meta has them, if they are whole: its name need not be read again,
+    and each text of it is kept once. None of an object that keeps less.
+    """
     try:
-        same = (own.name, own.namespace, own.uid, own.resource_version) == astuple(meta)  # type: ignore[union-attr]
+        own = made.metadata
+        is_whole = own.name and own.uid and own.resource_version
     except AttributeError:
-        return meta
-    return cast("_Meta", own) if same else meta
+        return None
+    return own if is_whole else None
 
 
 class Reflector(Generic[T]):
@@ -226,26 +227,30 @@ class Reflector(Generic[T]):
 
     def _see(self, raw: bytes) -> _Seen[T]:
         if not self.synced:
-            with contextlib.suppress(Exception):  # whatever it is, it is met again below, where the object has a name
-                made = self._decode(raw)
-                own = made.metadata  # type: ignore[attr-defined]
-                if own.name and own.uid and own.resource_version:
-                    return _Seen(ObjectKey(own.namespace, own.name), own.uid, own.resource_version, made)
-        try:
-            meta = depth.decode(raw, _Envelope).metadata
-        except msgspec.MsgspecError as error:
-            # Not an object at all: a proxy between us and the server answered.
-            raise UnavailableError(f"the answer is no {self._resource.kind}: {error}") from None
+            return self._make(raw)
+        meta = self._meta(raw)
         key = ObjectKey(meta.namespace, meta.name)
         known = self._entries.get(key)
         if known is not None and known.resource_version == meta.resource_version and known.uid == meta.uid:
             return _Seen(key, meta.uid, meta.resource_version, known.object)  # a relist: the object is decoded already
+        return self._make(raw, meta)
+
+    def _make(self, raw: bytes, meta: _Meta | None = None) -> _Seen[T]:
+        """``meta``: the object's, if it has been read; that which it keeps itself comes first."""
+        made, why = None, ""
         try:
             made = self._decode(raw)
         except Exception as error:  # noqa: BLE001 - the caller's code on anybody's input: it must not end the watch
-            return _Seen(key, meta.uid, meta.resource_version, None, " ".join(str(error).split()) or repr(error))
-        meta = _own(made, meta)
-        return _Seen(ObjectKey(meta.namespace, meta.name), meta.uid, meta.resource_version, made)
+            why = " ".join(str(error).split()) or repr(error)
+        named = _own(made) or meta or self._meta(raw)
+        return _Seen(ObjectKey(named.namespace, named.name), named.uid, named.resource_version, made, why)
+
+    def _meta(self, raw: bytes) -> _Meta:
+        try:
+            return depth.decode(raw, _Envelope).metadata
+        except msgspec.MsgspecError as error:
+            # Not an object at all: a proxy between us and the server answered.
+            raise UnavailableError(f"the answer is no {self._resource.kind}: {error}") from None
 
     def _arrive(self, items: tuple[_Seen[T], ...]) -> None:
         """A page of the first list is told when it has come. Of a later list nothing is told before its end: removals

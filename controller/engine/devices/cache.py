@@ -176,10 +176,10 @@ class DeviceCache(DeviceSupply):
         """As ``begin``, of an engine that decides nothing: once no more nodes have become known for a while, since what
         runs on them may come with the next pages of lists.
         """
-        grown = len(self._new) != self._unsettled[0]
-        if grown or now_s < self._unsettled[1]:
+        known, since_s = self._unsettled
+        if len(self._new) != known or now_s < since_s:
             self._unsettled = len(self._new), now_s
-        elif self._new and now_s >= self._unsettled[1] + _QUIET_S:
+        elif self._new and now_s >= since_s + _QUIET_S:
             self._catch_up()
 
     # -- questions ---------------------------------------------------------------------------------------------------

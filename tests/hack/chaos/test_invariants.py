@@ -82,6 +82,7 @@ def test_a_world_in_order_has_nothing_to_tell() -> None:
         (seen(accepted={JobUid("uid-x"): "x"}), "lost: job x was accepted and is gone"),
         (seen(job("x")), "lost: job x runs and has no Workload"),
         (seen(job("x", given_up=True), workloads=(workload("x", "Finished"),)), "lost: job x was given up"),
+        (seen(job("x", given_up=True, failed=1), workloads=(workload("x", "Admitted"),)), "lost: job x was given up"),
         (seen(twice=["GPU-1: a and b"]), "doubled: GPU-1: a and b"),
         (
             seen(job("x"), workloads=(workload("x", "Admitted", gpus=3),), queues=(queue("a", 2),)),

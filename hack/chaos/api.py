@@ -12,13 +12,14 @@ from typing import Any, Final
 from hack.chaos.invariants import Json
 
 TEAM: Final = "chaos"
+OTHERS: Final = "/apis/batch/v1/namespaces/default/jobs"
 JOBS: Final = f"/apis/batch/v1/namespaces/{TEAM}/jobs"
 PODS: Final = f"/api/v1/namespaces/{TEAM}/pods"
 QUEUES: Final = "/apis/kueue.x-k8s.io/v1beta2"
 WORKLOADS: Final = f"{QUEUES}/namespaces/{TEAM}/workloads"
 CLAIMS: Final = f"/apis/resource.k8s.io/v1/namespaces/{TEAM}/resourceclaims"
 _TIMEOUT_S: Final = 20.0
-_NOT_FOUND: Final = 404
+_NOT_FOUND, CONFLICT = 404, 409
 EVENTS: Final = f"/apis/events.k8s.io/v1/namespaces/{TEAM}/events"
 GPUNODES: Final = "/apis/tessera.dev/v1alpha1/gpunodes"
 

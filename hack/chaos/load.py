@@ -91,6 +91,17 @@ def job(name: str, shape: Shape, queue: str, runs_s: int) -> Json:
     }
 
 
+def nobodys(name: str) -> Json:
+    """A Job that no queue holds and no GPU is for: when it ends, Kubernetes itself works."""
+    container = {"name": "main", "image": TEST_IMAGE, "imagePullPolicy": "Never", "command": ["true"]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+
+
 class Load:
     """Submits while it is let. ``accepted`` is changed under ``_lock``: a thread submits, the campaign reads."""
 

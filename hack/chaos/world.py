@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,9 +22,22 @@ from urllib.parse import urlsplit
 
 import click
 
-from hack.chaos.api import CLAIMS, EVENTS, GPUNODES, JOBS, PODS, QUEUES, WORKLOADS, Api, AwayError, RefusedError
+from hack.chaos.api import (
+    CLAIMS,
+    CONFLICT,
+    EVENTS,
+    GPUNODES,
+    JOBS,
+    OTHERS,
+    PODS,
+    QUEUES,
+    WORKLOADS,
+    Api,
+    AwayError,
+    RefusedError,
+)
 from hack.chaos.invariants import Json, Seen
-from hack.chaos.load import CLAIMED, CLASS, GPU, HALF, Load
+from hack.chaos.load import CLAIMED, CLASS, GPU, HALF, Load, nobodys
 from hack.chaos.members import CLOCK_ENV, SEAM, ChaosAgent, Replica, objects
 from hack.chaos.proxy import PLAIN, Proxy
 from hack.cluster import processes, waiting
@@ -180,7 +194,8 @@ class World:
     def revive(self) -> None:
         """Whatever a fault ended serves again, and every proxy is plain. ClusterError where a part does not come.
 
-        On a busy machine an interpreter takes a minute to start, in which nothing of ours could settle anything.
+        On a busy machine an interpreter takes a minute to start, in which nothing of ours could settle anything. Nor
+        could it while Kubernetes' scheduler waits: its watches back off for up to half a minute as servers come and go.
         """
         self.agent_api.set(PLAIN)
         for replica in self.replicas:
@@ -201,6 +216,26 @@ class World:
         for order in self.owed:
             waiting.until(partial(self.order, **order), f"the hardware takes {order}", timeout_s=UP_S, every_s=0.5)
         self.owed.clear()
+        probe = nobodys(f"probe-{uuid.uuid4().hex[:8]}")
+        waiting.until(partial(self._holds, partial(self._submitted, probe)), "a job is taken", timeout_s=UP_S)
+        over = partial(self._holds, partial(self._is_over, f"{OTHERS}/{probe['metadata']['name']}"))
+        waiting.until(over, "Kubernetes runs a job that nobody queues", timeout_s=UP_S)
+
+    def _submitted(self, job: Json) -> bool:
+        """One that is there already was created by a request whose answer was lost. Raises AwayError, RefusedError."""
+        try:
+            self.api.call("POST", OTHERS, job)
+        except RefusedError as refused:
+            if refused.code != CONFLICT:
+                raise
+        return True
+
+    def _is_over(self, path: str) -> bool:
+        """Then it is deleted. Raises AwayError, RefusedError."""
+        if not self.api.call("GET", path).get("status", {}).get("succeeded"):
+            return False
+        self.api.delete(path)
+        return True
 
     def _ours_serve(self) -> bool:
         return self.agent.listens and all(one.listens for one in self.replicas)

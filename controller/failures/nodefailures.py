@@ -44,6 +44,11 @@ class PlacedWorkload(Struct, frozen=True, kw_only=True):
     pod_sets: frozenset[str] = frozenset()
     unhealthy: tuple[str, ...] = ()
     tolerations: Mapping[str, tuple[Toleration, ...]] = {}
+    """By host, where they tolerate anything."""
+
+
+NOWHERE: Final = PlacedWorkload(pods={})
+"""One for all that wait: a hundred thousand may."""
 
 
 class PodState(Enum):
@@ -63,7 +68,7 @@ class _Repelled(Enum):
     """By a taint that the pods tolerate for some seconds."""
 
 
-class PodOnHost(Struct, frozen=True):
+class PodOnHost(Struct, frozen=True, gc=False):
     """``placed``: its host was chosen by a topology assignment. ``pod_set`` is empty where it names none."""
 
     workload: WorkloadKey
@@ -147,7 +152,8 @@ class NodeFailures:
             self._placed[key] = placed
             for host in placed.pods:
                 self._on_host.setdefault(host, set()).add(key)
-            self._dirty.add(key)
+            if placed != NOWHERE or key in self._waiting:
+                self._dirty.add(key)
 
     def set_pod(self, name: str, pod: PodOnHost | None) -> None:
         """``name`` is ``namespace/name``; None: it is gone, or no workload's."""

@@ -9,6 +9,7 @@ bound to it would wait for ever: it is marked Failed, so that its controller cre
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingErr
 from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.engine.topology.nodes import asks_for_topology
 from controller.failures.nodefailures import (
+    NOWHERE,
     NodeFailures,
     NodeState,
     PlacedWorkload,
@@ -33,7 +35,7 @@ from controller.failures.nodefailures import (
 from controller.jobframework import names
 from controller.jobframework.podview import workload_of
 from controller.objects.core import Node, Pod, Toleration
-from controller.objects.meta import epoch_s, find_condition, is_true
+from controller.objects.meta import epoch_s, find_condition, is_true, object_key
 from controller.objects.workload import PodSetAssignment, UnhealthyNode, Workload
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import NODES, PODS
@@ -99,9 +101,9 @@ class NodeFailureController:
             case Removed(key=key) if observed.resource == NODES:
                 self.failures.remove_node(key.name)
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == PODS:
-                self.failures.set_pod(f"{key.namespace}/{key.name}", pod_on_host(entry.object))
+                self.failures.set_pod(object_key(*key), pod_on_host(entry.object))
             case Removed(key=key) if observed.resource == PODS:
-                self.failures.set_pod(f"{key.namespace}/{key.name}", None)
+                self.failures.set_pod(object_key(*key), None)
         if self.failures.has_work:
             self._event.set()
 
@@ -202,8 +204,9 @@ def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ..
     pods: dict[str, int] = {}
     tolerated: dict[str, tuple[Toleration, ...]] = {}
     sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
-    by_host = frozenset(each.name for each in status.admission.pod_set_assignments if _is_by_host(each)) & sets.keys()
-    for pod_set_assignment in status.admission.pod_set_assignments:
+    assigned = status.admission.pod_set_assignments
+    by_host = _one_set(tuple(each.name for each in assigned if _is_by_host(each) and each.name in sets))
+    for pod_set_assignment in assigned:
         given = pod_set_assignment.topology_assignment
         if given is None or pod_set_assignment.name not in by_host:
             continue
@@ -216,8 +219,15 @@ def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ..
         for domain in decode(given):
             host = domain.values[-1]
             pods[host] = pods.get(host, 0) + domain.pods
-            tolerated[host] = tuple(dict.fromkeys((*tolerated.get(host, ()), *added)))
+            if added:
+                tolerated[host] = tuple(dict.fromkeys((*tolerated.get(host, ()), *added)))
     return _named(workload, pods, by_host, tolerated) if pods else None
+
+
+@lru_cache(1024)
+def _one_set(pod_sets: tuple[str, ...]) -> frozenset[str]:
+    """Most workloads' pod sets are named alike."""
+    return frozenset(pod_sets)
 
 
 def _named(
@@ -227,7 +237,9 @@ def _named(
     tolerated: dict[str, tuple[Toleration, ...]],
 ) -> PlacedWorkload:
     named = tuple(unhealthy_node.name for unhealthy_node in workload.status.unhealthy_nodes)
-    return PlacedWorkload(pods=pods, pod_sets=pod_sets, unhealthy=named, tolerations=tolerated)
+    if not (pods or named):
+        return NOWHERE
+    return PlacedWorkload(pods=pods, pod_sets=pod_sets, unhealthy=named, tolerations=tolerated or NOWHERE.tolerations)
 
 
 def _is_by_host(assignment: PodSetAssignment) -> bool:

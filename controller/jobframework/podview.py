@@ -30,7 +30,7 @@ from controller.jobframework.raw import (
     text,
 )
 from controller.objects.core import Pod
-from controller.objects.meta import ZERO_TIME_S
+from controller.objects.meta import ZERO_TIME_S, object_key
 from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, SCHEDULER_NAME
 
 ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
@@ -298,4 +298,4 @@ def workload_of(pod: Pod) -> WorkloadKey | None:
         else:
             name = group or (theirs.name if theirs else "")
         name = name or names.workload_name("Pod", "", meta.name, meta.uid)
-    return WorkloadKey(f"{meta.namespace}/{name}") if name else None
+    return WorkloadKey(object_key(meta.namespace, name)) if name else None

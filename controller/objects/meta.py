@@ -108,8 +108,13 @@ class KubernetesObject(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """``namespace/name``; the slash is always there. Interned: each part of the controller keeps objects by it."""
-        return intern(f"{self.metadata.namespace}/{self.metadata.name}")
+        """``namespace/name``; the slash is always there."""
+        return object_key(self.metadata.namespace, self.metadata.name)
+
+
+def object_key(namespace: str, name: str) -> str:
+    """``namespace/name``. Interned: each part of the controller keeps objects by it."""
+    return intern(f"{namespace}/{name}")
 
 
 def epoch_s(time: datetime | None) -> float:

@@ -28,7 +28,7 @@ from controller.jobframework.podview import MANAGED, workload_of
 from controller.jobframework.settings import DevicePlan, no_plan
 from controller.objects.core import Pod
 from controller.objects.decode import KUEUE
-from controller.objects.meta import epoch_s, is_true
+from controller.objects.meta import epoch_s, is_true, object_key
 from controller.objects.workload import Workload
 from controller.placing import podpatches
 from controller.placing.devicedealer import DeviceDealer
@@ -383,7 +383,7 @@ def _workload_of(pod: Pod) -> WorkloadKey | None:
         name = above if _waits(pod) else None
     elif meta.labels.get(MANAGED) == "true" and above is None:
         return None
-    return WorkloadKey(f"{meta.namespace}/{name}") if name and not ended else None
+    return WorkloadKey(object_key(meta.namespace, name)) if name and not ended else None
 
 
 def _is_above(pod: Pod) -> bool:

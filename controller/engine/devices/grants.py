@@ -10,6 +10,7 @@ from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.resources import Amount, ResourceName, WorkloadKey
 from controller.objects.core import Pod
+from controller.objects.meta import object_key
 from inventory.api import deviceplan
 from inventory.api.gpunode import GpuNodeStatus
 from inventory.api.names import DEVICES
@@ -151,7 +152,7 @@ def pod_facts(pod: Pod) -> PodFacts | None:
     if not workload or pod_set is None or not node or is_over(pod):
         return None
     told = deviceplan.devices(annotations.get(DEVICES, ""))
-    owner = GrantOwner(WorkloadKey(f"{pod.metadata.namespace}/{workload}"), pod_set)
+    owner = GrantOwner(WorkloadKey(object_key(pod.metadata.namespace, workload)), pod_set)
     return PodFacts(owner, node, told, pod.metadata.deletion_timestamp is not None)
 
 
@@ -201,17 +202,18 @@ def _within(
     for pool, size in wanted:
         free = pool.kind.open(pool.free(taken), ask)
         if region is not None:
-            free = tuple([count if region >> unit.gpu & 1 else 0 for count, unit in zip(free, pool.units, strict=True)])
+            makes = pool.kind.makes
+            free = tuple([count if region >> make.gpu & 1 else 0 for count, make in zip(free, makes, strict=True)])
         places = pool.kind.choose(free, size, link, ask.split)
         if not places:
             taken.subtract(found)
             return []
-        devices = [pool.units[at].uuid for at in places]
+        devices = [pool.uuids[at] for at in places]
         for uuid in devices:
             taken[uuid] += 1
         found += devices
         if region is not None and link is not None:
-            region &= board.links.near({pool.units[at].gpu for at in places}, link)
+            region &= board.links.near({pool.kind.makes[at].gpu for at in places}, link)
     return found
 
 
@@ -231,11 +233,11 @@ def _suits(board: Board, grant: Grant, given: Set, taken: Counter[str]) -> bool:
     for pool, size in wanted:
         mine = {uuid: count for uuid, count in counts.items() if uuid in pool.place}
         free = pool.kind.open(pool.free(taken), grant.ask)
-        counts_of = tuple(mine.get(unit.uuid, 0) for unit in pool.units)
+        counts_of = tuple(mine.get(uuid, 0) for uuid in pool.uuids)
         if any(had < count for had, count in zip(free, counts_of, strict=True)):
             return False
         if not pool.kind.suits(counts_of, size, grant.ask.split):
             return False
-        gpus |= {pool.units[pool.place[uuid]].gpu for uuid in mine}
+        gpus |= {pool.kind.makes[pool.place[uuid]].gpu for uuid in mine}
     link = grant.ask.link
     return link is None or grant.ask.wished or board.links.joined(sum(1 << gpu for gpu in gpus), link)

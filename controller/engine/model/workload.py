@@ -33,7 +33,7 @@ from controller.engine.model.resources import (
     WorkloadKey,
 )
 from controller.objects.core import PodSpec
-from controller.objects.meta import Resources, epoch_s, find_condition
+from controller.objects.meta import Resources, epoch_s, find_condition, object_key
 from controller.objects.quantity import Quantity
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
 from inventory.api.names import ABOVE_MIN_REPLICAS, ABOVE_MINIMUM_OF
@@ -249,7 +249,7 @@ def _templates(workload: Workload) -> Iterator[tuple[str, PodSpec]]:
 def minimum_of(workload: Workload) -> WorkloadKey | None:
     """The workload with the minimum of its gang; None for one that is not a pod above a minimum."""
     name = workload.metadata.annotations.get(ABOVE_MINIMUM_OF)
-    return WorkloadKey(f"{workload.metadata.namespace}/{name}") if name else None
+    return WorkloadKey(object_key(workload.metadata.namespace, name)) if name else None
 
 
 def effective_priority(workload: Workload, gates: FeatureGates) -> int:

@@ -32,7 +32,7 @@ from controller.objects.queues import (
 )
 from controller.objects.sharing import ALIKE, Remembered, SharingDecoder
 from controller.objects.volcanoqueue import VolcanoQueue
-from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload
+from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload, WorkloadSpec
 from inventory.api import jobkind
 from inventory.api.gpunode import KIND, PLURAL
 from inventory.api.names import GROUP, JOINING, VERSION
@@ -264,12 +264,11 @@ _POD_SETS: Final = "podSets"
 
 
 class PackedSpec(msgspec.Struct, frozen=True, gc=False):
-    """A Workload's spec, as of this generation of it. ``pod_sets``: their JSON, packed; ``rest``: the JSON of the other
-    fields. All that are alike in one of them have the same object.
+    """The JSON of ``spec``: of its pod sets, packed, and of the other fields. All that are alike in one of these have
+    the same object.
     """
 
-    uid: str
-    generation: int
+    spec: WorkloadSpec
     pod_sets: bytes
     rest: bytes
 
@@ -281,12 +280,15 @@ class PackedSpec(msgspec.Struct, frozen=True, gc=False):
         return {"spec": spec}
 
 
+_MOST_SPECS: Final = 16_384
+
+
 class RawWorkloads:
     """A reader for the watch of Workloads that keeps the JSON of their specs, packed; ``of`` gives the newest.
 
     Jobs are restored from it, so it must lose no field that the typed copy lacks. Only ``read`` adds, for followers
-    too; the leader's ``forget`` removes what is deleted. The API server counts changes of the spec as generations: most
-    changes of a Workload are of its status, and these cost nothing here.
+    too; the leader's ``forget`` removes what is deleted. Equal JSON of a spec is read as the same object: by that,
+    which an entry of ``_known`` keeps, its packed JSON is found, so that a change of a status costs next to nothing.
     """
 
     def __init__(self) -> None:
@@ -294,24 +296,25 @@ class RawWorkloads:
         self._specified = msgspec.json.Decoder(_Specified)
         self._fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._specs: dict[WorkloadKey, PackedSpec] = {}
-        self._halves = Remembered(self._halved)
+        self._known: dict[int, PackedSpec] = {}
+        """By the ``id`` of ``spec``; all are forgotten when there are too many."""
         self._packed = Remembered(lambda text: zlib.compress(text, 1))
         self._rests = Remembered(bytes)
 
     def read(self, raw: bytes) -> Workload:
         workload = self._read(raw)
-        key, meta = WorkloadKey(workload.key), workload.metadata
-        known = self._specs.get(key)
-        same = known is not None and (known.uid, known.generation) == (meta.uid, meta.generation)
-        if not same or not meta.generation:
-            pod_sets, rest = self._halves.of(bytes(self._specified.decode(raw).spec))
-            self._specs[key] = PackedSpec(meta.uid, meta.generation, pod_sets, rest)
+        found = self._known.get(id(workload.spec))
+        self._specs[WorkloadKey(workload.key)] = found or self._pack(workload.spec, raw)
         return workload
 
-    def _halved(self, text: bytes) -> tuple[bytes, bytes]:
-        spec = self._fields.decode(text)
-        pod_sets = self._packed.of(bytes(spec.pop(_POD_SETS))) if _POD_SETS in spec else b""
-        return pod_sets, self._rests.of(msgspec.json.encode(spec))
+    def _pack(self, spec: WorkloadSpec, raw: bytes) -> PackedSpec:
+        fields = self._fields.decode(self._specified.decode(raw).spec)
+        pod_sets = self._packed.of(bytes(fields.pop(_POD_SETS))) if _POD_SETS in fields else b""
+        packed = PackedSpec(spec, pod_sets, self._rests.of(msgspec.json.encode(fields)))
+        if len(self._known) >= _MOST_SPECS:
+            self._known.clear()
+        self._known[id(spec)] = packed
+        return packed
 
     def of(self, key: WorkloadKey) -> PackedSpec | None:
         return self._specs.get(key)

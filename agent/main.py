@@ -4,11 +4,12 @@ import os
 import sys
 
 from agent.process import heap
+from kube.allocator import hold_little
 
 
 def main() -> None:
     """The console script."""
-    heap.hold_little()
+    hold_little()
     with heap.loading():
         import logging
 

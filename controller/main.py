@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from controller.config.load import load
 from controller.config.settings import ControllerConfig
@@ -18,6 +19,7 @@ from controller.process.flags import PROGRAM, Flags, TextRequested, UsageError, 
 from controller.process.process import Process, own_namespace
 from controller.process.selfcheck import check_installation
 from controller.process.uninstall import remove_finalizers
+from kube.allocator import hold_little
 from kube.client import Client
 from kube.clock import SystemClock
 from kube.errors import ConfigError as ClusterConfigError
@@ -29,10 +31,13 @@ from yamlfile import ConfigError
 log = logging.getLogger(__name__)
 
 STOP_WITHIN_S = 1.8
+_LARGE_BYTES: Final = 256 << 10
+"""Pages of lists are larger, and most answers smaller."""
 
 
 def main() -> None:
     """The console script."""
+    hold_little(_LARGE_BYTES)
     code = run(sys.argv[1:], os.environ)
     logging.shutdown()
     sys.stdout.flush()

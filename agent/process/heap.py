@@ -1,6 +1,6 @@
 """What a start leaves behind in memory: the C allocator's reserves, and pages of libraries that only the start needed.
 
-The calls are glibc's and Linux's (mallopt(3), malloc_trim(3), madvise(2)); where they are missing nothing happens.
+The calls are glibc's and Linux's (malloc_trim(3), madvise(2)); where they are missing nothing happens.
 """
 
 import contextlib
@@ -11,25 +11,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-_LARGE: Final = 64 << 10
 _WHILE_LOADING: Final = 100_000
 """New objects between two looks for garbage. Without any look memory would be left in pieces by what is garbage."""
 _DONTNEED = 4
 _SMAPS = Path("/proc/self/smaps")
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ [1-9]\d* +/(?!dev/|memfd:)")
-
-
-def hold_little() -> None:
-    """To be called before any thread is started.
-
-    No heap for each thread: they wait in the driver nearly always. Large blocks (a scrape's text) go back when they are
-    freed: glibc would raise its own threshold with the first of them, and keep the next ones' room.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        for parameter, value in ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _LARGE), (_TRIM_THRESHOLD, _LARGE)):
-            mallopt(parameter, value)
 
 
 @contextlib.contextmanager

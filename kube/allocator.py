@@ -1,0 +1,23 @@
+"""What the C allocator keeps of memory that was freed.
+
+The call is glibc's (mallopt(3)); where it is missing nothing happens.
+"""
+
+import ctypes
+from typing import Final
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+_LARGE: Final = 64 << 10
+
+
+def hold_little(large_bytes: int = _LARGE) -> None:
+    """To be called before any thread is started.
+
+    No heap for each thread: they wait nearly always. Blocks as large as ``large_bytes`` (a scrape's text, a page of a
+    list) go back when they are freed: glibc would raise its own threshold with the first of them, and keep the next
+    ones' room.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, large_bytes), (_TRIM_THRESHOLD, large_bytes)):
+            mallopt(parameter, value)

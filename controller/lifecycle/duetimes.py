@@ -5,33 +5,35 @@ from collections.abc import Iterator
 
 from controller.engine.model.resources import WorkloadKey
 
+_Entry = tuple[float, int, WorkloadKey]
+
 
 class DueTimes:
     """One time for each workload at most, in seconds since 1970. Of those due at one time the lower ``rank`` comes
     first, then the lower key.
 
-    ``_due`` says what counts. ``_heap`` has an entry for each of it, and entries that were replaced or removed since,
-    which are dropped when they come up.
+    ``_due`` says what counts. ``_heap`` has each entry of it, the same object, and entries that were replaced or
+    removed since, which are dropped when they come up.
     """
 
     def __init__(self) -> None:
-        self._due: dict[WorkloadKey, tuple[float, int]] = {}
-        self._heap: list[tuple[float, int, WorkloadKey]] = []
+        self._due: dict[WorkloadKey, _Entry] = {}
+        self._heap: list[_Entry] = []
 
     def set(self, key: WorkloadKey, due_s: float | None, rank: int = 0) -> None:
         """In place of an earlier time; None for never."""
         if due_s is None:
             self._due.pop(key, None)
-        elif self._due.get(key) != (due_s, rank):
-            self._due[key] = (due_s, rank)
-            heapq.heappush(self._heap, (due_s, rank, key))
+        elif self._due.get(key) != (entry := (due_s, rank, key)):
+            self._due[key] = entry
+            heapq.heappush(self._heap, entry)
 
     def next_s(self) -> float | None:
         """When the first is due; None where there is none."""
         while self._heap:
-            due_s, rank, key = self._heap[0]
-            if self._due.get(key) == (due_s, rank):
-                return due_s
+            entry = self._heap[0]
+            if self._due.get(entry[2]) is entry:
+                return entry[0]
             heapq.heappop(self._heap)
         return None
 

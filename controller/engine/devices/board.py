@@ -1,6 +1,6 @@
 """What a GpuNode says of its node, ready to be asked: the devices of each resource, their links, and which are well.
 
-A *pool* is what one extended resource of a node stands on: *units*, each a whole GPU or a MIG instance, that so many
+A *pool* is what one extended resource of a node stands on: units, each a whole GPU or a MIG instance, that so many
 containers may hold at once. What is free is told as ``Free``, one number for each unit, and pools are asked about that.
 """
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from controller.engine.devices.kinds import DeviceKind, Free, Make
 from controller.engine.devices.linkage import Linkage, linkage
-from controller.engine.model.resources import Amount, ResourceName
+from controller.engine.model.resources import Amount, ResourceName, alike
 from controller.objects.decode import GpuNode
 from inventory.api.gpunode import Device, Offer
 from inventory.layout.entries import PERCENT_RESOURCE
@@ -20,68 +20,46 @@ from inventory.links import PcieLevel
 _LEVELS: Final = {level.name: level for level in PcieLevel}
 
 
-class BoardDevice(NamedTuple):
-    """``gpu`` is the place of its GPU on the board."""
-
+class _Unit(NamedTuple):
     uuid: str
-    gpu: int
-    replicas: int
+    make: Make
     healthy: bool
-    product: str
-    memory_mib: int
-    granularity: int = 1
-    spread: bool = False
-    daemon: int = -1
 
 
 class Pool:
-    """The units of one resource, by GPU. ``alone``: each container's request lies on one of them."""
+    """The units of one resource. ``place`` of each by uuid; ``full``: how many containers may hold each, none where it
+    is not well. What boards of one make have in common is their ``kind``'s: a node has little more than the uuids.
+    """
 
-    __slots__ = ("_beside", "_full", "kind", "place", "units")
+    __slots__ = ("_beside", "full", "kind", "place", "uuids")
 
-    def __init__(
-        self,
-        units: Sequence[BoardDevice],
-        links: Linkage,
-        *,
-        alone: bool = False,
-        offered: Mapping[str, int] | None = None,
-    ) -> None:
+    def __init__(self, units: Sequence[_Unit], links: Linkage, offered: Mapping[str, int]) -> None:
         """``offered``: how many containers may hold each device, under all names together."""
-        self.units = tuple(units)
-        self.place = {unit.uuid: at for at, unit in enumerate(units)}
-        makes = tuple(
-            Make(
-                unit.gpu,
-                unit.replicas,
-                unit.product,
-                unit.memory_mib,
-                alone,
-                unit.granularity if alone else 1,
-                alone and unit.spread,
-                unit.daemon if alone else -1,
-            )
-            for unit in units
-        )
-        self.kind = DeviceKind.of(makes, links)
-        self._full = tuple(unit.replicas if unit.healthy else 0 for unit in units)
-        beside = tuple((offered or {}).get(unit.uuid, unit.replicas) - unit.replicas for unit in units)
+        self.uuids = tuple(unit.uuid for unit in units)
+        self.place: Mapping[str, int] = {uuid: at for at, uuid in enumerate(self.uuids)}
+        self.kind = DeviceKind.of(tuple(unit.make for unit in units), links)
+        full = tuple(unit.make.replicas if unit.healthy else 0 for unit in units)
+        self.full = self.kind.full if full == self.kind.full else full
+        beside = tuple(offered[unit.uuid] - unit.make.replicas for unit in units)
         self._beside = beside if any(beside) else ()
+
+    def replicas(self, uuid: str) -> int:
+        """How many containers may hold the device by this resource; 0 for one that is not in the pool."""
+        at = self.place.get(uuid)
+        return 0 if at is None else self.kind.makes[at].replicas
 
     def free(self, taken: Mapping[str, int]) -> Free:
         if not taken:
-            return self._full
+            return self.full
         if self._beside:
             # No report says under which name it was taken: the node's own numbers keep the names apart.
             return tuple(
                 [
-                    max(0, min(most, most + more - taken.get(unit.uuid, 0)))
-                    for unit, most, more in zip(self.units, self._full, self._beside, strict=True)
+                    max(0, min(most, most + more - taken.get(uuid, 0)))
+                    for uuid, most, more in zip(self.uuids, self.full, self._beside, strict=True)
                 ]
             )
-        return tuple(
-            [max(0, most - taken.get(unit.uuid, 0)) for unit, most in zip(self.units, self._full, strict=True)]
-        )
+        return tuple([max(0, most - taken.get(uuid, 0)) for uuid, most in zip(self.uuids, self.full, strict=True)])
 
 
 class Board:
@@ -89,43 +67,27 @@ class Board:
     have a name each.
     """
 
+    __slots__ = ("ceilings", "links", "order", "pools")
+
     def __init__(self, given: GpuNode) -> None:
         devices = given.status.devices
         numa = tuple(each.numa_node for each in devices)
         self.links = linkage(_links(given), numa)
-        units: dict[ResourceName, list[BoardDevice]] = {}
-        places = {device.uuid: place for place, device in enumerate(devices)}
-        for place, device in enumerate(devices):
-            for uuid, offers, healthy, memory_mib in _units(device):
-                for offer in offers:
-                    unit = BoardDevice(
-                        uuid,
-                        place,
-                        offer.replicas,
-                        healthy,
-                        device.product,
-                        memory_mib,
-                        offer.granularity,
-                        offer.spread,
-                        places.get(offer.daemon, -1),
-                    )
-                    units.setdefault(ResourceName(offer.resource), []).append(unit)
-        once = {name: _once(found) for name, found in units.items()}
-        self.offered = Counter[str]()
-        """How many containers may hold each device, under whatever name."""
-        for found in once.values():
-            for unit in found:
-                self.offered[unit.uuid] += unit.replicas
-        self.pools = {
-            name: Pool(found, self.links, alone=str(name) == PERCENT_RESOURCE, offered=self.offered)
-            for name, found in once.items()
-        }
-        self.order = {uuid: at for at, (uuid, *_) in enumerate(each for device in devices for each in _units(device))}
+        found = {name: _once(units) for name, units in _by_resource(devices).items()}
+        offered = Counter[str]()
+        for units in found.values():
+            for unit in units:
+                offered[unit.uuid] += unit.make.replicas
+        self.pools = {name: Pool(units, self.links, offered) for name, units in found.items()}
+        order = {uuid: at for at, (uuid, *_) in enumerate(each for device in devices for each in _units(device))}
+        self.order: Mapping[str, int] = next((pool.place for pool in self.pools.values() if pool.place == order), order)
         """Of every device, GPU by GPU, each GPU before its MIG instances."""
-        self.ceilings: dict[ResourceName, Amount] = {
-            name: sum(unit.replicas for unit in pool.units if unit.healthy) for name, pool in self.pools.items()
-        }
+        self.ceilings = alike({name: sum(pool.full) for name, pool in self.pools.items()})
         """What the agent can hand out of each resource."""
+
+    def offered(self, uuid: str) -> int:
+        """How many containers may hold the device, under whatever name."""
+        return sum(pool.replicas(uuid) for pool in self.pools.values())
 
     def wanted(self, single_pod: Mapping[ResourceName, Amount]) -> list[tuple[Pool, int]]:
         """The pools that a pod takes devices from, and how many."""
@@ -146,7 +108,26 @@ def _units(device: Device) -> Iterator[tuple[str, tuple[Offer, ...], bool, int]]
         yield instance.uuid, instance.offers, well, instance.memory_mib
 
 
-def _once(units: Sequence[BoardDevice]) -> list[BoardDevice]:
+def _by_resource(devices: Sequence[Device]) -> dict[ResourceName, list[_Unit]]:
+    found: dict[ResourceName, list[_Unit]] = {}
+    places = {device.uuid: place for place, device in enumerate(devices)}
+    for place, device in enumerate(devices):
+        for uuid, offers, healthy, memory_mib in _units(device):
+            for offer in offers:
+                make = _make(offer, Make(place, offer.replicas, device.product, memory_mib), places)
+                found.setdefault(ResourceName(offer.resource), []).append(_Unit(uuid, make, healthy))
+    return found
+
+
+def _make(offer: Offer, plain: Make, places: Mapping[str, int]) -> Make:
+    """Percents of a GPU are not of several."""
+    if offer.resource != PERCENT_RESOURCE:
+        return plain
+    daemon = places.get(offer.daemon, -1)
+    return plain._replace(alone=True, granularity=offer.granularity, spread=offer.spread, daemon=daemon)
+
+
+def _once(units: Sequence[_Unit]) -> list[_Unit]:
     """A device that is offered twice under one name counts by its last offer."""
     return list({unit.uuid: unit for unit in units}.values())
 

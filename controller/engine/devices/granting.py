@@ -100,7 +100,7 @@ def validate(state: NodeDevices, pods: KnownPods) -> None:
     held = Counter(state.reports.values())
     planned = {uuid for grant in state.grants for devices in Counter(grant.sets) - held for uuid in devices}
     for uuid, times in taken(state, pods, empty=False).items():
-        if uuid in planned and times > state.board.offered[uuid]:
+        if uuid in planned and times > state.board.offered(uuid):
             raise AssertionError(f"{name}: {uuid} is given {times} times")
     if state.chosen is not None and state.chosen[0] == state.grants:
         count, single_pod, ask = state.chosen[1]
@@ -146,7 +146,7 @@ def _holding(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str],
             break
         if len(held) != size or facts.leaving:
             continue
-        if sparing and any(given[uuid] + count > state.board.offered[uuid] for uuid, count in Counter(held).items()):
+        if sparing and any(given[uuid] + count > state.board.offered(uuid) for uuid, count in Counter(held).items()):
             continue
         given.update(held)
         found.append(held)

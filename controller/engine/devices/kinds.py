@@ -49,6 +49,8 @@ class DeviceKind:
         self.whole = all(make.replicas == 1 for make in makes) and len({make.gpu for make in makes}) == len(makes)
         """Each unit is a GPU of its own that one container holds: sets of them are masks."""
         self.alone = any(make.alone for make in makes)
+        self.full: Free = tuple(make.replicas for make in makes)
+        """What is free of a pool whose units are all well, and nobody's."""
         self._pieces = tuple(Piece(make.gpu, make.granularity, make.spread, make.daemon) for make in makes)
         self._good: dict[tuple[str, int], tuple[bool, ...]] = {}
         self._rooms: dict[tuple[Free, int, Link | None, Split], int] = {}

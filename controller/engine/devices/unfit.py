@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from controller.engine.devices.board import Board, BoardDevice, Pool
+from controller.engine.devices.board import Board, Pool
 from controller.engine.model.devicerequest import DeviceAsk, Link, normal
 from controller.engine.model.resources import Amount, ResourceName
 
@@ -35,21 +35,18 @@ def unfit(board: Board, taken: Mapping[str, int], single_pod: Mapping[ResourceNa
 
 
 def _of_pool(pool: Pool, size: int, taken: Mapping[str, int], ask: DeviceAsk) -> Unfit | None:
-    named = [unit for unit in pool.units if not ask.product or normal(unit.product) == ask.product]
-    large = [unit for unit in named if unit.memory_mib >= ask.min_memory_mib]
-    for units, why in (
-        (named, Unfit.PRODUCT),
-        (large, Unfit.MEMORY),
-        ([unit for unit in large if unit.healthy], Unfit.UNHEALTHY),
+    makes = pool.kind.makes
+    named = [at for at, make in enumerate(makes) if not ask.product or normal(make.product) == ask.product]
+    large = [at for at in named if makes[at].memory_mib >= ask.min_memory_mib]
+    for most, why in (
+        (sum(makes[at].replicas for at in named), Unfit.PRODUCT),
+        (sum(makes[at].replicas for at in large), Unfit.MEMORY),
+        (sum(pool.full[at] for at in large), Unfit.UNHEALTHY),
     ):
-        if _held_at_most(units) < size:
+        if most < size:
             return why
     free = pool.kind.open(pool.free(taken), ask)
     if sum(free) < size:
         return Unfit.TAKEN
     link = None if ask.wished else ask.link
     return _BY_LINK[link] if link is not None and not pool.kind.room(free, size, link, ask.split) else None
-
-
-def _held_at_most(units: list[BoardDevice]) -> int:
-    return sum(unit.replicas for unit in units)

@@ -7,11 +7,12 @@ With a leader every domain has a second pair of counts: those beside the leader,
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from controller.engine.claimrooms.asks import ClaimsAsk
 from controller.engine.model.devicerequest import ANY
+from controller.engine.model.resources import Amount, ResourceName
 from controller.engine.topology.ask import Each, RequestShape
 from controller.engine.topology.tree import Path, Tree
 from controller.engine.topology.usage import DomainTotals
@@ -430,7 +431,7 @@ def _first(ranked: Ranked) -> int:
     return ranked[0]
 
 
-def _fitting(each: Each, free: DomainTotals, used: DomainTotals) -> int:
+def _fitting(each: Each, free: Mapping[ResourceName, Amount], used: DomainTotals) -> int:
     """Whole pods in what is free; none where some resource is overdrawn."""
     fewest = -1
     for name, amount in each:

@@ -9,7 +9,7 @@ from typing import Final
 
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.podrequests import amounts, pod_requests, whole_amount
-from controller.engine.model.resources import Amount, ResourceName
+from controller.engine.model.resources import Amount, ResourceName, alike
 from controller.objects.core import Node, Pod, Taint
 from controller.objects.meta import is_true
 
@@ -44,12 +44,13 @@ class NodeFacts:
         self.labels: Mapping[str, str] = node.metadata.labels
         self.taints: tuple[Taint, ...] = node.spec.taints
         self.excluded = _excluded(node)
-        self.free: dict[ResourceName, Amount] = amounts(node.status.allocatable)
+        free = amounts(node.status.allocatable)
         for name, amount in ceilings.items():
-            if self.free.get(name, 0) > amount:
-                self.free[name] = amount
+            if free.get(name, 0) > amount:
+                free[name] = amount
         for name, amount in foreign.items():
-            self.free[name] = self.free.get(name, 0) - amount
+            free[name] = free.get(name, 0) - amount
+        self.free: Mapping[ResourceName, Amount] = alike(free)
 
     @property
     def usable(self) -> bool:

@@ -81,7 +81,7 @@ class Tree:
         """In the order of their paths."""
         self.at_level: list[list[int]] = [[] for _ in self.levels]
         """In the order of their paths."""
-        self.free: list[DomainTotals] = []
+        self.free: list[Mapping[ResourceName, Amount]] = []
         self.used: list[DomainTotals] = []
         self.assumed: list[DomainTotals] = []
         """What counts even on an empty cluster: the pod sets of one workload that were placed just now."""
@@ -273,7 +273,8 @@ class Tree:
         return domain
 
     def _recount(self, leaf: int) -> None:
-        self.free[leaf] = _sum(node.free for node in self.nodes[leaf].values())
+        free = [node.free for node in self.nodes[leaf].values()]
+        self.free[leaf] = free[0] if len(free) == 1 else _sum(free)
         self.stamps[leaf] += 1
         self.touch(leaf)
         self.touch_assumed(leaf)

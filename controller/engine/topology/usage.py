@@ -4,7 +4,7 @@ With hostname as the lowest level a domain is a node, whatever flavor it was giv
 flavor's tree. With the gate TASHandleOverlappingFlavors off, nodes are counted by flavor as well.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from controller.engine.model.encoding import HOSTNAME_LABEL
@@ -38,7 +38,7 @@ class UsageSums:
         self._shared = shared
         self._sums: dict[DomainKey, DomainTotals] = {}
         self._watchers: dict[DomainKey, tuple[tuple[Watcher, int], ...]] = {}
-        self._known = ByIdentity[TopologyUsage, tuple[FlavorName, list[Charge]]]()
+        self._known = ByIdentity[TopologyUsage, tuple[FlavorName, Sequence[Charge]]]()
         self._wired = ByIdentity[TopologyUsage, tuple[FlavorName, list[Wire]]]()
         """Charges led to where they are counted, as long as no tree begins or ceases to watch."""
 
@@ -77,23 +77,30 @@ class UsageSums:
                 for told, leaf in watchers:
                     told(leaf)
             return
-        self._change(flavor, usage, sign)
-        self._wire(flavor, usage)
-
-    def _wire(self, flavor: FlavorName, usage: TopologyUsage) -> None:
-        """Small assignments, all of whose domains are watched: there the sums stay the same objects."""
-        if len(usage.domains) > _SMALL:
-            return
         charges = self._charges(flavor, usage)
+        self._change(charges, sign)
+        if sign < 0:
+            # What is looked at for victims is given back first, and may be again and again; most never is.
+            self._remember(flavor, usage, charges)
+
+    def _remember(self, flavor: FlavorName, usage: TopologyUsage, charges: Sequence[Charge]) -> None:
+        """Of small assignments what they charge; and where, as long as all of their domains are watched: there the sums
+        stay the same objects.
+        """
+        if len(charges) > _SMALL:
+            return
+        if len(self._known) >= _KNOWN:
+            self._known.clear()
+        self._known[id(usage)] = (usage, (flavor, charges))
         if all(key in self._watchers for key, _ in charges):
             if len(self._wired) >= _KNOWN:
                 self._wired.clear()
             wires = [(self._sums[key], amounts, self._watchers[key]) for key, amounts in charges]
             self._wired[id(usage)] = (usage, (flavor, wires))
 
-    def _change(self, flavor: FlavorName, usage: TopologyUsage, sign: int) -> None:
+    def _change(self, charges: Iterable[Charge], sign: int) -> None:
         sums_of, watchers_of = self._sums, self._watchers
-        for key, amounts in self._charges(flavor, usage):
+        for key, amounts in charges:
             sums = sums_of.get(key)
             if sums is None:
                 sums = sums_of[key] = {}
@@ -110,8 +117,8 @@ class UsageSums:
             elif not sums:
                 del sums_of[key]
 
-    def _charges(self, flavor: FlavorName, usage: TopologyUsage) -> Iterable[Charge]:
-        """What is taken by domain. A search for victims asks again and again for the same small assignments."""
+    def _charges(self, flavor: FlavorName, usage: TopologyUsage) -> Sequence[Charge]:
+        """What is taken by domain."""
         known = self._known.get(id(usage))
         if known is not None and known[1][0] == flavor:
             return known[1][1]
@@ -123,14 +130,9 @@ class UsageSums:
             pods: tuple((name, amount * pods) for name, amount in each)
             for pods in {domain.pods for domain in usage.domains}
         }
-        charges = [
+        return [
             ((owner, domain.values[-1:] if by_host else domain.values), whole[domain.pods]) for domain in usage.domains
         ]
-        if len(charges) <= _SMALL:
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            self._known[id(usage)] = (usage, (flavor, charges))
-        return charges
 
     def totals(self) -> dict[DomainKey, DomainTotals]:
         """For checks: every domain on which something is taken."""

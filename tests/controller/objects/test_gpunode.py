@@ -69,7 +69,7 @@ def test_how_percents_are_to_be_given_is_known_from_the_agent(placement: Fractio
     layout = plan(node, LayoutSpec(mig_strategy=MigStrategy.MIXED), modes)
     board = Board(read_gpu_node(msgspec.json.encode(build(node=node, layout=layout))))
     pool = board.pools[ResourceName(PERCENT_RESOURCE)]
-    assert [(unit.replicas, unit.granularity) for unit in pool.units] == [(100, 10)] * 2
+    assert [(make.replicas, make.granularity) for make in pool.kind.makes] == [(100, 10)] * 2
     left = pool.free({"GPU-1": 50})
     assert pool.kind.choose(left, 25, None) == (), "no multiple"
     assert set(pool.kind.choose(left, 30, None)) == {1 if placement is FractionPlacement.PACKED else 0}
@@ -83,11 +83,9 @@ def test_what_the_agent_writes_is_read() -> None:
     assert found.metadata.name == "node-1"
     assert [(one.pod_key, one.physical) for one in found.status.holders] == [("ml/train-0", "GPU-1")]
     board = Board(found)
-    assert [unit.uuid for unit in board.pools[GPU].units] == ["GPU-0", "GPU-1"]
-    assert [(unit.uuid, unit.gpu, unit.memory_mib) for unit in board.pools[MIG].units] == [
-        ("MIG-0", 2, 40192),
-        ("MIG-1", 2, 40192),
-    ]
+    assert board.pools[GPU].uuids == ("GPU-0", "GPU-1")
+    assert board.pools[MIG].uuids == ("MIG-0", "MIG-1")
+    assert [(make.gpu, make.memory_mib) for make in board.pools[MIG].kind.makes] == [(2, 40192)] * 2
     assert board.ceilings == {GPU: 2, MIG: 2}
 
 

@@ -52,7 +52,7 @@ def test_mig_instances_are_units_of_their_own_with_their_own_memory_and_health()
     well = gpu(2, mig={"enabled": True, "instances": [instance("m3", 20480)]})
     board = board_of(first, sick, well)
     pool = board.pools[SLICE]
-    assert [unit.uuid for unit in pool.units] == ["m0", "m1", "m2", "m3"]
+    assert pool.uuids == ("m0", "m1", "m2", "m3")
     assert free(board, SLICE) == (1, 0, 0, 1), "one is not well itself, of another the GPU is not"
     assert board.ceilings == {SLICE: 2}
     large = pool.kind.open(free(board, SLICE), DeviceAsk(min_memory_mib=16384))

@@ -2,10 +2,12 @@
 
 What a watch reads is a new text each time, also where all hundred thousand objects say the same. Here each is replaced,
 in an object that nobody else has yet, by the one that is equal to it (``sys.intern``: it goes when the last object that
-says it goes). The same dict stands for all empty ones: nobody may change the dicts of an object.
+says it goes). Times are of whole seconds, and so are shared too, as are dicts that many objects have alike; the same
+dict stands for all empty ones. Nobody may change the dicts of an object.
 """
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import lru_cache
 from sys import intern
 from typing import Any, Final
@@ -15,11 +17,16 @@ from msgspec.structs import force_setattr
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
 from controller.objects.meta import Condition, KubernetesObject, ObjectMeta
+from controller.objects.quantity import Format, Quantity
 from controller.objects.workload import Admission, Workload
 
 _NOTHING: Final[dict[str, Any]] = {}
 _UID: Final = 36
 """Characters of a uid: texts as long are mostly one object's alone, and each that is interned costs 40 bytes more."""
+
+
+_REMEMBERED: Final = 16_384
+"""Of each kind of values: what is met again after so many others is kept anew."""
 
 
 def interned(made: Any) -> Any:
@@ -35,6 +42,7 @@ def interned(made: Any) -> Any:
 
 def _meta(meta: ObjectMeta) -> None:
     force_setattr(meta, "namespace", intern(meta.namespace))
+    force_setattr(meta, "creation_timestamp", _time(meta.creation_timestamp))
     force_setattr(meta, "labels", _texts(meta.labels))
     force_setattr(meta, "annotations", _texts(meta.annotations))
     for owner in meta.owner_references:
@@ -55,6 +63,36 @@ def _texts(given: Mapping[str, str]) -> dict[str, str]:
     return {intern(key): intern(value) if len(value) < _UID else value for key, value in given.items()}
 
 
+def _alike(given: dict[str, str]) -> dict[str, str]:
+    """One for all that are equal, and in the same order."""
+    return _dict(tuple(given.items())) if given else _NOTHING
+
+
+@lru_cache(_REMEMBERED)
+def _dict(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    return dict(items)
+
+
+def _amounts(given: dict[str, Quantity]) -> dict[str, Quantity]:
+    """Likewise. Quantities are equal that are written in different ways: each is as it was."""
+    return _quantities(tuple((name, each.nanos, each.format) for name, each in given.items())) if given else _NOTHING
+
+
+@lru_cache(_REMEMBERED)
+def _quantities(items: tuple[tuple[str, int, Format], ...]) -> dict[str, Quantity]:
+    return {name: Quantity(nanos, format_) for name, nanos, format_ in items}
+
+
+@lru_cache(_REMEMBERED)
+def _time(told: datetime | None) -> datetime | None:
+    return told
+
+
+@lru_cache(1024)
+def _number(told: int) -> int:
+    return told
+
+
 @lru_cache(1024)
 def _all(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(intern, texts))
@@ -66,6 +104,7 @@ def _conditions(conditions: tuple[Condition, ...]) -> None:
         force_setattr(condition, "status", intern(condition.status))
         force_setattr(condition, "reason", intern(condition.reason))
         force_setattr(condition, "message", intern(condition.message))
+        force_setattr(condition, "last_transition_time", _time(condition.last_transition_time))
 
 
 def _workload(workload: Workload) -> None:
@@ -78,17 +117,19 @@ def _admission(admission: Admission) -> None:
     force_setattr(admission, "cluster_queue", intern(admission.cluster_queue))
     for assigned in admission.pod_set_assignments:
         force_setattr(assigned, "name", intern(assigned.name))
-        force_setattr(assigned, "flavors", _texts(assigned.flavors))
+        force_setattr(assigned, "flavors", _alike(_texts(assigned.flavors)))
+        force_setattr(assigned, "resource_usage", _amounts(assigned.resource_usage))
         places = assigned.topology_assignment
         if places is not None:
             force_setattr(places, "levels", _all(places.levels))
 
 
 def _pod(pod: Pod) -> None:
-    """A pod's node may be named by its selector too."""
+    """A pod's node may be named by its selector too. A Job's pods have the same labels."""
     spec = pod.spec
+    force_setattr(pod.metadata, "labels", _alike(pod.metadata.labels))
     force_setattr(spec, "overhead", spec.overhead or _NOTHING)
-    force_setattr(spec, "node_selector", _texts(spec.node_selector))
+    force_setattr(spec, "node_selector", _alike(_texts(spec.node_selector)))
     force_setattr(spec, "node_name", intern(spec.node_name))
     force_setattr(spec, "restart_policy", intern(spec.restart_policy))
     force_setattr(spec, "scheduler_name", intern(spec.scheduler_name))
@@ -102,6 +143,7 @@ def _node(node: Node) -> None:
 def _gpu_node(node: GpuNode) -> None:
     for device in node.status.devices:
         force_setattr(device, "product", intern(device.product))
+        force_setattr(device, "memory_mib", _number(device.memory_mib))
 
 
 _MORE: Final[dict[type, Callable[[Any], None]]] = {

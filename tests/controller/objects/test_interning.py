@@ -90,3 +90,24 @@ def test_a_waiting_workload_takes_less_than_a_kibibyte_in_the_watch() -> None:
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken / len(kept) < 1024
+
+
+def test_dicts_and_times_that_objects_have_alike_are_one() -> None:
+    first, second = (read(objects.running(run)) for run in list(SMALL.runs())[:2])
+    (one,), (other,) = (each.status.admission.pod_set_assignments for each in (first, second))
+    assert one.flavors is other.flavors
+    assert one.resource_usage is other.resource_usage
+    assert first.status.conditions[0].last_transition_time is second.status.conditions[0].last_transition_time
+    pods = [read(pod, "Pod") for pod in objects.pods(next(SMALL.runs()))]
+    assert len(pods) > 1
+    assert all(pod.metadata.labels is pods[0].metadata.labels for pod in pods)
+
+
+def test_a_quantity_stays_as_it_was_written() -> None:
+    told = []
+    for text in ("1Ki", "1024"):
+        given = objects.running(next(SMALL.runs()))
+        given["status"]["admission"]["podSetAssignments"][0]["resourceUsage"] = {"memory": text}
+        (assigned,) = read(given).status.admission.pod_set_assignments
+        told.append(str(assigned.resource_usage["memory"]))
+    assert told == ["1Ki", "1024"]

@@ -116,8 +116,8 @@ class ClaimRooms:
         return tuple(name for name in nodes if self._settle(name))
 
     def pods_changed(self, nodes: Iterable[str]) -> tuple[str, ...]:
-        """Pods of these nodes have come, gone or changed."""
-        return tuple(name for name in nodes if self._settle(name))
+        """Pods of these nodes have come, gone or changed. One without pools, grants and seen pod sets has no claims."""
+        return tuple(name for name in nodes if name in self._nodes and self._settle(name))
 
     def nodes_of(self, pod: str) -> Iterable[str]:
         """Where the devices are of claims that were made for the pod."""

@@ -10,9 +10,10 @@ from typing import Final, NamedTuple
 
 from controller.engine.devices.kinds import DeviceKind, Free, Make
 from controller.engine.devices.linkage import Linkage, linkage
+from controller.engine.model.identity import ByIdentity
 from controller.engine.model.resources import Amount, ResourceName, alike
 from controller.objects.decode import GpuNode
-from inventory.api.gpunode import Device, Offer
+from inventory.api.gpunode import Device, GpuNodeStatus, LinkEntry, Offer
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.links import Link as Pair
 from inventory.links import PcieLevel
@@ -71,8 +72,7 @@ class Board:
 
     def __init__(self, given: GpuNode) -> None:
         devices = given.status.devices
-        numa = tuple(each.numa_node for each in devices)
-        self.links = linkage(_links(given), numa)
+        self.links = _linkage(given.status)
         found = {name: _once(units) for name, units in _by_resource(devices).items()}
         offered = Counter[str]()
         for units in found.values():
@@ -132,11 +132,29 @@ def _once(units: Sequence[_Unit]) -> list[_Unit]:
     return list({unit.uuid: unit for unit in units}.values())
 
 
-def _links(given: GpuNode) -> tuple[tuple[Pair, ...], ...]:
+_Places = tuple[tuple[int, int | None], ...]
+_LINKED: Final = ByIdentity[tuple[LinkEntry, ...], tuple[_Places, Linkage]]()
+"""By links as they were read, which nodes of one model share: for the places of which GPUs, and what came of it."""
+_MOST_LINKED: Final = 256
+
+
+def _linkage(status: GpuNodeStatus) -> Linkage:
+    places = tuple((device.index, device.numa_node) for device in status.devices)
+    known = _LINKED.get(id(status.links))
+    if known is not None and known[1][0] == places:
+        return known[1][1]
+    found = linkage(_links(status), tuple(numa for _, numa in places))
+    if len(_LINKED) >= _MOST_LINKED:
+        _LINKED.clear()
+    _LINKED[id(status.links)] = (status.links, (places, found))
+    return found
+
+
+def _links(status: GpuNodeStatus) -> tuple[tuple[Pair, ...], ...]:
     """By place. An entry about a GPU that is not there, or of a word that is unknown, says nothing."""
-    places = {device.index: place for place, device in enumerate(given.status.devices)}
+    places = {device.index: place for place, device in enumerate(status.devices)}
     pairs: dict[tuple[int, int], Pair] = {}
-    for entry in given.status.links:
+    for entry in status.links:
         a, b = places.get(entry.a), places.get(entry.b)
         if a is not None and b is not None and a != b:
             pair = Pair(pcie=_LEVELS.get(entry.pcie), nvlinks=entry.nvlinks, nvswitch=entry.nvswitch)

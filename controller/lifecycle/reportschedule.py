@@ -5,15 +5,15 @@ alternate), else every ``every_s`` while the workload goes on being tried. Pure;
 """
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from controller.config.settings import PendingReports
 from controller.engine.model.resources import WorkloadKey
 from controller.lifecycle.duetimes import DueTimes
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct, gc=False, eq=False):
     """``reason`` is that of the last decision; ``written`` what the condition says, since ``written_s``."""
 
     reason: str

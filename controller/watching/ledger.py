@@ -5,7 +5,6 @@ one object only grow.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 
@@ -14,16 +13,18 @@ from controller.objects.workload import NO_STATUS, Workload
 from kube.reading.reflector import ObjectKey
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(msgspec.Struct, gc=False, eq=False):
     """One Workload. ``writing``: a write of ours is under way, and no other may be begun. ``whole``: nothing but its
     spec has parts that ``workload`` lacks, so that its status may be put.
     """
 
     workload: Workload
-    version: int
     writing: bool = False
     whole: bool = False
+
+    @property
+    def version(self) -> int:
+        return version_number(self.workload.metadata.resource_version)
 
     @property
     def uid(self) -> str:
@@ -34,8 +35,8 @@ class Ledger:
     """The newest known state of every Workload, by ``namespace/name``.
 
     The core alone calls ``observe`` and ``forget`` for what the watch shows; WorkloadWrites calls ``wrote``, and
-    ``observe`` for what it reads after a conflict. Of one object (``uid``) the version only grows; ``kept.workload`` is
-    the state of ``kept.version``. Only WorkloadWrites sets ``kept.writing``, and only the ledger ``kept.whole``.
+    ``observe`` for what it reads after a conflict. Of one object (``uid``) the version only grows. Only WorkloadWrites
+    sets ``kept.writing``, and only the ledger ``kept.whole``.
     """
 
     def __init__(self) -> None:
@@ -55,14 +56,14 @@ class Ledger:
 
     def observe(self, workload: Workload) -> Kept | None:
         """The watch shows this state. None where this or a newer state is known already."""
-        key, version = WorkloadKey(workload.key), version_number(workload.metadata.resource_version)
+        key = WorkloadKey(workload.key)
         kept = self._kept.get(key)
         if kept is None or kept.uid != workload.metadata.uid:
-            kept = self._kept[key] = Kept(workload, version, whole=workload.status is NO_STATUS)
+            kept = self._kept[key] = Kept(workload, whole=workload.status is NO_STATUS)
             return kept
-        if version <= kept.version:
+        if version_number(workload.metadata.resource_version) <= kept.version:
             return None
-        kept.workload, kept.version, kept.whole = workload, version, workload.status is NO_STATUS
+        kept.workload, kept.whole = workload, workload.status is NO_STATUS
         return kept
 
     def wrote(self, key: WorkloadKey, after: Workload, resource_version: str, *, whole: bool = False) -> Kept | None:
@@ -70,11 +71,10 @@ class Ledger:
         watch has shown a newer one, or the object's end.
         """
         kept = self._kept.get(key)
-        version = version_number(resource_version)
-        if kept is None or kept.uid != after.metadata.uid or version <= kept.version:
+        if kept is None or kept.uid != after.metadata.uid or version_number(resource_version) <= kept.version:
             return None
         metadata = msgspec.structs.replace(after.metadata, resource_version=resource_version)
-        kept.workload, kept.version, kept.whole = msgspec.structs.replace(after, metadata=metadata), version, whole
+        kept.workload, kept.whole = msgspec.structs.replace(after, metadata=metadata), whole
         return kept
 
     def forget(self, key: WorkloadKey, uid: str) -> Kept | None:

@@ -39,7 +39,7 @@ async def test_released_quota_is_held_no_more_and_only_what_goes_back_at_once_is
 ) -> None:
     metadata = {"namespace": "ns", "name": "w", "uid": "u"}
     data = {"metadata": metadata, "spec": {"podSets": []}, "status": {"conditions": [EVICTED, RESERVED]}}
-    ledger: Any = {"ns/w": Kept(decode(data, Workload), 1)}
+    ledger: Any = {"ns/w": Kept(decode(data, Workload))}
     writes, unused = Writes(), cast("Any", None)
     actions = WorkloadActions(Engine(), ledger, cast("Any", writes), unused, VirtualClock(), created=unused)
     action = ReleaseQuota(name="w", uid="u", reason="Preempted", message="stopped", requeue=requeue)

@@ -120,7 +120,7 @@ def _by_resource(devices: Sequence[Device]) -> dict[ResourceName, list[_Unit]]:
 
 
 def _make(offer: Offer, plain: Make, places: Mapping[str, int]) -> Make:
-    """Percents of a GPU are not of several."""
+    """Only percents of a GPU have a granularity, an order and a daemon."""
     if offer.resource != PERCENT_RESOURCE:
         return plain
     daemon = places.get(offer.daemon, -1)

@@ -5,12 +5,16 @@ alternate), else every ``every_s`` while the workload goes on being tried. Pure;
 """
 
 import math
+from typing import Final
 
 import msgspec
 
 from controller.config.settings import PendingReports
 from controller.engine.model.resources import WorkloadKey
 from controller.lifecycle.duetimes import DueTimes
+
+_NEVER: Final = -math.inf
+"""One number for all of which nothing was written."""
 
 
 class _Waiting(msgspec.Struct, gc=False, eq=False):
@@ -37,7 +41,7 @@ class ReportSchedule:
         """It was tried and waits on. ``since_s``: when it began to wait; ``said``: what its condition says."""
         known = self._waiting.get(key)
         if known is None:
-            known = self._waiting[key] = _Waiting(reason, said, -math.inf if said is None else now_s)
+            known = self._waiting[key] = _Waiting(reason, said, _NEVER if said is None else now_s)
             self._due.set(key, since_s + self._rules.after_s if said is None else self._next(known))
             return
         known.reason = reason

@@ -6,6 +6,7 @@ distinguishes "not set". Fields nobody here reads are skipped, so a newer API se
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from sys import intern
 from typing import Annotated, Any, Final
 
@@ -119,7 +120,13 @@ def object_key(namespace: str, name: str) -> str:
 
 def epoch_s(time: datetime | None) -> float:
     """Seconds since 1970; absent is Go's zero time."""
-    return ZERO_TIME_S if time is None else time.timestamp()
+    return ZERO_TIME_S if time is None else _timestamp(time)
+
+
+@lru_cache(16_384)
+def _timestamp(time: datetime) -> float:
+    """Times are of whole seconds: many objects have the same, and keep one number then."""
+    return time.timestamp()
 
 
 def find_condition(conditions: tuple[Condition, ...], type_: str) -> Condition | None:

@@ -11,7 +11,7 @@ from itertools import count
 
 from controller.engine.queues.pending import OrderKey, PendingWorkload
 
-_Item = tuple[OrderKey, int, PendingWorkload]
+_Item = tuple[OrderKey, PendingWorkload]
 
 
 class _Shape:
@@ -34,7 +34,7 @@ class _Shape:
     def top(self) -> _Item | None:
         while self.items:
             item = self.items[0]
-            if item is item[2].entry:
+            if item is item[1].entry:
                 return item
             heapq.heappop(self.items)
         return None
@@ -77,7 +77,7 @@ class Lane:
                 self._by_prefix.setdefault(name, {})[pending.shape] = shape
             if parked:
                 self._park(shape)
-        item: _Item = (pending.order(), next(self._sequence), pending)
+        item: _Item = (pending.order(), pending)
         pending.entry = item
         heapq.heappush(shape.items, item)
         shape.live += 1
@@ -99,7 +99,7 @@ class Lane:
             shape.shown = None
         else:
             if len(shape.items) > 2 * shape.live + 16:
-                shape.items = [item for item in shape.items if item[2].entry is item]
+                shape.items = [item for item in shape.items if item[1].entry is item]
                 heapq.heapify(shape.items)
             self._show(shape)
 
@@ -110,7 +110,7 @@ class Lane:
             key, _, shape = order[0]
             # Keys compare by identity here: equal keys of an older push are out of date too.
             if shape.shown is key and (top := shape.top()) is not None:
-                return top[2]
+                return top[1]
             heapq.heappop(order)
         return None
 
@@ -160,7 +160,7 @@ class Lane:
         """In no particular order: those of parked shapes, or the others."""
         for shape in self._shapes.values():
             if shape.parked is parked:
-                yield from (item[2] for item in shape.items if item[2].entry is item)
+                yield from (item[1] for item in shape.items if item[1].entry is item)
 
     def _park(self, shape: _Shape) -> None:
         shape.parked = True

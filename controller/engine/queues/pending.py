@@ -192,6 +192,12 @@ class PendingWorkload:
     def __repr__(self) -> str:
         return f"<pending {self.key} {self.state.value}>"
 
+    def __lt__(self, other: "PendingWorkload") -> bool:
+        """A heap compares two items of one order when one of them is out of date: which of them comes first is all
+        the same.
+        """
+        return False
+
     @property
     def untimed_shape(self) -> str:
         """Its shape without the run time."""

@@ -83,10 +83,10 @@ endif
 
 e2e: setup ## real components: Kubernetes, containerd, Helm (root; the first run compiles them)
 	@$(BIN)/python -m hack.cluster build all
-	@$(BIN)/python -m hack.e2e
+	@$(BYTECODE) $(BIN)/python -m hack.e2e
 
 e2e-versions: setup ## scenes on real older Kubernetes; VERSION=1.35: only that one, ONLY=claims,chart: those
-	@$(BIN)/python -m hack.e2e.versions $(if $(VERSION),--version $(VERSION)) $(if $(ONLY),--only '$(ONLY)')
+	@$(BYTECODE) $(BIN)/python -m hack.e2e.versions $(if $(VERSION),--version $(VERSION)) $(if $(ONLY),--only '$(ONLY)')
 
 gpu: setup ## on a machine with a real NVIDIA GPU
 	@$(BIN)/pytest -q -m gpu tests

@@ -165,10 +165,10 @@ def browser(
             return "Kubernetes token" in browser.text("form")
 
         browser.until(asked_for_a_token, "a form to sign in")
-        browser.errors()  # The answer to who is not signed in is one.
         browser.js("document.getElementById('token').value = arguments[0]", token)
         browser.js("document.querySelector('form button').click()")
         browser.until_text("on 1 node")
+        browser.errors()  # The answer to who is not signed in is one, and the browser may tell of it late.
         yield browser
 
 

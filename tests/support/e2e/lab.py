@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import ssl
+import time
 import urllib.error
 import urllib.request
 from base64 import b64decode
@@ -155,7 +156,10 @@ class Lab:
     # What the API server holds.
 
     def get(self, path: str) -> dict[str, Any]:
-        """An object by its path below the server's address; empty where there is none."""
+        """An object by its path below the server's address; empty where there is none.
+
+        A server that has no room, or that still sets up the storage of a kind, is asked again.
+        """
         config = json.loads(self.cluster.kubeconfig.read_text())
         (entry,), (user,) = config["clusters"], config["users"]
         authority = b64decode(entry["cluster"]["certificate-authority-data"]).decode()
@@ -163,15 +167,19 @@ class Lab:
         token = user["user"]["token"]
         request = urllib.request.Request(self.cluster.server + path, headers={"Authorization": f"Bearer {token}"})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
-        try:
-            with opener.open(request, timeout=60) as answer:
-                found: dict[str, Any] = json.load(answer)
-                return found
-        except urllib.error.HTTPError as refused:
-            with refused:
-                if refused.code == 404:
-                    return {}
-                raise
+        until_s = time.monotonic() + WAIT_S
+        while True:
+            try:
+                with opener.open(request, timeout=60) as answer:
+                    found: dict[str, Any] = json.load(answer)
+                    return found
+            except urllib.error.HTTPError as refused:
+                with refused:
+                    if refused.code == 404:
+                        return {}
+                    if refused.code != 429 or time.monotonic() > until_s:
+                        raise
+            time.sleep(0.5)
 
     @property
     def node(self) -> dict[str, Any]:

@@ -53,8 +53,8 @@ class Browser:
     def js(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
-        return WebDriverWait(self.driver, timeout_s, poll_frequency=0.1).until(lambda _: condition(), what)
+    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S, every_s: float = 0.1) -> Any:
+        return WebDriverWait(self.driver, timeout_s, poll_frequency=every_s).until(lambda _: condition(), what)
 
     def text(self, selector: str = "main") -> str:
         """What a reader sees of the first such element; empty where there is none."""

@@ -13,6 +13,7 @@ from controller.engine.claimrooms.thrift import Thrift
 from controller.engine.deviceclaims.book import OF_ONE_POD, asks_by_class, claims_of, is_of_one_pod
 from controller.engine.mirror.specs import System
 from controller.engine.model.deviceclaims import ClaimRules
+from controller.engine.model.identity import ByIdentity
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework.raw import Json
 from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
@@ -264,11 +265,10 @@ _POD_SETS: Final = "podSets"
 
 
 class PackedSpec(msgspec.Struct, frozen=True, gc=False):
-    """The JSON of ``spec``: of its pod sets, packed, and of the other fields. All that are alike in one of these have
-    the same object.
+    """The JSON of a Workload's spec: of its pod sets, packed, and of the other fields. All that are alike in one of
+    these have the same object.
     """
 
-    spec: WorkloadSpec
     pod_sets: bytes
     rest: bytes
 
@@ -287,8 +287,8 @@ class RawWorkloads:
     """A reader for the watch of Workloads that keeps the JSON of their specs, packed; ``of`` gives the newest.
 
     Jobs are restored from it, so it must lose no field that the typed copy lacks. Only ``read`` adds, for followers
-    too; the leader's ``forget`` removes what is deleted. Equal JSON of a spec is read as the same object: by that,
-    which an entry of ``_known`` keeps, its packed JSON is found, so that a change of a status costs next to nothing.
+    too; the leader's ``forget`` removes what is deleted. Equal JSON of a spec is read as the same object: by that
+    its packed JSON is found, so that a change of a status costs next to nothing.
     """
 
     def __init__(self) -> None:
@@ -296,24 +296,24 @@ class RawWorkloads:
         self._specified = msgspec.json.Decoder(_Specified)
         self._fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._specs: dict[WorkloadKey, PackedSpec] = {}
-        self._known: dict[int, PackedSpec] = {}
-        """By the ``id`` of ``spec``; all are forgotten when there are too many."""
+        self._known = ByIdentity[WorkloadSpec, PackedSpec]()
+        """All are forgotten when there are too many."""
         self._packed = Remembered(lambda text: zlib.compress(text, 1))
         self._rests = Remembered(bytes)
 
     def read(self, raw: bytes) -> Workload:
         workload = self._read(raw)
         found = self._known.get(id(workload.spec))
-        self._specs[WorkloadKey(workload.key)] = found or self._pack(workload.spec, raw)
+        self._specs[WorkloadKey(workload.key)] = found[1] if found is not None else self._pack(workload.spec, raw)
         return workload
 
     def _pack(self, spec: WorkloadSpec, raw: bytes) -> PackedSpec:
         fields = self._fields.decode(self._specified.decode(raw).spec)
         pod_sets = self._packed.of(bytes(fields.pop(_POD_SETS))) if _POD_SETS in fields else b""
-        packed = PackedSpec(spec, pod_sets, self._rests.of(msgspec.json.encode(fields)))
+        packed = PackedSpec(pod_sets, self._rests.of(msgspec.json.encode(fields)))
         if len(self._known) >= _MOST_SPECS:
             self._known.clear()
-        self._known[id(spec)] = packed
+        self._known[id(spec)] = (spec, packed)
         return packed
 
     def of(self, key: WorkloadKey) -> PackedSpec | None:

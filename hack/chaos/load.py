@@ -92,13 +92,16 @@ def job(name: str, shape: Shape, queue: str, runs_s: int) -> Json:
 
 
 def nobodys(name: str) -> Json:
-    """A Job that no queue holds and no GPU is for: when it ends, Kubernetes itself works."""
+    """A Job that no queue holds and no GPU is for: when it ends, Kubernetes itself works. It goes by itself."""
     container = {"name": "main", "image": TEST_IMAGE, "imagePullPolicy": "Never", "command": ["true"]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name},
-        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+        "spec": {
+            "ttlSecondsAfterFinished": 300,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
     }
 
 

@@ -47,6 +47,10 @@ def test_a_kubelet_keys_override_wins() -> None:
     assert kubelet_config({"nodeStatusUpdateFrequency": "9s"})["nodeStatusUpdateFrequency"] == "9s"
 
 
+def test_a_claim_that_could_not_be_prepared_is_tried_again_within_seconds() -> None:
+    assert kubelet_config({})["syncFrequency"] == "10s"
+
+
 def test_a_kubelet_refuses_strangers() -> None:
     config = kubelet_config({})
     assert config["authentication"] == {

@@ -1,4 +1,4 @@
-"""The end-to-end tier: ``make e2e``. Two files at a time, then alone what bears no other, then what failed once more.
+"""The end-to-end tier: ``make e2e``. Three files at a time, then alone what bears no other, then what failed once more.
 
 Exits with 0 if each test passed, at its second try at the latest. What could not run, or found no test, is red.
 """
@@ -24,8 +24,8 @@ PLACES: Final = ("tests/e2e", "tests/hack/cluster")
 PASSES: Final = (
     # A file is one worker's, with its cluster; files are sent in the order in which they were collected.
     (
-        "two files at a time",
-        ("-m", "e2e and not alone", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
+        "three files at a time",
+        ("-m", "e2e and not alone", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"),
     ),
     ("alone what bears no other", ("-m", "e2e and alone")),
 )

@@ -77,8 +77,8 @@ def kubelet_config(
             # The usual place is outside the folders that are the node's own.
             "volumePluginDir": "/var/lib/kubelet/volume-plugins",
             "nodeStatusUpdateFrequency": "1s",
-            # A kubelet that could not prepare a pod's claim counts that as no error: it tries again at this pace, not at
-            # that of errors. Its own default is a minute.
+            # A kubelet that could not prepare a pod's claim counts that as no error: it tries again at this pace, which
+            # is a minute by default.
             "syncFrequency": "10s",
             **overrides,
         }

@@ -11,7 +11,7 @@
 
 from collections.abc import Callable
 from ctypes import Structure
-from typing import Any
+from typing import Any, Final
 
 import pynvml
 
@@ -62,6 +62,12 @@ NO_DRIVER = frozenset(
 )
 
 
+_MALFORMED: Final = (UnicodeDecodeError, IndexError)
+"""pynvml's own errors for answers that it cannot read: a text that is no UTF-8, a list with more items than it had room
+for.
+"""
+
+
 def translate(error: Any, name: str) -> NvmlError:
     """The exception for a pynvml.NVMLError out of the function ``name``."""
     text = f"{name}: {error}"
@@ -78,8 +84,8 @@ def must(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     except pynvml.NVMLError as error:
         raise translate(error, function.__name__) from None
-    except UnicodeDecodeError as error:
-        raise _no_text(function, error) from None
+    except _MALFORMED as error:
+        raise _malformed(function, error) from None
 
 
 def ask(function: Callable[..., Any], *args: Any) -> Any | None:
@@ -90,12 +96,11 @@ def ask(function: Callable[..., Any], *args: Any) -> Any | None:
         if error.value in ABSENT:
             return None
         raise translate(error, function.__name__) from None
-    except UnicodeDecodeError as error:
-        raise _no_text(function, error) from None
+    except _MALFORMED as error:
+        raise _malformed(function, error) from None
 
 
-def _no_text(function: Callable[..., Any], error: UnicodeDecodeError) -> CallFailed:
-    """Texts are decoded by pynvml itself, which fails for what is no UTF-8."""
+def _malformed(function: Callable[..., Any], error: Exception) -> CallFailed:
     return CallFailed(f"{function.__name__}: {error}")
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 
 from agent.process import heap
-from kube.allocator import hold_little
+from kube.allocator import hold_little, read_little
 
 
 def main() -> None:
@@ -14,6 +14,8 @@ def main() -> None:
         import logging
 
         from agent.command import run
+
+        read_little()
     # Whatever hangs in a driver call hangs in a daemon thread: leave without waiting for it.
     code = run(sys.argv[1:], os.environ)
     logging.shutdown()

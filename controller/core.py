@@ -57,7 +57,8 @@ from controller.writing.retention import WorkloadRetention
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from kube.client import Client
 from kube.clock import Clock
-from kube.reading.reflector import Added, Changed, ObjectKey, Removed
+from kube.reading.entries import ObjectKey
+from kube.reading.reflector import Added, Changed, Removed
 from kube.resources import Resource
 from kube.writing.writer import Writer
 

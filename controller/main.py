@@ -19,7 +19,7 @@ from controller.process.flags import PROGRAM, Flags, TextRequested, UsageError, 
 from controller.process.process import Process, own_namespace
 from controller.process.selfcheck import check_installation
 from controller.process.uninstall import remove_finalizers
-from kube.allocator import hold_little
+from kube.allocator import hold_little, read_little
 from kube.client import Client
 from kube.clock import SystemClock
 from kube.errors import ConfigError as ClusterConfigError
@@ -38,6 +38,7 @@ _LARGE_BYTES: Final = 256 << 10
 def main() -> None:
     """The console script."""
     hold_little(_LARGE_BYTES)
+    read_little()
     code = run(sys.argv[1:], os.environ)
     logging.shutdown()
     sys.stdout.flush()

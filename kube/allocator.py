@@ -1,6 +1,6 @@
-"""What the C allocator keeps of memory that was freed.
+"""What the C allocator keeps of memory that was freed, and what a TLS connection takes of it.
 
-The call is glibc's (mallopt(3)); where it is missing nothing happens.
+The allocator's call is glibc's (mallopt(3)); where it is missing nothing happens.
 """
 
 import ctypes
@@ -21,3 +21,18 @@ def hold_little(large_bytes: int = _LARGE) -> None:
     if mallopt is not None:
         for parameter, value in ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, large_bytes), (_TRIM_THRESHOLD, large_bytes)):
             mallopt(parameter, value)
+
+
+_READ: Final = 64 << 10
+"""Four TLS records: a page of a list takes as long as with all of asyncio's 256 KiB, and a message half as long."""
+
+
+def read_little() -> None:
+    """A TLS connection of asyncio reads into a buffer of its own, and decrypts each message into a new block as large.
+
+    Both are made smaller, for every connection that is opened from now on. asyncio's own 256 KiB are large blocks by
+    ``hold_little``, mapped and unmapped for each message of a watch; and a controller holds forty connections open.
+    """
+    from asyncio import sslproto  # not before ``hold_little``: see agent.main
+
+    sslproto.SSLProtocol.max_size = _READ

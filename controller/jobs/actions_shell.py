@@ -19,7 +19,7 @@ from controller.writing.workloadwrites import Stamped
 from inventory.api.names import ABOVE_MINIMUM_OF
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 from kube.writing.writer import Writer
 from kube.writing.writes import Verb, Write
 

@@ -39,7 +39,8 @@ from controller.watching.ledger import Ledger
 from controller.watching.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import NotFoundError
-from kube.reading.reflector import Added, Change, Changed, ObjectKey, Removed
+from kube.reading.entries import ObjectKey
+from kube.reading.reflector import Added, Change, Changed, Removed
 from kube.resources import Resource
 
 

@@ -21,7 +21,7 @@ from controller.jobshell.watched import JobKinds, read_kinds
 from controller.objects.meta import LabelSelector, OwnerReference
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 from kube.resources import Resource
 
 _MIRRORED: Final = {each.metadata.name: each for each in (FLAVOR, UNPLACED)}

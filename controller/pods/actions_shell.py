@@ -18,7 +18,7 @@ from controller.watching.workqueue import ActionFailedError
 from controller.writing.workloadwrites import Stamped, stamped_write
 from kube.clock import Clock
 from kube.objects import ObjectReference
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Refused, Verb, Written
 

@@ -22,7 +22,7 @@ from controller.watching.kinds import POD_GROUPS_OF
 from kube.client import Client
 from kube.clock import Clock
 from kube.objects import ObjectReference
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 from kube.writing.writer import Writer
 
 

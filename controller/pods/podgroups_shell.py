@@ -21,7 +21,8 @@ from controller.writing.workloadwrites import Stamped
 from kube.client import Client, Selection
 from kube.clock import Backoff, Clock, sleep
 from kube.errors import KubeError, NotFoundError
-from kube.reading.reflector import Change, ObjectKey, Reflector, Removed, Synced, Undecodable
+from kube.reading.entries import ObjectKey
+from kube.reading.reflector import Change, Reflector, Removed, Synced, Undecodable
 from kube.resources import Resource
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Verb, Write, Written

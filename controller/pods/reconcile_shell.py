@@ -44,7 +44,8 @@ from controller.watching.workqueue import WorkQueue
 from inventory.api.names import ABOVE_MINIMUM_OF
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
-from kube.reading.reflector import Added, Changed, ObjectKey, Removed
+from kube.reading.entries import ObjectKey
+from kube.reading.reflector import Added, Changed, Removed
 from kube.resources import Resource
 
 _LARGE: Final = 64

@@ -27,7 +27,7 @@ from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES
 from controller.web.whatif.manifest import Composer
 from controller.webhooks import dryrun
 from kube.clock import Clock
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 
 _DEFAULT: Final = "default"
 _REVIEWS_PER_S: Final = 1.0

@@ -46,7 +46,7 @@ from controller.webhooks.service import service_names
 from kube.client import Client
 from kube.clock import Backoff, Clock
 from kube.config import ClusterConfig
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 
 _ANSWER_S = 5.0
 _LOCAL = ("localhost", "127.0.0.1")

@@ -20,7 +20,7 @@ from controller.webhooks.server import Answer, AskingAnswer, WebhookServer
 from controller.webhooks.service import WebhookService, service_names
 from kube.client import Client
 from kube.clock import Backoff, Clock
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 
 SERVICE: Final = "tessera-controller-webhook"
 """The chart's Service in a release called tessera, and its Secret; the configuration names others."""

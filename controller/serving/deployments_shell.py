@@ -36,7 +36,8 @@ from controller.watching.workqueue import WorkQueue
 from inventory.api.names import ABOVE_MIN_REPLICAS
 from kube.clock import Clock
 from kube.objects import ObjectReference
-from kube.reading.reflector import Added, CachedObject, Changed, ObjectKey, Removed
+from kube.reading.entries import CachedObject, ObjectKey
+from kube.reading.reflector import Added, Changed, Removed
 
 _REVISION: Final = "deployment.kubernetes.io/revision"
 _PACE_S: Final = 0.001

@@ -32,7 +32,8 @@ from controller.watching.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import NotFoundError
 from kube.objects import ObjectReference
-from kube.reading.reflector import Added, CachedObject, Changed, ObjectKey, Removed
+from kube.reading.entries import CachedObject, ObjectKey
+from kube.reading.reflector import Added, Changed, Removed
 from kube.resources import Resource
 
 _POD_FEEDS: Final = (QUEUED_PODS, JOINING_PODS)

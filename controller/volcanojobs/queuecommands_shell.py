@@ -16,7 +16,8 @@ from controller.watching.kinds import VOLCANO_COMMANDS, VOLCANO_QUEUES
 from controller.watching.workqueue import ActionFailedError, WorkQueue
 from controller.writing.workloadwrites import Stamped, stamped_write
 from kube.objects import ObjectReference
-from kube.reading.reflector import Added, ObjectKey
+from kube.reading.entries import ObjectKey
+from kube.reading.reflector import Added
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Verb, Write, Written
 

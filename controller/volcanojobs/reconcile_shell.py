@@ -44,7 +44,8 @@ from controller.writing.workloadwrites import Stamped, stamped_write
 from kube.client import Decode
 from kube.clock import Clock, sleep
 from kube.objects import ObjectReference
-from kube.reading.reflector import Added, Changed, ObjectKey, Removed
+from kube.reading.entries import ObjectKey
+from kube.reading.reflector import Added, Changed, Removed
 from kube.resources import Resource
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Verb, Written

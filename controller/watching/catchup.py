@@ -18,7 +18,8 @@ from controller.watching.ledger import version_number
 from kube.client import EVERYTHING, Client, Selection
 from kube.clock import Clock, sleep
 from kube.errors import KubeError
-from kube.reading.reflector import ObjectKey, Reflector
+from kube.reading.entries import ObjectKey
+from kube.reading.reflector import Reflector
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,8 @@ from controller.watching.kinds import DECIDING, IF_SERVED, NEEDED_BY, TYPES, WOR
 from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Backoff, Clock, sleep
 from kube.errors import ForbiddenError, KubeError, NotFoundError
-from kube.reading.reflector import Added, CachedObject, Change, Changed, ObjectKey, Reflector, Synced, Undecodable
+from kube.reading.entries import CachedObject, ObjectKey
+from kube.reading.reflector import Added, Change, Changed, Reflector, Synced, Undecodable
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import msgspec
 
 from controller.engine.model.resources import WorkloadKey
 from controller.objects.workload import NO_STATUS, Workload
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 
 
 class Kept(msgspec.Struct, gc=False, eq=False):

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,27 +20,13 @@ from kube import depth
 from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Backoff, Clock, sleep
 from kube.errors import NotFoundError, UnavailableError
+from kube.reading.entries import CachedObject, Entries, ObjectKey, own_metadata
 from kube.reading.pace import AT_ONCE, Pace
 from kube.reading.watch import Arrived, Deleted, Listed, Upserted, follow_decoded
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-class ObjectKey(NamedTuple):
-    """An object's name; ``namespace`` is empty for cluster-scoped kinds."""
-
-    namespace: str
-    name: str
-
-
-class CachedObject(Struct, Generic[T], frozen=True, gc=False):
-    """One object as it was last understood. Another ``uid`` under the same key is another object."""
-
-    object: T
-    uid: str
-    resource_version: str
 
 
 class Added(Struct, Generic[T], frozen=True, gc=False):
@@ -97,18 +83,6 @@ class _Seen(Struct, Generic[T], gc=False):
     why: str = ""
 
 
-def _own(made: Any) -> Any:
-    """The metadata that the object keeps itself, as _Meta has them, if they are whole: its name need not be read again,
-    and each text of it is kept once. None of an object that keeps less.
-    """
-    try:
-        own = made.metadata
-        is_whole = own.name and own.uid and own.resource_version
-    except AttributeError:
-        return None
-    return own if is_whole else None
-
-
 class Reflector(Generic[T]):
     """Follows ``resource`` and calls ``tell`` for every change, from ``run``'s task. ``tell`` must not block.
 
@@ -139,7 +113,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._backoff = backoff
         self._selection = selection
-        self._entries: dict[ObjectKey, CachedObject[T]] = {}
+        self._entries = Entries[T]()
         self._bad: dict[ObjectKey, str] = {}
         self._synced = asyncio.Event()
         self._heard_s: float | None = None
@@ -156,7 +130,7 @@ class Reflector(Generic[T]):
 
     def objects(self) -> Iterator[T]:
         """All objects that could be decoded, in no order."""
-        return (entry.object for entry in self._entries.values())
+        return self._entries.objects()
 
     @property
     def undecodable(self) -> int:
@@ -242,7 +216,7 @@ class Reflector(Generic[T]):
             made = self._decode(raw)
         except Exception as error:  # noqa: BLE001 - the caller's code on anybody's input: it must not end the watch
             why = " ".join(str(error).split()) or repr(error)
-        named = _own(made) or meta or self._meta(raw)
+        named = own_metadata(made) or meta or self._meta(raw)
         return _Seen(ObjectKey(named.namespace, named.name), named.uid, named.resource_version, made, why)
 
     def _meta(self, raw: bytes) -> _Meta:
@@ -288,11 +262,12 @@ class Reflector(Generic[T]):
         self._bad.pop(seen.key, None)
         if old is not None and old.resource_version == seen.resource_version:
             return
-        new = self._entries[seen.key] = CachedObject(seen.object, seen.uid, seen.resource_version)
+        new = CachedObject(seen.object, seen.uid, seen.resource_version)
+        self._entries.put(seen.key, new)
         self._tell(Added(seen.key, new) if old is None else Changed(seen.key, old, new))
 
     def _remove(self, key: ObjectKey) -> None:
         self._bad.pop(key, None)
-        old = self._entries.pop(key, None)
+        old = self._entries.pop(key)
         if old is not None:
             self._tell(Removed(key, old))

@@ -9,7 +9,8 @@ from agent.cluster.gpulayouts import Found
 from agent.kubelet import podresources
 from inventory.devices import ResourceName
 from inventory.layout.entries import Fractional, LayoutEntry, LayoutMode, TimeSliced
-from kube.reading.reflector import Added, CachedObject, ObjectKey, Removed, Synced
+from kube.reading.entries import CachedObject, ObjectKey
+from kube.reading.reflector import Added, Removed, Synced
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 from tests.support.inventory.layouts import layout, on

@@ -22,7 +22,8 @@ from msgspec import Struct
 from hack.bench.throughput.drainshape import API, COHORTS, PUBLISHED, QUEUES, Arrival, Class, Shape, workload
 from kube.client import Client, Decode
 from kube.clock import Backoff, Clock, SystemClock
-from kube.reading.reflector import Added, CachedObject, Change, Changed, ObjectKey, Reflector, Undecodable
+from kube.reading.entries import CachedObject, ObjectKey
+from kube.reading.reflector import Added, Change, Changed, Reflector, Undecodable
 from kube.resources import Resource
 from kube.writing.writer import Tuning, Writer
 from kube.writing.writes import Conflicted, Outcome, Verb, Write, Written

@@ -15,7 +15,8 @@ from hack.bench.throughput.drainshape import Arrival
 from hack.bench.throughput.jobshape import Json, Played, job
 from kube.client import Client
 from kube.clock import Clock
-from kube.reading.reflector import Added, Change, Changed, ObjectKey, Reflector, Undecodable
+from kube.reading.entries import ObjectKey
+from kube.reading.reflector import Added, Change, Changed, Reflector, Undecodable
 from kube.resources import Resource
 from kube.writing.writes import Verb
 

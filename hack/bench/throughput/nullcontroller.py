@@ -21,7 +21,8 @@ from hack.bench.throughput.drainshape import API, FLAVOR
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
 from kube.config import from_kubeconfig
-from kube.reading.reflector import Added, Change, Changed, ObjectKey, Reflector
+from kube.reading.entries import ObjectKey
+from kube.reading.reflector import Added, Change, Changed, Reflector
 from kube.resources import Resource
 from kube.writing.writer import Tuning, Writer
 from kube.writing.writes import Verb, Write

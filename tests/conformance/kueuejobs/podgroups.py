@@ -30,7 +30,7 @@ from controller.pods.compose import own_workload
 from controller.pods.group import SeenPods
 from controller.pods.reconcile import reconcile_pods
 from controller.watching.ledger import WrittenVersions
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 from tests.conformance.kueuejobs import world
 from tests.conformance.replay import Case
 

@@ -21,7 +21,8 @@ from controller.watching.kinds import QUEUED_PODS
 from controller.watching.ledger import Ledger
 from controller.webhooks.pods import patch
 from kube.clock import Clock
-from kube.reading.reflector import CachedObject, Changed, ObjectKey
+from kube.reading.entries import CachedObject, ObjectKey
+from kube.reading.reflector import Changed
 from tests.conformance.kueuejobs.podgroups import now_s, pods_world, with_given_uids
 from tests.conformance.kueuejobs.runners_defaults import applied
 from tests.conformance.kueuejobs.runners_pods import pods_json

@@ -27,7 +27,8 @@ from controller.watching.kinds import NODES, PODS
 from controller.watching.ledger import Kept, Ledger
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from kube.clock import Clock
-from kube.reading.reflector import Added, CachedObject, Changed, ObjectKey
+from kube.reading.entries import CachedObject, ObjectKey
+from kube.reading.reflector import Added, Changed
 from kube.resources import Resource
 from kube.writing.writes import Outcome, Write, Written
 from tests.conformance.kueue.runners_workload import duration_s

@@ -29,7 +29,8 @@ from controller.watching.workqueue import ActionFailedError
 from kube.clock import Clock
 from kube.errors import NotFoundError
 from kube.objects import ObjectReference
-from kube.reading.reflector import CachedObject, Changed, ObjectKey
+from kube.reading.entries import CachedObject, ObjectKey
+from kube.reading.reflector import Changed
 from kube.writing.writer import Writer
 from kube.writing.writes import Missing, Outcome, Verb, Write, Written
 from tests.conformance.kueuejobs.podgroups import UID_MARK, now_s

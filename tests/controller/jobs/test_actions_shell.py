@@ -7,7 +7,7 @@ from controller.jobframework.kind import Patch
 from controller.jobframework.raw import Json
 from controller.jobkinds.batchjob import BatchJob
 from controller.jobs.actions_shell import JobActions
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 from kube.writing.writes import Write, Written
 from tests.controller.jobs.test_reconcile_shell import OtherKind
 

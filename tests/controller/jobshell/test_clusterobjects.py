@@ -10,7 +10,7 @@ from controller.jobshell.clusterobjects import cluster_objects
 from controller.jobshell.watched import resource_of
 from controller.objects.meta import OwnerReference
 from controller.watching.feeds import Feeds
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 
 KIND = BatchJob()
 RESOURCE = resource_of(KIND)

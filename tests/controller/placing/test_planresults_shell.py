@@ -11,7 +11,8 @@ from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import GPU_NODES, PODS
 from inventory.api.names import DEVICES
 from kube.objects import ObjectReference
-from kube.reading.reflector import Added, CachedObject, ObjectKey, Removed
+from kube.reading.entries import CachedObject, ObjectKey
+from kube.reading.reflector import Added, Removed
 from tests.support.controller.gpunodes import observed
 
 

@@ -12,7 +12,7 @@ from controller.watching.workqueue import ActionFailedError
 from controller.writing.workloadwrites import Stamped, Version
 from kube.errors import ConflictError, InvalidError, NotFoundError
 from kube.objects import ObjectReference
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 from kube.testing import VirtualClock, eventually
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Outcome, Refused, Verb, Write, Written

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from controller.process.view import SeenNamespaces, _Leading, in_rows
 from controller.watching.kinds import NAMESPACES
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 from kube.testing import VirtualClock
 from tests.controller.visibility.test_redaction import preempting
 from tests.support.controller.gpunodes import observed

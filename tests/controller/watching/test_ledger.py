@@ -14,7 +14,7 @@ from controller.watching.ledger import Ledger, WrittenVersions
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from kube.client import Client
 from kube.clock import SystemClock
-from kube.reading.reflector import ObjectKey
+from kube.reading.entries import ObjectKey
 from kube.testing import FakeApiServer, eventually
 from kube.writing.writer import Writer
 

@@ -10,7 +10,8 @@ from controller.placing.ungating_shell import TopologyUngater
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import PODS
 from controller.watching.ledger import Ledger
-from kube.reading.reflector import Added, CachedObject, Change, Changed, ObjectKey, Removed
+from kube.reading.entries import CachedObject, ObjectKey
+from kube.reading.reflector import Added, Change, Changed, Removed
 from kube.testing import VirtualClock
 from kube.writing.writes import Outcome, Write
 

@@ -9,9 +9,10 @@ import heapq
 from collections.abc import Iterator
 from itertools import count
 
-from controller.engine.queues.pending import OrderKey, PendingWorkload
+from controller.engine.queues.pending import PendingWorkload
 
-_Item = tuple[OrderKey, PendingWorkload]
+_Item = tuple[int, int, float, str, str, PendingWorkload]
+"""A workload's ``order()`` and itself, flat: a key apart would cost 48 bytes more of each that waits."""
 
 
 class _Shape:
@@ -28,13 +29,13 @@ class _Shape:
         self.items: list[_Item] = []
         self.live = 0
         self.parked = False
-        self.shown: OrderKey | None = None
-        """The key of the one item in the lane's ``_order`` that counts for this shape; None while none does."""
+        self.shown: _Item | None = None
+        """Its item in the lane's ``_order`` that counts; None while none does."""
 
     def top(self) -> _Item | None:
         while self.items:
             item = self.items[0]
-            if item is item[1].entry:
+            if item is item[-1].entry:
                 return item
             heapq.heappop(self.items)
         return None
@@ -48,7 +49,7 @@ class Lane:
     """The workloads of one ClusterQueue, or, where LocalQueues take turns by usage, of one LocalQueue in it.
 
     Invariants: ``_shapes`` holds the shapes with a live item, and no other. ``_parked`` holds those of them whose
-    ``parked`` is set. Every other shape has an item in ``_order`` whose key is ``shown``, the key of its top.
+    ``parked`` is set. Every other shape is in ``_order`` with the item that is ``shown``, which equals its top.
     """
 
     __slots__ = ("_by_prefix", "_order", "_parked", "_sequence", "_shapes")
@@ -58,8 +59,8 @@ class Lane:
         self._parked: dict[str, _Shape] = {}
         self._by_prefix: dict[str, dict[str, _Shape]] = {}
         """The shapes of each untimed, quota and sum shape: what is parked together."""
-        self._order: list[tuple[OrderKey, int, _Shape]] = []
-        """A heap. Items whose key is not the one ``shown`` of their shape are out of date."""
+        self._order: list[tuple[_Item, int, _Shape]] = []
+        """A heap. Those whose item is not the one ``shown`` of their shape are out of date."""
         self._sequence = count()
 
     def __len__(self) -> int:
@@ -77,7 +78,7 @@ class Lane:
                 self._by_prefix.setdefault(name, {})[pending.shape] = shape
             if parked:
                 self._park(shape)
-        item: _Item = (pending.order(), pending)
+        item: _Item = (*pending.order(), pending)
         pending.entry = item
         heapq.heappush(shape.items, item)
         shape.live += 1
@@ -99,7 +100,7 @@ class Lane:
             shape.shown = None
         else:
             if len(shape.items) > 2 * shape.live + 16:
-                shape.items = [item for item in shape.items if item[1].entry is item]
+                shape.items = [item for item in shape.items if item[-1].entry is item]
                 heapq.heapify(shape.items)
             self._show(shape)
 
@@ -107,10 +108,10 @@ class Lane:
         """The first that is not parked; it is left on top of its shape, and its shape on top of the lane."""
         order = self._order
         while order:
-            key, _, shape = order[0]
-            # Keys compare by identity here: equal keys of an older push are out of date too.
-            if shape.shown is key and (top := shape.top()) is not None:
-                return top[1]
+            shown, _, shape = order[0]
+            # Compared by identity: an equal item of an older push is out of date too.
+            if shape.shown is shown and (top := shape.top()) is not None:
+                return top[-1]
             heapq.heappop(order)
         return None
 
@@ -128,8 +129,8 @@ class Lane:
         shape.live -= 1
         top = shape.top()
         assert top is not None
-        shape.shown = top[0]
-        heapq.heapreplace(self._order, (top[0], next(self._sequence), shape))
+        shape.shown = top
+        heapq.heapreplace(self._order, (top, next(self._sequence), shape))
         return head
 
     def park(self, name: str) -> None:
@@ -160,7 +161,7 @@ class Lane:
         """In no particular order: those of parked shapes, or the others."""
         for shape in self._shapes.values():
             if shape.parked is parked:
-                yield from (item[1] for item in shape.items if item[1].entry is item)
+                yield from (item[-1] for item in shape.items if item[-1].entry is item)
 
     def _park(self, shape: _Shape) -> None:
         shape.parked = True
@@ -169,10 +170,10 @@ class Lane:
 
     def _show(self, shape: _Shape) -> None:
         top = shape.top()
-        if shape.parked or top is None or shape.shown == top[0]:
+        if shape.parked or top is None or shape.shown == top:
             return
-        shape.shown = top[0]
-        heapq.heappush(self._order, (top[0], next(self._sequence), shape))
+        shape.shown = top
+        heapq.heappush(self._order, (top, next(self._sequence), shape))
         if len(self._order) > 4 * len(self._shapes) + 16:
             self._order = [
                 (shown.shown, next(self._sequence), shown)

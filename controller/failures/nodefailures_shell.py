@@ -9,7 +9,6 @@ bound to it would wait for ever: it is marked Failed, so that its controller cre
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +33,7 @@ from controller.failures.nodefailures import (
 )
 from controller.jobframework import names
 from controller.jobframework.podview import workload_of
+from controller.objects.alike import one_set
 from controller.objects.core import Node, Pod, Toleration
 from controller.objects.meta import epoch_s, find_condition, is_true, object_key
 from controller.objects.workload import PodSetAssignment, UnhealthyNode, Workload
@@ -205,7 +205,7 @@ def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ..
     tolerated: dict[str, tuple[Toleration, ...]] = {}
     sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
     assigned = status.admission.pod_set_assignments
-    by_host = _one_set(tuple(each.name for each in assigned if _is_by_host(each) and each.name in sets))
+    by_host = one_set(each.name for each in assigned if _is_by_host(each) and each.name in sets)
     for pod_set_assignment in assigned:
         given = pod_set_assignment.topology_assignment
         if given is None or pod_set_assignment.name not in by_host:
@@ -222,12 +222,6 @@ def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ..
             if added:
                 tolerated[host] = tuple(dict.fromkeys((*tolerated.get(host, ()), *added)))
     return _named(workload, pods, by_host, tolerated) if pods else None
-
-
-@lru_cache(1024)
-def _one_set(pod_sets: tuple[str, ...]) -> frozenset[str]:
-    """Most workloads' pod sets are named alike."""
-    return frozenset(pod_sets)
 
 
 def _named(

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import force_setattr
 
+from controller.objects.alike import one_dict
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
 from controller.objects.meta import Condition, KubernetesObject, ObjectMeta
@@ -63,18 +64,8 @@ def _texts(given: Mapping[str, str]) -> dict[str, str]:
     return {intern(key): intern(value) if len(value) < _UID else value for key, value in given.items()}
 
 
-def _alike(given: dict[str, str]) -> dict[str, str]:
-    """One for all that are equal, and in the same order."""
-    return _dict(tuple(given.items())) if given else _NOTHING
-
-
-@lru_cache(_REMEMBERED)
-def _dict(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    return dict(items)
-
-
 def _amounts(given: dict[str, Quantity]) -> dict[str, Quantity]:
-    """Likewise. Quantities are equal that are written in different ways: each is as it was."""
+    """As ``one_dict``; but quantities are equal that are written in different ways, and each stays as it was."""
     return _quantities(tuple((name, each.nanos, each.format) for name, each in given.items())) if given else _NOTHING
 
 
@@ -117,7 +108,7 @@ def _admission(admission: Admission) -> None:
     force_setattr(admission, "cluster_queue", intern(admission.cluster_queue))
     for assigned in admission.pod_set_assignments:
         force_setattr(assigned, "name", intern(assigned.name))
-        force_setattr(assigned, "flavors", _alike(_texts(assigned.flavors)))
+        force_setattr(assigned, "flavors", one_dict(_texts(assigned.flavors)))
         force_setattr(assigned, "resource_usage", _amounts(assigned.resource_usage))
         places = assigned.topology_assignment
         if places is not None:
@@ -127,9 +118,9 @@ def _admission(admission: Admission) -> None:
 def _pod(pod: Pod) -> None:
     """A pod's node may be named by its selector too. A Job's pods have the same labels."""
     spec = pod.spec
-    force_setattr(pod.metadata, "labels", _alike(pod.metadata.labels))
+    force_setattr(pod.metadata, "labels", one_dict(pod.metadata.labels))
     force_setattr(spec, "overhead", spec.overhead or _NOTHING)
-    force_setattr(spec, "node_selector", _alike(_texts(spec.node_selector)))
+    force_setattr(spec, "node_selector", one_dict(_texts(spec.node_selector)))
     force_setattr(spec, "node_name", intern(spec.node_name))
     force_setattr(spec, "restart_policy", intern(spec.restart_policy))
     force_setattr(spec, "scheduler_name", intern(spec.scheduler_name))

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from controller.engine.devices.kinds import DeviceKind, Free, Make
 from controller.engine.devices.linkage import Linkage, linkage
 from controller.engine.model.identity import ByIdentity
-from controller.engine.model.resources import Amount, ResourceName, alike
+from controller.engine.model.resources import Amount, ResourceName
+from controller.objects.alike import one_dict
 from controller.objects.decode import GpuNode
 from inventory.api.gpunode import Device, GpuNodeStatus, LinkEntry, Offer
 from inventory.layout.entries import PERCENT_RESOURCE
@@ -82,7 +83,7 @@ class Board:
         order = {uuid: at for at, (uuid, *_) in enumerate(each for device in devices for each in _units(device))}
         self.order: Mapping[str, int] = next((pool.place for pool in self.pools.values() if pool.place == order), order)
         """Of every device, GPU by GPU, each GPU before its MIG instances."""
-        self.ceilings = alike({name: sum(pool.full) for name, pool in self.pools.items()})
+        self.ceilings = one_dict({name: sum(pool.full) for name, pool in self.pools.items()})
         """What the agent can hand out of each resource."""
 
     def offered(self, uuid: str) -> int:

@@ -6,7 +6,6 @@ Kubernetes quantity.
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final, NamedTuple, NewType
 
 Amount = int
@@ -45,13 +44,3 @@ class FlavorResource(NamedTuple):
 
 Usage = Mapping[FlavorResource, Amount]
 """How much of each flavor-resource something takes; what is absent is 0."""
-
-
-def alike(amounts: Mapping[ResourceName, Amount]) -> Mapping[ResourceName, Amount]:
-    """One mapping for all that are equal, as what nodes of one model offer: nobody may change it."""
-    return _alike(tuple(amounts.items()))
-
-
-@lru_cache(4096)
-def _alike(items: tuple[tuple[ResourceName, Amount], ...]) -> Mapping[ResourceName, Amount]:
-    return dict(items)

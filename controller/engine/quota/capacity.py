@@ -11,14 +11,14 @@ Node in, changed flavors out; sums are kept, so a node costs one step a flavor i
 import re
 from collections.abc import Mapping
 from fractions import Fraction
-from functools import lru_cache
 from typing import Final, TypeVar
 
 import msgspec
 
 from controller.engine.model.podrequests import amounts
-from controller.engine.model.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName, alike
+from controller.engine.model.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
 from controller.engine.quota.queueusage import quantity_of
+from controller.objects.alike import one_dict, one_set
 from controller.objects.core import Node
 from controller.objects.meta import is_true
 from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor, ResourceGroup
@@ -54,8 +54,8 @@ class Capacity:
         name = node.metadata.name
         self._nodes[name] = node
         usable = not node.spec.unschedulable and is_true(node.status.conditions, "Ready")
-        flavors = _one_set(tuple(self._flavors_of(node))) if usable else frozenset[FlavorName]()
-        return self._count(name, flavors, alike(amounts(node.status.allocatable)))
+        flavors = one_set(self._flavors_of(node)) if usable else frozenset[FlavorName]()
+        return self._count(name, flavors, one_dict(amounts(node.status.allocatable)))
 
     def remove_node(self, name: str) -> frozenset[FlavorName]:
         self._nodes.pop(name, None)
@@ -180,9 +180,3 @@ def _resolved(group: ResourceGroup, shares: Mapping[FlavorResource, Fraction], c
                 resources.append(resource)
         flavors.append(replace(flavor, resources=tuple(resources)))
     return replace(group, flavors=tuple(flavors))
-
-
-@lru_cache(1024)
-def _one_set(flavors: tuple[FlavorName, ...]) -> frozenset[FlavorName]:
-    """Most nodes are of a few sets of flavors."""
-    return frozenset(flavors)

@@ -9,7 +9,8 @@ from typing import Final
 
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.podrequests import amounts, pod_requests, whole_amount
-from controller.engine.model.resources import Amount, ResourceName, alike
+from controller.engine.model.resources import Amount, ResourceName
+from controller.objects.alike import one_dict
 from controller.objects.core import Node, Pod, Taint
 from controller.objects.meta import is_true
 
@@ -50,7 +51,7 @@ class NodeFacts:
                 free[name] = amount
         for name, amount in foreign.items():
             free[name] = free.get(name, 0) - amount
-        self.free: Mapping[ResourceName, Amount] = alike(free)
+        self.free: Mapping[ResourceName, Amount] = one_dict(free)
 
     @property
     def usable(self) -> bool:

@@ -270,6 +270,7 @@ requestAnimationFrame(begin);
 """
 
 
+@pytest.mark.alone("two seconds are a promise, and the best of three looks is late beside two other files")
 def test_a_thousand_nodes_and_ten_thousand_workloads_are_usable_in_two_seconds(window: Browser) -> None:
     """The best of three: what else runs on the machine is no part of it, nor is the first look at all objects, which is
     made once for all who look.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -61,7 +62,12 @@ class Browser:
         return str(self.js("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
 
     def until_text(self, wanted: str, selector: str = "main") -> None:
-        self.until(lambda: wanted in self.text(selector), f"{wanted!r} in {selector}: {self.text(selector)[:2000]!r}")
+        try:
+            self.until(lambda: wanted in self.text(selector), "")
+        except TimeoutException:
+            found = f"found {self.text(selector)[:2000]!r}, and {self.text('body')[:2000]!r} in all"
+            told = f"{wanted!r} in {selector}: {found}; errors: {self.errors()}"
+            raise TimeoutException(told) from None
 
     def violations(self) -> list[str]:
         """What axe-core finds against the page as it is, one line each."""

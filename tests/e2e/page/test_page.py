@@ -142,6 +142,16 @@ def test_who_is_signed_in_is_told_once_the_server_has_time(browser: Browser, ser
     assert server.busy == 0
 
 
+@pytest.mark.parametrize("name", ["app.js", "vendor/lit-html/directives/repeat.js", "style.css"])
+def test_a_page_of_which_a_file_could_not_be_read_is_read_again(browser: Browser, server: StandIn, name: str) -> None:
+    server.refused.add(name)
+    browser.open("about:blank")
+    browser.open(server.url)
+    browser.until_text("It is read again", "body")
+    browser.until_text("1,536")
+    assert not server.refused
+
+
 def test_the_map_is_walked_and_opened_by_keys_and_read_aloud(browser: Browser) -> None:
     browser.go("#/fleet")
     browser.js("document.querySelector('fleet-map canvas').focus()")

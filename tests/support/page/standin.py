@@ -24,7 +24,7 @@ from tests.support.page.state import HIDDEN, Row, State, made
 
 class StandIn:
     """One state, told to all who ask; ``change`` changes it. ``signed_in``: whoever asks. ``busy``: that many questions
-    of who is signed in are refused for being too many.
+    of who is signed in are refused for being too many. ``refused``: files that are refused for that once.
     """
 
     def __init__(self, state: State, *, signed_in: bool = True, mark: str = "") -> None:
@@ -37,6 +37,7 @@ class StandIn:
         self._hub = Hub(state.read, lambda: state.known, lambda: state.answers.queue_of, self._clock)
         self.signed_in = signed_in
         self.busy = 0
+        self.refused: set[str] = set()
         self.port = 0
 
     @contextlib.contextmanager
@@ -104,7 +105,11 @@ class StandIn:
         return self._served(name, code)
 
     async def _file(self, request: web.Request) -> web.Response:
-        return self._served(request.match_info["file"])
+        name = request.match_info["file"]
+        if name in self.refused:
+            self.refused.remove(name)
+            raise web.HTTPTooManyRequests
+        return self._served(name)
 
     def _served(self, name: str, code: int = 200) -> web.Response:
         found = self._assets.get(name)

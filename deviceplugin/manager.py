@@ -189,7 +189,8 @@ class PluginManager:
     @staticmethod
     def _stale(slot: _Slot, kubelet: SocketIdentity | None) -> bool:
         """Whether the server's socket no longer serves: removed or replaced, or a new kubelet swept the folder."""
-        if slot.server.socket is None or identify(slot.server.socket) != slot.identity:
+        found = None if slot.server.socket is None else identify(slot.server.socket)
+        if found is None or found != slot.identity:  # A kubelet that starts may sweep it before its identity was read.
             return True
         return kubelet is not None and slot.registered_with not in {None, kubelet}
 

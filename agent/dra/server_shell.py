@@ -224,8 +224,8 @@ class DraServer:
 
     @property
     def intact(self) -> bool:
-        """Whether both sockets are where they were: a folder may have been swept."""
-        return all(identify(path) == found for path, found in self._sockets.items())
+        """Whether both sockets are where they were: a folder may have been swept, even as they were made."""
+        return all(found is not None and identify(path) == found for path, found in self._sockets.items())
 
     def tell(self) -> None:
         """Health has changed."""

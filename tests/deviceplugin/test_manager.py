@@ -381,6 +381,30 @@ async def test_a_removed_socket_is_mended_and_the_devices_stay_allocatable(
     assert kubelet.registrations.count(MIG) == 1
 
 
+async def test_a_socket_that_is_swept_as_it_is_made_is_made_anew(
+    kubelet: FakeKubelet, manager: PluginManager, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kubelet empties its folder as it starts: what it then calls has to be there."""
+    start, swept = DevicePluginServer.start, list[str]()
+
+    async def swept_once(server: DevicePluginServer, folder: Path) -> Path:
+        socket = await start(server, folder)
+        if not swept:
+            socket.unlink()
+            swept.append(socket.name)
+        return socket
+
+    monkeypatch.setattr(DevicePluginServer, "start", swept_once)
+    manager.apply([view_of(gpus(2))])
+    await manager.mend()
+    clock.now_s += POLL_S
+    await manager.mend()
+    await listed(kubelet, 2)
+    assert sockets(kubelet.folder) == {endpoint_of(kubelet)}
+    assert endpoint_of(kubelet) not in swept
+    await kubelet.allocate(GPU, 1)
+
+
 async def test_a_kubelet_that_stopped_listening_is_told_again(
     kubelet: FakeKubelet, manager: PluginManager, clock: ManualClock
 ) -> None:

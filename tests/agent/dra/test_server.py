@@ -8,10 +8,12 @@ from tempfile import TemporaryDirectory
 import grpc.aio
 import pytest
 
+from agent.dra import server_shell
 from agent.dra.claim import Ref
 from agent.dra.ledger import GivenDevice
 from agent.dra.server_shell import ClaimAnswer, DeviceState, DraServer
 from agent.dra.testing import DRIVER, PluginWatcher
+from deviceplugin.kubelet import SocketIdentity, identify
 from inventory.devices import GpuUuid
 
 
@@ -74,3 +76,20 @@ async def test_the_sockets_of_both_serve_and_the_end_of_the_first_leaves_those_o
     watcher.info = latest
     assert await given(watcher) == "gpu-1"
     assert told == ["", ""]
+
+
+async def test_sockets_that_are_swept_as_they_are_made_are_missed(
+    folder: Path, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kubelet empties folders as it starts."""
+    watcher, server = PluginWatcher(folder), DraServer(DRIVER, One("gpu-0"), print)
+    stack.push_async_callback(server.stop)
+
+    def looked_for_too_late(path: Path) -> SocketIdentity | None:
+        path.unlink()
+        return identify(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server_shell, "identify", looked_for_too_late)
+        await server.start(folder / "plugins", watcher.registry)
+    assert not server.intact

@@ -36,6 +36,13 @@ def identify(path: Path) -> SocketIdentity | None:
     return SocketIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
 
 
+def stands(path: Path, known: SocketIdentity | None) -> bool:
+    """Whether ``path`` is still the incarnation that is ``known``. False for None: a kubelet that starts empties its
+    folder, and may sweep a socket before its identity was read.
+    """
+    return known is not None and identify(path) == known
+
+
 class RegistrationError(Exception):
     """The kubelet refused or did not answer: try again later."""
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from deviceplugin.choice import Preferrer
 from deviceplugin.foldernews import FolderNews
-from deviceplugin.kubelet import RegistrationError, SocketIdentity, identify, register
+from deviceplugin.kubelet import RegistrationError, SocketIdentity, identify, register, stands
 from deviceplugin.server import SOCKET, DevicePluginServer, PluginObserver
 from deviceplugin.view import ResourceView
 from inventory.devices import ResourceName
@@ -189,8 +189,7 @@ class PluginManager:
     @staticmethod
     def _stale(slot: _Slot, kubelet: SocketIdentity | None) -> bool:
         """Whether the server's socket no longer serves: removed or replaced, or a new kubelet swept the folder."""
-        found = None if slot.server.socket is None else identify(slot.server.socket)
-        if found is None or found != slot.identity:  # A kubelet that starts may sweep it before its identity was read.
+        if slot.server.socket is None or not stands(slot.server.socket, slot.identity):
             return True
         return kubelet is not None and slot.registered_with not in {None, kubelet}
 

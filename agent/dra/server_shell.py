@@ -20,7 +20,7 @@ from msgspec import Struct
 from agent.dra.answer import cdi_id
 from agent.dra.claim import Ref
 from agent.dra.ledger import GivenDevice
-from deviceplugin.kubelet import SocketIdentity, identify
+from deviceplugin.kubelet import SocketIdentity, identify, stands
 from deviceplugin.server import MAX_REQUEST_BYTES, STOP_GRACE_S, bind_socket
 from kubeletapi import dra_v1_pb2 as v1
 from kubeletapi import dra_v1_pb2_grpc as v1_grpc
@@ -225,7 +225,7 @@ class DraServer:
     @property
     def intact(self) -> bool:
         """Whether both sockets are where they were: a folder may have been swept, even as they were made."""
-        return all(found is not None and identify(path) == found for path, found in self._sockets.items())
+        return all(stands(path, known) for path, known in self._sockets.items())
 
     def tell(self) -> None:
         """Health has changed."""

@@ -5,14 +5,17 @@ import re
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, Metric
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram, Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.utils import floatToGoString
 
 from controller.config.load import default
 from controller.forecast.parts import finished
 from controller.metrics.exposition import Exposition, exposing
 from controller.metrics.instruments import Instruments
-from controller.metrics.table import COUNTED, FAMILIES, READ, Type
+from controller.metrics.table import COUNTED, FAMILIES, READ, WAITS_S, Type
 from tests.support.controller.told import value
 
 PAGE = Path(__file__).parents[3] / "docs" / "controller-metrics.md"
@@ -99,3 +102,24 @@ def test_what_is_gone_is_forgotten_and_begins_at_0_when_it_comes_again() -> None
         assert value(instruments, name, "other", "") == 1
     instruments.count("kueue_admitted_workloads_total", "cq", "")
     assert value(instruments, "kueue_admitted_workloads_total", "cq", "") == 1
+
+
+def test_labels_that_the_table_does_not_have_are_refused() -> None:
+    with pytest.raises(ValueError, match="kueue_admitted_workloads_total has 2 labels, not 1"):
+        Instruments().count("kueue_admitted_workloads_total", "cq")
+
+
+@given(st.lists(st.floats(0, 1e6) | st.sampled_from(WAITS_S)))
+def test_a_histogram_has_in_each_bucket_what_the_library_has_there(values: list[float]) -> None:
+    name, ours, theirs = "kueue_execution_time_seconds", Instruments(), CollectorRegistry()
+    histogram = Histogram(name, "", buckets=WAITS_S, registry=theirs)
+    for one in values:
+        ours.observe(name, "cq", "", value=one)
+        histogram.observe(one)
+    labels = {"cluster_queue": "cq", "priority_class": ""}
+    for bound in (*WAITS_S, math.inf) if values else ():
+        le = {"le": floatToGoString(bound)}  # type: ignore[no-untyped-call]
+        shown = ours.registry.get_sample_value(f"{name}_bucket", labels | le)
+        assert shown == theirs.get_sample_value(f"{name}_bucket", le)
+    shown = ours.registry.get_sample_value(f"{name}_sum", labels)
+    assert (shown or 0.0) == pytest.approx(theirs.get_sample_value(f"{name}_sum"))

@@ -1,10 +1,10 @@
-"""Bytecode as the image has it: without docstrings in what the agent loads, without columns in all of it.
+"""Bytecode as the image has it: without docstrings in what the daemons load, without columns in all of it.
 
     python -X no_debug_ranges leanbytecode.py [--loaded] INTO ROOT...
 
 A Python with PYTHONPYCACHEPREFIX=INTO then compiles nothing that stands in the roots, folders of ``sys.path``; the
-standard library is one of them, since published images come without its bytecode. ``--loaded``: only what the agent
-loads.
+standard library is one of them, since published images come without its bytecode. ``--loaded``: only what the daemons
+load.
 
 Docstrings are two of the agent's 50 MiB. ``python -OO`` would leave them out, and the assertions with them. Packages
 that are not named here keep theirs: click prints them, and some libraries have grammars in them.
@@ -22,13 +22,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-_OURS = "agent deviceplugin inventory kube kubeletapi simulator yamlfile"
+_OURS = "agent controller deviceplugin inventory kube kubeletapi simulator yamlfile"
 _THEIRS = (
-    "aiohappyeyeballs aiohttp aiosignal attr attrs frozenlist google grpc idna msgspec multidict prometheus_client "
-    "propcache pynvml typing_extensions yaml yarl"
+    "aiohappyeyeballs aiohttp aiosignal attr attrs cryptography frozenlist google grpc idna msgspec multidict "
+    "prometheus_client propcache pynvml typing_extensions yaml yarl"
 )
 LOADED: Final = frozenset(f"{_OURS} {_THEIRS}".split())
-"""Packages that the agent loads, beside the standard library."""
+"""Packages that the daemons load, beside the standard library."""
 _NO_PROGRAM = "__pycache__ ensurepip idlelib lib2to3 pip setuptools site-packages dist-packages test tests tkinter"
 LEFT_OUT: Final = frozenset(_NO_PROGRAM.split())
 NOT_CHECKED: Final = (0b01).to_bytes(4, "little")

@@ -2,44 +2,67 @@
 
 import heapq
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from controller.engine.model.resources import WorkloadKey
 
-_Entry = tuple[float, int, WorkloadKey]
+_When = tuple[float, int]
+
+
+class _Slot(NamedTuple):
+    """Those of one time and rank: ``keys`` is a heap, with keys that have another time by now."""
+
+    when: _When
+    keys: list[WorkloadKey]
 
 
 class DueTimes:
     """One time for each workload at most, in seconds since 1970. Of those due at one time the lower ``rank`` comes
     first, then the lower key.
 
-    ``_due`` says what counts. ``_heap`` has each entry of it, the same object, and entries that were replaced or
-    removed since, which are dropped when they come up.
+    ``_due`` says what counts: the slot of each key, which has it among its keys. ``_slots`` has each slot by its time,
+    ``_heap`` these times, each once. What is out of date is dropped when it comes up. Of a hundred thousand workloads
+    many are due at one time: an entry of its own for each took twice the memory.
     """
 
     def __init__(self) -> None:
-        self._due: dict[WorkloadKey, _Entry] = {}
-        self._heap: list[_Entry] = []
+        self._due: dict[WorkloadKey, _Slot] = {}
+        self._slots: dict[_When, _Slot] = {}
+        self._heap: list[_When] = []
 
     def set(self, key: WorkloadKey, due_s: float | None, rank: int = 0) -> None:
         """In place of an earlier time; None for never."""
         if due_s is None:
             self._due.pop(key, None)
-        elif self._due.get(key) != (entry := (due_s, rank, key)):
-            self._due[key] = entry
-            heapq.heappush(self._heap, entry)
+            return
+        when = (due_s, rank)
+        slot = self._slots.get(when)
+        if slot is None:
+            slot = self._slots[when] = _Slot(when, [])
+            heapq.heappush(self._heap, when)
+        if self._due.get(key) is not slot:
+            self._due[key] = slot
+            heapq.heappush(slot.keys, key)
 
     def next_s(self) -> float | None:
         """When the first is due; None where there is none."""
-        while self._heap:
-            entry = self._heap[0]
-            if self._due.get(entry[2]) is entry:
-                return entry[0]
-            heapq.heappop(self._heap)
-        return None
+        slot = self._first()
+        return None if slot is None else slot.when[0]
 
     def due(self, now_s: float) -> Iterator[WorkloadKey]:
         """Those that are due by now, and due no more once they are yielded. Times may be set meanwhile."""
-        while (due_s := self.next_s()) is not None and due_s <= now_s:
-            _, _, key = heapq.heappop(self._heap)
+        while (slot := self._first()) is not None and slot.when[0] <= now_s:
+            key = heapq.heappop(slot.keys)
             del self._due[key]
             yield key
+
+    def _first(self) -> _Slot | None:
+        """The first slot with a key that counts; that key is the first of its heap."""
+        while self._heap:
+            slot = self._slots[self._heap[0]]
+            while slot.keys:
+                if self._due.get(slot.keys[0]) is slot:
+                    return slot
+                heapq.heappop(slot.keys)
+            del self._slots[heapq.heappop(self._heap)]
+        return None

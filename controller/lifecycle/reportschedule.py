@@ -1,28 +1,31 @@
 """When a pending workload's condition is written: not for those that wait a moment, not again while it says the same.
 
 The first time after ``after_s`` of waiting, then when the reason changes (``after_s`` apart, for two reasons may
-alternate), else every ``every_s`` while the workload goes on being tried. Pure; times are handed in.
+alternate), else every ``every_s`` while the workload goes on being tried. Pure; times are handed in. What is due is so
+at whole seconds: of a hundred thousand that wait many are due at one time then, and are kept together.
 """
 
 import math
-from typing import Final
-
-import msgspec
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from controller.config.settings import PendingReports
 from controller.engine.model.resources import WorkloadKey
 from controller.lifecycle.duetimes import DueTimes
 
 _NEVER: Final = -math.inf
-"""One number for all of which nothing was written."""
 
 
-class _Waiting(msgspec.Struct, gc=False, eq=False):
+class _Waiting(NamedTuple):
     """``reason`` is that of the last decision; ``written`` what the condition says, since ``written_s``."""
 
     reason: str
     written: str | None
     written_s: float
+
+
+_waiting = lru_cache(16_384)(_Waiting)
+"""One for all that say the same since the same second."""
 
 
 class ReportSchedule:
@@ -41,29 +44,30 @@ class ReportSchedule:
         """It was tried and waits on. ``since_s``: when it began to wait; ``said``: what its condition says."""
         known = self._waiting.get(key)
         if known is None:
-            known = self._waiting[key] = _Waiting(reason, said, _NEVER if said is None else now_s)
-            self._due.set(key, since_s + self._rules.after_s if said is None else self._next(known))
+            self._waiting[key] = known = _waiting(reason, said, _NEVER if said is None else _whole(now_s))
+            self._set(key, since_s + self._rules.after_s if said is None else self._next(known))
             return
-        known.reason = reason
+        if known.reason != reason:
+            self._waiting[key] = known = _waiting(reason, known.written, known.written_s)
         if known.written is not None:
-            self._due.set(key, self._next(known))
+            self._set(key, self._next(known))
 
     def written(self, key: WorkloadKey, reason: str, now_s: float) -> None:
         """Its condition says ``reason`` now: not written again before another decision on it."""
         known = self._waiting.get(key)
         if known is not None:
-            known.written, known.written_s = reason, now_s
-            self._due.set(key, None if known.reason == reason else self._next(known))
+            self._waiting[key] = known = _waiting(known.reason, reason, _whole(now_s))
+            self._set(key, None if known.reason == reason else self._next(known))
 
     def failed(self, key: WorkloadKey, now_s: float) -> None:
         """The write failed: it is due again a while later."""
         if key in self._waiting:
-            self._due.set(key, now_s + self._rules.after_s)
+            self._set(key, now_s + self._rules.after_s)
 
     def forget(self, key: WorkloadKey) -> None:
         """It waits no more."""
         self._waiting.pop(key, None)
-        self._due.set(key, None)
+        self._set(key, None)
 
     def due(self, now_s: float) -> list[WorkloadKey]:
         """Workloads whose condition is to be written now, each once: call ``written`` or ``failed`` for each."""
@@ -72,6 +76,14 @@ class ReportSchedule:
     def next_due_s(self) -> float | None:
         return self._due.next_s()
 
+    def _set(self, key: WorkloadKey, due_s: float | None) -> None:
+        self._due.set(key, None if due_s is None else _whole(due_s))
+
     def _next(self, known: _Waiting) -> float:
         pause_s = self._rules.every_s if known.reason == known.written else self._rules.after_s
         return known.written_s + pause_s
+
+
+def _whole(time_s: float) -> float:
+    """The next whole second; infinity as it is."""
+    return float(math.ceil(time_s)) if math.isfinite(time_s) else time_s

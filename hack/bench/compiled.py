@@ -18,14 +18,18 @@ COMPILED: Final[Mapping[str, str]] = {
 """The environment of such a process. The folder is that of the fast tests: ``make clean`` removes it."""
 
 
-def compile_for(command: Sequence[str]) -> None:
-    """What the command imports at once; it says its usage and ends."""
-    subprocess.run([*command, "--help"], cwd=ROOT, env=COMPILED, stdout=subprocess.DEVNULL, check=True)
+def compile_for(command: Sequence[str]) -> Mapping[str, str]:
+    """The environment in which nothing is left to be compiled of what the command imports at once; it says its usage
+    and ends.
+    """
+    env = as_in_the_image()
+    subprocess.run([*command, "--help"], cwd=ROOT, env=env, stdout=subprocess.DEVNULL, check=True)
+    return env
 
 
 @functools.cache
 def as_in_the_image() -> Mapping[str, str]:
-    """The environment of an agent whose bytecode is that of the image: without docstrings and columns."""
+    """The environment of a daemon whose bytecode is that of the image: without docstrings and columns."""
     into = Path(sys.prefix, "bytecode-of-the-image")
     roots = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), ROOT)
     program = [sys.executable, "-X", "no_debug_ranges", str(ROOT / "hack/leanbytecode.py"), "--loaded", str(into)]

@@ -1,10 +1,12 @@
-"""The image's bytecode does what its sources say, holds no docstrings of what the agent loads, and is complete."""
+"""The image's bytecode does what its sources say, holds no docstrings of what the daemons load, and is complete."""
 
 import ast
 import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from hack.leanbytecode import LOADED, without_docstrings
 
@@ -71,9 +73,12 @@ def test_a_string_that_documents_nothing_stays() -> None:
     assert ast.unparse(tree) == "a = 'text'\n\ndef f():\n    return 'value'\n'last'"
 
 
-def test_every_package_that_the_agent_loads_is_named() -> None:
-    words = "import agent.command, agent.cluster.apireporter, agent.serving.handlers, agent.dra.server_shell"
-    words += ", simulator, yaml, sys; print(*{name.partition('.')[0] for name in sys.modules})"
+AGENT = "agent.command, agent.cluster.apireporter, agent.serving.handlers, agent.dra.server_shell, simulator, yaml"
+
+
+@pytest.mark.parametrize("modules", [AGENT, "controller.main, controller.process.process"])
+def test_every_package_that_a_daemon_loads_is_named(modules: str) -> None:
+    words = f"import {modules}, sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     loaded = {name for name in done.stdout.split() if not name.startswith("_") and name not in sys.stdlib_module_names}
     places = {name: importlib.util.find_spec(name) for name in loaded - {"cython_runtime"}}

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import psutil
 
-from hack.bench.compiled import COMPILED, compile_for
+from hack.bench.compiled import compile_for
 from hack.cluster import Cluster, Spec, waiting
 
 ROOT = Path(__file__).parents[3]
@@ -77,9 +77,9 @@ def established(cluster: Cluster) -> bool:
 @contextmanager
 def started(name: str, command: Sequence[str], log: Path) -> Iterator[psutil.Process]:
     """The process of a controller (``python -m MODULE ...``) until the block ends."""
-    compile_for(command[:3])
+    env = compile_for(command[:3])
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=ROOT, env=COMPILED)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=ROOT, env=env)
     try:
         yield psutil.Process(process.pid)
     except BaseException:

@@ -60,3 +60,12 @@ def test_a_write_that_failed_comes_again() -> None:
     assert kept.due(10.0) == [A]
     kept.failed(A, 10.0)
     assert kept.due(15.0) == [A]
+
+
+def test_what_is_due_is_so_at_whole_seconds() -> None:
+    kept = schedule()
+    kept.decided(A, "WaitingForQuota", since_s=99.2, said=None, now_s=100.0)
+    assert kept.next_due_s() == 105.0
+    assert kept.due(105.0) == [A]
+    kept.written(A, "NoMatchingFlavor", 105.3)
+    assert kept.next_due_s() == 111.0

@@ -10,6 +10,7 @@ theirs with the kubernetes package (``kube.kubeconfig``), which the agent cannot
 
 import base64
 import os
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from msgspec import Struct
 from kube.errors import ConfigError
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_ADDRESS = re.compile(r"https?://[^\s/?#]\S*")
 _TOKEN_LIFE_S = 60.0
 """How long a token read from a file is believed: kubelet renews it long before it ends, in the same file."""
 
@@ -182,6 +184,10 @@ def choose(path: Path, context: str | None = None) -> KubeconfigContext:
     cluster = next((item.cluster for item in parsed.clusters if item.name == ctx.cluster), None)
     if cluster is None or not cluster.server:
         raise ConfigError(f"{path}: contexts[{chosen}].cluster: {ctx.cluster!r} is no cluster with a server")
+    if _ADDRESS.fullmatch(cluster.server) is None:
+        raise ConfigError(
+            f"{path}: clusters[{ctx.cluster}].server: found {cluster.server!r}, expected https://HOST:PORT"
+        )
     user = next((item.user for item in parsed.users if item.name == ctx.user), _User())
     if user.username is not None:
         raise ConfigError(_unsupported(path, ctx.user, "username"))

@@ -24,7 +24,10 @@ _LONGEST_PAUSE_S = 600.0
 
 
 class ConfigError(Exception):
-    """One line naming the file, the field, what was found and what was expected."""
+    """One line naming the file, the field, what was found and what was expected: one line also where they have more."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))
 
 
 class KubeError(Exception):

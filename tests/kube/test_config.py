@@ -50,6 +50,17 @@ def test_certificates_come_from_data_or_from_files_beside_the_kubeconfig(tmp_pat
     assert (config.ca_pem, config.cert_pem, config.key_pem) == ("CA TEXT", "CERT", "KEY")
 
 
+@pytest.mark.parametrize("server", ["10.0.0.1:6443", "https://", "https://10.0.0.1\n:6443", "ftp://10.0.0.1"])
+def test_a_server_that_is_no_address_is_refused_in_one_line(tmp_path: Path, server: str) -> None:
+    with pytest.raises(ConfigError, match=r"clusters\[c\].server: found .*, expected https://HOST:PORT$") as refused:
+        from_kubeconfig(kubeconfig(tmp_path, {}, server=server))
+    assert str(refused.value).splitlines() == [str(refused.value)]
+
+
+def test_an_error_is_one_line_whatever_the_context_is_called() -> None:
+    assert str(ConfigError("contexts[a\r\nb\u2028c].cluster: found none")) == "contexts[a b c].cluster: found none"
+
+
 @pytest.mark.parametrize(
     ("user", "said"),
     [

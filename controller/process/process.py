@@ -34,7 +34,7 @@ from controller.process.foreignsystems import ForeignSystems
 from controller.process.managedkinds import ManagedKinds
 from controller.process.server import Listeners, exposed, probe
 from controller.process.submissions import ELSEWHERE_S, Submissions
-from controller.process.term import Replica, Running, Term
+from controller.process.term import WRITES_AT_ONCE, Replica, Running, Term
 from controller.process.view import Acting as ViewActing
 from controller.process.view import SeenNamespaces, view_service
 from controller.process.webhook import claim_answer, webhook_service
@@ -69,8 +69,8 @@ from kube.resources import Resource
 log = logging.getLogger(__name__)
 
 KUEUE_NAMESPACE: Final = "kueue-system"
-_CONNECTIONS: Final = 12
-"""The writer's eight, and some for Events and for readings after conflicts."""
+_CONNECTIONS: Final = WRITES_AT_ONCE + 4
+"""The writer's, and some for Events and for readings after conflicts."""
 
 
 class Process:

@@ -22,6 +22,7 @@ from controller.engine.quota.queuestate import Holder
 from controller.engine.state.enginestate import EngineState, UnwrittenDecisions
 from controller.engine.state.minimums import without_minimum
 from controller.engine.state.workloadevents import requests_of
+from controller.objects.alike import one_dict
 from controller.words import statuses
 
 
@@ -306,7 +307,7 @@ def _holder(entry: Entry, now_s: float) -> Holder:
         ),
         cluster_queue=queue.name,
         local_queue=incoming.local_queue,
-        usage=usage,
+        usage=one_dict(usage),
         priority=incoming.priority,
         # As its condition will say: what the watch brings back must change nothing.
         reserved_at_s=float(int(now_s)),
@@ -315,8 +316,8 @@ def _holder(entry: Entry, now_s: float) -> Holder:
 
 
 def _held(pod_set: PodSetChoice) -> PodSetRequests:
-    flavors = {resource: choice.flavor for resource, choice in pod_set.choices.items()}
-    requests = {resource: pod_set.requests.get(resource, 0) for resource in flavors}
+    flavors = one_dict({resource: choice.flavor for resource, choice in pod_set.choices.items()})
+    requests = one_dict({resource: pod_set.requests.get(resource, 0) for resource in flavors})
     return PodSetRequests(
         name=pod_set.name,
         count=pod_set.count,

@@ -20,6 +20,7 @@ from controller.engine.model.resources import FlavorName, ResourceName
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.gangdomains import bounds_of
 from controller.engine.topology.port import NoPlacement, PlacementRequest
+from controller.objects.alike import one_dict
 from controller.objects.workload import PodSet
 
 _replace: Final = msgspec.structs.replace
@@ -99,7 +100,7 @@ def with_topologies(chosen: Iterable[PodSetChoice], placed: Mapping[str, Topolog
 
 
 def single_pod(pod_set: PodSet) -> dict[ResourceName, int]:
-    return one_pod(pod_set.template.spec)
+    return one_dict(one_pod(pod_set.template.spec))
 
 
 def _flavors(assigned: PodSetChoice, index: int, on_nodes: OnNodes) -> set[FlavorName]:

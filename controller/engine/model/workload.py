@@ -32,6 +32,7 @@ from controller.engine.model.resources import (
     ResourceName,
     WorkloadKey,
 )
+from controller.objects.alike import one_dict
 from controller.objects.core import PodSpec
 from controller.objects.meta import Resources, epoch_s, find_condition, object_key
 from controller.objects.quantity import Quantity
@@ -190,8 +191,8 @@ def _admitted(workload: Workload, admission: Admission, gates: FeatureGates) -> 
         charged = PodSetRequests(
             name=assignment.name,
             count=full if assignment.count is None else assignment.count,
-            requests=amounts(assignment.resource_usage),
-            flavors={ResourceName(name): FlavorName(flavor) for name, flavor in assignment.flavors.items()},
+            requests=one_dict(amounts(assignment.resource_usage)),
+            flavors=one_dict({ResourceName(name): FlavorName(flavor) for name, flavor in assignment.flavors.items()}),
             topology=_topology(workload, pod_set, assignment, gates),
         )
         yield charged.scaled_to(min(charged.count, counts.get(assignment.name, 0)))
@@ -203,7 +204,7 @@ def _topology(
     given = assignment.topology_assignment
     if given is None or pod_set is None or not gates.on("TopologyAwareScheduling"):
         return None
-    single_pod = one_pod(pod_set.template.spec)
+    single_pod = one_dict(one_pod(pod_set.template.spec))
     asked = devices_of(pod_set.template, single_pod)
     claims = claim_names(workload.metadata.namespace, pod_set.template.spec)
     return TopologyUsage(

@@ -26,6 +26,7 @@ from controller.engine.model.workload import (
 )
 from controller.engine.queues.pending import PendingWorkload, placed, summed, timed
 from controller.engine.quota.queuestate import Holder
+from controller.objects.alike import one_dict
 from controller.objects.meta import Resources, epoch_s, find_condition, is_true
 from controller.objects.quantity import Quantity
 from controller.objects.workload import PodSet, PodSetTopologyRequest, Workload, WorkloadSpec
@@ -243,7 +244,7 @@ def holder_of(workload: Workload, config: EngineConfig, known: Holder | None = N
         info=info,
         cluster_queue=info.cluster_queue,
         local_queue=local_queue_of(workload),
-        usage=info.usage().assigned,
+        usage=one_dict(info.usage().assigned),
         priority=effective_priority(workload, config.gates),
         reserved_at_s=epoch_s(reserved.last_transition_time) if reserved is not None else 0.0,
         queued_at_s=queued_at_s(workload, config) if known is None else known.queued_at_s,

@@ -5,6 +5,7 @@ flavor's tree. With the gate TASHandleOverlappingFlavors off, nodes are counted 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from controller.engine.model.encoding import HOSTNAME_LABEL
@@ -122,14 +123,10 @@ class UsageSums:
         known = self._known.get(id(usage))
         if known is not None and known[1][0] == flavor:
             return known[1][1]
-        each = [(name, amount) for name, amount in usage.single_pod.items() if amount and name != PODS]
-        each.append((PODS, usage.single_pod.get(PODS, 0) + 1))
+        pod = tuple(usage.single_pod.items())
         by_host = bool(usage.levels) and usage.levels[-1] == HOSTNAME_LABEL
         owner = "" if by_host and self._shared else flavor
-        whole = {
-            pods: tuple((name, amount * pods) for name, amount in each)
-            for pods in {domain.pods for domain in usage.domains}
-        }
+        whole = {pods: _taken(pod, pods) for pods in {domain.pods for domain in usage.domains}}
         return [
             ((owner, domain.values[-1:] if by_host else domain.values), whole[domain.pods]) for domain in usage.domains
         ]
@@ -137,3 +134,11 @@ class UsageSums:
     def totals(self) -> dict[DomainKey, DomainTotals]:
         """For checks: every domain on which something is taken."""
         return {key: dict(sums) for key, sums in self._sums.items() if sums}
+
+
+@lru_cache(_KNOWN)
+def _taken(pod: tuple[tuple[ResourceName, Amount], ...], pods: int) -> tuple[tuple[ResourceName, Amount], ...]:
+    """By so many pods that ask for ``pod`` each, and each for room for one. Once for all workloads alike."""
+    own = dict(pod).get(PODS, 0)
+    each = (*((name, amount) for name, amount in pod if amount and name != PODS), (PODS, own + 1))
+    return tuple((name, amount * pods) for name, amount in each)

@@ -275,11 +275,11 @@ def test_capacity_that_no_node_offers_is_seen() -> None:
 
 
 def off_the_index(core: NodeFailures) -> None:
-    core._on_host["a"].clear()
+    core._on_host.clear()
 
 
 def host_without_its_node(core: NodeFailures) -> None:
-    core._names["a"] = {"b"}
+    core._names["a"] = ("b",)
 
 
 def miscounted_states(core: NodeFailures) -> None:

@@ -107,7 +107,7 @@ async def test_what_the_first_watch_has_not_brought_is_waited_for_and_what_is_go
         for name in "ab":
             server.create(WORKLOADS, name, namespace="ns")
         following = asyncio.create_task(reflector.run())
-        await eventually(lambda: len(reflector) == 2)
+        await eventually(lambda: len(reflector) == 2 and server.watchers == 1)
         following.cancel()  # it has stopped, as if it lagged
         server.delete(WORKLOADS, "a", namespace="ns")
         server.merge(WORKLOADS, "b", {"metadata": {"labels": {"x": "y"}}}, namespace="ns")

@@ -17,6 +17,8 @@ from hack.cluster.errors import ClusterError
 AXE = Path(__file__).parent / "axe.min.js"
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
 WAIT_S = 30.0
+DROPPED = "net::ERR_NETWORK_CHANGED"
+"""Of requests under way when the machine gets a network interface, as for each pod of another scene."""
 
 
 def ensure() -> None:
@@ -83,7 +85,11 @@ class Browser:
         ]
 
     def errors(self) -> list[str]:
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+        """What the browser calls severe, but for requests that it dropped itself: the page reads itself again then, and
+        a scene asks for what is shown.
+        """
+        severe = (entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE")
+        return [message for message in severe if DROPPED not in message]
 
     def picture(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,9 @@ class ClusterConfig:
         if not self.server.startswith("https://"):
             return None
         try:
-            context = ssl.create_default_context(cadata=self.ca_pem)
+            # Other letters stand in comments between certificates, and Python's ssl takes none.
+            authorities = None if self.ca_pem is None else self.ca_pem.encode("ascii", "ignore").decode()
+            context = ssl.create_default_context(cadata=authorities)
             if self.cert_pem is not None and self.key_pem is not None:
                 _load_cert_chain(context, self.cert_pem, self.key_pem)
         except (ssl.SSLError, ValueError) as error:

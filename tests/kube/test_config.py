@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from hack.cluster.controlplane import pki as keys
+from hack.cluster.nodes.network import Addresses, Network
 from kube.config import ClusterConfig, TokenSource, from_kubeconfig, in_cluster
 from kube.errors import ConfigError
 
@@ -55,6 +57,19 @@ def test_a_server_that_is_no_address_is_refused_in_one_line(tmp_path: Path, serv
     with pytest.raises(ConfigError, match=r"clusters\[c\].server: found .*, expected https://HOST:PORT$") as refused:
         from_kubeconfig(kubeconfig(tmp_path, {}, server=server))
     assert str(refused.value).splitlines() == [str(refused.value)]
+
+
+def test_a_comment_between_certificates_may_be_in_any_language(tmp_path: Path) -> None:
+    ca = Path(keys.create(tmp_path, Addresses(Network("10.250.0.0/16"))).ca).read_text()
+    config = ClusterConfig(server="https://10.0.0.1", ca_pem=f"# Zertifizierungsstelle für Zürich\n{ca}")
+    context = config.ssl_context()
+    assert context is not None
+    assert len(context.get_ca_certs()) == 1
+
+
+def test_authorities_that_are_no_certificates_are_refused_in_any_language() -> None:
+    with pytest.raises(ConfigError, match="TLS material for https://a is unusable"):
+        ClusterConfig(server="https://a", ca_pem="-----Pø").ssl_context()
 
 
 def test_an_error_is_one_line_whatever_the_context_is_called() -> None:

@@ -29,11 +29,11 @@ class Instruments(Collector):
     """
 
     def __init__(self, families: Iterable[Family] = COUNTED) -> None:
-        self._families = tuple(families)
-        self._bounds = {one.name: (*one.buckets, math.inf) for one in self._families if one.type is Type.HISTOGRAM}
-        self._label_counts = {one.name: len(one.labels) for one in self._families}
-        self._series: dict[str, Series] = {one.name: {} for one in self._families}
-        for family in self._families:
+        self._families = {one.name: one for one in families}
+        every = self._families.values()
+        self._bounds = {one.name: (*one.buckets, math.inf) for one in every if one.type is Type.HISTOGRAM}
+        self._series: dict[str, Series] = {name: {} for name in self._families}
+        for family in every:
             if not family.labels:
                 self._series[family.name][()] = self._zero(family.name)
         self.registry = Registry()
@@ -49,7 +49,7 @@ class Instruments(Collector):
 
     def forget(self, **gone: str) -> None:
         """The object that these labels name is gone: its series go too."""
-        for family in self._families:
+        for family in self._families.values():
             if gone.keys() <= set(family.labels):
                 places = [(family.labels.index(label), value) for label, value in gone.items()]
                 series = self._series[family.name]
@@ -57,7 +57,7 @@ class Instruments(Collector):
                     del series[labels]
 
     def collect(self) -> Iterable[Metric]:
-        for family in self._families:
+        for family in self._families.values():
             series = dict(self._series[family.name])  # at once, before the loop adds another
             if family.type is Type.HISTOGRAM:
                 yield _histogram(family, self._bounds[family.name], series)
@@ -71,8 +71,8 @@ class Instruments(Collector):
         series = self._series[name]
         numbers = series.get(labels)
         if numbers is None:
-            if len(labels) != self._label_counts[name]:
-                raise ValueError(f"{name} has {self._label_counts[name]} labels, not {len(labels)}: {labels}")
+            if len(labels) != (wanted := len(self._families[name].labels)):
+                raise ValueError(f"{name} has {wanted} labels, not {len(labels)}: {labels}")
             numbers = series[labels] = self._zero(name)
         return numbers
 

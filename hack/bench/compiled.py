@@ -10,12 +10,6 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-COMPILED: Final[Mapping[str, str]] = {
-    **os.environ,
-    "PYTHONDONTWRITEBYTECODE": "",
-    "PYTHONPYCACHEPREFIX": str(Path(sys.prefix, "bytecode")),
-}
-"""The environment of such a process. The folder is that of the fast tests: ``make clean`` removes it."""
 
 
 def compile_for(command: Sequence[str]) -> Mapping[str, str]:
@@ -34,4 +28,4 @@ def as_in_the_image() -> Mapping[str, str]:
     roots = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), ROOT)
     program = [sys.executable, "-X", "no_debug_ranges", str(ROOT / "hack/leanbytecode.py"), "--loaded", str(into)]
     subprocess.run([*program, *map(str, roots)], check=True, stdout=subprocess.DEVNULL)
-    return {**COMPILED, "PYTHONPYCACHEPREFIX": str(into)}
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(into)}

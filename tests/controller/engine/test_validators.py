@@ -275,7 +275,7 @@ def test_capacity_that_no_node_offers_is_seen() -> None:
 
 
 def off_the_index(core: NodeFailures) -> None:
-    core._on_host.clear()
+    core._on_host["a"] = ()
 
 
 def host_without_its_node(core: NodeFailures) -> None:

@@ -29,7 +29,7 @@ async def test_the_checkpoint_is_served_before_nvml_has_answered(lab: Lab) -> No
     lab.sim(slow={"call": "*", "seconds": 60})
     await lab.start()
     await lab.until(lambda: lab.kubelet.registrations == [GPU, GPU])
-    endpoint = await lab.listed()
+    endpoint = await lab.listed(discoveries=0)
     assert list(endpoint.devices) == [lab.uuid(i) for i in range(3)]
     assert endpoint.healthy == {lab.uuid(0), lab.uuid(2)}
     assert not lab.report().driver_up
@@ -42,7 +42,7 @@ async def test_a_fault_and_its_history_outlive_the_agent(lab: Lab) -> None:
     lab.sim(gpu=0, xid=13)
     await saved(lab, '"Xid13"')
     await lab.restart(NO_TRACE)
-    await lab.until(lambda: lab.report().driver_up)
+    await lab.until(lambda: lab.discoveries > 0)
     lab.sim(gpu=1, xid=79)
     lab.sim(gpu=1, reset=True)
     await lab.restored(1)

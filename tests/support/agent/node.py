@@ -16,7 +16,7 @@ from agent.cluster.reporter import NoReporter, Reporter
 from agent.config.load import load
 from agent.config.settings import MpsSettings, Settings
 from agent.daemon import Agent
-from agent.hardware.driver import Discovery
+from agent.hardware.driver import Driver
 from agent.health.states import HealthState, Transition
 from agent.kubelet.podresources import Holder
 from agent.mps.paths import device_paths
@@ -88,6 +88,7 @@ class Lab:
         self.reporter = Notebook()
         self.flags: dict[str, str] = {}
         self.discoveries = 0
+        """Of the agent that runs: those that have been taken in, and whose GPUs' XIDs are heard."""
         self._agent: Agent | None = None
         self._simulation: Simulation | None = None
         self._stop = asyncio.Event()
@@ -154,13 +155,14 @@ class Lab:
         return self._agent
 
     def _count_discoveries(self, agent: Agent) -> None:
-        take_in = agent.discovered
+        discover = agent.monitor._discover
+        self.discoveries = 0
 
-        async def counted(discovery: Discovery) -> None:
-            await take_in(discovery)
+        async def counted(driver: Driver) -> None:
+            await discover(driver)
             self.discoveries += 1
 
-        agent.discovered = counted  # type: ignore[method-assign] # nobody else tells when one has been taken in
+        agent.monitor._discover = counted  # type: ignore[method-assign] # nobody else tells when one is over
 
     async def look_again(self) -> None:
         """Have the agent discover everything once more."""
@@ -175,9 +177,11 @@ class Lab:
         await self.start(config)
         return await self.listed(resource)
 
-    async def listed(self, resource: str = GPU) -> Endpoint:
-        """The endpoint of ``resource``, once it and all that are planned beside it have devices."""
-        await self.until(lambda: all(map(self._is_listed, {resource, *self._planned()})))
+    async def listed(self, resource: str = GPU, *, discoveries: int = 1) -> Endpoint:
+        """The endpoint of ``resource``, once it and all planned beside it have devices, after so many discoveries."""
+        await self.until(
+            lambda: self.discoveries >= discoveries and all(map(self._is_listed, {resource, *self._planned()}))
+        )
         return self.endpoint(resource)
 
     def _planned(self) -> set[str]:

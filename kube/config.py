@@ -243,7 +243,7 @@ def _parse(path: Path) -> _Kubeconfig:
             raise ConfigError(f"{path}: not readable as YAML: {str(error).splitlines()[0]}") from None
         return msgspec.convert(data or {}, type=_Kubeconfig)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{path}: {error}") from None
 
 
 class _Reader:

@@ -12,10 +12,10 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.gangplaces import where_it_was
 from controller.engine.conditions.records import Rule
 from controller.engine.conditions.status import topology_assignment
-from controller.engine.flavors.topologystep import single_pod
 from controller.engine.model.deviceclaims import claim_names
 from controller.engine.model.encoding import Domain
 from controller.engine.model.gates import FeatureGates
+from controller.engine.model.podrequests import one_pod
 from controller.engine.model.resources import FlavorName
 from controller.engine.model.workload import PodSetRequests, TopologyUsage
 from controller.engine.queues.entry import Entry
@@ -102,7 +102,7 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
                 asked=pod_set_ask(pod_set),
                 count=held.count,
                 flavor=flavor,
-                single_pod=single_pod(sets[held.name]),
+                single_pod=one_pod(sets[held.name].template.spec),
                 implied=not pod_set_ask(sets[held.name]).placed,
                 previous=held.topology if lost is not None else None,
                 lost=lost,

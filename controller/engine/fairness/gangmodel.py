@@ -12,7 +12,6 @@ from typing import Final
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.gangplaces import beside_its_own
 from controller.engine.fairness.tree import FairTree, is_preemptible
-from controller.engine.flavors.topologystep import single_pod
 from controller.engine.gangs.gang import (
     CPU,
     GPU,
@@ -33,6 +32,7 @@ from controller.engine.gangs.machine import Machine
 from controller.engine.gangs.shares import GangQueue
 from controller.engine.mirror.specs import GPU as GPU_RESOURCE
 from controller.engine.mirror.specs import Bounds
+from controller.engine.model.podrequests import one_pod
 from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import PodSetRequests, WorkloadInfo, minimum_of
 from controller.engine.proportion.division import QueueName
@@ -175,7 +175,7 @@ class GangModel:
 
     def _pod_set(self, info: WorkloadInfo, pod_set: PodSetRequests, index: int) -> PodSet:
         given = info.workload.spec.pod_sets[index]
-        request = self._request(single_pod(given))
+        request = self._request(one_pod(given.template.spec))
         given = beside_its_own(self._cluster, info.workload, given)
         nodes = self._nodes_for(filter_of(given.template.spec, (), preferences=False))
         name = f"{index}"

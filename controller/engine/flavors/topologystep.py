@@ -16,12 +16,10 @@ from controller.engine.flavors.assignment import FlavorAttempt, FlavorChoice, Mo
 from controller.engine.flavors.plan import OnNodes, Plan
 from controller.engine.model.deviceclaims import claim_names
 from controller.engine.model.podrequests import one_pod
-from controller.engine.model.resources import FlavorName, ResourceName
+from controller.engine.model.resources import FlavorName
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.gangdomains import bounds_of
 from controller.engine.topology.port import NoPlacement, PlacementRequest
-from controller.objects.alike import one_dict
-from controller.objects.workload import PodSet
 
 _replace: Final = msgspec.structs.replace
 
@@ -63,7 +61,7 @@ def requests(
                         asked=plan.asks[index],
                         count=choice.count,
                         flavor=flavor,
-                        single_pod=single_pod(specs[index]),
+                        single_pod=one_pod(specs[index].template.spec),
                         implied=plan.implied and index not in plan.asking,
                         previous=previous,
                         claims=claim_names(workload.metadata.namespace, specs[index].template.spec),
@@ -97,10 +95,6 @@ def with_topologies(chosen: Iterable[PodSetChoice], placed: Mapping[str, Topolog
     """A set of no pods has no places."""
     found = {name: usage for name, usage in placed.items() if usage.domains}
     return [_replace(choice, topology=found[choice.name]) if choice.name in found else choice for choice in chosen]
-
-
-def single_pod(pod_set: PodSet) -> dict[ResourceName, int]:
-    return one_dict(one_pod(pod_set.template.spec))
 
 
 def _flavors(assigned: PodSetChoice, index: int, on_nodes: OnNodes) -> set[FlavorName]:

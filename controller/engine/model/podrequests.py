@@ -14,6 +14,7 @@ import msgspec
 from controller.engine.model.honestunits import HonestUnits
 from controller.engine.model.limitrange import LimitSummary
 from controller.engine.model.resources import CPU, UNLIMITED, Amount, ResourceName
+from controller.objects.alike import one_dict
 from controller.objects.core import Container, PodSpec, ResourceRequirements
 from controller.objects.meta import Resources
 from controller.objects.quantity import MILLI_IN_NANO, NANO, Quantity
@@ -113,14 +114,14 @@ def defaulted(spec: PodSpec, *, overheads: Mapping[str, Resources], limits: Limi
     )
 
 
-def one_pod(spec: PodSpec) -> dict[ResourceName, Amount]:
+def one_pod(spec: PodSpec) -> Mapping[ResourceName, Amount]:
     """What one pod takes where it runs, whatever of it quota counts. A limit stands in for a request that is missing:
     the API server does that to pods, and a workload that holds quota comes as its owner wrote it.
     """
     every = (*spec.containers, *spec.init_containers)
     if any(name not in part.resources.requests for part in every for name in part.resources.limits) or spec.resources:
         spec = defaulted(spec, overheads={}, limits=LimitSummary())
-    return {name: whole_amount(name, nanos) for name, nanos in pod_requests(spec).items()}
+    return one_dict({name: whole_amount(name, nanos) for name, nanos in pod_requests(spec).items()})
 
 
 class Transformation(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ set, usage a flavor. Nothing here looks at a clock: times are those that the obj
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import msgspec
 
@@ -192,7 +193,7 @@ def _admitted(workload: Workload, admission: Admission, gates: FeatureGates) -> 
             name=assignment.name,
             count=full if assignment.count is None else assignment.count,
             requests=one_dict(amounts(assignment.resource_usage)),
-            flavors=one_dict({ResourceName(name): FlavorName(flavor) for name, flavor in assignment.flavors.items()}),
+            flavors=one_dict(cast("Mapping[ResourceName, FlavorName]", assignment.flavors)),
             topology=_topology(workload, pod_set, assignment, gates),
         )
         yield charged.scaled_to(min(charged.count, counts.get(assignment.name, 0)))
@@ -204,7 +205,7 @@ def _topology(
     given = assignment.topology_assignment
     if given is None or pod_set is None or not gates.on("TopologyAwareScheduling"):
         return None
-    single_pod = one_dict(one_pod(pod_set.template.spec))
+    single_pod = one_pod(pod_set.template.spec)
     asked = devices_of(pod_set.template, single_pod)
     claims = claim_names(workload.metadata.namespace, pod_set.template.spec)
     return TopologyUsage(

@@ -74,7 +74,9 @@ class GpuWorker:
         self._loop = asyncio.get_running_loop()
         self._on_event = on_event
         self._on_deaf = on_deaf
-        self._calls: queue.Queue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.Queue(QUEUE_LENGTH)
+        # No Queue with a bound: its lock and its condition are Python, and cost more than the rest of a call's way. The
+        # loop alone puts, so that the length it looks at before is a bound.
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._events: Any = None
         self._watched: Mapping[int | None, int | None] = {}
         self._failed = False
@@ -85,11 +87,10 @@ class GpuWorker:
 
     async def call(self, function: Callable[[], T], timeout_s: float = CALL_TIMEOUT_S) -> T:
         """Run ``function`` on the thread. Raises what it raises, and CallTimedOut when it (or one before it) hangs."""
+        if self._calls.qsize() >= QUEUE_LENGTH:
+            raise CallTimedOut("earlier NVML calls of this GPU have not returned")
         answer: asyncio.Future[T] = self._loop.create_future()
-        try:
-            self._calls.put_nowait((function, answer))
-        except queue.Full:
-            raise CallTimedOut("earlier NVML calls of this GPU have not returned") from None
+        self._calls.put((function, answer))
         try:
             async with asyncio.timeout(timeout_s):
                 return await answer
@@ -150,10 +151,7 @@ class GpuWorker:
 
     def close(self) -> None:
         """Let the thread end after what it is doing, without waiting for it."""
-        try:
-            self._calls.put_nowait(None)
-        except queue.Full:
-            log.debug("a hung NVML thread is left behind")
+        self._calls.put(None)
 
     def _register(self, handle: Any) -> bool:
         self._release()

@@ -121,6 +121,20 @@ async def test_closing_ends_the_thread(start: Start) -> None:
     await eventually(lambda: not worker._thread.is_alive())
 
 
+async def test_a_thread_that_hung_beside_a_full_queue_ends_once_its_call_has_come_back(
+    start: Start, hang: Hang
+) -> None:
+    worker = start()
+    hanging = asyncio.create_task(worker.call(hang, 5))
+    await eventually(hang.entered.is_set)
+    waiting = [asyncio.create_task(worker.call(lambda: None, 5)) for _ in range(QUEUE_LENGTH)]
+    await asyncio.sleep(0)
+    worker.close()
+    hang.release.set()
+    await asyncio.gather(hanging, *waiting)
+    await eventually(lambda: worker.ended)
+
+
 async def test_closing_does_not_wait_for_a_hung_call(start: Start, hang: Hang) -> None:
     worker = start()
     hanging = asyncio.create_task(worker.call(hang, 5))

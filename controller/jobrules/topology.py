@@ -35,8 +35,11 @@ def parallel_pods_in_cel(spec: str) -> str:
     return f"({completions} < {parallelism} ? {completions} : {parallelism})"
 
 
-def says() -> Mapping[str, str]:
-    """Of ``variables.podSets``: by the name of a rule, what it says of the first that breaks it."""
+def says(*, of_all: bool = True) -> Mapping[str, str]:
+    """Of ``variables.podSets``: by the name of a rule, what it says of the first that breaks it.
+
+    ``of_all``: they are all that the job has, so that a group of pod sets must be whole among them.
+    """
     each = {
         "topologyLevels": _levels(),
         "topologyLabels": _labels(),
@@ -47,7 +50,8 @@ def says() -> Mapping[str, str]:
         "topologySizes": _sizes(),
     }
     found = {name: cel.first(f"variables.podSets.map(p, {sentence})") for name, sentence in each.items()}
-    found["topologyMembers"] = cel.first(f"variables.podSets.map(p, {_members()})")
+    if of_all:
+        found["topologyMembers"] = cel.first(f"variables.podSets.map(p, {_members()})")
     off = "!variables.gates.TopologyAwareScheduling"
     return {name: cel.when(off, "''", sentence) for name, sentence in found.items()}
 

@@ -236,3 +236,11 @@ def test_constraints_beside_other_annotations_are_refused_in_the_same_words() ->
         job = {"metadata": {}, "spec": {"template": {"metadata": {"annotations": marks}, "spec": {}}}}
         found = [f"{each.field}: {each.sentence}" for each in refused(ruled.rules, review(ruled, job))]
         assert said(ruled, job) in found
+
+
+def test_a_pod_of_a_group_of_pod_sets_is_let_in_by_itself() -> None:
+    """A group of pods has a pod set for each shape of them: which others there are, no pod tells."""
+    ruled = BY_KIND["Pod"]
+    pod = {"metadata": {"annotations": {GROUP_NAME: "leader-and-workers", REQUIRED: "rack"}}, "spec": {}}
+    assert list(refused(ruled.rules, review(ruled, pod))) == []
+    assert said(ruled, pod) == ""

@@ -15,7 +15,7 @@ _MINUTE_S: Final = 60.0
 _HOUR_S: Final = 3_600.0
 _DAY_S: Final = 86_400.0
 _SHORT: Final = 10
-"""Below so many minutes or hours the next smaller unit is told as well."""
+"""Below so many hours minutes are told as well, and so many at a time."""
 
 
 class Foretold(NamedTuple):

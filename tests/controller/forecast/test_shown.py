@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.forecast.shown import duration, starts
@@ -46,5 +46,7 @@ def seconds(text: str) -> float:
 
 
 @given(st.floats(0.0, 1e8))
+@example(89.9)
 def test_what_is_said_is_near(given_s: float) -> None:
-    assert seconds(duration(given_s)) == pytest.approx(given_s, rel=0.26, abs=0.5)
+    """A minute and a half, said as one, is the furthest off."""
+    assert seconds(duration(given_s)) == pytest.approx(given_s, rel=1 / 3, abs=0.5)

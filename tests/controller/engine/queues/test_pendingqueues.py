@@ -358,7 +358,7 @@ def test_shapes_tell_apart_what_may_fare_differently_and_share_what_is_equal() -
     assert len({one.shape, *(other.shape for other in others)}) == 5
 
 
-SHAPES = ("a", "b", "b/0.5", "k.a", "k.b", "k.b/0.5", "k.b/90")
+SHAPES = ("a", "b", "b/0.5", "k.a", "k.b", "k.b/0.5", "k.b/90", "s:k.a", "s:l")
 
 
 @dataclass
@@ -368,7 +368,7 @@ class Modelled:
 
 
 def shapes_of(pending: PendingWorkload) -> set[str]:
-    return {pending.shape, pending.untimed_shape, pending.quota_shape}
+    return {pending.shape, pending.untimed_shape, pending.quota_shape, pending.sum_shape}
 
 
 @dataclass
@@ -445,6 +445,7 @@ class QueueMachine(RuleBasedStateMachine):
             alike = {
                 RequeueReason.NO_FIT: one.untimed_shape,
                 RequeueReason.NO_QUOTA: one.quota_shape,
+                RequeueReason.NO_SUMS: one.sum_shape,
                 RequeueReason.HELD_BACK: one.shape,
             }
             if reason in alike:

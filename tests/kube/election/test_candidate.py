@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kube.election.candidate import (
@@ -153,6 +153,8 @@ class World:
         self.ask(process, left - 1)
 
     def disturb(self) -> None:
+        if not self.faults:
+            return
         victim = self.draw.choice(self.processes)
         match self.draw.choice(["kill", "pause", "pause", "leave"]):
             case "kill":
@@ -173,6 +175,7 @@ def void(_: object) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), rates=st.lists(st.floats(0.85, 1.2), min_size=2, max_size=4), crashes=st.booleans())
+@example(seed=2938, rates=[0.85, 0.85], crashes=True)  # a disturbance was due long after peace had come
 def test_no_two_hold_it_whatever_is_lost_late_or_dead_and_one_holds_it_when_peace_returns(
     seed: int, rates: list[float], crashes: bool
 ) -> None:
@@ -181,7 +184,6 @@ def test_no_two_hold_it_whatever_is_lost_late_or_dead_and_one_holds_it_when_peac
         world.at(5, world.disturb)
     world.run(300)
     world.faults = False
-    world.disturb = lambda: None  # type: ignore[method-assign]
     world.run(400)
     assert any(process.acts(world.now_s) for process in world.processes), "nobody leads"
 

@@ -23,7 +23,7 @@ def rules() -> tuple[Rule, ...]:
     return (
         *marks.rules("Pod", ""),
         Rule(refused=_managed, says={"managed": _managed_says()}),
-        Rule(refused=_topology, says=topology.says(of_all=False)),
+        Rule(refused=_topology, says=topology.says_of_each()),
         Rule(refused=_group, says=_group_says()),
         Rule(refused=_group_change, says={"groupChange": _group_change_says()}),
         Rule(refused=_retriable_change, says={"retriableChange": _retriable_says()}),
@@ -31,7 +31,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 POD_SETS: Final = "[{}]".format(
-    topology.pod_set("''", "'metadata.annotations'", str(2**31 - 1), cel.field("object", "metadata", "annotations"))
+    topology.pod_set("''", "'metadata.annotations'", "1", cel.field("object", "metadata", "annotations"))
 )
 """The pod by itself: how many there are in its group, and in which pod sets, is the controller's to know."""
 

@@ -35,25 +35,29 @@ def parallel_pods_in_cel(spec: str) -> str:
     return f"({completions} < {parallelism} ? {completions} : {parallelism})"
 
 
-def says(*, of_all: bool = True) -> Mapping[str, str]:
-    """Of ``variables.podSets``: by the name of a rule, what it says of the first that breaks it.
+def says() -> Mapping[str, str]:
+    """Of ``variables.podSets``, all that the job has: by the name of a rule, what it says of the first that breaks it.
 
-    ``of_all``: they are all that the job has, so that a group of pod sets must be whole among them.
+    The rules of ``topologyrequest.topology_refusals``.
     """
-    each = {
-        "topologyLevels": _levels(),
-        "topologyLabels": _labels(),
-        "topologyFlag": _flag(),
-        "topologySlices": _slices(),
-        "topologyConstraints": _constraints(),
-        "topologyGroups": _group(),
-        "topologySizes": _sizes(),
+    return {**says_of_each(), "topologySizes": _of_first(_sizes()), "topologyMembers": _of_first(_members())}
+
+
+def says_of_each() -> Mapping[str, str]:
+    """As ``says``, where neither sizes nor other pod sets are known: the rules of ``topologyrequest.refusals``."""
+    return {
+        "topologyLevels": _of_first(_levels()),
+        "topologyLabels": _of_first(_labels()),
+        "topologyFlag": _of_first(_flag()),
+        "topologySlices": _of_first(_slices()),
+        "topologyConstraints": _of_first(_constraints()),
+        "topologyGroups": _of_first(_group()),
     }
-    found = {name: cel.first(f"variables.podSets.map(p, {sentence})") for name, sentence in each.items()}
-    if of_all:
-        found["topologyMembers"] = cel.first(f"variables.podSets.map(p, {_members()})")
-    off = "!variables.gates.TopologyAwareScheduling"
-    return {name: cel.when(off, "''", sentence) for name, sentence in found.items()}
+
+
+def _of_first(sentence: str) -> str:
+    found = cel.first(f"variables.podSets.map(p, {sentence})")
+    return cel.when("!variables.gates.TopologyAwareScheduling", "''", found)
 
 
 def elastic_says() -> Mapping[str, str]:

@@ -60,10 +60,6 @@ def _first(*values: str) -> str:
     return f"string(m.map(t, {cel.any_of(*values)}).filter(s, s != '')[?0].orValue(''))"
 
 
-def _grouped(*keys: str) -> str:
-    return f"{_first(*(cel.key(_ANNOTATIONS, key) for key in keys))} != ''"
-
-
 _NAMED: Final = f"string({cel.field('t', 'spec', 'schedulerName')}.orValue(''))"
 """A text for the compiler too: the API server's takes no list of what is one and what may be one."""
 _SCHEDULER: Final = cel.any_of(cel.key(_ANNOTATIONS, SCHEDULER_NAME), _NAMED)
@@ -86,6 +82,14 @@ _ALL_MARKS: Final[dict[System, tuple[tuple[str, str], ...]]] = {
     "kai": _MARKS["kai"],
 }
 """KAI's group alone is nobody's."""
+
+
+def _grouped(system: System) -> str:
+    """Whether something in what is marked names a PodGroup of the system. KAI's group alone is nobody's."""
+    is_named = f"{cel.any_of(*(cel.key(_ANNOTATIONS, key) for key in _GROUPS[system]))} != ''"
+    if system == "kai":
+        is_named += f" && ({_SCHEDULER} in {NAMES[system]} || {_LABELS}[?{cel.quoted(KAI_QUEUE)}].hasValue())"
+    return f"m.exists(t, {is_named})"
 
 
 def _values(marks: Iterable[tuple[str, str]]) -> str:
@@ -123,7 +127,7 @@ def queue_of(system: System, kinds: Iterable[JobKind]) -> str:
     own, others = _named(system), _named(other)
     one_is_marked = " || ".join(f"{_values(_ALL_MARKS[each])} == ''" for each in (system, other))
     is_own = f"({own} != {others} ? {own} : !{own} && ({one_is_marked}))"
-    queue = cel.any_of(_values(_MARKS[system]), cel.when(_grouped(*_GROUPS[system]), "''", _default(system)))
+    queue = cel.any_of(_values(_MARKS[system]), cel.when(_grouped(system), "''", _default(system)))
     return _of(kinds, cel.when(is_own, queue))
 
 
@@ -153,4 +157,4 @@ def _shown(marks: Iterable[tuple[str, str]]) -> str:
 def is_grouped(system: System) -> str:
     """Whether a pod that names none of the system's queues is in a PodGroup of it."""
     by_scheduler = f"m.exists(t, {_SCHEDULER} in {NAMES[system]})"
-    return f"[[object]].map(m, {_grouped(*_GROUPS[system])} && {by_scheduler})[0]"
+    return f"[[object]].map(m, {_grouped(system)} && {by_scheduler})[0]"

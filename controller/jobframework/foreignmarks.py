@@ -78,7 +78,7 @@ def foreign_queue(
 
     ``schedulers``: the systems by the names of their schedulers. The one that the object names decides whose the object
     is, as a scheduler takes the pods that name it. JobError where none is named and marks of both are there (decision
-    075).
+    075). A queue that is named anywhere in the object stands before that of its PodGroup.
     """
     if queue_name(job):
         return None
@@ -89,14 +89,14 @@ def foreign_queue(
         raise JobError(told)
     named = _named_systems(job, marked, schedulers)
     for system in named or System:
-        for each in marked:
-            if name := _marked_queue(each, system):
-                return ForeignQueue(system, name)
-            group = foreign_group(labels(each), annotations(each), _scheduler(each), schedulers)
-            if system in named and group is not None and group.system is system:
-                namespace = text(job, "metadata", "namespace")
-                if name := group_queue(namespace, group):
-                    return ForeignQueue(system, name)
+        if name := next(filter(None, (_marked_queue(each, system) for each in marked)), ""):
+            return ForeignQueue(system, name)
+    for each in marked:
+        group = foreign_group(labels(each), annotations(each), _scheduler(each), schedulers)
+        if group is None or group.system not in named:
+            continue
+        if name := group_queue(text(job, "metadata", "namespace"), group):
+            return ForeignQueue(group.system, name)
     for system, queue in named.items():
         return ForeignQueue(system, (queue if system is System.VOLCANO else "") or DEFAULT_QUEUES[system])
     return None

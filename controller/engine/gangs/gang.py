@@ -132,6 +132,9 @@ class Task:
     """Nodes that its own rules (selector, affinity) let it run on; None: all."""
 
 
+Startable = Callable[[Task], bool]
+
+
 def is_pending(task: Task) -> bool:
     return task.phase is Phase.PENDING
 
@@ -151,7 +154,11 @@ class PodSet:
     def used(self) -> int:
         return sum(task.phase in USED for task in self.tasks)
 
-    def in_order(self, wanted: Callable[[Task], bool]) -> list[Task]:
+    def lacks(self) -> int:
+        """How many tasks are missing to its minimum."""
+        return max(0, self.minimum - self.used())
+
+    def in_order(self, wanted: Startable) -> list[Task]:
         """By the tasks' priority, then by name: numbers in names count as numbers."""
         return sorted(filter(wanted, self.tasks), key=_task_key)
 
@@ -227,17 +234,27 @@ class Gang:
             pod_set.used() > pod_set.active() and pod_set.active() < pod_set.minimum for pod_set in self._needed()
         )
 
-    def next_tasks(self, startable: Callable[[Task], bool] = is_pending) -> list[Task]:
-        """What is started next: all that its minimums lack, at once; else one task more, or else one subgroup more."""
+    def next_tasks(self) -> list[Task]:
+        """What is started next: all that its minimums lack, at once; else one task more, or else one subgroup more.
+
+        Nothing is started while fewer wait than are lacking: the others still leave.
+        """
+        return self._next(is_pending, _all_lacked)
+
+    def next_moved(self, homeless: Startable) -> list[Task]:
+        """Likewise of tasks that lost their places, but a gang that ran on below a minimum may do so elsewhere."""
+        return self._next(homeless, _lacked)
+
+    def _next(self, startable: Startable, lacked: Callable[[Iterable[PodSet], Startable], list[Task]]) -> list[Task]:
         ordered = self._pod_sets_in_order()
-        lacking = [pod_set for pod_set in ordered if not pod_set.whole and pod_set.used() < pod_set.minimum]
+        lacking = [pod_set for pod_set in ordered if not pod_set.whole and pod_set.lacks()]
         if lacking:
-            return _lacked(lacking, startable)
+            return lacked(lacking, startable)
         for pod_set in ordered:
             if not pod_set.whole and (more := pod_set.in_order(startable)):
                 return more[:1]
         for whole in dict.fromkeys(pod_set.whole for pod_set in ordered if pod_set.whole):
-            if tasks := _lacked([pod_set for pod_set in ordered if pod_set.whole == whole], startable):
+            if tasks := lacked([pod_set for pod_set in ordered if pod_set.whole == whole], startable):
                 return tasks
         return []
 
@@ -270,9 +287,16 @@ class Gang:
         return sorted(self.pod_sets.values(), key=key)
 
 
-def _lacked(pod_sets: Iterable[PodSet], startable: Callable[[Task], bool]) -> list[Task]:
-    """What is missing to the minimums."""
-    return [task for pod_set in pod_sets for task in pod_set.in_order(startable)[: pod_set.minimum - pod_set.used()]]
+def _lacked(pod_sets: Iterable[PodSet], startable: Startable) -> list[Task]:
+    """What is missing to the minimums, as far as it is there."""
+    return [task for pod_set in pod_sets for task in pod_set.in_order(startable)[: pod_set.lacks()]]
+
+
+def _all_lacked(pod_sets: Iterable[PodSet], startable: Startable) -> list[Task]:
+    """What is missing to the minimums; nothing where some of it is not there."""
+    pod_sets = list(pod_sets)
+    tasks = _lacked(pod_sets, startable)
+    return tasks if len(tasks) == sum(pod_set.lacks() for pod_set in pod_sets) else []
 
 
 def _task_key(task: Task) -> tuple[int, int, str]:

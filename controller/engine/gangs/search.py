@@ -110,7 +110,7 @@ class Search:
         def next_tasks(other: Gang) -> list[Task]:
             if other is gang:
                 return list(tasks)
-            return other.next_tasks() if other.name in ahead else other.next_tasks(homeless)
+            return other.next_tasks() if other.name in ahead else other.next_moved(homeless)
 
         gangs = {gang.name: gang} | {step.gang.name: step.gang for step in steps}
         ahead = {name: other for name, other in self._ahead_of(gang).items() if name not in gangs}

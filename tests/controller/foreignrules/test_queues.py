@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from controller.engine.mirror.specs import System
@@ -13,7 +13,7 @@ from controller.foreignrules.queues import NAMES, is_grouped, queue_of
 from controller.foreignrules.queues import conflict as conflict_in_cel
 from controller.foreignrules.schedulers import SCHEDULERS
 from controller.jobframework.foreignmarks import DEFAULT_QUEUES, VOLCANO_QUEUES, conflict, foreign_queue
-from controller.jobframework.podview import KAI_QUEUE
+from controller.jobframework.podview import KAI_GROUP, KAI_QUEUE
 from controller.jobkinds.table import DECLARED_KINDS, JOB_KINDS
 from inventory.api.names import SCHEDULER_NAME
 from tests.support.controller.celpolicies import evaluated
@@ -28,7 +28,7 @@ def metadata() -> st.SearchStrategy[dict[str, Any]]:
     """With marks of either system, of both or of none."""
     names = st.sampled_from(["", "a", "b'c", "d" * 70])
     marks = dict.fromkeys((KAI_QUEUE, *VOLCANO_QUEUES[1:]), names)
-    notes = {SCHEDULER_NAME: SCHEDULER, **dict.fromkeys((*VOLCANO_QUEUES, GROUP), names)}
+    notes = {SCHEDULER_NAME: SCHEDULER, **dict.fromkeys((*VOLCANO_QUEUES, GROUP, KAI_GROUP), names)}
     return st.fixed_dictionaries(
         {},
         optional={
@@ -81,7 +81,19 @@ def held(system: System, given: dict[str, Any]) -> bool:
     return bool(asked(is_grouped(system.value), given))
 
 
+GROUP_OF_A_JOB: Final[dict[str, Any]] = {
+    "metadata": {"name": "o", "namespace": "ns", "annotations": {GROUP: "g"}},
+    "spec": {
+        "template": {
+            "metadata": {"annotations": {VOLCANO_QUEUES[1]: "q"}},
+            "spec": {"containers": [], "schedulerName": "volcano"},
+        }
+    },
+}
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@example(GROUP_OF_A_JOB)
 @given(objects())
 def test_both_name_the_same_queue_of_one_system_or_refuse_the_object(given: dict[str, Any]) -> None:
     theirs = {system: queue for system in System if (queue := in_cel(system, given))}

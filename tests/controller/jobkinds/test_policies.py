@@ -221,6 +221,12 @@ def test_both_halves_of_a_default_make_the_same_object(name: str, data: st.DataO
     assert patched(made, patches(ruled, made)) == made
 
 
+def test_a_patch_of_one_of_two_equal_places_leaves_the_other() -> None:
+    group: Json = {"schedulingGates": []}
+    operation = {"op": "add", "path": "/groups/0/schedulingGates/-", "value": {"name": "g"}}
+    assert patched({"groups": [group, group]}, [operation]) == {"groups": [{"schedulingGates": [{"name": "g"}]}, group]}
+
+
 def test_every_kind_has_rules_and_no_two_share_a_sentence_s_name() -> None:
     for ruled in RULED:
         listed = [name for rule in ruled.rules for name in rule.says]

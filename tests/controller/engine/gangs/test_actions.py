@@ -20,6 +20,19 @@ def test_a_gang_starts_as_a_whole_or_not_at_all() -> None:
     assert {found[f"small-{index}"] for index in range(3)} == {"Allocated"}
 
 
+def test_nothing_of_a_gang_starts_while_fewer_wait_than_its_minimum_lacks() -> None:
+    """Of three with a minimum of two, two leave for another queue in this very cycle: the third would start alone."""
+    grown = gang("grown", "a", 3, minimum=2, request=Request(gpus=4), on=["n1", "n2"])
+    world = session([node("n1", 4), node("n2", 4)], [queue("a"), queue("b", 1)], [grown, gang("other", "b", created=1)])
+    act(world)
+    assert phases(world) == {
+        "grown-0": "Releasing",
+        "grown-1": "Releasing",
+        "grown-2": "Pending",
+        "other-0": "Pipelined",
+    }
+
+
 def test_tasks_above_the_minimum_join_one_by_one_as_far_as_there_is_room() -> None:
     world = session([node("n", 4)], [queue("q", 4)], [gang("elastic", "q", 6, minimum=2)])
     act(world, "allocate")

@@ -186,8 +186,12 @@ def _draws(
     tree: Tree, known: Mapping[ClusterQueueName, Experience], now_s: float, runs: int
 ) -> Parts[list[dict[WorkloadKey, float | None]]]:
     """For each run the run time of each workload: every workload has each of as many even parts of its range once."""
-    asked = [(held.key, held.queue, held.told_s, max(0.0, now_s - held.since_s)) for held in tree.held]
-    asked += [(waiting.key, line.name, waiting.told_s, 0.0) for line in tree.lines for waiting in line.waiting]
+    running = sorted(tree.held, key=lambda held: held.since_s)
+    pending = [(waiting, line.name) for line in tree.lines for waiting in line.waiting]
+    pending.sort(key=lambda each: each[0].queued_at_s)
+    # By time, not by name: under other names the same workloads have the same forecasts.
+    asked = [(held.key, held.queue, held.told_s, max(0.0, now_s - held.since_s)) for held in running]
+    asked += [(waiting.key, name, waiting.told_s, 0.0) for waiting, name in pending]
     totals: list[dict[WorkloadKey, float | None]] = [{} for _ in range(runs)]
     # Seeded, for the same state has the same forecast.
     shuffling = random.Random(len(asked))  # noqa: S311  nothing secret

@@ -100,6 +100,22 @@ def test_shuffling_and_renaming_change_nothing_but_names(world: list[Json], usin
     assert after == renamed(before, names)
 
 
+def test_forecasts_go_by_times_and_not_by_names() -> None:
+    world = [flavor("alpha"), flavor("beta")]
+    for queue, nominal in (("gamma", 1), ("delta", 3)):
+        world += [cluster_queue(queue, nominal, cohort="pool", flavors=("alpha", "beta")), local_queue(queue)]
+    jobs = (("gamma", 1, 1, ""), ("gamma", 1, 1, ""), ("gamma", 1, 1, "5s"), ("gamma", 1, 2, ""), ("gamma", 1, 3, "5s"))
+    for number, (queue, gpus, pods, runtime) in enumerate((*jobs, ("delta", 2, 2, ""))):
+        world.append(job(f"job-{number}", gpus, pods=pods, queue=queue, arrival=f"{number}s", runtime=runtime))
+    names = {"gamma": "delta", "delta": "gamma"}
+    before, after = without_sentences(run(*world)), without_sentences(run(*(renamed(one, names) for one in world)))
+    assert [one["workload"] for one in before["final"]["pending"] if one["forecast"]["toSeconds"]] == [
+        "ns/job-4",
+        "ns/job-5",
+    ]
+    assert after == renamed(before, names)
+
+
 @settings(max_examples=25, deadline=None)
 @drawn(worlds(), CONFIGS)
 def test_the_books_add_up(world: list[Json], using: str) -> None:

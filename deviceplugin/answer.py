@@ -23,6 +23,8 @@ from inventory.layout.layout import LogicalDevice, Resource
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 VOLUME_ROOT = "/var/run/nvidia-container-devices"
 CDI_VENDOR = "k8s.device-plugin.nvidia.com"
+_SHOWN = 80
+"""Letters of an id that an error shows."""
 
 
 class AllocationError(ValueError):
@@ -74,8 +76,8 @@ def granted(
     for device_id in ids:
         device = by_id.get(device_id)
         if device is None:
-            shown = device_id[:80] if device_id.isprintable() else ascii(device_id[:80])
-            raise AllocationError(f"invalid allocation request for {resource.name}: unknown device: {shown}")
+            shown = device_id if device_id.isprintable() else ascii(device_id[:_SHOWN])  # up to ten letters for one
+            raise AllocationError(f"invalid allocation request for {resource.name}: unknown device: {shown[:_SHOWN]}")
         if device.id in unhealthy:
             raise AllocationError(f"device {device.id} is unhealthy: {unhealthy[device.id]}")
         devices.append(device)

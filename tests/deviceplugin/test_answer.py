@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -324,6 +324,7 @@ def test_unshared_devices_of_a_resource_that_also_has_replicas_may_be_asked_for_
         grant(mixed, "GPU-02", "GPU-00::0")
 
 
+@example(["\U00010000" * 100])
 @given(st.lists(st.text(max_size=300) | st.sampled_from([uuid(i) for i in range(4)]), max_size=6))
 def test_any_request_is_granted_exactly_or_refused_in_one_short_line(ids: list[str]) -> None:
     if len(set(ids)) == len(ids) and set(ids) <= {"GPU-00", "GPU-01", "GPU-02"}:

@@ -284,7 +284,11 @@ def test_the_order_in_which_objects_are_told_changes_nothing(
 def test_nobody_sleeps_whom_a_fresh_look_would_start(
     config: EngineConfig, given: list[KubernetesObject], history: list[Act]
 ) -> None:
-    """A wake-up that is forgotten leaves somebody parked for ever: an engine that starts anew would start it."""
+    """A wake-up that is forgotten leaves somebody parked for ever: an engine that starts anew would start it.
+
+    By fair shares it may evict for it first: an admission enlarges a share, by which others may preempt, and wakes
+    nobody (as in Kueue). They are looked at with the next change in their cohort.
+    """
     run = begun(config, given)
     for act in history:
         act(run)
@@ -294,7 +298,28 @@ def test_nobody_sleeps_whom_a_fresh_look_would_start(
     again.put(*(state.object for state in run.world.engine.state.cluster.queues.values()))
     again.put(*run.world.workloads.values())
     again.settle()
-    assert [one for one in again.log if one[0] != "Pending"] == []
+    changes = [kind for kind, _ in again.log if kind != "Pending"]
+    by_shares = config.fair_sharing is not None and changes[:1] == ["Evicted"]
+    assert by_shares or changes == []
+
+
+def test_a_share_that_an_admission_enlarged_is_looked_at_with_the_next_change_of_the_cohort() -> None:
+    world = World(EngineConfig(fair_sharing=FairSharing()))
+    both, reclaiming = ("default", "spot"), {"reclaimWithinCohort": "Any"}
+    world.put(flavor("default"), flavor("spot"))
+    world.put(cluster_queue("b", 2, cohort="left", flavors=both), local_queue("b"))
+    world.put(cluster_queue("c", 1, cohort="left", preemption=reclaiming), local_queue("c"))
+    borrower = cluster_queue("a", 0, cohort="left"), local_queue("a")
+    world.put(*borrower, workload("b1", "b", 1), workload("c1", "c", 1), workload("a1", "a", 1))
+    world.settle()
+    world.put(workload("a2", "a", 1, created_s=1), workload("c2", "c", 1, created_s=2))
+    world.put(cluster_queue("a", 0, cohort="left", flavors=both))
+    world.settle()
+    assert sorted(world.running()) == ["a1", "a2", "b1", "c1"]
+    assert "Evicted" not in {kind for kind, _ in world.log}
+    world.put(cluster_queue("b", 2, cohort="left", flavors=both, preemption=reclaiming))
+    world.settle()
+    assert ("Evicted", "ns/a2") in world.log or ("Evicted", "ns/a1") in world.log
 
 
 def test_the_claims_above_would_see_an_engine_that_forgets_a_workload() -> None:

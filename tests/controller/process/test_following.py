@@ -169,7 +169,7 @@ async def test_whoever_leads_next_knows_what_a_fresh_replica_would(seed: int, mo
             await scene.until_loaded(process)
             leading = following
         assert len(compared) == 5
-        assert max(compared) > 5
+        assert max(compared) > 2, "there was something to know"
 
 
 def _something_happens(scene: Stage, rng: random.Random, to_come: list[str]) -> None:

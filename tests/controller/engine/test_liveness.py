@@ -92,9 +92,7 @@ def test_the_head_of_a_queue_keeps_nothing_for_itself_that_a_preemptor_has_claim
     assert len(world.running()) == 7
     world.put(workload("preemptor", "c", 2, priority=1))
     world.finish("c3")
-    world.settle()
-    while world.stop_evicted():
-        world.settle()
+    assert world.rest()
     assert "preemptor" in world.running()
 
 

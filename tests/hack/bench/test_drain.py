@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -14,7 +15,7 @@ from hack.bench.throughput import drain
 from hack.bench.throughput.drain import CHOICES, COMMANDS, KUEUE_POLICY, Run
 from hack.bench.throughput.drainload import WORKLOADS, Load, Result, Status
 from hack.bench.throughput.drainshape import NODE_CPUS, RACK, Class, Shape, nodes, setting, shape, workload
-from hack.bench.throughput.nullcontroller import QUEUES, Admitter
+from hack.bench.throughput.nullcontroller import CLUSTER_QUEUES, QUEUES, Admitter, Cohort, QuotaAdmitter
 from kube.client import Client
 from kube.clock import SystemClock
 from kube.reading.reflector import Change, Changed
@@ -88,17 +89,18 @@ def test_the_nodes_are_ten_racks_of_sixty_four() -> None:
 
 
 @asynccontextmanager
-async def admitting(server: FakeApiServer) -> AsyncIterator[None]:
+async def admitting(server: FakeApiServer, kind: type[Admitter] = Admitter) -> AsyncIterator[None]:
     """The null controller, in this process."""
     server.create(QUEUES, QUEUE, {"metadata": {}, "spec": {"clusterQueue": "the-queue"}}, namespace=QUEUE)
     async with (
         Client(server.config) as client,
         Writer(client, clock=SystemClock(), random=random.random) as writer,
     ):
-        admitter = Admitter(client, writer)
+        admitter = kind(client, writer)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(admitter.queues.run())]
-            await admitter.queues.wait_synced()
+            tasks = [group.create_task(mirror.run()) for mirror in admitter.mirrors]
+            for mirror in admitter.mirrors:
+                await mirror.wait_synced()
             tasks.append(group.create_task(admitter.workloads.run()))
             yield
             for task in tasks:
@@ -117,6 +119,32 @@ async def test_every_workload_is_made_admitted_with_one_write_and_ended() -> Non
     for item in server.list_all(WORKLOADS):
         assert item["status"]["admission"]["clusterQueue"] == "the-queue"
         assert item["status"]["conditions"][-1]["type"] == "Finished"
+
+
+async def test_with_quota_workloads_run_one_after_the_other_where_one_has_room() -> None:
+    load = Shape((QUEUE,), (Class("only", 4, 2, 0.1, 50, 0.0),))
+    group = {"flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": "3"}]}]}
+    async with FakeApiServer() as server, Client(server.config) as client:
+        spec = {"cohortName": "cohort", "resourceGroups": [group]}
+        server.create(CLUSTER_QUEUES, "the-queue", {"metadata": {}, "spec": spec})
+        async with admitting(server, QuotaAdmitter):
+            result = await Load(client).run(load, 20)
+    assert result.wall_s >= 0.4
+    assert (result.writes, len(server.seen("PATCH", "workloads"))) == (8, 8)
+
+
+def test_quota_is_given_by_priority_and_then_to_whoever_fits() -> None:
+    cohort, admitted = Cohort(quota=6000), list[str]()
+    for name, priority, size in [("low", 50, 1000), ("high", 200, 4000), ("higher", 200, 4000), ("last", 50, 1000)]:
+        cohort.waiting[-priority, size].append(partial(admitted.append, name))
+    cohort.admit()
+    assert (admitted, cohort.used) == (["high", "low", "last"], 6000)
+    cohort.used -= 2000
+    cohort.admit()
+    assert (admitted[3:], cohort.used) == ([], 4000)
+    cohort.used -= 2000
+    cohort.admit()
+    assert (admitted[3:], cohort.used) == (["higher"], 6000)
 
 
 async def test_a_run_is_not_over_before_its_ends_have_been_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +208,7 @@ async def test_a_refused_write_ends_the_run() -> None:
 
 def test_both_policies_are_measured_by_name_with_what_they_evicted() -> None:
     assert parse(KUEUE_POLICY.read_text()).policy is Policy.KUEUE
-    assert set(CHOICES["all"]) == {"null", "tessera", "kueue-policy"}
+    assert set(CHOICES["all"]) == {"null", "quota", "tessera", "kueue-policy"}
     assert COMMANDS["kueue-policy"][-2:] == ["--config", str(KUEUE_POLICY)]
 
 
@@ -192,14 +220,19 @@ def test_a_rounds_table_and_their_sum_tell_evictions_and_lost_run_time(capsys: p
         result = Result(wall_s, waits_s, evictions, 2.5 * evictions, 12.5 * evictions, 0.0, 6000, 1.0)
         return Run(result, Counter(), 1.0, 60.0, 10.0, 0.0)
 
-    rounds = [{"null": run(0, 10.0), "kueue-policy": run(count, 12.0)} for count in (4, 20, 6)]
+    rounds = [{"null": run(0, 10.0), "quota": run(0, 11.0), "kueue-policy": run(count, 12.1)} for count in (4, 20, 6)]
     drain._show(load, rounds[0], compare=True)
     drain._sum_up(rounds)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "evictions 0 4 31 (19 to 123) 30" in lines
-    assert "run time lost by these 0.0 s 10.0 s" in lines
-    assert "times their cpus 0.0 cpu s 50.0 cpu s" in lines
-    assert lines[-2:] == [
+    assert "against the null controller 1.00 x 1.10 x 1.21 x 1.3 x" in lines
+    assert "against the null controller with quota 0.91 x 1.00 x 1.10 x" in lines
+    assert "evictions 0 0 4 31 (19 to 123) 30" in lines
+    assert "run time lost by these 0.0 s 0.0 s 10.0 s" in lines
+    assert "times their cpus 0.0 cpu s 0.0 cpu s 50.0 cpu s" in lines
+    assert lines[-5:] == [
+        "Evictions, quota: 0, 0, 0; median 0",
+        "Against the null controller, quota: 1.10, 1.10, 1.10; median 1.10 x",
         "Evictions, kueue-policy: 4, 20, 6; median 6",
-        "Against the null controller, kueue-policy: 1.20, 1.20, 1.20; median 1.20 x",
+        "Against the null controller, kueue-policy: 1.21, 1.21, 1.21; median 1.21 x",
+        "Against the null controller with quota, kueue-policy: 1.10, 1.10, 1.10; median 1.10 x",
     ]

@@ -149,6 +149,16 @@ class World:
             self.cycle()
         raise AssertionError(f"still changing after {limit} cycles: {self.log[-20:]}")
 
+    def rest(self, limit: int = 30) -> bool:
+        """Until all is decided and all victims have gone, so many times at most: whether it came to that. Under Kueue's
+        rules two may evict each other for ever.
+        """
+        for _ in range(limit):
+            self.settle()
+            if not self.stop_evicted():
+                return True
+        return False
+
     def rebuild(self) -> None:
         """All sums are made anew from the objects there are."""
         assert self.engine.rebuild([*self.others.values(), *self.workloads.values()], self.now_s) == []

@@ -76,9 +76,7 @@ def test_one_that_finds_no_place_speaks_for_itself_also_where_nothing_but_its_re
 
 def rest(world: World) -> None:
     """Until all is decided and all victims have gone: nobody sleeps then who would be admitted, or make others go."""
-    world.settle()
-    while world.stop_evicted():
-        world.settle()
+    assert world.rest()
     for one in world.engine.state.queues:
         told = world.engine.explain(one.key, world.now_s)
         assert told is not None

@@ -1,10 +1,11 @@
 """From thousands of waiting workloads to none, on a real API server: ``python -m hack.bench drain --factor 0.2``.
 
 Each controller gets a fresh control plane of its own, the same load, and is a separate process started by the same
-command line: ours (``python -m controller --only core --kubeconfig FILE``) under either policy, and one that admits on
-sight without any quota (``nullcontroller``). The ratio to that one tells what deciding costs; all share the machine
-with the API server. The cost of preemption is the number of evicted workloads and how long they had run. Writes are
-counted in the API server's audit log, by user agent; the generator's own are known, and must be found there.
+command line: ours (``python -m controller --only core --kubeconfig FILE``) under either policy, one that admits on
+sight without any quota (``nullcontroller``), and the same with a cohort's quota. The ratio to the first tells what
+quota and deciding cost, the ratio to the second what deciding costs; all share the machine with the API server. The
+cost of preemption is the number of evicted workloads and how long they had run. Writes are counted in the API server's
+audit log, by user agent; the generator's own are known, and must be found there.
 """
 
 import argparse
@@ -44,11 +45,19 @@ CRDS = ROOT / "charts" / "tessera" / "crds"
 KUEUE_POLICY = ROOT / "hack" / "bench" / "kueue-policy.yaml"
 COMMANDS = {
     "null": [sys.executable, "-m", "hack.bench.throughput.nullcontroller"],
+    "quota": [sys.executable, "-m", "hack.bench.throughput.nullcontroller", "--quota"],
     "tessera": [sys.executable, "-m", "controller"],
     "kueue-policy": [sys.executable, "-m", "controller", "--config", str(KUEUE_POLICY)],
 }
 """The last two are ours, under ``policy: tessera`` and ``policy: kueue``."""
-CHOICES = {**{name: (name,) for name in COMMANDS}, "both": ("null", "tessera"), "all": tuple(COMMANDS)}
+LEAST = {"null": "the null controller", "quota": "the null controller with quota"}
+"""What ours are compared with."""
+CHOICES = {
+    **{name: (name,) for name in COMMANDS},
+    "both": ("null", "tessera"),
+    "three": (*LEAST, "tessera"),
+    "all": tuple(COMMANDS),
+}
 PUBLISHED_FACTOR = 0.2
 KUEUE = {
     "wall time": "83 s",
@@ -191,9 +200,7 @@ def _show(load: Shape, runs: dict[str, Run], *, compare: bool) -> None:
         ("wall time", lambda run: f"{run.load.wall_s:.1f} s"),
         ("against the floor", lambda run: f"{run.load.wall_s / load.floor_s:.2f} x"),
     ]
-    if "null" in runs:
-        null_s = runs["null"].load.wall_s
-        rows.append(("against the null controller", lambda run: f"{run.load.wall_s / null_s:.2f} x"))
+    rows += [(f"against {said}", partial(_against, runs[least])) for least, said in LEAST.items() if least in runs]
     rows += [(f"wait, {kind.name}", partial(_wait, kind.name)) for kind in PUBLISHED]
     rows += [
         ("controller, CPU", lambda run: f"{run.cpu_s:.1f} s"),
@@ -226,10 +233,15 @@ def _sum_up(rounds: Sequence[dict[str, Run]]) -> None:
     for name in (name for name in rounds[0] if name != "null"):
         evictions = [runs[name].load.evictions for runs in rounds]
         print(f"Evictions, {name}: {', '.join(map(str, evictions))}; median {median(evictions):g}")
-        if "null" in rounds[0]:
-            ratios = [runs[name].load.wall_s / runs["null"].load.wall_s for runs in rounds]
-            told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-            print(f"Against the null controller, {name}: {told}; median {median(ratios):.2f} x")
+        for least, said in LEAST.items():
+            if least in rounds[0] and least != name:
+                ratios = [runs[name].load.wall_s / runs[least].load.wall_s for runs in rounds]
+                told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+                print(f"Against {said}, {name}: {told}; median {median(ratios):.2f} x")
+
+
+def _against(least: Run, run: Run) -> str:
+    return f"{run.load.wall_s / least.load.wall_s:.2f} x"
 
 
 def _wait(kind: str, run: Run) -> str:

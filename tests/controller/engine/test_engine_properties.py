@@ -286,7 +286,7 @@ def test_nobody_sleeps_whom_a_fresh_look_would_start(
 ) -> None:
     """A wake-up that is forgotten leaves somebody parked for ever: an engine that starts anew would start it.
 
-    Asked at rest, for a preemptor keeps the head of its queue while its victims leave, and a new engine does not know it.
+    Asked at rest: a preemptor keeps the head of its queue while its victims leave, and a new engine does not know it.
     By fair shares it may evict for it first: an admission enlarges a share, by which others may preempt, and wakes
     nobody (as in Kueue). They are looked at with the next change that may concern them: then both do the same.
     """

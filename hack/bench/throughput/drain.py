@@ -2,8 +2,8 @@
 
 Each controller gets a fresh control plane of its own, the same load, and is a separate process started by the same
 command line: ours (``python -m controller --only core --kubeconfig FILE``) under either policy, one that admits on
-sight without any quota (``nullcontroller``), and the same with a cohort's quota. The ratio to the first tells what
-quota and deciding cost, the ratio to the second what deciding costs; all share the machine with the API server. The
+sight without any quota (``nullcontroller``), and the same with quota and priorities. The ratio to the first tells what
+these and deciding cost, the ratio to the second what deciding costs; all share the machine with the API server. The
 cost of preemption is the number of evicted workloads and how long they had run. Writes are counted in the API server's
 audit log, by user agent; the generator's own are known, and must be found there.
 """
@@ -50,7 +50,7 @@ COMMANDS = {
     "kueue-policy": [sys.executable, "-m", "controller", "--config", str(KUEUE_POLICY)],
 }
 """The last two are ours, under ``policy: tessera`` and ``policy: kueue``."""
-LEAST = {"null": "the null controller", "quota": "the null controller with quota"}
+LEAST = {"null": "the null controller", "quota": "the null controller with quota and priorities"}
 """What ours are compared with."""
 CHOICES = {
     **{name: (name,) for name in COMMANDS},

@@ -33,7 +33,8 @@ WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload", names
 AGENT = "drain-generator"
 ARRIVALS = COHORTS * QUEUES * len(PUBLISHED)
 """Creations under way at once: the published generator has one sequence for each class in each queue."""
-ENDS = 8
+ENDS = 32
+"""Ends written at once: with 8 they waited for a connection, for 4 s at the end of a drain, and held their quota."""
 CONNECTIONS = ARRIVALS + ENDS
 
 

@@ -1,8 +1,7 @@
 """The least that an admitting controller can do: each workload is admitted on sight with one write, without any quota.
 
 What it costs is what the API server, the watch and the client cost; what a real controller takes beyond it is its own.
-With ``--quota`` it admits what fits into its cohort's quota and nothing else, by priority: what that takes beyond the
-first is the quota's, whoever keeps it.
+With ``--quota`` it keeps quota and priorities: what that takes beyond the first is theirs, whoever keeps them.
 Started as the real one is: ``python -m hack.bench.throughput.nullcontroller --only core --kubeconfig FILE``.
 """
 
@@ -138,21 +137,26 @@ class Admitter:
 
 @dataclass
 class Cohort:
-    """``waiting``: by priority, the highest first, and size, in order of arrival. In thousandths of a cpu."""
+    """``waiting``: by priority, the highest first, in order of arrival, with their sizes. In thousandths of a cpu."""
 
     quota: int = 0
     used: int = 0
-    waiting: dict[tuple[int, int], deque[Callable[[], None]]] = field(default_factory=lambda: defaultdict(deque))
+    waiting: dict[int, deque[tuple[int, Callable[[], None]]]] = field(default_factory=lambda: defaultdict(deque))
 
     def admit(self) -> None:
-        for (_, size), kept in sorted(self.waiting.items()):
-            while kept and self.used + size <= self.quota:
+        """Nobody overtakes one of more priority: without preemption it would wait for as long as smaller ones come."""
+        for _, kept in sorted(self.waiting.items()):
+            while kept:
+                size, admitted = kept[0]
+                if self.used + size > self.quota:
+                    return
                 self.used += size
-                kept.popleft()()
+                kept.popleft()
+                admitted()
 
 
 class QuotaAdmitter(Admitter):
-    """Admits what fits into what is left of its cohort's quota, by priority. Nothing is preempted, nothing placed.
+    """Admits into what is left of its cohort's quota, by priority. Nothing is preempted, nothing placed.
 
     ``_cohorts``: each ClusterQueue's. ``_held``: each workload that was heard of and has not finished, with what it
     uses or waits for; a workload that is heard of twice waits once.
@@ -192,7 +196,7 @@ class QuotaAdmitter(Admitter):
         cohort, size = self._cohorts[cluster_queue], sum(map(millicpus, workload.spec.pod_sets))
         self._held[key] = cohort, size
         come = super()._come
-        cohort.waiting[-workload.spec.priority, size].append(lambda: come(key, workload, cluster_queue))
+        cohort.waiting[-workload.spec.priority].append((size, lambda: come(key, workload, cluster_queue)))
         cohort.admit()
 
     def _go(self, key: ObjectKey) -> None:

@@ -133,18 +133,15 @@ async def test_with_quota_workloads_run_one_after_the_other_where_one_has_room()
     assert (result.writes, len(server.seen("PATCH", "workloads"))) == (8, 8)
 
 
-def test_quota_is_given_by_priority_and_then_to_whoever_fits() -> None:
+def test_quota_is_given_by_priority_and_nobody_overtakes_one_of_more() -> None:
     cohort, admitted = Cohort(quota=6000), list[str]()
     for name, priority, size in [("low", 50, 1000), ("high", 200, 4000), ("higher", 200, 4000), ("last", 50, 1000)]:
-        cohort.waiting[-priority, size].append(partial(admitted.append, name))
+        cohort.waiting[-priority].append((size, partial(admitted.append, name)))
     cohort.admit()
-    assert (admitted, cohort.used) == (["high", "low", "last"], 6000)
-    cohort.used -= 2000
+    assert (admitted, cohort.used) == (["high"], 4000)
+    cohort.used -= 4000
     cohort.admit()
-    assert (admitted[3:], cohort.used) == ([], 4000)
-    cohort.used -= 2000
-    cohort.admit()
-    assert (admitted[3:], cohort.used) == (["higher"], 6000)
+    assert (admitted[1:], cohort.used) == (["higher", "low", "last"], 6000)
 
 
 async def test_a_run_is_not_over_before_its_ends_have_been_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +222,7 @@ def test_a_rounds_table_and_their_sum_tell_evictions_and_lost_run_time(capsys: p
     drain._sum_up(rounds)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "against the null controller 1.00 x 1.10 x 1.21 x 1.3 x" in lines
-    assert "against the null controller with quota 0.91 x 1.00 x 1.10 x" in lines
+    assert "against the null controller with quota and priorities 0.91 x 1.00 x 1.10 x" in lines
     assert "evictions 0 0 4 31 (19 to 123) 30" in lines
     assert "run time lost by these 0.0 s 0.0 s 10.0 s" in lines
     assert "times their cpus 0.0 cpu s 0.0 cpu s 50.0 cpu s" in lines
@@ -234,5 +231,5 @@ def test_a_rounds_table_and_their_sum_tell_evictions_and_lost_run_time(capsys: p
         "Against the null controller, quota: 1.10, 1.10, 1.10; median 1.10 x",
         "Evictions, kueue-policy: 4, 20, 6; median 6",
         "Against the null controller, kueue-policy: 1.21, 1.21, 1.21; median 1.21 x",
-        "Against the null controller with quota, kueue-policy: 1.10, 1.10, 1.10; median 1.10 x",
+        "Against the null controller with quota and priorities, kueue-policy: 1.10, 1.10, 1.10; median 1.10 x",
     ]

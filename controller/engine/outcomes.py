@@ -180,6 +180,8 @@ class Outcomes:
             raise ValueError(f"{entry.key} is not pending")
         if entry.rule in _FLAVOR_STANDS or (entry.rule in _OVERTAKEN and not self._keeps_progress):
             pending.bookmark = None
+        elif entry.rule in _OVERTAKEN and pending.bookmark is not None:
+            pending.bookmark = msgspec.structs.replace(pending.bookmark, overtaken=True)
         # A variant that loses to another once more would stand at the head for as long as that one runs.
         reason = RequeueReason.GENERIC if again and entry.rule in _LOSES else entry.requeue
         self._state.queues.requeue(pending, reason, record.at_s, record)

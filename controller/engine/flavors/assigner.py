@@ -87,6 +87,7 @@ class FlavorAssigner:
         rules = self._rules_of(incoming.queue)
         run = _Run(self, incoming, plan, rules, counts=counts, allowed=allowed, cycle=cycle)
         run.tried = tried
+        run.overtaken = tried is not None and bookmark is not None and bookmark.overtaken
         for pod_sets in plan.sets:
             if not run.add(pod_sets):
                 break
@@ -182,6 +183,7 @@ class _Run:
         "_refused",
         "_rules",
         "_usage",
+        "overtaken",
         "tried",
     )
 
@@ -211,6 +213,7 @@ class _Run:
         if len(plan.sets) > 1 and assigner.oracle.is_monotonic:
             self._hopeless = {}
         self.tried: tuple[Mapping[ResourceName, int], ...] | None = None
+        self.overtaken = False
 
     def add(self, together: SetPlan) -> bool:
         """Choose for the next pod set, or for those that share their flavors. False: some resource found none."""
@@ -297,6 +300,7 @@ class _Run:
             groups=queue.groups,
             cycle=-1 if self._cycle is None else self._cycle,
             free=_free_now(queue) if unfinished else (),
+            overtaken=self.overtaken,
         )
 
     def _progress(self) -> tuple[Mapping[ResourceName, int], ...]:

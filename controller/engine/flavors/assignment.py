@@ -143,6 +143,9 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
     It is void once ``quota_generation`` has changed or there is more of anything than ``free``, what its queue had: a
     flavor passed over then may have room now (KEP-582). Under the gate FlavorFungibilityPreserveScanProgress it holds
     for the next ``cycle`` all the same, or a busy cohort would never let the search come to its end.
+
+    ``overtaken``: a flavor that was passed over would have done, and others of its cycle came first. A search that
+    resumes here and finds nothing has not asked that flavor: it is tried from the start before the workload is parked.
     """
 
     tried: tuple[Mapping[ResourceName, int], ...] = ()
@@ -151,6 +154,7 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
     groups: tuple[ResourceGroup, ...] = ()
     cycle: int = -1
     free: tuple[Amount, ...] = ()
+    overtaken: bool = False
 
     def more_flavors(self) -> bool:
         """Whether a flavor is left that the last try did not reach."""

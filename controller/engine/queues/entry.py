@@ -87,6 +87,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
         if self.mirrored:
             return RequeueReason.GENERIC
         reason = _REQUEUE.get(self.rule, RequeueReason.GENERIC)
+        if self.assignment.bookmark.overtaken and reason in (RequeueReason.NO_FIT, RequeueReason.HELD_BACK):
+            return RequeueReason.PARTLY_SEARCHED
         if reason is not RequeueReason.NO_FIT:
             return reason
         if self.assignment.by_sums:

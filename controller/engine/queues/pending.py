@@ -74,6 +74,8 @@ class RequeueReason(Enum):
     """It fitted alone, and not beside those decided on before it; or a check other than quota refused it."""
     NAMESPACE_MISMATCH = "NamespaceMismatch"
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
+    PARTLY_SEARCHED = "PartlySearched"
+    """It found nothing among the flavors after one that others took from it: that one is asked again."""
     PENDING_PREEMPTION = "PendingPreemption"
     PENDING_MIGRATION = "PendingMigration"
     PREEMPTION_FAILED = "PreemptionFailed"
@@ -86,6 +88,7 @@ class RequeueReason(Enum):
 _IMMEDIATE = frozenset(
     {
         RequeueReason.FAILED_AFTER_NOMINATION,
+        RequeueReason.PARTLY_SEARCHED,
         RequeueReason.PENDING_PREEMPTION,
         RequeueReason.PENDING_MIGRATION,
         RequeueReason.PREEMPTION_FAILED,

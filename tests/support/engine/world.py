@@ -169,6 +169,13 @@ class World:
         self.engine.put(status.finished(workload, "Succeeded", "done", self.now_s), self.now_s)
         self.engine.validate()
 
+    def drop(self, kind: type[KubernetesObject], key: str) -> None:
+        """An object that is not a workload is gone; ``key``: its own, with the namespace where it has one."""
+        del self.others[kind, key]
+        namespace, _, name = key.rpartition("/")
+        self.engine.drop(kind, namespace, name, self.now_s)
+        self.engine.validate()
+
     def delete(self, name: str) -> None:
         del self.workloads[WorkloadKey(f"ns/{name}")]
         self.engine.drop(Workload, "ns", name, self.now_s)

@@ -1,0 +1,178 @@
+"""Whatever changes wakes whom it could help.
+
+Flavors, cohorts, queues, namespaces, limits and workloads come, change and go in any order; at rest nobody waits whom
+an engine that starts anew would admit, or make others leave for.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.resources import WorkloadKey
+from controller.objects.core import LimitRange
+from controller.objects.decode import KUEUE, decode_object
+from controller.objects.meta import KubernetesObject
+from controller.objects.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from tests.controller.engine.test_engine_properties import (
+    Act,
+    Run,
+    acts,
+    arrives,
+    begun,
+    changes_of_a_fresh_engine,
+    extended,
+    queue_object,
+    settles,
+    setups,
+)
+from tests.support.engine.contention import PREEMPTING, QUEUES
+from tests.support.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
+
+TAINT = {"key": "reserved", "value": "yes", "effect": "NoSchedule"}
+FLAVORS = ("default", "spot")
+COHORTS = ("left", "right", "root")
+STOPS = ("None", "Hold", "HoldAndDrain")
+KINDS: dict[type[KubernetesObject], tuple[str, ...]] = {
+    ResourceFlavor: FLAVORS,
+    Cohort: COHORTS,
+    LocalQueue: QUEUES,
+    ClusterQueue: QUEUES,
+    LimitRange: ("limits",),
+}
+SELECTORS: tuple[Mapping[str, Any], ...] = ({}, {"matchLabels": {"team": "a"}})
+
+
+def puts(given: KubernetesObject) -> Act:
+    return lambda run: run.world.put(given)
+
+
+def tainted(draw: st.DrawFn) -> Act:
+    taints = [TAINT] if draw(st.booleans()) else []
+    return puts(flavor(draw(st.sampled_from(FLAVORS)), nodeTaints=taints))
+
+
+def with_quota(draw: st.DrawFn) -> Act:
+    """A cohort, with quota of its own or without."""
+    name = draw(st.sampled_from(COHORTS))
+    parent = draw(st.sampled_from(("", "root"))) if name != "root" else ""
+    quota: dict[str, Any] = {"name": "gpu", "nominalQuota": str(draw(st.integers(0, 4)))}
+    limit = draw(st.none() | st.integers(0, 3))
+    if parent and limit is not None:
+        quota["borrowingLimit"] = str(limit)
+    groups = [{"coveredResources": ["gpu"], "flavors": [{"name": "default", "resources": [quota]}]}]
+    spec = {"parentName": parent, "resourceGroups": groups if draw(st.booleans()) else []}
+    made = {"apiVersion": KUEUE, "kind": "Cohort", "metadata": {"name": name}, "spec": spec}
+    return puts(decode_object(made))
+
+
+def leads(draw: st.DrawFn) -> Act:
+    return puts(local_queue(draw(st.sampled_from(QUEUES)), stopPolicy=draw(st.sampled_from(STOPS))))
+
+
+def selects(draw: st.DrawFn) -> Act:
+    """A ClusterQueue as ``queue_object`` draws it, which may be stopped, and may take one team only."""
+    name, stop, selector = draw(st.sampled_from(QUEUES)), draw(st.sampled_from(STOPS)), draw(st.sampled_from(SELECTORS))
+    made = queue_object(draw, name)
+    assert isinstance(made, ClusterQueue)
+    other = cluster_queue(name, stopPolicy=stop, namespaceSelector=selector)
+    assert isinstance(other, ClusterQueue)
+    spec = msgspec.structs.replace(
+        made.spec, stop_policy=other.spec.stop_policy, namespace_selector=other.spec.namespace_selector
+    )
+    return puts(msgspec.structs.replace(made, spec=spec))
+
+
+def labelled(draw: st.DrawFn) -> Act:
+    metadata = {"name": "ns", "labels": {"team": draw(st.sampled_from(("a", "b")))}}
+    return puts(decode_object({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
+
+
+def limited(draw: st.DrawFn) -> Act:
+    limits = [{"type": "Container", "max": {"gpu": str(draw(st.integers(1, 3)))}}]
+    metadata = {"name": "limits", "namespace": "ns"}
+    return puts(
+        decode_object({"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}})
+    )
+
+
+def goes(draw: st.DrawFn) -> Act:
+    kind = draw(st.sampled_from(list(KINDS)))
+    return partial(_drop, kind, draw(st.sampled_from(KINDS[kind])))
+
+
+def _drop(kind: type[KubernetesObject], name: str, run: Run) -> None:
+    for known, key in tuple(run.world.others):
+        if known is kind and key.rpartition("/")[2] == name:
+            run.world.drop(kind, key)
+
+
+def changed(draw: st.DrawFn) -> Act:
+    """A workload is stopped, resumed, raised, or moved while it waits."""
+    field, values = draw(
+        st.sampled_from((("active", (True, False)), ("priority", (0, 1, 2)), ("queue_name", tuple(QUEUES))))
+    )
+    return partial(_change, draw(st.integers(0, 9)), {field: draw(st.sampled_from(values))})
+
+
+def _change(pick: int, fields: Mapping[str, Any], run: Run) -> None:
+    names = sorted(run.world.workloads)
+    if names:
+        found = run.world.workloads[names[pick % len(names)]]
+        if "queue_name" not in fields or not World.held(found):
+            run.world.put(msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, **fields)))
+
+
+_CHANGES: tuple[Callable[[st.DrawFn], Act], ...] = (
+    tainted,
+    with_quota,
+    leads,
+    selects,
+    selects,
+    labelled,
+    limited,
+    goes,
+    goes,
+    changed,
+    changed,
+)
+
+
+@st.composite
+def events(draw: st.DrawFn) -> Act:
+    return draw(st.sampled_from(_CHANGES))(draw)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Act]:
+    filling = [arrives(name, 1, 0, None, None) for name in QUEUES for _ in range(3)] if draw(st.booleans()) else []
+    return [*filling, settles, *draw(st.lists(acts() | events(), max_size=20))]
+
+
+@given(extended(), setups(), histories())
+@settings(max_examples=60, deadline=None)
+def test_no_change_leaves_anybody_asleep_whom_a_fresh_look_would_start(
+    config: EngineConfig, given: list[KubernetesObject], history: list[Act]
+) -> None:
+    run = begun(config, given)
+    for act in history:
+        act(run)
+    assume(run.world.rest())
+    assert changes_of_a_fresh_engine(run, config) == []
+
+
+def test_one_whose_flavor_was_taken_is_tried_with_it_again_before_it_is_parked() -> None:
+    """Its search goes on after that flavor, finds nothing there, and could preempt where it was overtaken."""
+    world = World()
+    world.put(flavor("default"), flavor("spot"), cohort("left", "root"), cohort("right", "root"))
+    world.put(*map(local_queue, QUEUES))
+    world.put(cluster_queue("a", 0, cohort="left"), cluster_queue("b", 4, cohort="right"))
+    world.put(cluster_queue("c", 0, cohort="right", preemption=PREEMPTING[1], flavors=FLAVORS))
+    for number, queue in enumerate(name for name in QUEUES for _ in range(3)):
+        world.put(workload(f"{queue}{number}", queue, created_s=number))
+    world.settle()
+    assert [one.key for one in world.leaving()] == [WorkloadKey("ns/a0")]

@@ -31,6 +31,7 @@ class Outcomes:
         self._state = state
         self._stories = stories
         self._keeps_progress = state.config.gates.on("FlavorFungibilityPreserveScanProgress")
+        self._whole_searches = state.config.extensions.whole_searches
 
     def of(self, entries: Iterable[Entry], now_s: float) -> list[Decision]:
         """Evictions and admissions in the order they were decided, then the workloads that stay pending."""
@@ -180,7 +181,7 @@ class Outcomes:
             raise ValueError(f"{entry.key} is not pending")
         if entry.rule in _FLAVOR_STANDS or (entry.rule in _OVERTAKEN and not self._keeps_progress):
             pending.bookmark = None
-        elif entry.rule in _OVERTAKEN and pending.bookmark is not None:
+        elif entry.rule in _OVERTAKEN and self._whole_searches and pending.bookmark is not None:
             pending.bookmark = msgspec.structs.replace(pending.bookmark, overtaken=True)
         # A variant that loses to another once more would stand at the head for as long as that one runs.
         reason = RequeueReason.GENERIC if again and entry.rule in _LOSES else entry.requeue

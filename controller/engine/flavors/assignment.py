@@ -144,8 +144,8 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
     flavor passed over then may have room now (KEP-582). Under the gate FlavorFungibilityPreserveScanProgress it holds
     for the next ``cycle`` all the same, or a busy cohort would never let the search come to its end.
 
-    ``overtaken``: a flavor that was passed over would have done, and others of its cycle came first. A search that
-    resumes here and finds nothing has not asked that flavor: it is tried from the start before the workload is parked.
+    ``overtaken``, of whole searches alone: a flavor that was passed over would have done, and others of its cycle came
+    first. A search that resumes here and finds nothing has not asked that flavor: the next is made from the start.
     """
 
     tried: tuple[Mapping[ResourceName, int], ...] = ()

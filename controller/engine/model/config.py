@@ -170,6 +170,8 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """None: nothing moves."""
     takeovers_first: bool = False
     """What takes over quota and asks for nothing new does not wait behind the head of its ClusterQueue."""
+    whole_searches: bool = False
+    """A flavor that others took from a workload is asked again before the workload is parked."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):

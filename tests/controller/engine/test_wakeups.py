@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from controller.engine.model.config import EngineConfig
-from controller.engine.model.resources import WorkloadKey
+from controller.engine.model.config import EngineConfig, Extensions
 from controller.objects.core import LimitRange
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
@@ -165,9 +165,10 @@ def test_no_change_leaves_anybody_asleep_whom_a_fresh_look_would_start(
     assert changes_of_a_fresh_engine(run, config) == []
 
 
-def test_one_whose_flavor_was_taken_is_tried_with_it_again_before_it_is_parked() -> None:
+@pytest.mark.parametrize(("whole", "victims"), [(True, {"a0"}), (False, set())])
+def test_one_whose_flavor_was_taken_asks_it_again_before_it_is_parked(whole: bool, victims: set[str]) -> None:
     """Its search goes on after that flavor, finds nothing there, and could preempt where it was overtaken."""
-    world = World()
+    world = World(EngineConfig(extensions=Extensions(whole_searches=whole)))
     world.put(flavor("default"), flavor("spot"), cohort("left", "root"), cohort("right", "root"))
     world.put(*map(local_queue, QUEUES))
     world.put(cluster_queue("a", 0, cohort="left"), cluster_queue("b", 4, cohort="right"))
@@ -175,4 +176,4 @@ def test_one_whose_flavor_was_taken_is_tried_with_it_again_before_it_is_parked()
     for number, queue in enumerate(name for name in QUEUES for _ in range(3)):
         world.put(workload(f"{queue}{number}", queue, created_s=number))
     world.settle()
-    assert [one.key for one in world.leaving()] == [WorkloadKey("ns/a0")]
+    assert {one.metadata.name for one in world.leaving()} == victims, "without whole searches as Kueue"

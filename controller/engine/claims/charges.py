@@ -53,6 +53,11 @@ class ClaimCharges:
         claim = self._charged.get(entry.key)
         return () if claim is None else (claim,)
 
+    def quota_of(self, entry: Entry) -> Usage:
+        """What is charged for the entry's own claim."""
+        claim = self._charged.get(entry.key)
+        return {} if claim is None else claim.kept_quota(self._cluster.holders)
+
     def of_other_queues(self, entry: Entry) -> tuple[Claim, ...]:
         """Those of other ClusterQueues of its tree."""
         name = entry.incoming.queue.name

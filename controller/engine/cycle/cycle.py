@@ -140,7 +140,7 @@ class Cycle:
                 playing.append(entry)
             else:
                 yield entry
-        yield from fair_order(playing, self._cluster)
+        yield from fair_order(playing, self._cluster, self._charges.quota_of)
 
     # -- one entry ---------------------------------------------------------------------------------------------------
 

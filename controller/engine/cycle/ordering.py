@@ -4,7 +4,7 @@ Classical: second passes first, then what borrows from the nearest cohort, highe
 sharing a tournament over each cohort tree instead: the smaller share wins, and each win is charged before the next.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -46,8 +46,16 @@ def classical_order(entries: Iterable[Entry], gates: FeatureGates) -> list[Entry
     return sorted(entries, key=rank)
 
 
-def fair_order(entries: Iterable[Entry], cluster: Cluster) -> Iterator[Entry]:
+def _nothing(_entry: Entry) -> Usage:
+    return {}
+
+
+def fair_order(
+    entries: Iterable[Entry], cluster: Cluster, claimed: Callable[[Entry], Usage] = _nothing
+) -> Iterator[Entry]:
     """Each entry once, chosen when it is asked for: what was charged for those before counts.
+
+    ``claimed``: what is charged for the entry itself ahead of its turn, which its share must not count twice.
 
     Trees go one after another, by name; their order means nothing, because they share nothing.
     """
@@ -63,7 +71,7 @@ def fair_order(entries: Iterable[Entry], cluster: Cluster) -> Iterator[Entry]:
         if len(waiting) == 1:
             yield waiting[0]
         else:
-            yield from _Tournament(waiting, cluster).winners()
+            yield from _Tournament(waiting, cluster, claimed).winners()
 
 
 class _Bracket:
@@ -99,9 +107,10 @@ class _Tournament:
     win only the brackets on that way send their best entry anew.
     """
 
-    def __init__(self, entries: Iterable[Entry], cluster: Cluster) -> None:
+    def __init__(self, entries: Iterable[Entry], cluster: Cluster, claimed: Callable[[Entry], Usage]) -> None:
         gates = cluster.config.gates
         self._quota = cluster.quota
+        self._claimed = claimed
         self._preemptors_first = gates.on("PrioritizePreemptorWorkloads")
         self._non_borrowing_first = gates.on("FairSharingPrioritizeNonBorrowing")
         self._by_priority = gates.on("PrioritySortingWithinCohort")
@@ -155,9 +164,13 @@ class _Tournament:
         """A second pass adds nothing: it holds its quota already."""
         queue = entry.incoming.queue
         usage: Usage = {} if entry.second_pass else entry.assignment.usage
-        if node is queue.node:
+        claimed = self._claimed(entry)
+        if node is queue.node and not claimed:
             return ShareAtNode(_borrows(node, usage), share(node, usage).rank)
         with self._quota.trial():
+            self._quota.remove_usage(queue.name, claimed)
+            if node is queue.node:
+                return ShareAtNode(_borrows(node, usage), share(node, usage).rank)
             self._quota.add_usage(queue.name, usage)
             return ShareAtNode(any(node.borrowed(fr) for fr in usage), share(node).rank)
 

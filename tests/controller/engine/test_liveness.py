@@ -4,13 +4,15 @@ Whoever starts anew knows no order of events, no claim and no verdict; so what a
 keeps for nobody, shows as something that the fresh one does at once.
 """
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.model.config import BackfillPolicy, EngineConfig, Extensions, FairSharing, VictimOrder
 from tests.support.engine.contention import HOST, Arrival, Story, begins_anew, full_nodes, full_queues, on_nodes
-from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
 
 CLAIMS = Extensions(reserve_for_preemptor=True)
 # Without the bars against eviction cycles: these are history, which a fresh engine does not have.
@@ -94,6 +96,23 @@ def test_the_head_of_a_queue_keeps_nothing_for_itself_that_a_preemptor_has_claim
     world.finish("c3")
     assert world.rest()
     assert "preemptor" in world.running()
+
+
+def test_a_preemptors_claim_counts_once_in_the_share_by_which_it_comes_before_a_blocked_head() -> None:
+    world = World(EngineConfig(fair_sharing=FairSharing(), extensions=CLAIMS))
+    world.put(flavor(), cohort("left", "root"), cohort("right", "root"), *map(local_queue, "abc"))
+    reclaiming = {"reclaimWithinCohort": "Any"}
+    strict: dict[str, Any] = {"queueingStrategy": "StrictFIFO"}
+    world.put(cluster_queue("a", 2, cohort="left", preemption=reclaiming, **strict))
+    world.put(cluster_queue("b", 4, cohort="left", **strict), cluster_queue("c", 0, cohort="right", **strict))
+    names = [f"{queue}{number}" for queue in "abc" for number in range(3)]
+    world.put(*(workload(name, name[0], created_s=at) for at, name in enumerate(names)))
+    world.settle()
+    assert sorted(world.running()) == ["a0", "a1", "b0", "b1", "c0", "c1"]
+    world.put(workload("head", "b", 4, priority=1, created_s=9))
+    assert world.rest()
+    assert ("Evicted", "ns/c0") in world.log, "for a2, which borrows less than the head would"
+    assert sorted(world.running()) == ["a0", "a1", "a2", "b0", "b1", "c1"]
 
 
 @pytest.mark.parametrize("cohorts", [("", ""), ("one", "one")])

@@ -168,7 +168,8 @@ class _Tournament:
         if node is queue.node and not claimed:
             return ShareAtNode(_borrows(node, usage), share(node, usage).rank)
         with self._quota.trial():
-            self._quota.remove_usage(queue.name, claimed)
+            if claimed:
+                self._quota.remove_usage(queue.name, claimed)
             if node is queue.node:
                 return ShareAtNode(_borrows(node, usage), share(node, usage).rank)
             self._quota.add_usage(queue.name, usage)

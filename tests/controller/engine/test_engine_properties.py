@@ -1,7 +1,7 @@
 """Whole histories: workloads come, run, finish and vanish, queues change, writes fail, in any order."""
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,10 +13,10 @@ from controller.engine.engine import Engine
 from controller.engine.model.config import BackfillPolicy, EngineConfig, Extensions, FairSharing, VictimOrder
 from controller.engine.model.resources import Amount, FlavorResource, WorkloadKey
 from controller.engine.quota.quotanode import QuotaNode
-from controller.objects.meta import KubernetesObject, ObjectMeta
-from controller.objects.queues import ClusterQueue, Topology
+from controller.objects.meta import KubernetesObject
+from controller.objects.queues import ClusterQueue
 from inventory.api.names import RUNTIME
-from tests.support.engine.contention import PREEMPTING, QUEUES
+from tests.support.engine.contention import PREEMPTING, QUEUES, begins_anew
 from tests.support.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
 
 POLICIES = (None, *PREEMPTING, {"withinClusterQueue": "Never", "reclaimWithinCohort": "LowerPriority"})
@@ -308,30 +308,7 @@ def test_nobody_sleeps_whom_a_fresh_look_would_start(
     for act in history:
         act(run)
     assume(run.world.rest())
-    assert changes_of_a_fresh_engine(run, config) == []
-
-
-def changes_of_a_fresh_engine(run: Run, config: EngineConfig) -> list[tuple[str, WorkloadKey]]:
-    """What it decides on this world, but for words of waiting and for what ``run`` decides alike once it is woken.
-
-    By fair shares a fresh engine may evict: an admission enlarges a share, by which others may preempt, and wakes
-    nobody (as in Kueue). They are looked at with the next change that may concern them: then both do the same.
-    """
-    again = World(config)
-    again.put(*run.world.others.values())
-    again.put(*run.world.workloads.values())
-    again.settle()
-    found = _changes(again.log)
-    if config.fair_sharing is None or not found or found[0][0] != "Evicted":
-        return found
-    before = len(run.world.log)
-    run.world.put(Topology(metadata=ObjectMeta(name="another")))
-    run.world.settle()
-    return [] if _changes(run.world.log[before:]) == found else found
-
-
-def _changes(log: Iterable[tuple[str, WorkloadKey]]) -> list[tuple[str, WorkloadKey]]:
-    return [(kind, key) for kind, key in log if kind != "Pending"]
+    assert begins_anew(run.world, config, unless_woken=config.fair_sharing is not None) == []
 
 
 def test_a_share_that_an_admission_enlarged_is_looked_at_with_the_next_change_of_the_cohort() -> None:

@@ -35,7 +35,7 @@ WITHIN = {"withinClusterQueue": "LowerPriority"}
 def missed(story: Story, config: EngineConfig) -> list[tuple[str, str]]:
     """What a controller that starts in the end would do; nothing is asked of those that evict each other for ever."""
     world = story.world(config)
-    return [] if world.leaving() else begins_anew(world, story, config)
+    return [] if world.leaving() else begins_anew(world, config)
 
 
 @settings(max_examples=30)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from controller.engine.model.config import EngineConfig
 from controller.objects.decode import KUEUE, decode_object
-from controller.objects.meta import KubernetesObject
+from controller.objects.meta import KubernetesObject, ObjectMeta
+from controller.objects.queues import Topology
 from controller.objects.workload import PodSetTopologyRequest
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
@@ -100,13 +101,28 @@ class Story(NamedTuple):
         return world
 
 
-def begins_anew(world: World, story: Story, config: EngineConfig) -> list[tuple[str, str]]:
-    """What a controller does that finds this world when it starts, but for words of waiting."""
+def begins_anew(world: World, config: EngineConfig, *, unless_woken: bool = False) -> list[tuple[str, str]]:
+    """What a controller does that finds this world when it starts, but for words of waiting.
+
+    ``unless_woken``: nothing where it evicts and the one that runs does the same once it is woken. An admission that
+    enlarges a share, or makes a queue borrow, gives others victims and wakes nobody (as in Kueue): they are looked at
+    with the next change that may concern them.
+    """
     fresh = World(config)
     fresh.now_s = world.now_s
-    fresh.put(*story.objects, *world.workloads.values())
+    fresh.put(*world.others.values(), *world.workloads.values())
     fresh.settle()
-    return [(what, str(key)) for what, key in fresh.log if what != "Pending"]
+    found = _changes(fresh)
+    if not unless_woken or not found or found[0][0] != "Evicted":
+        return found
+    before = len(_changes(world))
+    world.put(Topology(metadata=ObjectMeta(name="another")))
+    world.settle()
+    return [] if _changes(world)[before:] == found else found
+
+
+def _changes(world: World) -> list[tuple[str, str]]:
+    return [(what, str(key)) for what, key in world.log if what != "Pending"]
 
 
 def _acts(queues: tuple[str, ...], asks: tuple[dict[str, Any] | None, ...]) -> st.SearchStrategy[list[Act]]:

@@ -1,7 +1,7 @@
 """Whatever changes wakes whom it could help.
 
-Flavors, cohorts, queues, namespaces, limits and workloads come, change and go in any order; at rest nobody waits whom
-an engine that starts anew would admit, or make others leave for.
+Flavors, cohorts, queues, namespaces, limits, admission checks and workloads come, change and go in any order; at rest
+nobody waits whom an engine that starts anew would admit, or make others leave for.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,8 @@ from controller.engine.model.config import EngineConfig, Extensions
 from controller.objects.core import LimitRange
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
-from controller.objects.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from controller.objects.workload import CheckState
 from tests.controller.engine.test_engine_properties import (
     Act,
     Run,
@@ -35,6 +36,8 @@ from tests.support.engine.world import World, cluster_queue, cohort, flavor, loc
 TAINT = {"key": "reserved", "value": "yes", "effect": "NoSchedule"}
 FLAVORS = ("default", "spot")
 COHORTS = ("left", "right", "root")
+CHECK = "check"
+SAID: tuple[CheckState, ...] = ("Ready", "Ready", "Retry", "Rejected")
 STOPS = ("None", "Hold", "HoldAndDrain")
 KINDS: dict[type[KubernetesObject], tuple[str, ...]] = {
     ResourceFlavor: FLAVORS,
@@ -42,6 +45,7 @@ KINDS: dict[type[KubernetesObject], tuple[str, ...]] = {
     LocalQueue: QUEUES,
     ClusterQueue: QUEUES,
     LimitRange: ("limits",),
+    AdmissionCheck: (CHECK,),
 }
 SELECTORS: tuple[Mapping[str, Any], ...] = ({}, {"matchLabels": {"team": "a"}})
 
@@ -126,6 +130,44 @@ def _change(pick: int, fields: Mapping[str, Any], run: Run) -> None:
             run.world.put(msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, **fields)))
 
 
+def checks(draw: st.DrawFn) -> Act:
+    """The admission check is active, or not."""
+    active = {"type": "Active", "status": draw(st.sampled_from(("True", "True", "False"))), "reason": "Said"}
+    condition = {**active, "message": "", "lastTransitionTime": "2025-01-01T00:00:00Z"}
+    made = {
+        "apiVersion": KUEUE,
+        "kind": "AdmissionCheck",
+        "metadata": {"name": CHECK},
+        "spec": {"controllerName": "own"},
+    }
+    return puts(decode_object({**made, "status": {"conditions": [condition]}}))
+
+
+def checked(draw: st.DrawFn) -> Act:
+    """A ClusterQueue that asks the check of all that it admits."""
+    made = queue_object(draw, draw(st.sampled_from(QUEUES)))
+    asking = cluster_queue("asking", admissionChecksStrategy={"admissionChecks": [{"name": CHECK}]})
+    assert isinstance(made, ClusterQueue)
+    assert isinstance(asking, ClusterQueue)
+    spec = msgspec.structs.replace(made.spec, admission_checks_strategy=asking.spec.admission_checks_strategy)
+    return puts(msgspec.structs.replace(made, spec=spec))
+
+
+def says(draw: st.DrawFn) -> Act:
+    """The check's controller, of one workload."""
+    return partial(_say, draw(st.integers(0, 9)), draw(st.sampled_from(SAID)))
+
+
+def _say(pick: int, state: CheckState, run: Run) -> None:
+    names = sorted(name for name, one in run.world.workloads.items() if one.status.admission_checks)
+    if names:
+        found = run.world.workloads[names[pick % len(names)]]
+        said = tuple(msgspec.structs.replace(one, state=state) for one in found.status.admission_checks)
+        run.world.put(
+            msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, admission_checks=said))
+        )
+
+
 _CHANGES: tuple[Callable[[st.DrawFn], Act], ...] = (
     tainted,
     with_quota,
@@ -138,6 +180,9 @@ _CHANGES: tuple[Callable[[st.DrawFn], Act], ...] = (
     goes,
     changed,
     changed,
+    checks,
+    checked,
+    says,
 )
 
 

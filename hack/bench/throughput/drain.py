@@ -235,13 +235,17 @@ def _sum_up(rounds: Sequence[dict[str, Run]]) -> None:
         print(f"Evictions, {name}: {', '.join(map(str, evictions))}; median {median(evictions):g}")
         for least, said in LEAST.items():
             if least in rounds[0] and least != name:
-                ratios = [runs[name].load.wall_s / runs[least].load.wall_s for runs in rounds]
+                ratios = [_ratio(runs[least], runs[name]) for runs in rounds]
                 told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
                 print(f"Against {said}, {name}: {told}; median {median(ratios):.2f} x")
 
 
+def _ratio(least: Run, run: Run) -> float:
+    return run.load.wall_s / least.load.wall_s
+
+
 def _against(least: Run, run: Run) -> str:
-    return f"{run.load.wall_s / least.load.wall_s:.2f} x"
+    return f"{_ratio(least, run):.2f} x"
 
 
 def _wait(kind: str, run: Run) -> str:

@@ -144,7 +144,7 @@ class Cohort:
     waiting: dict[int, deque[tuple[int, Callable[[], None]]]] = field(default_factory=lambda: defaultdict(deque))
 
     def admit(self) -> None:
-        """Nobody overtakes one of more priority: without preemption it would wait for as long as smaller ones come."""
+        """No workload overtakes one of higher priority: without preemption it would wait while small ones come."""
         for _, kept in sorted(self.waiting.items()):
             while kept:
                 size, admitted = kept[0]

@@ -93,11 +93,7 @@ class Story(NamedTuple):
         world.put(*self.objects)
         for act in self.acts:
             act(world)
-        world.settle()
-        for _ in range(60):
-            if not world.stop_evicted(self.at_once):
-                break
-            world.settle()
+        world.rest(60, at_once=self.at_once)
         return world
 
 

@@ -149,14 +149,15 @@ class World:
             self.cycle()
         raise AssertionError(f"still changing after {limit} cycles: {self.log[-20:]}")
 
-    def rest(self, limit: int = 30) -> bool:
-        """Until all is decided and all victims have gone, so many times at most: whether it came to that. Under Kueue's
-        rules two may evict each other for ever.
+    def rest(self, limit: int = 30, *, at_once: int | None = None) -> bool:
+        """Until all is decided and all victims have gone: whether it came to that in so many turns, in each of which
+        all of the evicted leave, or ``at_once``. Under Kueue's rules two workloads may evict each other for ever.
         """
+        self.settle()
         for _ in range(limit):
-            self.settle()
-            if not self.stop_evicted():
+            if not self.stop_evicted(at_once):
                 return True
+            self.settle()
         return False
 
     def rebuild(self) -> None:

@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,7 +63,8 @@ from controller.webhooks import claims, dryrun
 from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
 from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig
-from kube.election.lease import Identity, Leadership, LeaseRef, LeaseTiming
+from kube.election.apart_shell import LeadershipApart
+from kube.election.lease import Identity, LeaseRef, LeaseTiming
 from kube.kubeconfig import load
 from kube.resources import Resource
 
@@ -102,7 +104,7 @@ class Process:
         self._kinds: ManagedKinds | None = None
         self._systems: ForeignSystems | None = None
         self._term: Term | None = None
-        self._leadership: Leadership | None = None
+        self._leadership: LeadershipApart | None = None
         self._own = ""
         self._raws = RawWorkloads() if self._manages_any() else None
         self._spaces = SeenNamespaces()
@@ -152,15 +154,16 @@ class Process:
             lease_s=election.lease_duration_s, renew_s=election.renew_deadline_s, retry_s=election.retry_period_s
         )
         leases = [LeaseRef(self._own, LEASE), LeaseRef(kueues, election.resource_name, absent_is_held=True)]
-        async with Client(cluster, timeout_s=timing.renew_s / 2, connections=2) as renewing:
-            # A client of its own: renewals must not wait behind writes.
+        # A client of its own: renewals must not wait behind writes.
+        connect = partial(Client, cluster, timeout_s=timing.renew_s / 2, connections=2)
+        leadership = LeadershipApart(
+            connect, leases, me=self._me, clock=self._clock, random=random.random, timing=timing
+        )
+        async with leadership as self._leadership:
             while True:
-                self._leadership = Leadership(
-                    renewing, leases, me=self._me, clock=self._clock, random=random.random, timing=timing
-                )
                 await self._campaign(self._leadership, client)
 
-    async def _campaign(self, leadership: Leadership, client: Client) -> None:
+    async def _campaign(self, leadership: LeadershipApart, client: Client) -> None:
         """Terms that follow until we lead, and decide until we do not."""
         leads = asyncio.Event()
         terms = asyncio.create_task(self._terms(client, leads), name="terms")

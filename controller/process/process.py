@@ -38,7 +38,7 @@ from controller.process.submissions import ELSEWHERE_S, Submissions
 from controller.process.term import WRITES_AT_ONCE, Replica, Running, Term
 from controller.process.view import Acting as ViewActing
 from controller.process.view import SeenNamespaces, view_service
-from controller.process.webhook import claim_answer, webhook_service
+from controller.process.webhook import KnownHere, claim_answer, webhook_service
 from controller.serving.deployments_shell import read_scaled
 from controller.visibility.server_shell import REVIEWED, RefusedError
 from controller.visibility.service_shell import ViewService
@@ -60,8 +60,9 @@ from controller.watching.kinds import (
     reader,
 )
 from controller.webhooks import claims, dryrun
+from controller.webhooks.apart.parent_shell import ServingProcess, Start, spawned
 from kube.client import Client, Decode
-from kube.clock import Clock, SystemClock
+from kube.clock import Backoff, Clock, SystemClock
 from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig
 from kube.election.apart_shell import LeadershipApart
 from kube.election.lease import Identity, LeaseRef, LeaseTiming
@@ -85,11 +86,15 @@ class Process:
         *,
         clock: Clock | None = None,
         connect: Callable[[], ClusterConfig] | None = None,
+        start_webhooks: Start = spawned,
     ) -> None:
+        """``start_webhooks`` starts the process that serves webhooks."""
         self._config = config
         self._flags = flags
         self._clock = clock or SystemClock()
         self._connect = connect or (lambda: load(flags.kubeconfig))
+        self._start_webhooks = start_webhooks
+        self._webhook: ServingProcess | None = None
         self._me = Identity(flags.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}")
         self._instruments = Instruments()
         gates = config.engine.gates
@@ -203,15 +208,21 @@ class Process:
         assert self._feeds is not None
         assert self._kinds is not None
         async with Client(cluster, connections=2) as asking:
+            self._webhook = ServingProcess(
+                self._config,
+                KnownHere(self._feeds, self._kinds.suspend_paths),
+                {claims.PATH: claim_answer(asking, self._feeds), dryrun.PATH: self._submissions().warned},
+                clock=self._clock,
+                backoff=Backoff(random=random.random),
+                start=self._start_webhooks,
+            )
             service = webhook_service(
                 self._config,
                 client,
-                self._feeds,
-                self._kinds.suspend_paths,
+                self._webhook,
                 namespace=self._own,
                 clock=self._clock,
                 may_take_over=lambda: self._leadership is None or self._leadership.leading,
-                asking={claims.PATH: claim_answer(asking, self._feeds), dryrun.PATH: self._submissions().reviewed},
             )
             await service.run()
 
@@ -327,7 +338,9 @@ class Process:
     def _unready(self) -> str | None:
         """Why this replica is not ready. Followers get ready too: one may have to lead at any moment."""
         unsynced = self._feeds.unsynced if self._feeds is not None else ("everything",)
-        return f"not listed yet: {', '.join(unsynced)}" if unsynced else None
+        if unsynced:
+            return f"not listed yet: {', '.join(unsynced)}"
+        return "the process that serves webhooks is down" if self._webhook is not None and self._webhook.down else None
 
     @property
     def _running(self) -> Running | None:

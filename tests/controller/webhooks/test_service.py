@@ -14,11 +14,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from controller.webhooks.certificates import CertificateError, advanced
+from controller.webhooks.apart.server_shell import WebhookServer
+from controller.webhooks.certificates import advanced
 from controller.webhooks.injection import CRDS, ServiceTarget
-from controller.webhooks.keeper import SECRETS, OwnCertificates, SecretName, Served
-from controller.webhooks.server import WebhookServer
+from controller.webhooks.keeper import SECRETS, OwnCertificates, SecretName
 from controller.webhooks.service import PERIOD_S, WebhookService, service_names
+from controller.webhooks.tls import CertificateError, Served
 from kube.client import Client
 from kube.clock import Backoff
 from kube.testing import FakeApiServer, VirtualClock, eventually
@@ -152,7 +153,7 @@ async def test_a_certificate_that_cannot_be_used_leaves_the_old_one_in_use(repli
         Served(certificate=served.certificate, key=b"-----BEGIN PRIVATE KEY-----\nxx\n", trusted=b""),
     ):
         with pytest.raises(CertificateError) as refused:
-            replica.server.use(broken)
+            await replica.server.use(broken)
         assert "BEGIN" not in str(refused.value)
     async with replica.call("/healthz", None, served.trusted) as answer:
         assert answer.status == 200
@@ -234,7 +235,7 @@ async def test_a_port_that_is_taken_ends_it_with_the_systems_word(api: FakeApiSe
 
 
 async def test_who_sends_too_slowly_is_cut_off(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.webhooks.server._READ_S", 0.05)
+    monkeypatch.setattr("controller.webhooks.apart.server_shell._READ_S", 0.05)
     await replica.service.round()
     context = ssl.create_default_context(cadata=(await replica.certificates.current()).trusted.decode())
     reader, writer = await asyncio.open_connection("127.0.0.1", replica.server.port, ssl=context)
@@ -246,7 +247,7 @@ async def test_who_sends_too_slowly_is_cut_off(replica: Replica, monkeypatch: py
 
 
 async def test_a_body_over_the_limit_is_refused(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.webhooks.server.MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr("controller.webhooks.apart.server_shell.MANY_BYTES", 1000)
     await replica.service.round()
     trusted = (await replica.certificates.current()).trusted
     async with replica.call("/convert", b"x" * 2000, trusted) as answer:

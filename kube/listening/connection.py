@@ -1,0 +1,141 @@
+"""One accepted connection: the HTTP protocol behind it, and how long its peer may take for each part.
+
+A peer has ``headers_s`` for the headers of a request from its first byte on (of the first request from the connection
+on), ``body_s`` for the body, ``answer_s`` to read the answer from the moment at which it no longer keeps up, and
+``idle_s`` between requests. What takes longer is cut off without an answer. How long an answer takes to be made is up
+to its handler.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct
+
+from kube.listening.places import ConnectionId, Group
+
+if TYPE_CHECKING:
+    from aiohttp.web_request import BaseRequest
+
+
+class Times(Struct, frozen=True, kw_only=True):
+    """Seconds that a peer may take. ``idle_by_group``: in place of ``idle_s`` for the peers of a group."""
+
+    handshake_s: float = 5.0
+    headers_s: float = 10.0
+    body_s: float = 20.0
+    answer_s: float = 20.0
+    idle_s: float = 75.0
+    idle_by_group: Mapping[Group, float] = {}
+
+
+class _Phase(Enum):
+    HEADERS = auto()
+    ANSWERING = auto()
+    IDLE = auto()
+
+
+class Connection(asyncio.Protocol):
+    """Passes everything on to ``inner``, which exists from ``begin`` on.
+
+    ``_due`` is the deadline of the present phase, ``_unread`` that of a peer which does not read: both are None where
+    nothing is due. ``streams`` is set while the answer is a stream: its peer has ``answer_s`` anew after each piece
+    that it takes.
+    """
+
+    def __init__(
+        self, number: ConnectionId, times: Times, made: Callable[["Connection"], asyncio.Protocol | None]
+    ) -> None:
+        """``made`` is called when the peer is known, after TLS: the HTTP protocol, or None to close."""
+        self.id = number
+        self.transport: asyncio.Transport | None = None
+        self.inner: asyncio.Protocol | None = None
+        self.group: Group | None = None
+        self.lost: Callable[[], None] = lambda: None
+        self.streams = False
+        self._times = times
+        self._made = made
+        self._phase = _Phase.HEADERS
+        self._due: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.inner = self._made(self)
+        if self.inner is None:
+            self.transport.abort()
+            return
+        self._within(self._times.headers_s)
+        self.inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.inner is None:
+            return
+        if self._phase is _Phase.IDLE:
+            self._phase = _Phase.HEADERS
+            self._within(self._times.headers_s)
+        self.inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self.inner.eof_received() if self.inner is not None else None
+
+    def pause_writing(self) -> None:
+        if self._unread is None:
+            self._unread = asyncio.get_running_loop().call_later(self._times.answer_s, self.abort)
+        if self.inner is not None:
+            self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self.streams:
+            self._reads_again()
+        if self.inner is not None:
+            self.inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._nothing_due()
+        self._reads_again()
+        if self.inner is not None:
+            self.inner.connection_lost(exc)
+        self.lost()
+
+    # What the listener calls
+
+    def began(self, request: "BaseRequest") -> None:
+        """The headers of a request have come."""
+        self._phase = _Phase.ANSWERING
+        self._within(self._times.body_s)
+        request.content.on_eof(self._body_came)
+
+    def ended(self) -> None:
+        """Its answer was handed to the transport."""
+        self._phase, self.streams = _Phase.IDLE, False
+        self._reads_again()
+        idle_s = self._times.idle_s if self.group is None else self._times.idle_by_group.get(self.group)
+        self._within(self._times.idle_s if idle_s is None else idle_s)
+
+    def abort(self) -> None:
+        """Close at once: nothing that is still to be sent is sent."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _body_came(self) -> None:
+        if self._phase is _Phase.ANSWERING:
+            self._nothing_due()
+
+    def _within(self, seconds: float) -> None:
+        self._nothing_due()
+        if self.transport is not None and not self.transport.is_closing():
+            self._due = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def _nothing_due(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _reads_again(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None

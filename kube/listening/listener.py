@@ -1,0 +1,236 @@
+"""Accepts connections within bounds: ``kube.listening.places`` says who gets a place, and ``Connection`` for how long.
+
+Connections are accepted here and not by ``loop.create_server``, which tells nobody of a connection before its TLS
+handshake is done: a thousand silent peers would hold a thousand sockets and no place.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kube.listening.connection import Connection, Times
+from kube.listening.places import ConnectionId, Group, PlaceLimits, Places
+
+if TYPE_CHECKING:  # what of aiohttp is loaded, and when, is up to each process
+    from aiohttp.web_request import BaseRequest
+    from aiohttp.web_response import StreamResponse
+
+    Answer = Callable[[BaseRequest], Awaitable[StreamResponse]]
+
+log = logging.getLogger(__name__)
+
+RESERVED_FILES: Final = 64
+"""Files that no connection takes: a kubelet's and a runtime's sockets, and the API server's, must find one."""
+_CLOSING: Final = frozenset({401, 403, 429})
+"""A peer that is refused is not kept: it would hold a place with nothing."""
+_FULL: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_FULL_AGAIN_S: Final = 0.2
+_LOCAL: Final = "local"
+"""The address of all peers of a Unix socket."""
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files as it may: raise the soft limit to the hard one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Listener:
+    """Listens from ``serve`` to ``close``. Used on one event loop alone.
+
+    ``_connections`` has exactly the connections that have a place, and those that were just told to close.
+    """
+
+    def __init__(
+        self,
+        limits: PlaceLimits,
+        times: Times | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        group_of_address: Callable[[str], Group | None] = lambda _: None,
+        group_of_peer: Callable[[asyncio.Transport], Group | None] = lambda _: None,
+    ) -> None:
+        """``group_of_address``: the group of a peer by its IP address; all addresses of a group count as one.
+        ``group_of_peer``: by what the TLS handshake proved, asked with ``tls`` alone.
+        """
+        self.places = Places(limits)
+        self._times = times or Times()
+        self._tls = tls
+        self._group_of_address = group_of_address
+        self._group_of_peer = group_of_peer
+        self._connections: dict[ConnectionId, Connection] = {}
+        self._by_protocol: dict[object, Connection] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._shaking: dict[ConnectionId, asyncio.Task[None]] = {}
+        self._make: Callable[[], asyncio.Protocol] | None = None
+        self._sockets: list[socket.socket] = []
+        self._last = 0
+
+    def serve(self, make: Callable[[], asyncio.Protocol], sockets: Sequence[socket.socket]) -> None:
+        """Accept on sockets that listen already and do not block. ``make``: aiohttp's Server, whose handler answers
+        through ``answered``.
+        """
+        self._make = make
+        self._sockets = list(sockets)
+        for each in sockets:
+            self._begin(self._accept(each))
+
+    async def close(self) -> None:
+        """Accept nothing more, and close the sockets and handshakes. Open connections are the HTTP server's to end."""
+        for task in (*self._tasks, *self._shaking.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._shaking.values(), return_exceptions=True)
+        for each in self._sockets:
+            each.close()
+
+    async def answered(self, request: "BaseRequest", handler: "Answer") -> "StreamResponse":
+        """What ``handler`` answers, with its phases told to the connection. The answer is sent here, and not by aiohttp
+        after the handler, so that its end is known; a client that breaks off is no error of the handler's.
+        """
+        connection = self._by_protocol[request.protocol]
+        connection.began(request)
+        self.places.began(connection.id)
+        try:
+            response = await _made(handler, request)
+            if response.status in _CLOSING and connection.group is None:
+                response.force_close()
+            await _sent(response, request)
+            return response
+        finally:
+            self.places.ended(connection.id)
+            connection.ended()
+
+    def granted(self, request: "BaseRequest", user: str) -> bool:
+        """What was asked for is the user's to have: the connection counts for the user from now on. False where the
+        user has no place for it: it is to be refused.
+        """
+        connection = self._by_protocol.get(request.protocol)
+        if connection is None:
+            return True
+        closed = self.places.granted(connection.id, user)
+        for each in closed:
+            if each != connection.id:
+                self._abort(each)
+        return connection.id not in closed
+
+    def stream(self, request: "BaseRequest") -> bool:
+        """The answer is a stream. False where no place can be spared for it."""
+        connection = self._by_protocol.get(request.protocol)
+        if connection is None:
+            return True
+        connection.streams = self.places.stream(connection.id)
+        return connection.streams
+
+    # -- accepting ---------------------------------------------------------------------------------------------------
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, peer = await loop.sock_accept(listening)
+            except OSError as failed:
+                if failed.errno in _FULL:
+                    log.warning("no connection can be accepted: %s", failed.strerror)
+                    await asyncio.sleep(_FULL_AGAIN_S)
+                continue
+            self._take(accepted, str(peer[0]) if peer else _LOCAL)
+
+    def _take(self, accepted: socket.socket, address: str) -> None:
+        # Each new file gets the lowest number that is free, so all numbers below this one are in use.
+        if accepted.fileno() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES:
+            accepted.close()
+            return
+        self._last += 1
+        number = ConnectionId(self._last)
+        group = self._group_of_address(address)
+        counted = address if group is None else group
+        closed = self.places.arrived(number, counted, shaking=self._tls is not None, group=group)
+        for each in closed:
+            self._abort(each)
+        if number in closed:
+            accepted.close()
+            return
+        connection = self._connections[number] = Connection(number, self._times, self._known)
+        connection.lost = lambda: self._left(connection)
+        task = self._shaking[number] = self._begin(self._connect(connection, accepted))
+        task.add_done_callback(lambda _: self._shaking.pop(number, None))
+
+    def _begin(self, work: Awaitable[None]) -> "asyncio.Task[None]":
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _connect(self, connection: Connection, accepted: socket.socket) -> None:
+        shake_s = None if self._tls is None else self._times.handshake_s
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=shake_s,
+                ssl_shutdown_timeout=shake_s,
+            )
+        except OSError as failed:  # TLS errors and time-outs are among these
+            log.debug("a client broke off: %s", " ".join(str(failed).split()) or type(failed).__name__)
+            self._left(connection)
+        except asyncio.CancelledError:
+            self._left(connection)
+            raise
+
+    def _known(self, connection: Connection) -> asyncio.Protocol | None:
+        """The peer is known: the HTTP protocol for it, or None where it gets no place."""
+        if connection.id not in self._connections:
+            return None
+        assert connection.transport is not None
+        assert self._make is not None
+        if self._tls is not None:
+            connection.group = self._group_of_peer(connection.transport)
+            closed = self.places.identified(connection.id, connection.group)
+            for each in closed:
+                self._abort(each)
+            if connection.id in closed:
+                return None
+        protocol = self._make()
+        self._by_protocol[protocol] = connection
+        return protocol
+
+    def _abort(self, number: ConnectionId) -> None:
+        connection = self._connections.pop(number, None)
+        if connection is None:
+            return
+        if (task := self._shaking.pop(number, None)) is not None and connection.transport is None:
+            task.cancel()
+        connection.abort()
+
+    def _left(self, connection: Connection) -> None:
+        self.places.left(connection.id)
+        self._connections.pop(connection.id, None)
+        self._by_protocol.pop(connection.inner, None)
+
+
+async def _made(handler: "Answer", request: "BaseRequest") -> "StreamResponse":
+    """The handler's response, raised ones included."""
+    from aiohttp.web_response import StreamResponse
+
+    try:
+        return await handler(request)
+    except Exception as raised:
+        if not isinstance(raised, StreamResponse):
+            raise
+        return raised
+
+
+async def _sent(response: "StreamResponse", request: "BaseRequest") -> None:
+    try:
+        await response.prepare(request)
+        await response.write_eof()
+    except ConnectionError as broken:
+        log.debug("a client broke off: %s", type(broken).__name__)

@@ -40,6 +40,7 @@ from controller.webhooks.apart.messages import (
 )
 from controller.webhooks.tls import CertificateError, Served
 from kube.allocator import hold_little, read_little
+from kube.listening.listener import raise_file_limit
 from kube.loglines import LogfmtFormatter
 
 log = logging.getLogger(__name__)
@@ -204,6 +205,7 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogfmtFormatter())
     logging.getLogger().addHandler(handler)
+    raise_file_limit()
     gc.freeze()
     asyncio.run(serve(socket.socket(fileno=os.dup(0))))
     # A conversion that still runs in a thread is for nobody.

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+import pytest
 
 from controller.process.process import Process
 from controller.process.view import _deciding, _given
@@ -25,6 +26,13 @@ from tests.support.controller.stage import CONFIG, config, stage
 from tests.support.controller.viewworld import until_served
 
 BOTH = f"{CONFIG}  volcano: {{enabled: true}}\n  kai: {{enabled: true}}\n"
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told is looked at here, not how fast."""
+    for limit in ("_REVIEW_S", "ELSEWHERE_S"):
+        monkeypatch.setattr(f"controller.process.submissions.{limit}", 60.0)
 
 
 def job(cpus: int, queue: str = "lq-cq", namespace: str = "team") -> dict[str, Any]:

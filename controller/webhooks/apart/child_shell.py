@@ -49,8 +49,8 @@ ASKS_S: Final = 0.5
 """So long an answer of the deciding process is waited for."""
 _ASKS: Final = 16
 """Questions at a time; who comes beside them is answered without."""
-_MOST_BYTES: Final = 1280 * 1024 * 1024
-"""Of its memory: a review of 64 MiB takes most of it."""
+_MOST_BYTES: Final = 1024 * 1024 * 1024
+"""Of its memory: a review of 64 MiB takes 400 MiB."""
 _BIND_S: Final = 5.0
 """So long a port may be taken by the process before this one, which has yet to hear that its parent is gone."""
 _BIND_AGAIN_S: Final = 0.1
@@ -207,6 +207,7 @@ def main() -> None:
     logging.getLogger().addHandler(handler)
     raise_file_limit()
     gc.freeze()
+    gc.set_threshold(50_000, 50, 100)  # what is decoded here has no cycles
     asyncio.run(serve(socket.socket(fileno=os.dup(0))))
     # A conversion that still runs in a thread is for nobody.
     os._exit(0)

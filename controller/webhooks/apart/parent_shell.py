@@ -38,8 +38,10 @@ _CHILD: Final = "controller.webhooks.apart.child_shell"
 LOOK_S: Final = 0.2
 """Between two looks at whether something else is to be known."""
 PING_S: Final = 10.0
-SILENT_S: Final = 30.0
-"""A process that answers no ping for so long is ended."""
+_PINGS: Final = 3
+"""A process that answers none of so many is ended. They are counted, and not the time: where this process stood still,
+the other one is not to blame.
+"""
 STEADY_S: Final = 60.0
 """One that has lived so long is started again after the shortest pause."""
 ANSWER_S: Final = 0.5
@@ -99,7 +101,7 @@ class ServingProcess:
         self._supervising: asyncio.Task[None] | None = None
         self._settled: asyncio.Future[None] | None = None
         """What ``start`` waits for: the first word of the process about its port, or its end."""
-        self._heard_s = 0.0
+        self._unanswered = 0
         self.port = 0
 
     @property
@@ -165,11 +167,11 @@ class ServingProcess:
             theirs.close()
         link: Link[ToDecide] = await Link.over(ours, messages.to_decide, messages.MOST_ASKED_BYTES)
         link.send(self._setup)
-        self._link, self._heard_s = link, self._clock.monotonic()
+        self._link, self._unanswered = link, 0
         tasks = [
             asyncio.create_task(self._listen(link), name="webhook-asks"),
             asyncio.create_task(self._tell(link), name="webhook-tells"),
-            asyncio.create_task(self._watch(), name="webhook-watch"),
+            asyncio.create_task(self._watch(link), name="webhook-watch"),
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -184,7 +186,7 @@ class ServingProcess:
         """Until the process is gone."""
         try:
             while (message := await link.receive()) is not None:
-                self._heard_s = self._clock.monotonic()
+                self._unanswered = 0
                 self._heard(link, message)
                 if isinstance(message, Failed):
                     return
@@ -220,26 +222,23 @@ class ServingProcess:
 
     # -- what it is told ---------------------------------------------------------------------------------------------
 
-    async def _watch(self) -> None:
-        """Until the process has said nothing for too long."""
-        while self._clock.monotonic() - self._heard_s <= SILENT_S:
+    async def _watch(self, link: "Link[ToDecide]") -> None:
+        """Until the process answers no more."""
+        while self._unanswered < _PINGS:
+            self._unanswered += 1
+            link.send(Ping())
             await sleep(self._clock, PING_S)
-        log.warning("the process that serves webhooks has said nothing for %.0f s", SILENT_S)
+        log.warning("the process that serves webhooks answers no more")
 
     async def _tell(self, link: "Link[ToDecide]") -> None:
         """What changes, as fast as the process takes it."""
         link.send(self._certificate())
         told: Known | None = None
-        pinged_s = self._clock.monotonic()
         while True:
             known = self._known()
             if known is not None and known != told:
                 link.send(known)
                 told = known
-            now_s = self._clock.monotonic()
-            if now_s - pinged_s >= PING_S:
-                link.send(Ping())
-                pinged_s = now_s
             await link.drain()
             await sleep(self._clock, LOOK_S)
 

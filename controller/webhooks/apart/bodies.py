@@ -11,7 +11,7 @@ ONE_BYTES: Final = 4 * 1024 * 1024
 MANY_BYTES: Final = 64 * 1024 * 1024
 """A conversion review of many objects: an unpaged list comes as one."""
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""Of all bodies together."""
+"""Of all bodies together; half of it of those that are not large."""
 
 
 class BodyTooLargeError(Exception):
@@ -53,6 +53,7 @@ class Bodies:
 
     def __init__(self, held_bytes: int = HELD_BYTES, one_bytes: int = ONE_BYTES) -> None:
         self._most_bytes = held_bytes
+        self._small_bytes = held_bytes // 2
         self._one_bytes = one_bytes
         self._held: set[Body] = set()
         self._large: Body | None = None
@@ -78,8 +79,14 @@ class Bodies:
             self._enlarge(body)
         if self.held_bytes + more_bytes > self._most_bytes:
             raise NoRoomError
+        if not body.is_large and self._held_small + more_bytes > self._small_bytes:
+            raise NoRoomError
         body.held_bytes += more_bytes
         self.held_bytes += more_bytes
+
+    @property
+    def _held_small(self) -> int:
+        return self.held_bytes - (self._large.held_bytes if self._large is not None else 0)
 
     def _enlarge(self, body: Body) -> None:
         if self._large is not None and self._large is not body:
@@ -95,6 +102,7 @@ class Bodies:
 
     def validate(self) -> None:
         assert self.held_bytes == sum(body.held_bytes for body in self._held) <= self._most_bytes
+        assert self._held_small <= self._small_bytes
         large = {body for body in self._held if body.is_large}
         assert large == ({self._large} if self._large is not None else set())
         assert all(body.is_large for body in self._held if body.held_bytes > self._one_bytes)

@@ -48,6 +48,9 @@ _AGAIN_S: Final = 1
 _LINGER_S: Final = 2.0
 """So long the rest of a refused body is thrown away, so that its sender reads the answer."""
 _END_S: Final = 2.0
+_UNREAD_BYTES: Final = 16 * 1024
+"""Of each connection, beside what counts as its body: twice as much stops its sender."""
+_PIECE_BYTES: Final = 128 * 1024
 _LIGHT_BYTES: Final = 256 * 1024
 """Larger bodies are answered one at a time: decoded they take ten times as much."""
 
@@ -136,7 +139,12 @@ class WebhookServer:
         listening = _listening(self._host, self._port)
         # Callers are not known: nothing is unpacked for them.
         self._server = Server(
-            self._handled, access_log=None, auto_decompress=False, lingering_time=_LINGER_S, logger=log
+            self._handled,
+            access_log=None,
+            auto_decompress=False,
+            lingering_time=_LINGER_S,
+            read_bufsize=_UNREAD_BYTES,
+            logger=log,
         )
         self.port = int(listening.getsockname()[1])
         self._listener.serve(self._server, [listening])
@@ -244,7 +252,9 @@ async def _written(request: BaseRequest, found: bytes) -> StreamResponse:
     response = StreamResponse(headers={"Content-Type": "application/json"})
     response.content_length = len(found)
     await response.prepare(request)
-    await response.write(found)
+    for start in range(0, len(found), _PIECE_BYTES):
+        # In pieces: what is handed over at once is held a second time, encrypted.
+        await response.write(found[start : start + _PIECE_BYTES])
     await response.write_eof()
     return response
 

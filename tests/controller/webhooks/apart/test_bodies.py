@@ -45,7 +45,7 @@ def test_never_more_is_held_than_there_is_room_for_and_one_large_body_at_a_time(
 def test_what_was_announced_and_has_not_come_takes_no_room() -> None:
     bodies = Bodies(HELD, ONE)
     slow = [bodies.open(ONE, ONE) for _ in range(1000)]
-    fast = [bodies.open(ONE, ONE) for _ in range(HELD // ONE)]
+    fast = [bodies.open(ONE, ONE) for _ in range(HELD // 2 // ONE)]
     for body in fast:
         body.take(ONE)
     with pytest.raises(NoRoomError):

@@ -294,7 +294,7 @@ async def test_one_object_is_at_most_four_mib() -> None:
 async def test_bodies_above_the_room_for_all_are_asked_to_come_again() -> None:
     async with serving() as pair:
         await eventually_ready(pair)
-        holding = [await opened(pair, 4 * 1024 * 1024, 4 * 1024 * 1024 - 1) for _ in range(16)]
+        holding = [await opened(pair, 4 * 1024 * 1024, 4 * 1024 * 1024 - 1) for _ in range(8)]
         more = job() + b" " * 1000
 
         async def full() -> bool:

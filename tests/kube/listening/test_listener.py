@@ -245,8 +245,9 @@ async def test_a_user_above_the_bound_is_refused() -> None:
     came = asyncio.Semaphore(0)
 
     async def known(request: BaseRequest) -> StreamResponse:
-        if not listener.granted(request, "ann"):
+        if listener.full(request, "ann"):
             return Response(status=429, text="too many")
+        listener.granted(request, "ann")
         came.release()
         await hold.wait()
         return Response(text="hello")

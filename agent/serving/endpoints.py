@@ -60,7 +60,7 @@ class Endpoints:
         """Answer, from now on. What that takes is loaded beside the loop: devices are served meanwhile."""
         assert self._local is not None, "nothing to serve on before bind"
         handlers = await asyncio.to_thread(_handlers, self._answers)
-        await handlers.serve(self._public, self._local)
+        handlers.serve(self._public, self._local)
         self._handlers = handlers
 
     async def start(self, address: Address | None, state_dir: Path) -> None:
@@ -82,7 +82,7 @@ def _handlers(answers: Answers) -> "Handlers":
     import agent.process.certificates  # noqa: F401 - before anything imports aiohttp
     from agent.serving.handlers import Handlers
 
-    return Handlers(answers, BACKLOG)
+    return Handlers(answers)
 
 
 def _open(listener: socket.socket) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Self
+from typing import Final, Self
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -11,7 +11,12 @@ from controller.config.settings import Address
 from controller.forecast.parts import Parts
 from controller.forecast.parts_shell import worked
 from controller.metrics.exposition import Exposition
+from kube.listening.listener import Listener as BoundedListener
+from kube.listening.places import PlaceLimits
+from kube.listening.sockets import listening
 from kube.metrics import TEXT_TYPE
+
+LIMITS: Final = PlaceLimits(common=128, per_address=16, per_user=16)
 
 
 class Listener:
@@ -21,21 +26,29 @@ class Listener:
         self.address = address
         self.routes: dict[str, Handler] = {}
         self._runner: web.AppRunner | None = None
+        self._listener = BoundedListener(LIMITS)
         self.port = 0
 
     async def start(self) -> None:
         """Listen. ``port`` is then the port in use, which the system chose where 0 was asked for. Raises OSError."""
-        app = web.Application()
+        app = web.Application(middlewares=[self._bounded])
         for path, handler in self.routes.items():
             app.router.add_get(path, handler)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, auto_decompress=False)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self.address.host, self.address.port).start()
-        self.port = int(self._runner.addresses[0][1])
+        assert self._runner.server is not None
+        sockets = listening(self.address.host, self.address.port)
+        self._listener.serve(self._runner.server, sockets)
+        self.port = int(sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
+        await self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
+
+    @web.middleware
+    async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await self._listener.answered(request, handler)
 
 
 def probe(problem: Callable[[], str | None]) -> Handler:

@@ -5,16 +5,15 @@ handshake is done: a thousand silent peers would hold a thousand sockets and no 
 """
 
 import asyncio
-import contextlib
 import errno
 import logging
-import resource
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kube.listening.connection import Connection, Times
+from kube.listening.files import is_reserved
 from kube.listening.places import ConnectionId, Group, PlaceLimits, Places
 
 if TYPE_CHECKING:  # what of aiohttp is loaded, and when, is up to each process
@@ -25,8 +24,6 @@ R = TypeVar("R", bound="BaseRequest")
 
 log = logging.getLogger(__name__)
 
-RESERVED_FILES: Final = 64
-"""Files that no connection takes: a kubelet's and a runtime's sockets, and the API server's, must find one."""
 REFUSALS: Final = frozenset({401, 403, 429})
 """A peer that is refused is not kept: it would hold a place with nothing."""
 _FULL: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -34,13 +31,6 @@ _FULL_AGAIN_S: Final = 0.2
 _PIECE_BYTES: Final = 1 << 16
 _LOCAL: Final = "local"
 """The address of all peers of a Unix socket."""
-
-
-def raise_file_limit() -> None:
-    """Let this process open as many files as it may: raise the soft limit to the hard one."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Listener:
@@ -144,8 +134,7 @@ class Listener:
             self._take(accepted, str(peer[0]) if peer else _LOCAL)
 
     def _take(self, accepted: socket.socket, address: str) -> None:
-        # Each new file gets the lowest number that is free, so all numbers below this one are in use.
-        if accepted.fileno() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES:
+        if is_reserved(accepted.fileno()):
             accepted.close()
             return
         self._last += 1

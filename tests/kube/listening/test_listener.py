@@ -20,7 +20,8 @@ from controller.visibility.tls import calling
 from controller.webhooks.certificates import new_authority, new_client, new_serving
 from controller.webhooks.tls import load
 from kube.listening.connection import Times
-from kube.listening.listener import RESERVED_FILES, Listener, raise_file_limit
+from kube.listening.files import RESERVED_FILES, raise_file_limit
+from kube.listening.listener import Listener
 from kube.listening.places import Group, PlaceLimits
 
 HANG_S: Final = 60.0

@@ -11,9 +11,9 @@ from controller.config.settings import Address
 from controller.forecast.parts import Parts
 from controller.forecast.parts_shell import worked
 from controller.metrics.exposition import Exposition
+from kube.listening.apps import Serving, within
 from kube.listening.listener import Listener as BoundedListener
 from kube.listening.places import PlaceLimits
-from kube.listening.sockets import listening
 from kube.metrics import TEXT_TYPE
 
 LIMITS: Final = PlaceLimits(common=128, per_address=16, per_user=16)
@@ -25,30 +25,21 @@ class Listener:
     def __init__(self, address: Address) -> None:
         self.address = address
         self.routes: dict[str, Handler] = {}
-        self._runner: web.AppRunner | None = None
-        self._listener = BoundedListener(LIMITS)
+        self._serving: Serving | None = None
         self.port = 0
 
     async def start(self) -> None:
         """Listen. ``port`` is then the port in use, which the system chose where 0 was asked for. Raises OSError."""
-        app = web.Application(middlewares=[self._bounded])
+        listener = BoundedListener(LIMITS)
+        app = web.Application(middlewares=[within(listener)])
         for path, handler in self.routes.items():
             app.router.add_get(path, handler)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, auto_decompress=False)
-        await self._runner.setup()
-        assert self._runner.server is not None
-        sockets = listening(self.address.host, self.address.port)
-        self._listener.serve(self._runner.server, sockets)
-        self.port = int(sockets[0].getsockname()[1])
+        self._serving = await Serving.start(app, listener, self.address.host, self.address.port, stop_within_s=0.2)
+        self.port = self._serving.port
 
     async def stop(self) -> None:
-        await self._listener.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    @web.middleware
-    async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        return await self._listener.answered(request, handler)
+        if self._serving is not None:
+            await self._serving.stop()
 
 
 def probe(problem: Callable[[], str | None]) -> Handler:

@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from controller.config.settings import Address
 from controller.forecast.service_shell import BusyError
@@ -38,10 +37,10 @@ from controller.visibility.routes import Asked, BadRequestError, What, created, 
 from controller.visibility.tls import Door, peer_of, trusted_by
 from kube.clock import Clock
 from kube.errors import KubeError
+from kube.listening.apps import Serving, within
 from kube.listening.connection import Times
 from kube.listening.listener import REFUSALS, Listener
 from kube.listening.places import Group, PlaceLimits
-from kube.listening.sockets import listening
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +153,7 @@ class ViewServer:
         self._addresses: Buckets[str] = Buckets(per_s=PER_S, burst=BURST, most=_USERS)
         self._documents = {path: msgspec.json.encode(body) for path, body in documents().items()}
         self._paths = frozenset(self._documents)
-        self._runner: web.AppRunner | None = None
+        self._serving: Serving | None = None
         self.door = Door()
         self.listener = Listener(limits, times, tls=self.door.context, group_of_peer=self._group_of)
         self.trust = Trust()
@@ -167,36 +166,27 @@ class ViewServer:
 
     @property
     def serving(self) -> bool:
-        return self._runner is not None
+        return self._serving is not None
 
     async def start(self) -> None:
         """Listen. Raises OSError for a port that is taken."""
-        app = web.Application(client_max_size=_BODY_BYTES, middlewares=[self._bounded])
+        app = web.Application(client_max_size=_BODY_BYTES, middlewares=[within(self.listener)])
         app.router.add_route("*", "/{path:.*}", self._handle)
         app.on_response_prepare.append(self._answering)
-        # aiohttp would unpack a body on the loop before it is known whose it is: 400 KB hold it for seconds.
-        headers = MAX_GROUPS + _OTHER_HEADERS
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0, auto_decompress=False, max_headers=headers)
-        await runner.setup()
-        assert runner.server is not None
-        try:
-            sockets = listening(self._address.host, self._address.port)
-        except OSError:
-            await runner.cleanup()
-            raise
-        self.port = int(sockets[0].getsockname()[1])
-        self.listener.serve(runner.server, sockets)
-        self._runner = runner
+        self._serving = await Serving.start(
+            app,
+            self.listener,
+            self._address.host,
+            self._address.port,
+            stop_within_s=2.0,
+            max_headers=MAX_GROUPS + _OTHER_HEADERS,
+        )
+        self.port = self._serving.port
 
     async def stop(self) -> None:
-        if self._runner is not None:
-            runner, self._runner = self._runner, None
-            await self.listener.close()
-            await runner.cleanup()
-
-    @web.middleware
-    async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        return await self.listener.answered(request, handler)
+        if self._serving is not None:
+            serving, self._serving = self._serving, None
+            await serving.stop()
 
     async def _answering(self, request: web.Request, response: web.StreamResponse) -> None:
         """An answer begins. Only one that grants what was asked for makes the connection its user's."""

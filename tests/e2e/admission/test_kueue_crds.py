@@ -2,6 +2,7 @@
 users by their rights, by Kueue's visibility API too.
 """
 
+import asyncio
 import json
 import os
 import ssl
@@ -20,8 +21,8 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.conformance.crds import crdfiles
-from tests.support.e2e import viewers
-from tests.support.e2e.incluster import ACCOUNT, NAMESPACE, SERVICE, InCluster
+from tests.support.e2e import crowd, viewers
+from tests.support.e2e.incluster import ACCOUNT, NAMESPACE, SERVICE, WEB_PORT, InCluster
 from tests.support.e2e.lab import until
 from tests.support.e2e.viewers import directly, through
 
@@ -296,6 +297,47 @@ def test_headers_of_a_front_proxy_count_by_its_certificate_alone(asking: Viewers
     with pytest.raises((ssl.SSLError, ConnectionError)):
         directly(controller, PENDING, master, certificate="kubelet-client")
     assert directly(controller, PENDING, master, certificate="front-proxy").code == 200
+
+
+async def _crowded(asking: Viewers) -> None:
+    """600 connections stand: of an account that is only refused, of nobody, and silent ones."""
+    controller, tls = asking.controller, ssl.create_default_context(cadata=viewers.trusted(asking.controller.cluster))
+    at, name = (controller.host, WEB_PORT), f"{ACCOUNT}.{NAMESPACE}.svc"
+    token = f"Authorization: Bearer {asking.tokens['nobody']}\r\n"
+    refused, stranger = (f"GET {PENDING} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode() for more in (token, ""))
+    crowds = [
+        await crowd.stand(at, count, tls=context, sources=sources, request=request, name=name if context else "")
+        for count, context, sources, request in (
+            (200, tls, 1, refused),
+            (200, tls, 20, stranger),
+            (100, tls, 100, b""),
+            (100, None, 100, b""),
+        )
+    ]
+    try:
+        for path in (f"{VISIBILITY}/v1beta2", VIEW, PENDING):
+            begun_s = time.monotonic()
+            found = await asyncio.to_thread(asking.ask, TEAMS[0], path)
+            assert (found.code, time.monotonic() - begun_s < 1.0) == (200, True), (path, found.body[:300])
+        kubectl = asking.kubectl
+        begun_s = time.monotonic()
+        listed = await asyncio.to_thread(kubectl, "get", "--raw", PENDING)
+        assert len(asking.items(listed)) == 2
+        assert time.monotonic() - begun_s < 1.0 + 1.0, "kubectl starts, too"
+        await asyncio.to_thread(kubectl, "create", "namespace", "bystander")
+        await asyncio.to_thread(kubectl, "delete", "namespace", "bystander", "--timeout=60s")
+        directly_s = time.monotonic()
+        headers = {"Authorization": f"Bearer {asking.tokens[TEAMS[0]]}"}
+        assert (await asyncio.to_thread(directly, controller, PENDING, headers)).code == 200
+        assert time.monotonic() - directly_s < 1.0
+        assert asking.available()
+    finally:
+        for each in crowds:
+            await each.leave()
+
+
+def test_an_account_without_any_right_takes_the_view_from_nobody(asking: Viewers) -> None:
+    asyncio.run(_crowded(asking))
 
 
 def test_a_certificate_that_ends_soon_is_replaced_without_a_restart(asking: Viewers, replaced: bytes) -> None:

@@ -15,6 +15,7 @@ from controller.config.settings import FOREIGN_LEASES, INJECTED, OnGpuFailure, P
 from controller.config.values import (
     ADDRESS,
     ANY_TEXT,
+    CERTIFICATES,
     CIPHER,
     CRON,
     DNS_LABEL,
@@ -539,6 +540,13 @@ OWN: Final = (
         integer(1, _INT32),
         "none",
         "MiB of one GPU by its `nvidia.com/gpu.product`, for the same",
+    ),
+    _key(
+        "tessera.webhookClientCA",
+        CERTIFICATES,
+        "none",
+        "what signs the certificate that the API server shows on the webhooks' admission paths; without it none is"
+        " asked for",
     ),
     _key(
         "tessera.batchEvents",

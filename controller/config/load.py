@@ -129,6 +129,7 @@ def process_settings(found: Found) -> dict[str, Any]:
             host=found.get("webhook.host", ""),
             port=found.get("webhook.port", Webhook().port),
             cert_dir=str(found.get("webhook.certDir", Webhook().cert_dir)),
+            client_ca=found.get("tessera.webhookClientCA", ""),
         ),
         tls=Tls(min_version=found.get("tls.minVersion", ""), ciphers=found.values("tls.cipherSuites")),
     )

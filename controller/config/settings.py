@@ -163,6 +163,8 @@ class Webhook(Struct, frozen=True, kw_only=True):
     host: str = ""
     port: int = 9443
     cert_dir: str = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 - Kueue's path: cert-manager mounts there
+    client_ca: str = ""
+    """PEM: what signs the certificate that the API server shows for admission; empty where it shows none."""
 
 
 class Certificates(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """How single values of the configuration are read: durations, quantities, names, addresses, selectors."""
 
 import re
+import ssl
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
@@ -39,6 +40,17 @@ def number(*, least: float | None = None) -> Parser:
 
     bound = "" if least is None else f", at least {least:g}"
     return Parser(expected=f"a number{bound}", convert=convert, kinds=NUMBER)
+
+
+def _certificates(text: str) -> str:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        raise Unfit from None
+    return text
+
+
+CERTIFICATES: Final = Parser(expected="certificates in PEM", convert=_certificates, kinds=STRING)
 
 
 def _quantity(text: str) -> Quantity:

@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ from controller.process.submissions import ELSEWHERE_S, Submissions
 from controller.process.term import WRITES_AT_ONCE, Replica, Running, Term
 from controller.process.view import Acting as ViewActing
 from controller.process.view import SeenNamespaces, view_service
-from controller.process.webhook import claim_answer, webhook_service
+from controller.process.webhook import KnownHere, claim_answer, webhook_service
 from controller.serving.deployments_shell import read_scaled
 from controller.visibility.server_shell import REVIEWED, RefusedError
 from controller.visibility.service_shell import ViewService
@@ -59,10 +60,12 @@ from controller.watching.kinds import (
     reader,
 )
 from controller.webhooks import claims, dryrun
+from controller.webhooks.apart.parent_shell import ServingProcess, Start, spawned
 from kube.client import Client, Decode
-from kube.clock import Clock, SystemClock
+from kube.clock import Backoff, Clock, SystemClock
 from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig
-from kube.election.lease import Identity, Leadership, LeaseRef, LeaseTiming
+from kube.election.apart_shell import LeadershipApart
+from kube.election.lease import Identity, LeaseRef, LeaseTiming
 from kube.kubeconfig import load
 from kube.resources import Resource
 
@@ -83,11 +86,15 @@ class Process:
         *,
         clock: Clock | None = None,
         connect: Callable[[], ClusterConfig] | None = None,
+        start_webhooks: Start = spawned,
     ) -> None:
+        """``start_webhooks`` starts the process that serves webhooks."""
         self._config = config
         self._flags = flags
         self._clock = clock or SystemClock()
         self._connect = connect or (lambda: load(flags.kubeconfig))
+        self._start_webhooks = start_webhooks
+        self._webhook: ServingProcess | None = None
         self._me = Identity(flags.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}")
         self._instruments = Instruments()
         gates = config.engine.gates
@@ -102,7 +109,7 @@ class Process:
         self._kinds: ManagedKinds | None = None
         self._systems: ForeignSystems | None = None
         self._term: Term | None = None
-        self._leadership: Leadership | None = None
+        self._leadership: LeadershipApart | None = None
         self._own = ""
         self._raws = RawWorkloads() if self._manages_any() else None
         self._spaces = SeenNamespaces()
@@ -152,15 +159,16 @@ class Process:
             lease_s=election.lease_duration_s, renew_s=election.renew_deadline_s, retry_s=election.retry_period_s
         )
         leases = [LeaseRef(self._own, LEASE), LeaseRef(kueues, election.resource_name, absent_is_held=True)]
-        async with Client(cluster, timeout_s=timing.renew_s / 2, connections=2) as renewing:
-            # A client of its own: renewals must not wait behind writes.
+        # A client of its own: renewals must not wait behind writes.
+        connect = partial(Client, cluster, timeout_s=timing.renew_s / 2, connections=2)
+        leadership = LeadershipApart(
+            connect, leases, me=self._me, clock=self._clock, random=random.random, timing=timing
+        )
+        async with leadership as self._leadership:
             while True:
-                self._leadership = Leadership(
-                    renewing, leases, me=self._me, clock=self._clock, random=random.random, timing=timing
-                )
                 await self._campaign(self._leadership, client)
 
-    async def _campaign(self, leadership: Leadership, client: Client) -> None:
+    async def _campaign(self, leadership: LeadershipApart, client: Client) -> None:
         """Terms that follow until we lead, and decide until we do not."""
         leads = asyncio.Event()
         terms = asyncio.create_task(self._terms(client, leads), name="terms")
@@ -200,15 +208,21 @@ class Process:
         assert self._feeds is not None
         assert self._kinds is not None
         async with Client(cluster, connections=2) as asking:
+            self._webhook = ServingProcess(
+                self._config,
+                KnownHere(self._feeds, self._kinds.suspend_paths),
+                {claims.PATH: claim_answer(asking, self._feeds), dryrun.PATH: self._submissions().warned},
+                clock=self._clock,
+                backoff=Backoff(random=random.random),
+                start=self._start_webhooks,
+            )
             service = webhook_service(
                 self._config,
                 client,
-                self._feeds,
-                self._kinds.suspend_paths,
+                self._webhook,
                 namespace=self._own,
                 clock=self._clock,
                 may_take_over=lambda: self._leadership is None or self._leadership.leading,
-                asking={claims.PATH: claim_answer(asking, self._feeds), dryrun.PATH: self._submissions().reviewed},
             )
             await service.run()
 
@@ -324,7 +338,9 @@ class Process:
     def _unready(self) -> str | None:
         """Why this replica is not ready. Followers get ready too: one may have to lead at any moment."""
         unsynced = self._feeds.unsynced if self._feeds is not None else ("everything",)
-        return f"not listed yet: {', '.join(unsynced)}" if unsynced else None
+        if unsynced:
+            return f"not listed yet: {', '.join(unsynced)}"
+        return "the process that serves webhooks is down" if self._webhook is not None and self._webhook.down else None
 
     @property
     def _running(self) -> Running | None:

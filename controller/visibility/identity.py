@@ -15,7 +15,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
-from controller.webhooks.certificates import CertificateError, split
+from controller.webhooks.certificates import split
+from controller.webhooks.tls import CertificateError
 
 MAX_TOKEN: Final = 16 * 1024
 MAX_GROUPS: Final = 1000

@@ -17,8 +17,9 @@ from controller.visibility.routes import KUEUE_GROUP, KUEUE_VERSIONS
 from controller.visibility.server_shell import RefusedError, Trust, ViewServer
 from controller.visibility.tls import calling
 from controller.webhooks.certificates import new_client
-from controller.webhooks.keeper import OwnCertificates, Served
+from controller.webhooks.keeper import OwnCertificates
 from controller.webhooks.rounds import Rounds
+from controller.webhooks.tls import Served
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 from kube.client import Client, describe
 from kube.clock import Backoff, Clock

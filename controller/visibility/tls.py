@@ -9,9 +9,8 @@ from typing import Final
 
 from cryptography import x509
 
-from controller.webhooks.certificates import CertificateError, Pair
-from controller.webhooks.keeper import Served
-from controller.webhooks.tls import load
+from controller.webhooks.certificates import Pair
+from controller.webhooks.tls import CertificateError, Served, load
 
 NO_AUTHORITIES: Final = b""
 

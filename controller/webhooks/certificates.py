@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from controller.webhooks.tls import CertificateError
+
 HOUR_S: Final = 3600.0
 DAY_S: Final = 24 * HOUR_S
 
@@ -36,10 +38,6 @@ RENEW_S: Final = 30 * DAY_S
 """What is left of a serving certificate when it is renewed."""
 SKEW_S: Final = HOUR_S
 """Certificates start so much before now: clocks of a cluster differ."""
-
-
-class CertificateError(ValueError):
-    """The Secret has no certificate or no key, or they do not belong together: one line, never with the key."""
 
 
 class Step(Enum):

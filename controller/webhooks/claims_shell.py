@@ -21,8 +21,8 @@ from kube.errors import KubeError
 
 log = logging.getLogger(__name__)
 
-_WAITS_S: Final = 0.8
-"""Below the second for which the API server waits."""
+_WAITS_S: Final = 0.4
+"""Below the half second for which the process that serves webhooks waits."""
 _AT_ONCE: Final = 8
 _REST_S: Final = 0.1
 """A place is free again so long after its answer: at most 80 pods a second are asked for, whoever sends reviews."""
@@ -48,10 +48,12 @@ class ClaimAnswers:
         self._places = _AT_ONCE
 
     async def answer(self, body: bytes) -> bytes:
+        """To a review."""
         owner = claims.owner(body)
-        return claims.answer(body, "" if owner is None else await self._planned(owner))
+        return claims.answer(body, "" if owner is None else await self.planned(owner))
 
-    async def _planned(self, owner: OwnerPod) -> str:
+    async def planned(self, owner: OwnerPod) -> str:
+        """The pod's annotation; empty where nothing is planned for it, or it is not known in time."""
         known = self._seen(owner.namespace, owner.name)
         if known is not None and known.metadata.uid == owner.uid:
             return known.metadata.annotations.get(CLAIM_DEVICES, "")

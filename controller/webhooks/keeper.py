@@ -7,11 +7,12 @@ import logging
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec import Struct
 
-from controller.webhooks.certificates import CertificateError, Kept, Pair, advanced, check_pair, split
+from controller.webhooks.certificates import Kept, Pair, advanced, check_pair, split
+from controller.webhooks.tls import CertificateError, Served
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import ConflictError, NotFoundError, UnavailableError
@@ -34,15 +35,6 @@ class Secret(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys {', '.join(sorted(self.data))})"
-
-
-@dataclass(frozen=True)
-class Served:
-    """What a server needs and what its callers must trust. PEM."""
-
-    certificate: bytes
-    key: bytes = field(repr=False)
-    trusted: bytes
 
 
 @dataclass(frozen=True)

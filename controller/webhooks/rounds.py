@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 
-from controller.webhooks.certificates import CertificateError
+from controller.webhooks.tls import CertificateError
 from kube.clock import Backoff, Clock, sleep
 from kube.errors import ConflictError, KubeError
 

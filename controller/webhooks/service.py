@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from controller.webhooks.injection import Named, Target, inject
-from controller.webhooks.keeper import Served
 from controller.webhooks.rounds import Rounds
-from controller.webhooks.server import WebhookServer
+from controller.webhooks.tls import Served
 from kube.client import Client
 from kube.clock import Backoff, Clock
 
@@ -25,13 +24,27 @@ class Certificates(Protocol):
     async def current(self) -> Served: ...
 
 
+class Server(Protocol):
+    """What serves, in this process or in another."""
+
+    @property
+    def serving(self) -> bool: ...
+    async def use(self, served: Served) -> None:
+        """Raises CertificateError."""
+
+    async def start(self) -> None:
+        """Raises OSError."""
+
+    async def stop(self) -> None: ...
+
+
 class WebhookService:
     """``run`` until cancelled. Only a port that is taken (OSError) ends it."""
 
     def __init__(
         self,
         client: Client,
-        server: WebhookServer,
+        server: Server,
         certificates: Certificates,
         target: Target,
         *,
@@ -71,7 +84,7 @@ class WebhookService:
         """Bring everything up to date once: seconds until the next time. Raises KubeError and CertificateError."""
         served = await self._certificates.current()
         if served != self._served:
-            self._server.use(served)
+            await self._server.use(served)
             self._served = served
         if not self._server.serving:
             await self._server.start()

@@ -2,8 +2,20 @@
 
 import os
 import ssl
+from dataclasses import dataclass, field
 
-from controller.webhooks.certificates import CertificateError
+
+class CertificateError(ValueError):
+    """There is no certificate or no key, or they do not belong together: one line, never with the key."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server needs and what its callers must trust. PEM."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    trusted: bytes
 
 
 def load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
@@ -21,3 +33,8 @@ def load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         raise CertificateError(f"the serving certificate cannot be used: {error.reason}") from None
     finally:
         os.close(descriptor)
+
+
+def tried(served: Served) -> None:
+    """Raises CertificateError for a certificate that cannot be used: to be called before one in use is replaced."""
+    load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), served.certificate, served.key)

@@ -115,8 +115,8 @@ def _reviews(paths: str) -> Callable[[], Made]:
     def make() -> Made:
         from controller import conversion
         from controller.config.load import default
-        from controller.process.webhook import webhook_server
         from controller.webhooks import claims, dryrun
+        from controller.webhooks.apart.answers import webhook_server
 
         if paths == "convert":
             return conversion.answer, ()
@@ -126,7 +126,7 @@ def _reviews(paths: str) -> Callable[[], Made]:
         if paths == "dry-run":
             return dryrun.read, ()
         server = webhook_server(default(), {}, has_default_queue=lambda _namespace: True)
-        answers = {path: answer for path, answer in server._mutate.items() if paths in path}  # noqa: SLF001 - by path
+        answers = {path: answer for path, answer in server.mutate.items() if paths in path}
 
         def parse(body: bytes) -> object:
             found = [msgspec.json.decode(answer(body)) for answer in answers.values()]

@@ -1,7 +1,7 @@
 """One candidate for one Lease, as a pure state machine: the clock's reading is an argument, requests are values.
 
     begin()                                          a round of requests, every ``retry_s``
-    ask(now) -> Read | Create | Replace | None       the shell sends it; None: enough for this round
+    ask(now, ..., life) -> Read | Create | Replace | None     the shell sends it; None: enough for this round
     answered(request, answer, now)                   and says what came back
 
 The rules, after client-go's leader election and the faults that were reported of it:
@@ -12,6 +12,8 @@ The rules, after client-go's leader election and the faults that were reported o
 - Our lease lasts ``renew_s`` from the moment *before* the write that renewed it was sent. A candidate that takes over
   waits ``lease_s`` from some moment after that. The time between the two is for requests already under way: they must
   not take longer than ``lease_s - renew_s``.
+- A holder whose loop stands still must lose the lease, though what renews it may run apart from that loop: nothing is
+  acquired or renewed while the loop that acts has shown no life for the last third of the lease.
 - Every write names the version that it replaces. After a lost answer the record is read: if it is what we wrote, the
   write was applied.
 """
@@ -44,6 +46,11 @@ class LeaseTiming(Struct, frozen=True, kw_only=True):
                 f"found lease {self.lease_s} s, renew {self.renew_s} s and retry {self.retry_s} s, "
                 "expected lease > renew > retry > 0"
             )
+
+    @property
+    def silence_s(self) -> float:
+        """How long the loop that acts may show no life before its lease is no longer renewed."""
+        return self.lease_s / 3
 
 
 class LeaseSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -139,8 +146,16 @@ class Candidate:
         mine = self._record is not None and self._is_mine(self._record.spec)
         self._leaving, self._done, self._held_until_s = True, not (mine or self._tried), None
 
-    def ask(self, now_s: float, wall_s: float) -> LeaseRequest | None:
-        """The request to make now; None when this round has nothing more to do."""
+    def is_silent(self, now_s: float, life_s: float | None) -> bool:
+        """Whether the loop that acts, which last showed life at ``life_s``, must not get the lease renewed."""
+        return life_s is not None and now_s - life_s > self._timing.silence_s
+
+    def ask(self, now_s: float, wall_s: float, life_s: float | None = None) -> LeaseRequest | None:
+        """The request to make now; None when this round has nothing more to do.
+
+        ``life_s``: when the loop that acts last showed life, by the clock of ``now_s``; None where it is the loop that
+        asks.
+        """
         self._sent_s = now_s
         if self._done:
             return None
@@ -148,7 +163,7 @@ class Candidate:
             return Read()
         if self._leaving:
             return self._release(wall_s)
-        if self.free_in(now_s) > 0:
+        if self.free_in(now_s) > 0 or self.is_silent(now_s, life_s):
             return None
         if self._record is None:
             return Create(self._spec(wall_s, None))

@@ -89,7 +89,9 @@ class Leadership:
         clock: Clock,
         random: Callable[[], float],
         timing: LeaseTiming | None = None,
+        life_s: Callable[[], float] | None = None,
     ) -> None:
+        """``life_s``: when the loop that acts last showed life, by ``clock``; None where ``lead`` is called on it."""
         if not leases:
             raise ValueError("leases: found none, expected at least one")
         self._client = client
@@ -98,6 +100,7 @@ class Leadership:
         self._clock = clock
         self._random = random
         self._timing = timing or LeaseTiming()
+        self._life_s = life_s or clock.monotonic
         self._candidates = self._fresh()
         self._said: tuple[str, float] = ("", 0.0)
 
@@ -171,8 +174,12 @@ class Leadership:
 
     async def _keep(self) -> None:
         """Renew until leadership is lost, and not a moment longer."""
+        silent = False
         while self.leading:
             await self._pause()
+            before, silent = silent, self._candidates[0].is_silent(self._clock.monotonic(), self._life_s())
+            if silent and not before:
+                log.warning("not renewed: what decides has shown no life for %.1f s", self._timing.silence_s)
             rounds = [self._round(index) for index in range(len(self._refs))]
             with suppress(UnavailableError):
                 await self._within(asyncio.gather(*rounds), self.held_for_s)
@@ -200,7 +207,7 @@ class Leadership:
         if begin:
             candidate.begin(self._clock.monotonic())
         for _ in range(_REQUESTS):
-            request = candidate.ask(self._clock.monotonic(), self._clock.wall())
+            request = candidate.ask(self._clock.monotonic(), self._clock.wall(), self._life_s())
             if request is None:
                 return
             answer: LeaseRecord | KubeError = UnavailableError("given up")

@@ -30,6 +30,7 @@
 {{- $fractions := dict "granularity" (int .Values.fractions.granularity) "gpuMemoryMib" $memory -}}
 {{- $_ := set $own.tessera "fractions" $fractions -}}
 {{- end -}}
+{{- with .Values.controller.webhook.clientCA -}}{{- $_ := set $own.tessera "webhookClientCA" . -}}{{- end -}}
 {{- with include "tessera.pageOidc" . | fromYaml -}}{{- $_ := set $own.tessera "page" (dict "oidc" .) -}}{{- end -}}
 {{- mustMergeOverwrite $own (deepCopy .Values.controller.config) | toYaml -}}
 {{- end -}}

@@ -18,6 +18,7 @@ from controller.config.reference import PAGE, rewritten
 from controller.config.settings import ControllerConfig
 from controller.engine.model.gates import DEFAULTS, FeatureGates
 from controller.engine.model.podrequests import RequestRules
+from controller.webhooks.certificates import new_authority
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "configs" / "controller").glob("*.yaml"))
@@ -166,6 +167,7 @@ GIVEN: dict[str, Any] = {
     "tessera.page.prometheus.caFile": "/run/ca.crt",
     "tessera.page.prometheus.timeout": "5s",
     "tessera.batchEvents": "1ms",
+    "tessera.webhookClientCA": new_authority(0.0).certificate.decode(),
     "tessera.holdEvictions": "1s",
 }
 """A value for each honoured key that is not its default."""

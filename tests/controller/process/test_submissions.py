@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+import pytest
+
 from controller.process.process import Process
 from controller.process.view import _deciding, _given
 from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
@@ -15,6 +18,7 @@ from controller.watching.kinds import KAI_QUEUES, NAMESPACES, NODES, VOLCANO_COM
 from controller.web.whatif.child_shell import _parts, answer
 from controller.web.whatif.question import Asked
 from controller.web.whatif.quotas import QuotaChange
+from controller.webhooks import dryrun
 from inventory.api.names import ALL_NODES, RUNTIME
 from kube.resources import PODS
 from kube.testing import eventually
@@ -22,6 +26,13 @@ from tests.support.controller.stage import CONFIG, config, stage
 from tests.support.controller.viewworld import until_served
 
 BOTH = f"{CONFIG}  volcano: {{enabled: true}}\n  kai: {{enabled: true}}\n"
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told is looked at here, not how fast."""
+    for limit in ("_REVIEW_S", "ELSEWHERE_S"):
+        monkeypatch.setattr(f"controller.process.submissions.{limit}", 60.0)
 
 
 def job(cpus: int, queue: str = "lq-cq", namespace: str = "team") -> dict[str, Any]:
@@ -37,9 +48,10 @@ def job(cpus: int, queue: str = "lq-cq", namespace: str = "team") -> dict[str, A
 async def told(process: Process, created: Any, **request: Any) -> list[str]:
     whole = {"uid": "u", "operation": "CREATE", "namespace": "team", "dryRun": True, "object": created, **request}
     body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": whole})
-    response = json.loads(await process._submissions().reviewed(body.encode()))["response"]
-    assert response["allowed"]
-    return list(response.get("warnings", []))
+    asked = dryrun.read(body.encode())
+    if asked.created is None:
+        return []
+    return msgspec.msgpack.decode(await process._submissions().warned(msgspec.msgpack.encode(asked)), type=list[str])
 
 
 async def test_a_dry_run_is_told_what_would_become_of_the_object_and_of_no_other_namespace() -> None:
@@ -171,16 +183,13 @@ async def test_reviews_are_few_since_anybody_may_send_them() -> None:
         async with scene.controller(config(), core_only=False) as process:
             await scene.until_loaded(process)
             submissions = process._submissions()
-            asked = json.dumps({"request": {"uid": "u", "operation": "CREATE", "namespace": "team", "dryRun": True}})
-            whole = json.loads(asked)
-            whole["request"]["object"] = job(1)
-            body = json.dumps(whole).encode()
+            question = msgspec.msgpack.encode(dryrun.DryRun("u", job(1), "team"))
             assert process._running is not None
             async with process._running.forecasts._one:
-                first = asyncio.create_task(submissions.reviewed(body))
+                first = asyncio.create_task(submissions.warned(question))
                 await asyncio.sleep(0)
-                assert b"warnings" not in await submissions.reviewed(body), "one at a time"
-            assert b"warnings" in await first
-            after = [b"warnings" in await submissions.reviewed(body) for _ in range(12)]
+                assert b"would" not in await submissions.warned(question), "one at a time"
+            assert b"would" in await first
+            after = [b"would" in await submissions.warned(question) for _ in range(12)]
             assert after[0]
             assert not after[-1], "few a second"

@@ -13,7 +13,6 @@ from controller.webhooks.certificates import (
     RENEW_S,
     SERVING_S,
     SUCCEED_S,
-    CertificateError,
     Kept,
     Step,
     advanced,
@@ -23,6 +22,7 @@ from controller.webhooks.certificates import (
     split,
 )
 from controller.webhooks.keeper import read, written
+from controller.webhooks.tls import CertificateError
 
 NOW_S = 1_800_000_000.0
 NAMES = ("hook.ns.svc", "127.0.0.1")

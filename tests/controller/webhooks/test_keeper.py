@@ -13,10 +13,10 @@ from controller.webhooks.certificates import (
     DAY_S,
     SERVING_S,
     SUCCEED_S,
-    CertificateError,
     split,
 )
 from controller.webhooks.keeper import SECRETS, GivenCertificates, OwnCertificates, Secret, SecretName, read
+from controller.webhooks.tls import CertificateError
 from kube.client import Client
 from kube.errors import NotFoundError, UnavailableError
 from kube.testing import FakeApiServer, VirtualClock

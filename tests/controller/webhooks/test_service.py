@@ -14,13 +14,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-from controller.webhooks.certificates import CertificateError, advanced
+from controller.webhooks.apart.server_shell import WebhookServer
+from controller.webhooks.certificates import advanced
 from controller.webhooks.injection import CRDS, ServiceTarget
-from controller.webhooks.keeper import SECRETS, OwnCertificates, SecretName, Served
-from controller.webhooks.server import WebhookServer
+from controller.webhooks.keeper import SECRETS, OwnCertificates, SecretName
 from controller.webhooks.service import PERIOD_S, WebhookService, service_names
+from controller.webhooks.tls import CertificateError, Served
 from kube.client import Client
 from kube.clock import Backoff
+from kube.listening.connection import Times
 from kube.testing import FakeApiServer, VirtualClock, eventually
 from tests.controller.conversion.test_review import queue, review
 
@@ -31,9 +33,9 @@ CRD = "workloads.kueue.x-k8s.io"
 
 
 class Replica:
-    def __init__(self, client: Client, clock: VirtualClock, **options: Any) -> None:
+    def __init__(self, client: Client, clock: VirtualClock, times: Times | None = None, **options: Any) -> None:
         self.certificates = OwnCertificates(client, NAME, names=NAMES, clock=clock)
-        self.server = WebhookServer(host="127.0.0.1", port=0, ready=lambda: self.service.ready)
+        self.server = WebhookServer(host="127.0.0.1", port=0, ready=lambda: self.service.ready, times=times)
         self.service = WebhookService(
             client, self.server, self.certificates, TARGET,
             clock=clock, backoff=Backoff(random=lambda: 0.5, initial_s=1.0), **options,
@@ -152,7 +154,7 @@ async def test_a_certificate_that_cannot_be_used_leaves_the_old_one_in_use(repli
         Served(certificate=served.certificate, key=b"-----BEGIN PRIVATE KEY-----\nxx\n", trusted=b""),
     ):
         with pytest.raises(CertificateError) as refused:
-            replica.server.use(broken)
+            await replica.server.use(broken)
         assert "BEGIN" not in str(refused.value)
     async with replica.call("/healthz", None, served.trusted) as answer:
         assert answer.status == 200
@@ -233,20 +235,22 @@ async def test_a_port_that_is_taken_ends_it_with_the_systems_word(api: FakeApiSe
                 await replica.service.run()
 
 
-async def test_who_sends_too_slowly_is_cut_off(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.webhooks.server._READ_S", 0.05)
-    await replica.service.round()
-    context = ssl.create_default_context(cadata=(await replica.certificates.current()).trusted.decode())
-    reader, writer = await asyncio.open_connection("127.0.0.1", replica.server.port, ssl=context)
-    writer.write(b"POST /convert HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
-    assert b" 408 " in await reader.readline()
-    writer.close()
-    await writer.wait_closed()
-    await replica.server.stop()
+async def test_who_sends_too_slowly_is_cut_off(api: FakeApiServer, clock: VirtualClock) -> None:
+    async with Client(api.config) as client:
+        replica = Replica(client, clock, times=Times(body_s=0.05))
+        await replica.service.round()
+        context = ssl.create_default_context(cadata=(await replica.certificates.current()).trusted.decode())
+        reader, writer = await asyncio.open_connection("127.0.0.1", replica.server.port, ssl=context)
+        writer.write(b"POST /convert HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        assert await reader.read() == b""
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        await replica.server.stop()
 
 
 async def test_a_body_over_the_limit_is_refused(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.webhooks.server.MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr("controller.webhooks.apart.server_shell.MANY_BYTES", 1000)
     await replica.service.round()
     trusted = (await replica.certificates.current()).trusted
     async with replica.call("/convert", b"x" * 2000, trusted) as answer:

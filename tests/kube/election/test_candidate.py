@@ -64,13 +64,23 @@ class Process:
     candidate: Candidate = field(init=False)
     alive: bool = True
     paused_until_s: float = 0.0
-    busy: int = 0
+    stalled_since_s: float = 0.0
+    stalled_until_s: float = 0.0
+    """The loop that acts stands still, while what asks for the lease goes on beside it."""
 
     def __post_init__(self) -> None:
         self.candidate = Candidate(Identity(self.name), self.timing)
 
     def clock_s(self, now_s: float) -> float:
         return self.offset_s + now_s * self.rate
+
+    def life_s(self, now_s: float) -> float:
+        return self.clock_s(self.stalled_since_s if now_s < self.stalled_until_s else now_s)
+
+    def must_have_lost(self, now_s: float) -> bool:
+        """Whether its loop stands still for longer than a lease can be renewed before, and then lasts."""
+        still_s = (now_s - self.stalled_since_s) * self.rate
+        return now_s < self.stalled_until_s and still_s > self.timing.lease_s / 3 + self.timing.renew_s
 
     def acts(self, now_s: float) -> bool:
         return self.alive and self.candidate.held_for(self.clock_s(now_s)) > 0
@@ -105,6 +115,8 @@ class World:
             act()
             acting = [process.name for process in self.processes if process.acts(self.now_s)]
             assert len(acting) <= 1, f"{acting} act together at {self.now_s:.3f}"
+            still = [process.name for process in self.processes if process.must_have_lost(self.now_s)]
+            assert not set(acting) & set(still), f"{acting} stands still and holds the lease at {self.now_s:.3f}"
             if acting and acting != self.led[-1:]:
                 self.led += acting
         self.now_s = until_s
@@ -116,7 +128,7 @@ class World:
         self.ask(process)
 
     def ask(self, process: Process, left: int = 6) -> None:
-        request = process.candidate.ask(process.clock_s(self.now_s), WALL_S + self.now_s)
+        request = process.candidate.ask(process.clock_s(self.now_s), WALL_S + self.now_s, process.life_s(self.now_s))
         if request is None or left == 0:
             self.at(TIMING.retry_s / process.rate * self.draw.uniform(1, 1.2), lambda: self.round(process))
             return
@@ -156,11 +168,14 @@ class World:
         if not self.faults:
             return
         victim = self.draw.choice(self.processes)
-        match self.draw.choice(["kill", "pause", "pause", "leave"]):
+        match self.draw.choice(["kill", "pause", "pause", "leave", "stall", "stall"]):
             case "kill":
                 victim.alive = False
             case "pause":
                 victim.paused_until_s = self.now_s + self.draw.uniform(0, 40)
+            case "stall":
+                victim.stalled_since_s = self.now_s
+                victim.stalled_until_s = self.now_s + self.draw.uniform(0, 60)
             case "leave":
                 victim.candidate.leave()
         if not victim.alive or victim.candidate._leaving:
@@ -176,7 +191,7 @@ def void(_: object) -> None:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), rates=st.lists(st.floats(0.85, 1.2), min_size=2, max_size=4), crashes=st.booleans())
 @example(seed=2938, rates=[0.85, 0.85], crashes=True)  # a disturbance was due long after peace had come
-def test_no_two_hold_it_whatever_is_lost_late_or_dead_and_one_holds_it_when_peace_returns(
+def test_no_two_hold_it_whatever_is_lost_late_still_or_dead_and_one_holds_it_when_peace_returns(
     seed: int, rates: list[float], crashes: bool
 ) -> None:
     world = World(seed, rates)
@@ -217,6 +232,33 @@ def test_a_holder_renews_with_one_request(server: Server) -> None:
     assert a.round(0) == ["Read", "Create"]
     assert a.round(2) == ["Replace"]
     assert a.candidate.held_for(2) == 10
+
+
+def test_a_lease_is_renewed_only_while_the_loop_that_acts_shows_life(server: Server) -> None:
+    a = Talk(server, "a")
+    a.round(0)
+    a.candidate.begin(5)
+    assert a.candidate.ask(5, WALL_S, 0) is not None, "a third of the lease"
+    a.candidate.begin(5.1)
+    assert a.candidate.ask(5.1, WALL_S, 0) is None
+    assert a.candidate.held_for(9.9) > 0, "it lasts as long as it was renewed for"
+    assert a.candidate.held_for(10) == 0
+    a.candidate.begin(10)
+    assert a.candidate.ask(10, WALL_S, 0) == Read()
+    assert server.record is not None
+    a.candidate.answered(Read(), server.record, 10)
+    assert a.candidate.ask(10, WALL_S, 0) is None, "and it is not acquired anew"
+    assert isinstance(a.candidate.ask(10, WALL_S, 9), Replace)
+
+
+def test_a_loop_that_stands_still_acquires_nothing_and_lets_go_of_what_it_has(server: Server) -> None:
+    a = Talk(server, "a")
+    a.candidate.begin(100)
+    a.candidate.answered(Read(), NotFoundError("gone", status=404), 100)
+    assert a.candidate.ask(100, WALL_S, 90) is None
+    a.round(100)
+    a.candidate.leave()
+    assert isinstance(a.candidate.ask(200, WALL_S, 100), Replace), "a release waits for no sign of life"
 
 
 def test_a_foreign_lease_is_taken_a_whole_duration_after_its_last_change_was_seen(server: Server) -> None:

@@ -18,6 +18,7 @@ from kube.clock import Clock
 from kube.config import ClusterConfig
 from kube.resources import LEASES
 from kube.testing import FakeApiServer, eventually
+from tests.support.controller.webhookprocess import in_this_loop
 
 API = "kueue.x-k8s.io/v1beta2"
 KUEUES_LEASE = "c1f6bfd2.kueue.x-k8s.io"
@@ -169,7 +170,7 @@ class Stage:
             identity=name,
             namespace="tessera-system",
         )
-        process = Process(given or config(), flags, clock=clock, connect=self._config)
+        process = Process(given or config(), flags, clock=clock, connect=self._config, start_webhooks=in_this_loop)
         stop = asyncio.Event()
         task = asyncio.create_task(process.run(stop))
         self.process = process

@@ -20,8 +20,8 @@ from controller.config.load import default, parse
 from controller.config.settings import ControllerConfig
 from controller.config.settings import Webhook as Address
 from controller.jobkinds.table import JOB_KINDS
-from controller.process.webhook import webhook_server
 from controller.webhooks import dryrun
+from controller.webhooks.apart.answers import webhook_server
 from controller.webhooks.claims import PATH
 from controller.webhooks.claims_shell import ClaimAnswers
 from controller.webhooks.injection import MUTATING, VALIDATING, UrlTarget

@@ -1,0 +1,65 @@
+"""What each path of the webhooks answers, by the configuration. Pure functions of bytes, put together."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from controller.config.settings import ControllerConfig
+from controller.engine.mirror.specs import System
+from controller.jobkinds.table import JOB_KINDS
+from controller.webhooks import foreign, fractions, jobs, pods, serving
+from controller.webhooks.apart.server_shell import Answer, AskingAnswer, Ready, WebhookServer
+from controller.webhooks.jobs import HasDefaultQueue, SuspendPaths
+
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the API server comes from another machine
+
+
+def webhook_server(
+    config: ControllerConfig,
+    suspend_paths: SuspendPaths,
+    *,
+    has_default_queue: HasDefaultQueue,
+    asking: Mapping[str, AskingAnswer] | None = None,
+    ready: Ready | None = None,
+) -> WebhookServer:
+    """It answers by the configuration. ``suspend_paths`` is read at each request."""
+    everything = config.manage_jobs_without_queue_name
+    answer = partial(
+        jobs.answer,
+        has_default_queue=has_default_queue,
+        manage_without_queue_name=everything,
+        suspend_paths=suspend_paths,
+        defaults={(kind.group, kind.kind): kind.defaulted for kind in JOB_KINDS},
+    )
+    return WebhookServer(
+        host=config.webhook.host or ANY_ADDRESS,
+        port=config.webhook.port,
+        client_ca=config.webhook.client_ca,
+        mutate={
+            "/mutate-job": answer,
+            "/mutate-pod": partial(pods.answer, manage_without_queue_name=everything),
+            "/mutate-serving": partial(
+                serving.answer, has_default_queue=has_default_queue, manage_without_queue_name=everything
+            ),
+            **_foreign(config, suspend_paths),
+            fractions.PATH: partial(fractions.answer, fleet=config.fractions),
+        },
+        asking=asking,
+        ready=ready or (lambda: True),
+    )
+
+
+def _foreign(config: ControllerConfig, suspend_paths: SuspendPaths) -> dict[str, Answer]:
+    """Answers about what is Volcano's and KAI's, by path. Whether they are asked, the webhooks' configuration says."""
+    found: dict[str, Answer] = {}
+    for system in System:
+        switch = config.switch(system)
+        found[foreign.queue_path(system)] = partial(
+            foreign.queue_answer, switch=switch, schedulers=config.schedulers, suspend_paths=suspend_paths
+        )
+        found[foreign.scheduler_path(system)] = partial(foreign.scheduler_answer, switch=switch)
+    found[foreign.GANG_PATH] = partial(
+        foreign.gang_answer, switch=config.switch(System.VOLCANO), schedulers=config.schedulers
+    )
+    found[foreign.DEFAULTS_PATH] = foreign.defaults_answer
+    return found

@@ -1,0 +1,257 @@
+"""The HTTPS server: /convert and /mutate-... for the API server, /healthz and /readyz for the kubelet.
+
+The certificate can be exchanged while it serves: new connections get the new one, open ones go on.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiohttp.web_exceptions import (
+    HTTPMethodNotAllowed,
+    HTTPNotFound,
+    HTTPRequestEntityTooLarge,
+    HTTPServiceUnavailable,
+    HTTPTooManyRequests,
+    HTTPUnauthorized,
+)
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response, StreamResponse
+from aiohttp.web_server import Server
+
+from controller import conversion
+from controller.webhooks import jobs, pods, serving
+from controller.webhooks.apart.bodies import MANY_BYTES, ONE_BYTES, Bodies, Body, BodyTooLargeError, NoRoomError
+from controller.webhooks.tls import Served, load, tried
+from kube.listening.connection import Times
+from kube.listening.listener import Listener
+from kube.listening.places import Group, PlaceLimits
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS: Final = 256
+_SHAKING: Final = 64
+"""Of these: TLS handshakes."""
+_PROVED: Final = 64
+"""Of these: for clients with a certificate, where one is asked for."""
+API_SERVER: Final = Group("api-server")
+_BACKLOG: Final = 256
+_TURN_S: Final = 5.0
+"""So long a large body waits for the one before it, unread."""
+_AGAIN_S: Final = 1
+"""What is said of room: the API server tries ten times."""
+_LINGER_S: Final = 2.0
+"""So long the rest of a refused body is thrown away, so that its sender reads the answer."""
+_END_S: Final = 2.0
+_LIGHT_BYTES: Final = 256 * 1024
+"""Larger bodies are answered one at a time: decoded they take ten times as much."""
+
+Answer = Callable[[bytes], bytes]
+AskingAnswer = Callable[[bytes], Awaitable[bytes]]
+"""Of one object, and after a look at what the deciding process knows."""
+Ready = Callable[[], bool]
+Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
+
+
+def places(*, proved: bool) -> PlaceLimits:
+    """``proved``: whether clients may show a certificate. One address may have all common places: the API server may be
+    the only one that asks, and where others come, whoever holds most makes room.
+    """
+    common = CONNECTIONS - _SHAKING - (_PROVED if proved else 0)
+    groups = {API_SERVER: _PROVED} if proved else {}
+    return PlaceLimits(common=common, per_address=common, per_user=common, shaking=_SHAKING, groups=groups)
+
+
+class WebhookServer:
+    """Serves on ``host``:``port`` (0: any free one) from ``start`` to ``stop``. Answers by path: ``mutate``, which by
+    default has none that need a configuration, and ``asking`` for those that look at other objects.
+
+    ``client_ca``: what a client's certificate must be signed by on all paths but /convert and the probes; empty where
+    none is asked for. ``ready``: whether all that answers depend on is known; conversion needs nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "0.0.0.0",  # noqa: S104 - the API server comes from another machine
+        port: int = 9443,
+        client_ca: str = "",
+        mutate: Mapping[str, Answer] | None = None,
+        asking: Mapping[str, AskingAnswer] | None = None,
+        ready: Ready = lambda: True,
+        times: Times | None = None,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._ready = ready
+        own = {"/mutate-job": jobs.answer, "/mutate-pod": pods.answer, "/mutate-serving": serving.answer}
+        self.mutate: Mapping[str, Answer] = {**own, **(mutate or {})}
+        self._asking = dict(asking or {})
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._asks_for_clients = bool(client_ca)
+        if client_ca:
+            # Optional: the API server has no certificate to show for a conversion.
+            self._context.verify_mode = ssl.CERT_OPTIONAL
+            self._context.load_verify_locations(cadata=client_ca)
+        self.bodies = Bodies()
+        self._closed = asyncio.Event()
+        """Set whenever a body is closed, and replaced."""
+        self._light = ThreadPoolExecutor(2, "light")
+        self._heavy = ThreadPoolExecutor(1, "heavy")
+        self._listener = Listener(
+            places(proved=bool(client_ca)),
+            times,
+            tls=self._context,
+            group_of_peer=lambda transport: API_SERVER if transport.get_extra_info("peercert") else None,
+        )
+        self._routes: Mapping[tuple[str, str], Handler] = {
+            ("POST", "/convert"): self._convert,
+            **{("POST", path): self._mutated for path in self.mutate},
+            **{("POST", path): self._asked for path in self._asking},
+            ("GET", "/healthz"): self._healthz,
+            ("GET", "/readyz"): self._readyz,
+        }
+        self._server: Server | None = None
+        self.port = 0
+        """The port that it listens on; 0 before and after."""
+
+    @property
+    def serving(self) -> bool:
+        return self._server is not None
+
+    async def use(self, served: Served) -> None:
+        """Present this certificate from now on. Raises CertificateError; the one before then stays in use."""
+        # A trial first: a failure in the live context would leave it without a certificate.
+        tried(served)
+        load(self._context, served.certificate, served.key)
+
+    async def start(self) -> None:
+        """Listen. ``use`` comes first. Raises OSError for a port that is taken."""
+        listening = _listening(self._host, self._port)
+        # Callers are not known: nothing is unpacked for them.
+        self._server = Server(
+            self._handled, access_log=None, auto_decompress=False, lingering_time=_LINGER_S, logger=log
+        )
+        self.port = int(listening.getsockname()[1])
+        self._listener.serve(self._server, [listening])
+
+    async def stop(self) -> None:
+        """Finish what is being answered (2 s), then close."""
+        if self._server is not None:
+            server, self._server, self.port = self._server, None, 0
+            await self._listener.close()
+            await server.shutdown(_END_S)
+        for pool in (self._light, self._heavy):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _handled(self, request: BaseRequest) -> StreamResponse:
+        return await self._listener.answered(request, self._routed)
+
+    async def _routed(self, request: BaseRequest) -> StreamResponse:
+        handler = self._routes.get((request.method, request.path))
+        if handler is None:
+            known = {method for method, path in self._routes if path == request.path}
+            raise HTTPMethodNotAllowed(request.method, known) if known else HTTPNotFound
+        try:
+            return await handler(request)
+        except OSError as broken:  # the client broke off, or was too slow
+            log.debug("a client broke off: %s", type(broken).__name__)
+            return Response(status=400)
+
+    async def _convert(self, request: BaseRequest) -> StreamResponse:
+        return await self._answered(request, conversion.answer, MANY_BYTES)
+
+    async def _mutated(self, request: BaseRequest) -> StreamResponse:
+        self._check(request)
+        return await self._answered(request, self.mutate[request.path], ONE_BYTES)
+
+    async def _asked(self, request: BaseRequest) -> StreamResponse:
+        self._check(request)
+        async with self._body(request, ONE_BYTES) as body:
+            found = await self._asking[request.path](await _read(request, body))
+            return await _written(request, found)
+
+    def _check(self, request: BaseRequest) -> None:
+        if self._asks_for_clients and not (request.transport and request.transport.get_extra_info("peercert")):
+            raise HTTPUnauthorized(text="a client certificate is needed here\n")
+        if not self._ready():
+            raise HTTPServiceUnavailable(text="not ready\n", headers={"Retry-After": str(_AGAIN_S)})
+
+    async def _answered(self, request: BaseRequest, answer: Answer, most_bytes: int) -> StreamResponse:
+        async with self._body(request, most_bytes) as body:
+            given = await _read(request, body)
+            pool = self._light if len(given) <= _LIGHT_BYTES else self._heavy
+            found = await asyncio.get_running_loop().run_in_executor(pool, answer, given)
+            del given
+            return await _written(request, found)
+
+    @asynccontextmanager
+    async def _body(self, request: BaseRequest, most_bytes: int) -> AsyncIterator[Body]:
+        """A body counts until its answer has been taken."""
+        body: Body | None = None
+        try:
+            body = await self._opened(request.content_length, most_bytes)
+            yield body
+        except BodyTooLargeError as error:
+            raise HTTPRequestEntityTooLarge(most_bytes, 0, text=f"{error}\n") from None
+        except NoRoomError:
+            text, again = "too much is being answered\n", {"Retry-After": str(_AGAIN_S)}
+            raise HTTPTooManyRequests(text=text, headers=again) from None
+        except MemoryError:
+            raise HTTPServiceUnavailable(text="too large for the memory that is left\n") from None
+        finally:
+            if body is not None:
+                body.close()
+                self._closed.set()
+                self._closed = asyncio.Event()
+
+    async def _opened(self, announced_bytes: int | None, most_bytes: int) -> Body:
+        until_s = asyncio.get_running_loop().time() + _TURN_S
+        while True:
+            try:
+                return self.bodies.open(announced_bytes, most_bytes)
+            except NoRoomError:
+                try:
+                    async with asyncio.timeout_at(until_s):
+                        await self._closed.wait()
+                except TimeoutError:
+                    raise NoRoomError from None
+
+    async def _healthz(self, _request: BaseRequest) -> Response:
+        return Response(text="ok\n")
+
+    async def _readyz(self, _request: BaseRequest) -> Response:
+        return Response(text="ok\n") if self._ready() else Response(status=503, text="not ready\n")
+
+
+async def _read(request: BaseRequest, body: Body) -> bytes:
+    """The body, of which no more is held than ``body`` has taken."""
+    found = bytearray()  # grows in place: joined parts would be held twice
+    async for part in request.content.iter_any():
+        body.take(len(part))
+        found += part
+    return bytes(found)
+
+
+async def _written(request: BaseRequest, found: bytes) -> StreamResponse:
+    """The answer, taken by whoever asked. Raises OSError for a client that breaks off, or is cut off."""
+    response = StreamResponse(headers={"Content-Type": "application/json"})
+    response.content_length = len(found)
+    await response.prepare(request)
+    await response.write(found)
+    await response.write_eof()
+    return response
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    listening.setblocking(False)
+    return listening

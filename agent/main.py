@@ -5,10 +5,12 @@ import sys
 
 from agent.process import heap
 from kube.allocator import hold_little, read_little
+from kube.listening.files import raise_file_limit
 
 
 def main() -> None:
     """The console script."""
+    raise_file_limit()
     hold_little()
     with heap.loading():
         import logging

@@ -25,6 +25,7 @@ from kube.clock import SystemClock
 from kube.errors import ConfigError as ClusterConfigError
 from kube.errors import KubeError
 from kube.kubeconfig import load as connect
+from kube.listening.files import raise_file_limit
 from kube.loglines import LogfmtFormatter
 from yamlfile import ConfigError
 
@@ -37,6 +38,7 @@ _LARGE_BYTES: Final = 256 << 10
 
 def main() -> None:
     """The console script."""
+    raise_file_limit()
     hold_little(_LARGE_BYTES)
     read_little()
     code = run(sys.argv[1:], os.environ)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent.config.settings import Address
 from agent.report import Answers
+from kube.listening.sockets import listening
 
 if TYPE_CHECKING:
     from agent.serving.handlers import Handlers
@@ -41,7 +42,7 @@ class Endpoints:
         ``port`` is then the TCP port in use; port 0 asks for any.
         """
         if address is not None:
-            self._public = list(_listen(address))
+            self._public = listening(address.host, address.port, backlog=BACKLOG)
             self.port = int(self._public[0].getsockname()[1])
         path = state_dir / SOCKET_NAME
         # The state folder belongs to one agent: what stands there is a dead agent's.
@@ -59,7 +60,7 @@ class Endpoints:
         """Answer, from now on. What that takes is loaded beside the loop: devices are served meanwhile."""
         assert self._local is not None, "nothing to serve on before bind"
         handlers = await asyncio.to_thread(_handlers, self._answers)
-        await handlers.serve(self._public, self._local)
+        handlers.serve(self._public, self._local)
         self._handlers = handlers
 
     async def start(self, address: Address | None, state_dir: Path) -> None:
@@ -81,35 +82,7 @@ def _handlers(answers: Answers) -> "Handlers":
     import agent.process.certificates  # noqa: F401 - before anything imports aiohttp
     from agent.serving.handlers import Handlers
 
-    return Handlers(answers, BACKLOG)
-
-
-def _listen(address: Address) -> list[socket.socket]:
-    """A socket for each address that the host means, all of one port. Raises OSError."""
-    found: list[socket.socket] = []
-    port = address.port
-    try:
-        for family, kind, number, _, place in dict.fromkeys(
-            socket.getaddrinfo(_plain(address.host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        ):
-            listener = socket.socket(family, kind, number)
-            found.append(listener)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.bind((place[0], port, *place[2:]))
-            port = listener.getsockname()[1]
-            _open(listener)
-    except OSError as failed:
-        for listener in found:
-            listener.close()
-        raise OSError(failed.errno, f"cannot listen on {address}: {failed.strerror}") from None
-    return found
-
-
-def _plain(host: str) -> str | bytes:
-    """A name that needs no IDNA as it goes to the resolver: for text Python loads its tables first."""
-    return host.encode() if host.isascii() else host
+    return Handlers(answers)
 
 
 def _open(listener: socket.socket) -> None:

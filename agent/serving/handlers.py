@@ -11,14 +11,21 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 from aiohttp.web_request import BaseRequest
-from aiohttp.web_response import Response
+from aiohttp.web_response import Response, StreamResponse
 from aiohttp.web_server import Server
 
 from agent.report import Answers
+from agent.serving.ownaddresses import NODE, OwnAddresses
+from kube.listening.connection import Times
+from kube.listening.listener import Listener
+from kube.listening.places import PlaceLimits
 from kube.metrics import TEXT_TYPE
 
 LONGEST_RELEASE_S = 600.0
 STOP_WITHIN_S = 0.5
+PUBLIC = PlaceLimits(common=120, per_address=16, per_user=16, groups={NODE: 8})
+"""The kubelet's probes share the port with whoever reaches the pod: 8 of the 128 places are for the node alone."""
+LOCAL = PlaceLimits(common=32, per_address=32, per_user=32)
 Answer = Callable[[BaseRequest], Awaitable[Response]]
 Paths = Mapping[str, tuple[str, Answer]]
 """Method and answer by path."""
@@ -27,41 +34,45 @@ Paths = Mapping[str, tuple[str, Answer]]
 class Handlers:
     """aiohttp's side of ``agent.serving.endpoints``."""
 
-    def __init__(self, answers: Answers, backlog: int) -> None:
+    def __init__(self, answers: Answers, times: Times | None = None) -> None:
+        """``times``: what peers may take, where it is not the usual."""
         self._answers = answers
-        self._backlog = backlog
-        self._servers: list[tuple[Server, list[asyncio.Server]]] = []
+        self._times = times
+        self._servers: list[tuple[Server, Listener]] = []
 
-    async def serve(self, public: list[socket.socket], local: socket.socket) -> None:
+    def serve(self, public: list[socket.socket], local: socket.socket) -> None:
         """Answer on sockets that listen already."""
         probes: Paths = {
             "/healthz": ("GET", self._healthz),
             "/readyz": ("GET", self._readyz),
             "/metrics": ("GET", self._exposition),
         }
-        await self._run(probes, public)
-        await self._run({"/v1/node": ("GET", self._node), "/v1/release": ("POST", self._on_release)}, [local])
+        self._run(probes, public, Listener(PUBLIC, self._times, group_of_address=OwnAddresses().group_of))
+        people: Paths = {"/v1/node": ("GET", self._node), "/v1/release": ("POST", self._on_release)}
+        self._run(people, [local], Listener(LOCAL, self._times))
 
     async def stop(self) -> None:
-        for server, listeners in self._servers:
-            for listener in listeners:
-                listener.close()
+        for server, listener in self._servers:
+            await listener.close()
             await asyncio.sleep(0)  # requests that have come are begun before idle connections are closed
             server.pre_shutdown()
             await server.shutdown(STOP_WITHIN_S)
 
-    async def _run(self, paths: Paths, sockets: list[socket.socket]) -> None:
-        async def answer(request: BaseRequest) -> Response:
-            method, found = paths.get(request.path, ("", None))
-            if found is None:
+    def _run(self, paths: Paths, sockets: list[socket.socket], listener: Listener) -> None:
+        async def found(request: BaseRequest) -> Response:
+            method, answer = paths.get(request.path, ("", None))
+            if answer is None:
                 return Response(status=404, text="404: Not Found")
             if request.method not in {method, "HEAD" if method == "GET" else method}:
                 return Response(status=405, text="405: Method Not Allowed", headers={"Allow": method})
-            return await found(request)
+            return await answer(request)
 
-        server, loop = Server(answer, access_log=None, auto_decompress=False), asyncio.get_running_loop()
-        listeners = [await loop.create_server(server, sock=listener, backlog=self._backlog) for listener in sockets]
-        self._servers.append((server, listeners))
+        async def bounded(request: BaseRequest) -> StreamResponse:
+            return await listener.answered(request, found)
+
+        server = Server(bounded, access_log=None, auto_decompress=False)
+        listener.serve(server, sockets)
+        self._servers.append((server, listener))
 
     async def _healthz(self, request: BaseRequest) -> Response:  # noqa: ARG002 - aiohttp's handler shape
         return _verdict(self._answers.healthy())

@@ -18,6 +18,9 @@ from aiohttp import web
 
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 from kube.client import Client, describe
+from kube.listening.apps import Serving, within
+from kube.listening.listener import Listener
+from kube.listening.places import PlaceLimits
 
 HOST: Final = "127.0.0.1"
 _AT: Final = f"/apis/{VIEW_GROUP}/{VIEW_VERSION}/page"
@@ -37,6 +40,8 @@ _PART: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}")
 _METHODS: Final = ("GET", "POST")
 _DENIED: Final = 'This address is for the browser that "tessera page" opened. Start it again for a new one.\n'
 _STOPPED_S: Final = 0.2
+_LIMITS: Final = PlaceLimits(common=64, per_address=64, per_user=64)
+"""One browser, and whatever else on this machine tries the port: all of one address."""
 
 
 class PageProxy:
@@ -46,23 +51,22 @@ class PageProxy:
         self._client = client
         self._ticket: str | None = secrets.token_urlsafe(32)
         self._cookie = secrets.token_urlsafe(32)
-        self._runner: web.AppRunner | None = None
+        self._listener = Listener(_LIMITS)
+        self._serving: Serving | None = None
         self.port = 0
 
     async def start(self, port: int) -> str:
         """``port`` 0: any that is free. Raises OSError for one that is taken."""
-        app = web.Application(client_max_size=_MOST_BYTES)
+        app = web.Application(client_max_size=_MOST_BYTES, middlewares=[within(self._listener)])
         app.router.add_get("/open/{ticket}", self._open)
         app.router.add_route("*", "/{path:.*}", self._pass)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOPPED_S, auto_decompress=False)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, HOST, port).start()
-        self.port = int(self._runner.addresses[0][1])
+        self._serving = await Serving.start(app, self._listener, HOST, port, stop_within_s=_STOPPED_S)
+        self.port = self._serving.port
         return f"http://{HOST}:{self.port}/open/{self._ticket}"
 
     async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._serving is not None:
+            await self._serving.stop()
 
     @property
     def _name(self) -> str:
@@ -107,6 +111,7 @@ class PageProxy:
         params = dict(request.query)
         if target == f"{_AT}events":
             params["watch"] = "true"
+            self._listener.stream(request)
         headers = {name: value for name in _HANDED_ON if (value := request.headers.get(name)) is not None}
         data = await request.read() if request.body_exists else None
         response: web.StreamResponse | None = None

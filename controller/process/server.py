@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Self
+from typing import Final, Self
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -11,7 +11,12 @@ from controller.config.settings import Address
 from controller.forecast.parts import Parts
 from controller.forecast.parts_shell import worked
 from controller.metrics.exposition import Exposition
+from kube.listening.apps import Serving, within
+from kube.listening.listener import Listener as BoundedListener
+from kube.listening.places import PlaceLimits
 from kube.metrics import TEXT_TYPE
+
+LIMITS: Final = PlaceLimits(common=128, per_address=16, per_user=16)
 
 
 class Listener:
@@ -20,22 +25,21 @@ class Listener:
     def __init__(self, address: Address) -> None:
         self.address = address
         self.routes: dict[str, Handler] = {}
-        self._runner: web.AppRunner | None = None
+        self._serving: Serving | None = None
         self.port = 0
 
     async def start(self) -> None:
         """Listen. ``port`` is then the port in use, which the system chose where 0 was asked for. Raises OSError."""
-        app = web.Application()
+        listener = BoundedListener(LIMITS)
+        app = web.Application(middlewares=[within(listener)])
         for path, handler in self.routes.items():
             app.router.add_get(path, handler)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, auto_decompress=False)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self.address.host, self.address.port).start()
-        self.port = int(self._runner.addresses[0][1])
+        self._serving = await Serving.start(app, listener, self.address.host, self.address.port, stop_within_s=0.2)
+        self.port = self._serving.port
 
     async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._serving is not None:
+            await self._serving.stop()
 
 
 def probe(problem: Callable[[], str | None]) -> Handler:

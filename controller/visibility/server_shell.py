@@ -6,7 +6,7 @@ Bounded for each user and as a whole: how often, how many connections, how long 
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
@@ -37,6 +37,10 @@ from controller.visibility.routes import Asked, BadRequestError, What, created, 
 from controller.visibility.tls import Door, peer_of, trusted_by
 from kube.clock import Clock
 from kube.errors import KubeError
+from kube.listening.apps import Serving, within
+from kube.listening.connection import Times
+from kube.listening.listener import REFUSALS, Listener
+from kube.listening.places import Group, PlaceLimits
 
 log = logging.getLogger(__name__)
 
@@ -44,21 +48,22 @@ PER_S: Final = 10.0
 BURST: Final = 50
 """Of one user, and of tokens that come from one address."""
 _USERS: Final = 4_096
-_CONNECTIONS: Final = 512
-_STRANGERS: Final = 64
-"""Connections of one address on which nobody has been let in."""
-_FIRST_S: Final = 20.0
-"""So long a connection may take to its first request; later ones are cut by ``_IDLE_S``."""
-_IDLE_S: Final = 75.0
+PROXY: Final = Group("front proxy")
+AMONG_US: Final = Group("replica")
+LIMITS: Final = PlaceLimits(
+    common=432, per_address=32, per_user=16, shaking=64, groups={PROXY: 64, AMONG_US: 16}, kept_from_streams=16
+)
+TIMES: Final = Times(idle_by_group={PROXY: 600.0})
+"""The API server keeps connections open for later users: closing one under a request would fail that."""
 _BODY_BYTES: Final = 256 * 1024
 """Of a manifest. Nothing else that is asked for needs a body."""
-_HANDSHAKE_S: Final = 10.0
 _OTHER_HEADERS: Final = 100
 """Beside one for each of a user's groups."""
+_USER: Final = web.RequestKey("user", str)
 ANONYMOUS: Final = "system:anonymous"
 AUTHENTICATED: Final = "system:authenticated"
 READ_S: Final = 20.0
-"""A client that takes longer to read an answer is cut off."""
+"""For a body."""
 REVIEWED: Final = "/replicas/reviews"
 """What a replica that was asked about a dry run asks the one that leads."""
 
@@ -130,7 +135,16 @@ class Page(Protocol):
 class ViewServer:
     """Serves from ``start`` to ``stop``. ``door.use`` comes first. ``page`` may be set before."""
 
-    def __init__(self, address: Address, reviews: Reviews, leader: Leader, clock: Clock) -> None:
+    def __init__(
+        self,
+        address: Address,
+        reviews: Reviews,
+        leader: Leader,
+        clock: Clock,
+        *,
+        limits: PlaceLimits = LIMITS,
+        times: Times = TIMES,
+    ) -> None:
         self._address = address
         self._reviews = reviews
         self._leader = leader
@@ -139,8 +153,9 @@ class ViewServer:
         self._addresses: Buckets[str] = Buckets(per_s=PER_S, burst=BURST, most=_USERS)
         self._documents = {path: msgspec.json.encode(body) for path, body in documents().items()}
         self._paths = frozenset(self._documents)
-        self._runner: web.AppRunner | None = None
+        self._serving: Serving | None = None
         self.door = Door()
+        self.listener = Listener(limits, times, tls=self.door.context, group_of_peer=self._group_of)
         self.trust = Trust()
         self.port = 0
         self.page: Page | None = None
@@ -151,50 +166,37 @@ class ViewServer:
 
     @property
     def serving(self) -> bool:
-        return self._runner is not None
+        return self._serving is not None
 
     async def start(self) -> None:
         """Listen. Raises OSError for a port that is taken."""
-        app = web.Application(client_max_size=_BODY_BYTES)
+        app = web.Application(client_max_size=_BODY_BYTES, middlewares=[within(self.listener)])
         app.router.add_route("*", "/{path:.*}", self._handle)
-        runner = web.AppRunner(
+        app.on_response_prepare.append(self._answering)
+        self._serving = await Serving.start(
             app,
-            access_log=None,
-            shutdown_timeout=2.0,
-            # aiohttp would unpack a body on the loop before it is known whose it is: 400 KB hold it for seconds.
-            auto_decompress=False,
-            keepalive_timeout=_IDLE_S,
+            self.listener,
+            self._address.host,
+            self._address.port,
+            stop_within_s=2.0,
             max_headers=MAX_GROUPS + _OTHER_HEADERS,
         )
-        await runner.setup()
-        assert runner.server is not None
-        self._accepting = _Accepting(runner.server, self._speaks)
-        loop = asyncio.get_running_loop()
-        try:
-            listening = await loop.create_server(
-                self._accepting,
-                self._address.host,
-                self._address.port,
-                ssl=self.door.context,
-                ssl_handshake_timeout=_HANDSHAKE_S,
-                ssl_shutdown_timeout=_HANDSHAKE_S,
-            )
-        except OSError:
-            await runner.cleanup()
-            raise
-        self.port = int(listening.sockets[0].getsockname()[1])
-        self._listening, self._runner = listening, runner
+        self.port = self._serving.port
 
     async def stop(self) -> None:
-        if self._runner is not None:
-            runner, self._runner = self._runner, None
-            self._listening.close()
-            await runner.cleanup()
+        if self._serving is not None:
+            serving, self._serving = self._serving, None
+            await serving.stop()
+
+    async def _answering(self, request: web.Request, response: web.StreamResponse) -> None:
+        """An answer begins. Only one that grants what was asked for makes the connection its user's."""
+        user = request.get(_USER)
+        if user is not None and response.status not in REFUSALS:
+            self.listener.granted(request, user)
 
     # -- one request -------------------------------------------------------------------------------------------------
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self._accepting.heard(request)
         if self.page is not None and self.page.owns(request.path):
             return await self.page.handle(request)
         try:
@@ -216,16 +218,6 @@ class ViewServer:
         if connection is not None and trusted_by(connection) != self.trust.bundle:
             # Its peer was verified by other authorities and counts for nobody: a new connection may.
             response.force_close()
-        return await self._sent(request, response)
-
-    async def _sent(self, request: web.Request, response: web.Response) -> web.Response:
-        try:
-            async with asyncio.timeout(READ_S):
-                await response.prepare(request)
-                await response.write_eof()
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
         return response
 
     def count(self, user: User) -> None:
@@ -268,7 +260,6 @@ class ViewServer:
             peer_of(connection_of(request), self.trust.bundle), self.trust.own
         ):
             raise RefusedError(404, "the server could not find the requested resource")
-        self._accepting.let_in(request)
         found = await self._leader.reviewed(await self._body(request))
         if found is None:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
@@ -336,15 +327,23 @@ class ViewServer:
     async def user(self, request: web.Request, credentials: Credentials | None = None) -> tuple[User, bool]:
         """And whether another replica handed the request on. Headers come first. Raises RefusedError and KubeError."""
         found = await self._user(request, credentials)
-        self._accepting.let_in(request)
+        if self.listener.full(request, found[0].name):
+            raise RefusedError(429, "too many connections of one user", after_s=1.0)
+        request[_USER] = found[0].name
         return found
 
-    def _speaks(self, connection: ssl.SSLObject | None) -> bool:
-        """Whether the peer is a replica or the API server's front proxy, which bring many users' requests."""
-        peer, trust = peer_of(connection, self.trust.bundle), self.trust
+    def stream(self, request: web.Request) -> None:
+        """The answer lasts for as long as its reader likes. Raises RefusedError where no place is left for it."""
+        if not self.listener.stream(request):
+            raise RefusedError(503, "too many open pages through the API server: close one", after_s=10.0)
+
+    def _group_of(self, transport: asyncio.Transport) -> Group | None:
+        """A replica or the API server's front proxy, which bring many users' requests; None for others."""
+        peer, trust = peer_of(transport.get_extra_info("ssl_object"), self.trust.bundle), self.trust
         if is_replica(peer, trust.own):
-            return True
-        return trust.proxy is not None and speaks_for_users(peer, trust.proxy, trust.own)
+            return AMONG_US
+        proxied = trust.proxy is not None and speaks_for_users(peer, trust.proxy, trust.own)
+        return PROXY if proxied else None
 
     async def _user(self, request: web.Request, credentials: Credentials | None) -> tuple[User, bool]:
         headers = list(request.headers.items())
@@ -384,70 +383,3 @@ class ViewServer:
 
 def connection_of(request: web.Request) -> ssl.SSLObject | None:
     return request.transport.get_extra_info("ssl_object") if request.transport is not None else None
-
-
-class _Accepting:
-    """Makes the protocol of each connection: at most ``_CONNECTIONS``, and each has to say something soon.
-
-    Strangers' connections, on which nobody has been let in yet, are ``_STRANGERS`` of one address at most: behind an
-    Ingress all people come from one, so connections of those who are known do not count. ``by_certificate``: whether
-    the peer is one that speaks for users.
-    """
-
-    def __init__(self, server: web.Server, by_certificate: Callable[[ssl.SSLObject | None], bool]) -> None:
-        self._server = server
-        self._by_certificate = by_certificate
-        self._silent: dict[Any, asyncio.TimerHandle] = {}
-        self._known: set[Any] = set()
-
-    def __call__(self) -> asyncio.Protocol:
-        return _Beginning(self)
-
-    def begun(self, transport: asyncio.Transport) -> None:
-        """Its TLS handshake is done: those that still shake hands do not count, and keep nobody out."""
-        served = self._server.connections
-        self._known.intersection_update(served)
-        by_certificate = self._by_certificate(transport.get_extra_info("ssl_object"))
-        if len(served) >= _CONNECTIONS or not (by_certificate or self._has_room(served, _address_of(transport))):
-            transport.close()
-            return
-        protocol = self._server()
-        if by_certificate:
-            self._known.add(protocol)
-        self._silent[protocol] = asyncio.get_running_loop().call_later(_FIRST_S, self._cut, protocol)
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-
-    def _has_room(self, served: Iterable[Any], address: str) -> bool:
-        strangers = (each for each in served if each not in self._known)
-        return sum(_address_of(each.transport) == address for each in strangers) < _STRANGERS
-
-    def heard(self, request: web.Request) -> None:
-        timer = self._silent.pop(request.protocol, None)
-        if timer is not None:
-            timer.cancel()
-
-    def let_in(self, request: web.Request) -> None:
-        """Somebody who is known asks on this connection."""
-        self._known.add(request.protocol)
-
-    def _cut(self, protocol: Any) -> None:
-        self._silent.pop(protocol, None)
-        if protocol.transport is not None:
-            protocol.transport.abort()
-
-
-def _address_of(transport: asyncio.BaseTransport | None) -> str:
-    peer = transport.get_extra_info("peername") if transport is not None else None
-    return str(peer[0]) if peer else ""
-
-
-class _Beginning(asyncio.Protocol):
-    """Until the handshake is done, when the address and the certificate of the peer are known."""
-
-    def __init__(self, accepting: _Accepting) -> None:
-        self._accepting = accepting
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._accepting.begun(transport)

@@ -198,6 +198,8 @@ class PageServer:
         if answers is None or state is None:
             if forwarded:
                 raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
+            if path == "events":
+                self._server.stream(request)
             return await self._relayed(request, f"/page/{path}", user)
         match parts:
             case ["events"]:
@@ -306,6 +308,7 @@ class PageServer:
             history = self.others.history is not None
             return {"user": user.name, "version": __version__, "now": self._clock.wall(), "history": history}
 
+        self._server.stream(request)
         last = request.headers.get("Last-Event-ID", "")[:400]
         packed = "gzip" in request.headers.get("Accept-Encoding", "")
         return await self.hub.serve(request, Watch(user.name, topics, last, look, hello, packed))

@@ -9,7 +9,7 @@ to its handler.
 import asyncio
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import Struct
 
@@ -17,6 +17,10 @@ from kube.listening.places import ConnectionId, Group
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
+
+
+_WRITTEN_BYTES: Final = 1 << 16
+"""So much of an answer may wait for its peer before the rest of it waits too."""
 
 
 class Times(Struct, frozen=True, kw_only=True):
@@ -68,6 +72,8 @@ class Connection(asyncio.Protocol):
         if self.inner is None:
             self.transport.abort()
             return
+        # Above TLS the default is eight times as much, and each connection may hold it.
+        self.transport.set_write_buffer_limits(high=_WRITTEN_BYTES)
         self._within(self._times.headers_s)
         self.inner.connection_made(transport)
 

@@ -5,41 +5,32 @@ handshake is done: a thousand silent peers would hold a thousand sockets and no 
 """
 
 import asyncio
-import contextlib
 import errno
 import logging
-import resource
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kube.listening.connection import Connection, Times
+from kube.listening.files import is_reserved
 from kube.listening.places import ConnectionId, Group, PlaceLimits, Places
 
 if TYPE_CHECKING:  # what of aiohttp is loaded, and when, is up to each process
     from aiohttp.web_request import BaseRequest
     from aiohttp.web_response import StreamResponse
 
-    Answer = Callable[[BaseRequest], Awaitable[StreamResponse]]
+R = TypeVar("R", bound="BaseRequest")
 
 log = logging.getLogger(__name__)
 
-RESERVED_FILES: Final = 64
-"""Files that no connection takes: a kubelet's and a runtime's sockets, and the API server's, must find one."""
-_CLOSING: Final = frozenset({401, 403, 429})
+REFUSALS: Final = frozenset({401, 403, 429})
 """A peer that is refused is not kept: it would hold a place with nothing."""
 _FULL: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _FULL_AGAIN_S: Final = 0.2
+_PIECE_BYTES: Final = 1 << 16
 _LOCAL: Final = "local"
 """The address of all peers of a Unix socket."""
-
-
-def raise_file_limit() -> None:
-    """Let this process open as many files as it may: raise the soft limit to the hard one."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Listener:
@@ -90,7 +81,7 @@ class Listener:
         for each in self._sockets:
             each.close()
 
-    async def answered(self, request: "BaseRequest", handler: "Answer") -> "StreamResponse":
+    async def answered(self, request: R, handler: "Callable[[R], Awaitable[StreamResponse]]") -> "StreamResponse":
         """What ``handler`` answers, with its phases told to the connection. The answer is sent here, and not by aiohttp
         after the handler, so that its end is known; a client that breaks off is no error of the handler's.
         """
@@ -99,7 +90,7 @@ class Listener:
         self.places.began(connection.id)
         try:
             response = await _made(handler, request)
-            if response.status in _CLOSING and connection.group is None:
+            if response.status in REFUSALS and connection.group is None:
                 response.force_close()
             await _sent(response, request)
             return response
@@ -107,18 +98,18 @@ class Listener:
             self.places.ended(connection.id)
             connection.ended()
 
-    def granted(self, request: "BaseRequest", user: str) -> bool:
-        """What was asked for is the user's to have: the connection counts for the user from now on. False where the
-        user has no place for it: it is to be refused.
-        """
+    def full(self, request: "BaseRequest", user: str) -> bool:
+        """Whether ``user`` has no connection left for this request: it is to be refused."""
+        connection = self._by_protocol.get(request.protocol)
+        return connection is not None and self.places.full(connection.id, user)
+
+    def granted(self, request: "BaseRequest", user: str) -> None:
+        """The connection counts for the user from now on: what was asked for is the user's to have."""
         connection = self._by_protocol.get(request.protocol)
         if connection is None:
-            return True
-        closed = self.places.granted(connection.id, user)
-        for each in closed:
-            if each != connection.id:
-                self._abort(each)
-        return connection.id not in closed
+            return
+        for each in self.places.granted(connection.id, user):
+            self._abort(each)
 
     def stream(self, request: "BaseRequest") -> bool:
         """The answer is a stream. False where no place can be spared for it."""
@@ -143,8 +134,7 @@ class Listener:
             self._take(accepted, str(peer[0]) if peer else _LOCAL)
 
     def _take(self, accepted: socket.socket, address: str) -> None:
-        # Each new file gets the lowest number that is free, so all numbers below this one are in use.
-        if accepted.fileno() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES:
+        if is_reserved(accepted.fileno()):
             accepted.close()
             return
         self._last += 1
@@ -216,7 +206,7 @@ class Listener:
         self._by_protocol.pop(connection.inner, None)
 
 
-async def _made(handler: "Answer", request: "BaseRequest") -> "StreamResponse":
+async def _made(handler: "Callable[[R], Awaitable[StreamResponse]]", request: R) -> "StreamResponse":
     """The handler's response, raised ones included."""
     from aiohttp.web_response import StreamResponse
 
@@ -231,6 +221,22 @@ async def _made(handler: "Answer", request: "BaseRequest") -> "StreamResponse":
 async def _sent(response: "StreamResponse", request: "BaseRequest") -> None:
     try:
         await response.prepare(request)
+        await _body_sent(response, request)
         await response.write_eof()
     except ConnectionError as broken:
         log.debug("a client broke off: %s", type(broken).__name__)
+
+
+async def _body_sent(response: "StreamResponse", request: "BaseRequest") -> None:
+    """Send a large body in pieces. In one piece all of it would go into the transport's buffer, and TLS says only at
+    the next write that the peer does not read: the answer would count as taken.
+    """
+    from aiohttp.web_response import Response, StreamResponse
+
+    body = response.body if isinstance(response, Response) else None
+    if not isinstance(body, bytes) or len(body) <= _PIECE_BYTES or request.method == "HEAD":
+        return
+    pieces = memoryview(body)
+    for start in range(0, len(body), _PIECE_BYTES):
+        await response.write(pieces[start : start + _PIECE_BYTES])
+    await StreamResponse.write_eof(response)

@@ -109,6 +109,14 @@ class Places:
         idle = [each for each in mine if not self._places[each].busy and each != connection]
         return self._close(idle[0] if idle else connection)
 
+    def full(self, connection: ConnectionId, user: str) -> bool:
+        """Whether requests of ``user`` are in work on as many other connections as one user may have."""
+        place = self._places.get(connection)
+        if place is None or place.group is not None:
+            return False
+        busy = sum(each.busy and each.user == user and each is not place for each in self._places.values())
+        return busy >= self._limits.per_user
+
     def began(self, connection: ConnectionId) -> None:
         """A request is in work on this connection."""
         if connection in self._places:

@@ -40,7 +40,7 @@ from controller.webhooks.apart.messages import (
 )
 from controller.webhooks.tls import CertificateError, Served
 from kube.allocator import hold_little, read_little
-from kube.listening.listener import raise_file_limit
+from kube.listening.files import raise_file_limit
 from kube.loglines import LogfmtFormatter
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from controller.visibility import reviews_shell, server_shell
 from controller.visibility.answers import Answers
 from controller.visibility.identity import MAX_GROUPS, REPLICA, User, as_headers
 from controller.visibility.reviews_shell import LIFE_S, LISTED_S, Reviews
-from controller.visibility.server_shell import REVIEWED, Leader, RefusedError, ViewServer
+from controller.visibility.server_shell import LIMITS, REVIEWED, TIMES, Leader, RefusedError, ViewServer
 from controller.visibility.service_shell import API_SERVICES, AUTHENTICATION, CONFIG_MAPS, ViewService, holder
 from controller.webhooks.certificates import DAY_S, SERVING_S, new_authority
 from controller.webhooks.keeper import SECRETS, OwnCertificates, SecretName
@@ -28,6 +28,8 @@ from controller.webhooks.service import service_names
 from kube.client import Client
 from kube.clock import Backoff
 from kube.errors import UnavailableError
+from kube.listening.connection import Times
+from kube.listening.places import PlaceLimits
 from kube.testing import FakeApiServer, VirtualClock
 from tests.controller.visibility.test_redaction import KUEUE, SPACES, VIEW, preempting
 from tests.support.controller.viewworld import PERSON, SERVED_AS, FrontProxyWorld, asked
@@ -68,7 +70,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def served(*, proxied: bool = True, past_s: float = 0.0) -> AsyncIterator[Scene]:
+async def served(
+    *, proxied: bool = True, past_s: float = 0.0, limits: PlaceLimits = LIMITS, times: Times = TIMES
+) -> AsyncIterator[Scene]:
     """The clock begins ``past_s`` ago."""
     world, clock, proxy = preempting(), VirtualClock(wall_s=time.time() - past_s), FrontProxyWorld()
     answers = Answers(world.engine, world.workloads.get, world.now_s)
@@ -94,7 +98,7 @@ async def served(*, proxied: bool = True, past_s: float = 0.0) -> AsyncIterator[
             return answers if scene.leads else None
 
         leader = Leader(leads, lambda: frozenset(SPACES), ask, submitted=submitted, reviewed=reviewed)
-        server = ViewServer(Address("127.0.0.1", 0), Reviews(client, clock), leader, clock)
+        server = ViewServer(Address("127.0.0.1", 0), Reviews(client, clock), leader, clock, limits=limits, times=times)
         names = service_names(*SERVICE)
         certificates = OwnCertificates(client, SecretName(SERVICE[0], "web"), names=names, clock=clock)
         backoff = Backoff(random=lambda: 0.5)

@@ -2,9 +2,11 @@
 users by their rights, by Kueue's visibility API too.
 """
 
+import asyncio
 import json
 import os
 import ssl
+import tempfile
 import time
 from base64 import b64encode
 from collections.abc import Iterator
@@ -16,12 +18,14 @@ import pytest
 from cli.main import tessera
 from controller.webhooks.certificates import DAY_S, SERVING_S, Pair, new_authority, new_serving
 from controller.webhooks.service import service_names
+from deviceplugin.testing import StandInKubelet
+from hack.agents import AgentProcess, free_port
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.conformance.crds import crdfiles
-from tests.support.e2e import viewers
-from tests.support.e2e.incluster import ACCOUNT, NAMESPACE, SERVICE, InCluster
+from tests.support.e2e import crowd, listeners, viewers
+from tests.support.e2e.incluster import ACCOUNT, NAMESPACE, SERVICE, WEB_PORT, InCluster
 from tests.support.e2e.lab import until
 from tests.support.e2e.viewers import directly, through
 
@@ -37,7 +41,7 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InCluster]:
         binaries.build(program)
     with Cluster.up(f"kueue-{os.getpid()}", Spec(nodes=(), kwok_nodes=1)) as cluster:
         folder = tmp_path_factory.mktemp("controller")
-        controller = InCluster(cluster, folder, CONFIG, crds=crdfiles.peers(), visible=True)
+        controller = InCluster(cluster, folder, CONFIG, crds=crdfiles.peers(), visible=True, metrics_port=free_port())
         controller.install()
         foreign = {"namespace": "kueue-system", "name": "kueue-webhook-service", "path": "/convert", "port": 443}
         webhook = {"clientConfig": {"service": foreign}, "conversionReviewVersions": ["v1"]}
@@ -296,6 +300,89 @@ def test_headers_of_a_front_proxy_count_by_its_certificate_alone(asking: Viewers
     with pytest.raises((ssl.SSLError, ConnectionError)):
         directly(controller, PENDING, master, certificate="kubelet-client")
     assert directly(controller, PENDING, master, certificate="front-proxy").code == 200
+
+
+async def _crowded(asking: Viewers) -> None:
+    """600 connections stand: of an account that is only refused, of nobody, and silent ones."""
+    controller, tls = asking.controller, ssl.create_default_context(cadata=viewers.trusted(asking.controller.cluster))
+    at, name = (controller.host, WEB_PORT), f"{ACCOUNT}.{NAMESPACE}.svc"
+    token = f"Authorization: Bearer {asking.tokens['nobody']}\r\n"
+    refused, stranger = (f"GET {PENDING} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode() for more in (token, ""))
+    crowds = [
+        await crowd.stand(at, count, tls=context, sources=sources, request=request, name=name if context else "")
+        for count, context, sources, request in (
+            (200, tls, 1, refused),
+            (200, tls, 20, stranger),
+            (100, tls, 100, b""),
+            (100, None, 100, b""),
+        )
+    ]
+    try:
+        for path in (f"{VISIBILITY}/v1beta2", VIEW, PENDING):
+            begun_s = time.monotonic()
+            found = await asyncio.to_thread(asking.ask, TEAMS[0], path)
+            assert (found.code, time.monotonic() - begun_s < 1.0) == (200, True), (path, found.body[:300])
+        kubectl = asking.kubectl
+        begun_s = time.monotonic()
+        listed = await asyncio.to_thread(kubectl, "get", "--raw", PENDING)
+        assert len(asking.items(listed)) == 2
+        assert time.monotonic() - begun_s < 1.0 + 1.0, "kubectl starts, too"
+        await asyncio.to_thread(kubectl, "create", "namespace", "bystander")
+        await asyncio.to_thread(kubectl, "delete", "namespace", "bystander", "--timeout=60s")
+        directly_s = time.monotonic()
+        headers = {"Authorization": f"Bearer {asking.tokens[TEAMS[0]]}"}
+        assert (await asyncio.to_thread(directly, controller, PENDING, headers)).code == 200
+        assert time.monotonic() - directly_s < 1.0
+        assert asking.available()
+    finally:
+        for each in crowds:
+            await each.leave()
+
+
+def test_an_account_without_any_right_takes_the_view_from_nobody(asking: Viewers) -> None:
+    asyncio.run(_crowded(asking))
+
+
+async def _walked(controller: InCluster, folder: Path) -> None:
+    """Every listener of the controller's processes and of an agent, by the kernel, held against the page's table."""
+    table = listeners.table()
+    kubelet = StandInKubelet(folder / "kubelet")
+    await kubelet.start()
+    fleet = folder / "fleet.yaml"
+    fleet.write_text("nodes: [{name: node-1, gpus: 1, product: NVIDIA A100-SXM4-40GB}]\n")
+    agent = AgentProcess(folder, fleet, folder / "kubelet")
+    agent.start()
+    try:
+        await kubelet.wait_for(lambda: "nvidia.com/gpu" in kubelet.endpoints)
+        assert agent.process is not None
+        assert controller.process is not None
+        rows = {agent.port: "9400", controller.metrics_port: "8080", 8081: "8080", WEB_PORT: "8082", 443: "9443"}
+        insecure = ssl.create_default_context()
+        insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
+        targets = []
+        for program in (controller.process.pid, agent.process.pid):
+            for pid, address, port in listeners.open_ports(program):
+                assert port in rows, f"port {port} of {program} is not in the table"
+                row, host = table.ports[rows[port]], "127.0.0.1" if address == "0.0.0.0" else address
+                targets.append(
+                    listeners.Target(
+                        row, pid, (host, port), insecure if row.tls_s else None, f"{ACCOUNT}.{NAMESPACE}.svc"
+                    )
+                )
+            for path in listeners.open_sockets(program):
+                assert table.has_socket(path), f"socket {path} of {program} is not in the table"
+        assert {each.row.name for each in targets} == table.ports.keys()
+        await asyncio.gather(*(each.patient() for each in targets))
+        for each in targets:
+            await each.greedy()
+    finally:
+        agent.kill()
+        await kubelet.stop()
+
+
+def test_every_listener_holds_to_its_row_of_the_table(controller: InCluster) -> None:
+    with tempfile.TemporaryDirectory(prefix="t") as folder:  # short: a socket's path has 107 bytes at most
+        asyncio.run(_walked(controller, Path(folder)))
 
 
 def test_a_certificate_that_ends_soon_is_replaced_without_a_restart(asking: Viewers, replaced: bytes) -> None:

@@ -20,7 +20,8 @@ from controller.visibility.tls import calling
 from controller.webhooks.certificates import new_authority, new_client, new_serving
 from controller.webhooks.tls import load
 from kube.listening.connection import Times
-from kube.listening.listener import RESERVED_FILES, Listener, raise_file_limit
+from kube.listening.files import RESERVED_FILES, raise_file_limit
+from kube.listening.listener import Listener
 from kube.listening.places import Group, PlaceLimits
 
 HANG_S: Final = 60.0
@@ -245,8 +246,9 @@ async def test_a_user_above_the_bound_is_refused() -> None:
     came = asyncio.Semaphore(0)
 
     async def known(request: BaseRequest) -> StreamResponse:
-        if not listener.granted(request, "ann"):
+        if listener.full(request, "ann"):
             return Response(status=429, text="too many")
+        listener.granted(request, "ann")
         came.release()
         await hold.wait()
         return Response(text="hello")

@@ -83,6 +83,17 @@ def test_a_users_connection_is_refused_where_all_others_have_requests_in_work() 
     assert crowd.closed == [refused]
 
 
+def test_a_user_is_full_while_so_many_requests_are_in_work() -> None:
+    crowd = Crowd()
+    busy = [crowd.known("ann", busy=True) for _ in range(LIMITS.per_user)]
+    new = crowd.come("of-ann")
+    assert crowd.places.full(new, "ann")
+    assert not crowd.places.full(busy[0], "ann"), "its own request does not count"
+    assert not crowd.places.full(new, "bob")
+    crowd.places.ended(busy[0])
+    assert not crowd.places.full(new, "ann")
+
+
 def test_addresses_that_fill_all_common_places_keep_nobody_else_out() -> None:
     crowd = Crowd()
     for count in range(LIMITS.common * 3):

@@ -1,0 +1,79 @@
+"""The addresses of this node: from them the kubelet's probes come, whatever the cluster's network makes of them.
+
+A probe's source is the node's own address, or that of the bridge which the pod's default route leads to. Both are
+known in the pod: the first by the downward API, the second by its routes.
+"""
+
+import ipaddress
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from kube.listening.places import Group
+
+NODE: Final = Group("node")
+_VARIABLE: Final = "NODE_IPS"
+"""Comma-separated, as the downward API writes ``status.hostIPs``."""
+_FRESH_S: Final = 60.0
+
+
+class OwnAddresses:
+    """``group_of`` tells peers of the node from others. Read anew after a minute: routes change."""
+
+    def __init__(self, proc: Path = Path("/proc"), given: str | None = None) -> None:
+        self._proc = proc
+        self._given = given if given is not None else os.environ.get(_VARIABLE, "")
+        self._found: frozenset[str] = frozenset()
+        self._read_s = float("-inf")
+
+    def group_of(self, address: str) -> Group | None:
+        """``NODE`` for an address of this node, else None."""
+        try:
+            peer = ipaddress.ip_address(address.partition("%")[0])
+        except ValueError:
+            return None
+        peer = getattr(peer, "ipv4_mapped", None) or peer
+        if peer.is_loopback:
+            return NODE
+        now_s = time.monotonic()
+        if now_s - self._read_s >= _FRESH_S:
+            self._found, self._read_s = frozenset(self._addresses()), now_s
+        return NODE if str(peer) in self._found else None
+
+    def _addresses(self) -> Iterator[str]:
+        yield from (each.strip() for each in self._given.split(",") if each.strip())
+        yield from gateways(_lines(self._proc / "net/route"), _lines(self._proc / "net/ipv6_route"))
+        yield from local(_lines(self._proc / "net/fib_trie"), _lines(self._proc / "net/if_inet6"))
+
+
+def gateways(routes: Iterable[str], routes6: Iterable[str]) -> Iterator[str]:
+    """The gateways of default routes, from the kernel's tables (proc(5), IPv4 in the machine's byte order)."""
+    for line in routes:
+        _, to, gateway, *_ = (*line.split(), "", "", "")
+        if to == "00000000" and gateway.strip("0"):
+            yield str(ipaddress.IPv4Address(bytes.fromhex(gateway)[::-1]))
+    for line in routes6:
+        to, length, _, _, gateway, *_ = (*line.split(), "", "", "", "", "")
+        if length == "00" and not to.strip("0") and gateway.strip("0"):
+            yield str(ipaddress.IPv6Address(bytes.fromhex(gateway)))
+
+
+def local(trie: Iterable[str], interfaces6: Iterable[str]) -> Iterator[str]:
+    """The addresses of the interfaces that this process sees."""
+    last = ""
+    for line in trie:
+        if "/32 host LOCAL" in line:
+            yield last
+        last = line.split()[-1] if "|--" in line else last
+    for line in interfaces6:
+        if fields := line.split():
+            yield str(ipaddress.IPv6Address(bytes.fromhex(fields[0])))
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []

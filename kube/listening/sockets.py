@@ -1,0 +1,36 @@
+"""Sockets that listen: one for each address that a host means, all on one port."""
+
+import socket
+
+
+def listening(host: str, port: int, *, backlog: int = 128) -> list[socket.socket]:
+    """Bound and listening, without blocking. ``host`` may be empty or a name; port 0 asks for any, the same for all.
+
+    Raises OSError, which names the address.
+    """
+    found: list[socket.socket] = []
+    wanted = port
+    try:
+        for family, kind, number, _, place in dict.fromkeys(
+            socket.getaddrinfo(_plain(host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        ):
+            each = socket.socket(family, kind, number)
+            found.append(each)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            each.bind((place[0], port, *place[2:]))
+            port = each.getsockname()[1]
+            each.listen(backlog)
+            each.setblocking(False)
+    except OSError as failed:
+        for each in found:
+            each.close()
+        shown = f"[{host}]:{wanted}" if ":" in host else f"{host}:{wanted}"
+        raise OSError(failed.errno, f"cannot listen on {shown}: {failed.strerror}") from None
+    return found
+
+
+def _plain(host: str) -> str | bytes | None:
+    """A name that needs no IDNA as it goes to the resolver: for text Python loads its tables first."""
+    return (host.encode() if host.isascii() else host) if host else None

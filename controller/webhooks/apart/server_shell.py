@@ -5,7 +5,6 @@ The certificate can be exchanged while it serves: new connections get the new on
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ from controller.webhooks.tls import Served, load, tried
 from kube.listening.connection import Times
 from kube.listening.listener import Listener
 from kube.listening.places import Group, PlaceLimits
+from kube.listening.sockets import listening
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class WebhookServer:
 
     async def start(self) -> None:
         """Listen. ``use`` comes first. Raises OSError for a port that is taken."""
-        listening = _listening(self._host, self._port)
+        sockets = listening(self._host, self._port, backlog=_BACKLOG)
         # Callers are not known: nothing is unpacked for them.
         self._server = Server(
             self._handled,
@@ -146,8 +146,8 @@ class WebhookServer:
             read_bufsize=_UNREAD_BYTES,
             logger=log,
         )
-        self.port = int(listening.getsockname()[1])
-        self._listener.serve(self._server, [listening])
+        self.port = int(sockets[0].getsockname()[1])
+        self._listener.serve(self._server, sockets)
 
     async def stop(self) -> None:
         """Finish what is being answered (2 s), then close."""
@@ -257,11 +257,3 @@ async def _written(request: BaseRequest, found: bytes) -> StreamResponse:
         await response.write(found[start : start + _PIECE_BYTES])
     await response.write_eof()
     return response
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """Raises OSError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    listening.setblocking(False)
-    return listening

@@ -152,10 +152,13 @@ class Client:
         """A session with at most ``connections`` connections; 0 sets no limit."""
         import aiohttp
 
+        from kube.fencing import FencedRequest
+
         # True leaves TLS to the URL: aiohttp ignores it for http servers.
         connector = aiohttp.TCPConnector(ssl=tls, limit=connections)
         headers = {"User-Agent": self._user_agent, "Accept": _JSON} | self._encodings
-        return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar())
+        jar = aiohttp.DummyCookieJar()
+        return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=jar, request_class=FencedRequest)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

@@ -8,8 +8,8 @@ A write without an answer, or with 429 or 5xx, is tried again here for as long a
 returned as a value, since only the caller knows what a conflict means. A try whose answer was lost may have been
 applied: ``attempts`` above 1 says that an AlreadyExists or a failed ``test`` can be the write's own echo.
 
-No attempt is begun while ``may_write`` returns False: a leader that lost its lease stops here, right before the
-request.
+No attempt is begun while ``may_write`` returns False, and none leaves that was begun before (``kube.fencing``): a
+leader that lost its lease stops here.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from msgspec import Struct
 from kube.client import Client
 from kube.clock import Backoff, Clock, RateLimit, sleep
 from kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError, NotFoundError, UnavailableError
+from kube.fencing import fenced
 from kube.writing.writes import (
     Abandoned,
     Conflicted,
@@ -248,7 +249,8 @@ class Writer:
         status: int | None = 200
         outcome: Outcome[Any]
         try:
-            outcome = Written(await self._send(write), pending.attempts)
+            with fenced(self._may_write):
+                outcome = Written(await self._send(write), pending.attempts)
         except UnavailableError as error:
             status = error.status
             return self._failed(lane, pending, error, outage)

@@ -10,6 +10,7 @@ import pytest
 from controller.visibility import server_shell
 from tests.controller.visibility.test_server import TOKEN, Scene, served
 from tests.support.controller.viewworld import PERSON, SERVED_AS
+from tests.support.hang import HANG_S
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -59,7 +60,7 @@ async def test_a_connection_that_says_nothing_is_cut_off(monkeypatch: pytest.Mon
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", scene.server.port, ssl=scene.tls(), server_hostname=SERVED_AS
         )
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(HANG_S):
             assert await reader.read() == b""
         writer.close()
 
@@ -95,7 +96,7 @@ async def test_a_strangers_place_is_free_once_his_connection_ends(monkeypatch: p
     monkeypatch.setattr(server_shell, "_FIRST_S", 0.1)
     async with served() as scene:
         silent = await opened(scene)
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(HANG_S):
             assert await silent[0].read() == b"", "it said nothing for so long"
         again = await opened(scene)
         assert b" 401 " in await first_line(again)

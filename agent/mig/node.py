@@ -15,7 +15,7 @@ import grpc.aio
 
 from agent.config.settings import MigSettings, Settings
 from agent.hardware.monitor import GpuMonitor
-from agent.kubelet.podresources import PodResources
+from agent.kubelet.podresources import UNLISTED, PodResources
 from agent.mig.change import MigHardware
 from agent.mig.choice import ANSWER, LABEL, PartedChoice
 from agent.mig.evictor import Evictor
@@ -120,6 +120,11 @@ class MigNode:
         if changed:
             self._monitor.rescan()
         return changed
+
+    @property
+    def waits(self) -> bool:
+        """Whether a change waits for containers to end."""
+        return any(status.state is MigState.WAITING for status in self.reconciler.statuses.values())
 
     @property
     def statuses(self) -> tuple[MigStatus, ...]:
@@ -259,7 +264,9 @@ class MigNode:
         return NvmlMig(self._monitor, gpu, self._process_root, may_close=may_close)
 
     async def holders(self) -> Mapping[str, Sequence[str]] | None:
-        """All pods that hold a device named by a UUID, of any device plugin or by claim."""
+        """All pods that hold a device named by a UUID, of any device plugin or by claim: those that the kubelet lists
+        now, and whoever got a device that it does not list yet.
+        """
         try:
             async with asyncio.timeout(HOLDERS_WITHIN_S):
                 answer = await self._kubelet.list()
@@ -273,6 +280,8 @@ class MigNode:
                 found.setdefault(physical_id(DeviceId(device)), {})[name] = None
         for device, name in self._by_claim.holding(answer):
             found.setdefault(device, {})[name] = None
+        for device_id in self._node_state.grants.open:
+            found.setdefault(physical_id(device_id), {UNLISTED: None})
         return {device: tuple(pods) for device, pods in found.items()}
 
     async def withhold(self, gpu: GpuUuid, keep: frozenset[str]) -> None:
@@ -305,7 +314,7 @@ class MigNode:
             log.warning("the changed MIG instances are not discovered yet", extra={"after_s": REDISCOVER_WITHIN_S})
 
     def evict(self, pods: frozenset[str], why: str) -> None:  # noqa: ARG002 - the evictor says why itself
-        self._evicted = pods
+        self._evicted = pods - {UNLISTED}
 
     def told(self, status: MigStatus) -> None:
         level = logging.INFO if status.state is MigState.APPLIED else logging.WARNING

@@ -57,9 +57,10 @@ class NodeState:
     ``links`` change together. ``_withheld`` and ``_reports`` have one writer for each name, and each call replaces what
     that writer said before.
 
-    A change of modes is decided in ``held`` alone, from an answer of the kubelet that was asked for after the change was
-    wanted, and from ``grants``: what Allocate gave since the answer. Until then ``_pending`` are the GPUs that it would
-    change, and ``_pending_s`` is when it was wanted. They stay in their modes. Those of them that nobody could be given
+    A change of modes, or of ``_spec`` (the choices' layout in force), is decided in ``held`` alone, from an answer of
+    the kubelet that was asked for after the change was wanted, and from ``grants``: what Allocate gave since the answer.
+    Until then ``_pending`` are the GPUs whose modes it would change, and ``_pending_s`` is when it was wanted. They stay
+    in their modes. Those of them that nobody could be given
     before (all while no holder was ever known, and GPUs that are new) are in ``_unsettled`` as well: in no resource.
     """
 
@@ -85,6 +86,7 @@ class NodeState:
         self._held: Mapping[DeviceId, Holder] | None = None
         self._claimed: frozenset[DeviceId] = frozenset()
         self._unsettled: frozenset[GpuUuid] = frozenset()
+        self._spec = choices.layout
         self._pending: frozenset[GpuUuid] = frozenset()
         self._pending_s = float("-inf")
         self._answered_s = float("-inf")
@@ -112,18 +114,19 @@ class NodeState:
         """New choices; what they do not touch keeps its identity, so that no server or stream is disturbed."""
         old, self.choices = self.choices, choices
         if (choices.layout, choices.gpu_layout) != (old.layout, old.gpu_layout):
+            self._pending_s = max(self._pending_s, now_s)
             self._replan(now_s)
         return self.health.reconfigure(choices.health, now_s) if choices.health != old.health else ()
 
     @property
     def awaits_holders(self) -> bool:
-        """Whether a change of modes waits for the kubelet's answer: only ``held`` lets it come."""
-        return bool(self._pending)
+        """Whether a change waits for the kubelet's answer: only ``held`` lets it come."""
+        return bool(self._pending) or self._spec != self.choices.layout
 
     @property
     def waits(self) -> bool:
         """Whether something waits for an answer of the kubelet, or for a container to end."""
-        return bool(self._pending or self.advance.blocked or self._elsewhere())
+        return self.awaits_holders or bool(self.advance.blocked or self._elsewhere())
 
     def held(
         self,
@@ -145,7 +148,7 @@ class NodeState:
         self._held, self._claimed = dict(holders), claimed
         if began_s is not None:
             self._answered_s = max(self._answered_s, began_s)
-        if known and not self.advance.blocked and not (self._pending and self._sure):
+        if known and not self.advance.blocked and not (self.awaits_holders and self._sure):
             return not same and self._elsewhere() != elsewhere
         before = (self.layout, self.advance, self._unsettled)
         self._replan(None)
@@ -266,7 +269,7 @@ class NodeState:
         assert all(d.gpu in uuids for r in self.layout.resources for d in r.devices), "a device without a GPU"
         assert self.node.gpus == () or self.modes.keys() <= uuids, "a mode without a GPU"
         assert self._unsettled <= self._pending, "a GPU is not listed, and nothing is waited for"
-        assert not (self._pending and self._sure), "a change waits for an answer that is there"
+        assert not (self.awaits_holders and self._sure), "a change waits for an answer that is there"
 
     def _replan(self, wanted_s: float | None, new: AbstractSet[GpuUuid] = frozenset()) -> None:
         """Plan anew. ``wanted_s``: when choices or hardware changed, None after an answer of the kubelet. ``new`` GPUs
@@ -279,9 +282,11 @@ class NodeState:
                 self.node, self.choices.layout, self.modes, self.wanted, self.in_hand(self._held or {}), self._claimed
             )
             self._decide(wanted_s, new)
+        else:
+            self._spec = self.choices.layout
         # A GPU whose holders are unknown is not in the plan at all: unlisted for a moment, never shared.
         sure = structs.replace(self.node, gpus=tuple(g for g in self.node.gpus if g.uuid not in self._unsettled))
-        self.layout = plan(sure, self.choices.layout, self.modes)
+        self.layout = plan(sure, self._spec, self.modes)
         self._offered_as = {
             (device.physical_id, REPLICA_MARK in device.id): resource.name
             for resource in self.layout.resources
@@ -294,12 +299,12 @@ class NodeState:
         changing = self._changing()
         if wanted_s is not None and not changing <= self._pending:
             self._pending_s = max(self._pending_s, wanted_s)
-        if changing and not self._sure:
+        if (changing or self._spec != self.choices.layout) and not self._sure:
             self._unsettled = changing if self._held is None else changing & (self._unsettled | new)
             self._pending, modes = changing, self.modes
         else:
             self._pending = self._unsettled = frozenset()
-            modes = dict(self.advance.modes)
+            self._spec, modes = self.choices.layout, dict(self.advance.modes)
         self.modes = {uuid: mode for uuid, mode in modes.items() if self.node.gpu(uuid) is not None}
 
     @property

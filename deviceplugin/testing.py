@@ -56,6 +56,8 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         self.endpoints: dict[str, Endpoint] = {}
         self.registrations: list[str] = []
         self.pods: dict[tuple[str, str], list[Grant]] = {}
+        self.unlisted: set[tuple[str, str]] = set()
+        """Pods that List does not show: those whose answer is not taken in yet, or of which a new kubelet has not heard."""
         self._random = random.Random(seed)  # noqa: S311 - the order of a test, not a secret
         self._changed = asyncio.Condition()
         self._servers: list[grpc.aio.Server] = []
@@ -170,7 +172,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
     # Pod resources
 
     async def List(self, request: object, context: object) -> pr.ListPodResourcesResponse:
-        return pr.ListPodResourcesResponse(pod_resources=[self._pod(*key) for key in self.pods])
+        return pr.ListPodResourcesResponse(pod_resources=[self._pod(*key) for key in self.pods if key not in self.unlisted])
 
     async def Get(
         self,

@@ -124,6 +124,15 @@ class World:
             view, device = free[number % len(free)]
             self.give(view, device.id, device.gpu)
 
+    def stranger(self, number: int) -> None:
+        """A pod of which the kubelet alone knows: the agent before this one answered for it as its last act."""
+        before = len(self.pods)
+        grants = dict(self.state.grants._open)
+        self.allocate(number)
+        self.state.grants._open = grants
+        for pod in self.pods[before:]:
+            pod.recorded = True
+
     def give(self, view: ResourceView, device: DeviceId, host: GpuUuid) -> None:
         asked = frozenset(range(1, 101))
         try:
@@ -200,6 +209,8 @@ class World:
                 self.allocate(number)
             case "claim":
                 self.claim(number)
+            case "stranger":
+                self.stranger(number)
             case "end":
                 self.end(number)
             case "record":
@@ -239,7 +250,7 @@ class World:
 
 
 KINDS = ["allocate", "allocate", "allocate", "claim", "end", "record", "ask", "answer", "answer", "time", "layout"]
-STEPS = st.lists(st.tuples(st.sampled_from([*KINDS, "layout", "sharing", "hardware"]), st.integers(0, 80)), max_size=40)
+STEPS = st.lists(st.tuples(st.sampled_from([*KINDS, "layout", "sharing", "hardware", "stranger"]), st.integers(0, 80)), max_size=40)
 
 
 @settings(max_examples=400, deadline=None)

@@ -171,7 +171,9 @@ class Agent:
             serve=self._serve,
             say=reporter.problem,
             daemons_ended=self.mps.ended,
+            kept=self._files.flush,
             by_claim=self.dra,
+            checkpoint_changes=None if restored is None else restored.mig_changes,
         )
         self.endpoints = Endpoints(
             Answers(
@@ -194,6 +196,7 @@ class Agent:
         self.endpoints.bind(self._settings.metrics_address, self._settings.state_dir)
         sweep(self._settings.device_plugins_dir)
         await self.access.begin()
+        await self.ask_first()
         self._serve()
         works = {
             "device-plugin": self.manager.run(),
@@ -217,6 +220,18 @@ class Agent:
                 raise Restart
         finally:
             await self._end([*tasks, *ends])
+
+    async def ask_first(self) -> None:
+        """What the checkpoint says is offered once the kubelet has said who holds what, in whatever shape: a kill may
+        have come before the files knew. One that does not answer is not waited for long: it gives nothing meanwhile.
+        """
+        if not self._start.advertises:
+            return
+        try:
+            async with asyncio.timeout(HOLDERS_WITHIN_S):
+                await self.holders.refresh()
+        except (TimeoutError, grpc.aio.AioRpcError) as silent:
+            log.info("kubelet does not report who holds devices yet", extra={"error": type(silent).__name__})
 
     async def _open_up(self) -> None:
         """What no pod waits for: it is loaded when the devices are listed, or when there is nothing to list."""
@@ -312,17 +327,18 @@ class Agent:
         """Ask the kubelet whether a container is on a GPU that is to be shared or cut: only the kubelet knows.
 
         One that is silent is asked again by ``holders``, and the change waits. Before the first answer GPUs are not
-        listed meanwhile, so the wait is kept short: then they are taken for free.
+        listed meanwhile, so the wait for a kubelet that runs is kept short: then they are taken for free. One that does
+        not run gives nothing to anybody, and its pods may run on.
         """
+        first = self.node_state.unknown
         if not self.node_state.awaits_holders:
             return
-        first = self.node_state.unknown
         try:
             async with asyncio.timeout(HOLDERS_WITHIN_S):
                 await (self.holders.refresh() if first else self.holders.ask())
         except (TimeoutError, grpc.aio.AioRpcError) as silent:
             error = type(silent).__name__
-            if not first:
+            if not first or not self._kubelet_is_there:
                 log.warning("kubelet does not report who holds devices: the change waits", extra={"error": error})
                 self.holders.nudge()
                 return
@@ -389,6 +405,12 @@ class Agent:
         if any(REPLICA_MARK in device for device in devices):
             self.mps.held()
 
+    @property
+    def _kubelet_is_there(self) -> bool:
+        """Whether a kubelet takes registrations, or there is to be none."""
+        socket = self._settings.registration_socket
+        return socket is None or socket.exists()
+
     def _kubelet_listens(self) -> None:
         """The kubelet has begun to listen to a resource: one that was away is back."""
         self._listed.set()
@@ -405,9 +427,9 @@ class Agent:
         holders = self._holders()
         return self.node_state.held(holders, self._claimed_of(holders), began_s)
 
-    def _by_kubelet(self) -> frozenset[DeviceId]:
-        """What the kubelet says containers have got by claim."""
-        return self._claimed_of(self.holders.holders)
+    def _by_kubelet(self) -> frozenset[DeviceId] | None:
+        """What the kubelet says containers have got by claim; None where its last answer failed to come."""
+        return self._claimed_of(self.holders.holders) if self.holders.reachable else None
 
     def _claimed_of(self, holders: Mapping[DeviceId, Holder]) -> frozenset[DeviceId]:
         return frozenset(device for device, holder in holders.items() if holder.resource == self._settings.dra_driver)
@@ -521,6 +543,7 @@ class Agent:
                 node=self.node_state.node,
                 health=self.node_state.health.snapshot(),
                 energy_mj=dict(self._resets.energy_mj),
+                mig_changes=dict(self.mig.changes),
             ),
             layout=LayoutState(modes=self.node_state.modes, object_layout=self._layout.object_layout),
         )

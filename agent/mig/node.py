@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 WHO = "mig"
 RELEASED = "it is released for a reset"
 GOING = "its MIG layout is being changed"
+UNSURE = "its MIG layout was changed after the checkpoint was written: NVML is asked first"
 HOLDERS_WITHIN_S = 5.0
 REDISCOVER_WITHIN_S = 20.0
 QUIET_WITHIN_S = 12.0
@@ -57,10 +58,11 @@ class ByClaim(Protocol):
 class MigNode:
     """``agent.mig.reconciler.ReconcilerServices`` of a real agent. ``serve`` shows the node state to the kubelet.
 
-    What the node state withholds under ``WHO`` follows from ``_changing``, ``_going`` and ``_released`` alone. A GPU is
-    in ``_changing`` from a change's ``withhold`` to its ``settle``, and from a start that finds an interrupted change
-    in the journal; its UUIDs in ``_going`` are those that the last settled change still waits for, none where it is
-    over.
+    What the node state withholds under ``WHO`` follows from ``_changing``, ``_going``, ``_unsure`` and ``_released``
+    alone. A GPU is in ``_changing`` from a change's ``withhold`` to its ``settle``, and from a start that finds an
+    interrupted change in the journal; it is in ``_unsure`` from a start whose checkpoint is older than its journal to
+    the first discovery. Its UUIDs in ``_going`` are those that the last settled change still waits for, none where it
+    is over.
     """
 
     def __init__(  # noqa: PLR0913
@@ -74,8 +76,13 @@ class MigNode:
         serve: Callable[[], None],
         say: Callable[[str], None],
         daemons_ended: Callable[[frozenset[str]], Awaitable[None]],
+        kept: Callable[[], Awaitable[None]],
         by_claim: ByClaim,
+        checkpoint_changes: Mapping[GpuUuid, str] | None,
     ) -> None:
+        """``kept`` returns when the modes are on disk, or cannot be; ``checkpoint_changes`` are the journal's entries
+        that the checkpoint in the node state has seen, None without one.
+        """
         self.boot_id = boot_id
         self.evictor = Evictor(say)
         self.parted = PartedChoice(settings.mig)
@@ -87,19 +94,23 @@ class MigNode:
         self._serve = serve
         self._say = say
         self._daemons_ended = daemons_ended
+        self._kept = kept
         self._by_claim = by_claim
         self._turned = asyncio.Event()
         self._journal = Journal(settings.state_dir)
         self._changing: dict[GpuUuid, frozenset[str]] = {}
         self._going: dict[GpuUuid, frozenset[str]] = {}
         self._released: dict[GpuUuid, None] = {}
+        self._unsure: frozenset[GpuUuid] = frozenset()
+        self.changes: dict[GpuUuid, str] = dict(checkpoint_changes or {})
+        """The id of the last entry of the journal that the node state's hardware was read after, by GPU."""
         self._said: dict[str, None] = {}
         self._taken = asyncio.Condition()
         self._discovery = 0
         self._settled = asyncio.Event()
         self.parted.reread()
         self.reconciler = MigReconciler(self, self._journal, now)
-        self._withhold_interrupted()
+        self._withhold_interrupted(checkpoint_changes)
 
     # What the daemon tells
 
@@ -111,6 +122,7 @@ class MigNode:
         async with self._taken:
             self._discovery = self._monitor.discoveries
             self._taken.notify_all()
+        self._read_after_changes()
         self.wishes_changed()
         self._turn()
         if self._settled.is_set():
@@ -120,6 +132,12 @@ class MigNode:
         if changed:
             self._monitor.rescan()
         return changed
+
+    def _read_after_changes(self) -> None:
+        """The node state is of NVML as it was after every change that has ended: one ends when it was discovered."""
+        gpus = [gpu.uuid for gpu in self._node_state.node.gpus if not self.reconciler.is_running(gpu.uuid)]
+        self.changes |= {gpu: self._journal.id(gpu) for gpu in gpus}
+        self._unsure = frozenset()
 
     @property
     def waits(self) -> bool:
@@ -287,6 +305,8 @@ class MigNode:
     async def withhold(self, gpu: GpuUuid, keep: frozenset[str]) -> None:
         self._changing[gpu] = keep
         self._show()
+        # The mode that the change is for is on disk before the first step: a start knows what the instances are of.
+        await self._kept()
 
     async def quiet(self, gpu: GpuUuid, keep: frozenset[str]) -> bool:
         found = self._node_state.node.gpu(gpu)
@@ -361,13 +381,20 @@ class MigNode:
                 if not keep:
                     going.add(gpu.uuid)
             reasons.update(dict.fromkeys(sorted(going & {*devices, gpu.uuid}), GOING))
+            if gpu.uuid in self._unsure:
+                reasons[gpu.uuid] = UNSURE
             if gpu.uuid in self._released:
                 reasons[gpu.uuid] = RELEASED
         return reasons
 
-    def _withhold_interrupted(self) -> None:
-        """No new container gets what an interrupted change was about to remove, or had just made."""
-        for gpu in self._node_state.node.gpus:
+    def _withhold_interrupted(self, checkpoint_changes: Mapping[GpuUuid, str] | None) -> None:
+        """No new container gets what an interrupted change was about to remove, or had just made; nor a GPU whose
+        journal says more than the checkpoint: it was changed, and the agent killed before it could write that down.
+        """
+        seen = checkpoint_changes or {}
+        gpus = self._node_state.node.gpus
+        self._unsure = frozenset(gpu.uuid for gpu in gpus if self._journal.id(gpu.uuid) != seen.get(gpu.uuid, ""))
+        for gpu in gpus:
             entry = self._journal.read(gpu.uuid)
             if entry is not None and not entry.done and entry.boot_id == self.boot_id:
                 self._changing[gpu.uuid] = frozenset(str(mig.uuid) for mig in gpu.mig_instances if _stays(mig, entry))

@@ -45,6 +45,7 @@ from agent.serving.endpoints import Endpoints
 from agent.serving.metrics import AgentMetrics, CallObserver
 from agent.start import Learned, Start
 from agent.telemetry.sampler import Sampler
+from agent.words import node as node_words
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager, sweep
 from inventory import __version__
@@ -55,6 +56,8 @@ from kube.metrics import KeptText
 log = logging.getLogger(__name__)
 
 HOLDERS_WITHIN_S = 2.0
+STATE = "state"
+"""The name under which the node state keeps what is wrong with the state folder."""
 LIST_FIRST_S = 0.1
 """The kubelet's first list goes out before anything else is begun."""
 LISTED_WITHIN_S = 2.0
@@ -94,7 +97,7 @@ class Agent:
         self._boot_id = statefiles.read_boot_id(settings.proc_root)
         self.metrics = AgentMetrics()
         self._recorder = Recorder(self.metrics, reporter)
-        self._files = StateFiles(settings.state_dir, self._known)
+        self._files = StateFiles(settings.state_dir, self._known, self._state_kept)
         self._layout = LayoutChoice(settings, self._files.layout.object_layout)
         client = partial(client_of, settings.mps_dir)
         self.node_state = NodeState(settings.node_name, self._layout.choices, self._files.layout.modes, client)
@@ -531,6 +534,12 @@ class Agent:
         self.node_state.discovered(found.node, self.access.files.access(found.node), now_s)
         log.info("serving from the checkpoint", extra={"gpus": len(found.node.gpus)})
         return found
+
+    def _state_kept(self) -> None:
+        """The state folder can be written, or it cannot any more."""
+        failed = self._files.failed
+        if self.node_state.report(STATE, (node_words.no_state(failed),) if failed else ()):
+            self._serve()
 
     def _known(self) -> Known | None:
         """What is worth keeping; None while nothing is known."""

@@ -57,10 +57,10 @@ class NodeState:
     ``links`` change together. ``_withheld`` and ``_reports`` have one writer for each name, and each call replaces what
     that writer said before.
 
-    A change of modes, or of ``_spec`` (the choices' layout in force), is decided in ``held`` alone, from an answer of
-    the kubelet that was asked for after the change was wanted, and from ``grants``: what Allocate gave since the answer.
-    Until then ``_pending`` are the GPUs whose modes it would change, and ``_pending_s`` is when it was wanted. They stay
-    in their modes. Those of them that nobody could be given
+    A change of modes, or of ``_spec`` (the choices' layout in force), is decided in ``held`` alone, from an answer
+    of the kubelet that was asked for after the change was wanted, and from ``grants``: what Allocate gave since. Until
+    then ``_pending`` are the GPUs whose modes it would change, and ``_pending_s`` is when it was wanted. They stay in
+    their modes. Those of them that nobody could be given
     before (all while no holder was ever known, and GPUs that are new) are in ``_unsettled`` as well: in no resource.
     """
 

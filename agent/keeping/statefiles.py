@@ -98,7 +98,10 @@ def read_state(path: Path, kind: type[S], validate: Callable[[S], None]) -> S | 
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as failed:
+        log.warning("state file not read", extra={"error": str(failed)})
         return None
     try:
         if len(content) > MAX_BYTES:
@@ -176,9 +179,14 @@ class StateFiles:
         self._note(await asyncio.shield(self._saving))
 
     def _note(self, failed: str) -> None:
-        if failed != self.failed:
-            self.failed = failed
-            self._told()
+        if failed == self.failed:
+            return
+        if failed:
+            log.warning("state files not saved", extra={"error": failed})
+        else:
+            log.info("state files saved again")
+        self.failed = failed
+        self._told()
 
     def _save(self, known: Known | None) -> str:
         """What is wrong, one line; empty where all was written."""
@@ -190,6 +198,5 @@ class StateFiles:
                 self.layout = known.layout
             save_checkpoint(self._folder, known.checkpoint)
         except OSError as failed:
-            log.warning("state files not saved", extra={"error": str(failed)})
-            return str(failed)
+            return f"{failed.strerror}: {failed.filename or self._folder}"
         return ""

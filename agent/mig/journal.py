@@ -95,9 +95,7 @@ class Journal:
     def forget(self, gpu: GpuUuid, boot_id: str) -> None:
         """Nothing is being done to it, and nothing is to be restored. Raises OSError."""
         self.write(
-            JournalEntry(
-                gpu=gpu, boot_id=boot_id, profiles=None, mode_before=False, before=(), target=(), done=True
-            )
+            JournalEntry(gpu=gpu, boot_id=boot_id, profiles=None, mode_before=False, before=(), target=(), done=True)
         )
 
     def _path(self, gpu: GpuUuid) -> Path:

@@ -5,6 +5,7 @@ They listen from the first moment, and answer once ``serve`` has loaded what tha
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 from pathlib import Path
@@ -15,6 +16,8 @@ from agent.report import Answers
 
 if TYPE_CHECKING:
     from agent.serving.handlers import Handlers
+
+log = logging.getLogger(__name__)
 
 SOCKET_NAME = "agent.sock"
 BACKLOG = 128
@@ -36,7 +39,8 @@ class Endpoints:
         return self._handlers is not None
 
     def bind(self, address: Address | None, state_dir: Path) -> None:
-        """Listen on both (``address`` None: on the socket alone). Raises OSError.
+        """Listen on both (``address`` None: on the socket alone). Raises OSError where the address cannot be had;
+        without a folder that can be written there is no local socket.
 
         ``port`` is then the TCP port in use; port 0 asks for any.
         """
@@ -44,20 +48,15 @@ class Endpoints:
             self._public = list(_listen(address))
             self.port = int(self._public[0].getsockname()[1])
         path = state_dir / SOCKET_NAME
-        # The state folder belongs to one agent: what stands there is a dead agent's.
-        path.unlink(missing_ok=True)
-        self._local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
         try:
-            self._local.bind(str(path))
-        finally:
-            os.umask(before)
+            self._local = _local(path)
+        except OSError as failed:
+            log.warning("no local socket", extra={"path": str(path), "error": str(failed)})
+            return
         self._path = path
-        _open(self._local)
 
     async def serve(self) -> None:
         """Answer, from now on. What that takes is loaded beside the loop: devices are served meanwhile."""
-        assert self._local is not None, "nothing to serve on before bind"
         handlers = await asyncio.to_thread(_handlers, self._answers)
         await handlers.serve(self._public, self._local)
         self._handlers = handlers
@@ -75,6 +74,23 @@ class Endpoints:
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
+
+
+def _local(path: Path) -> socket.socket:
+    """A socket of this user alone. Raises OSError."""
+    # The state folder belongs to one agent: what stands there is a dead agent's.
+    path.unlink(missing_ok=True)
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        found.bind(str(path))
+    except OSError:
+        found.close()
+        raise
+    finally:
+        os.umask(before)
+    _open(found)
+    return found
 
 
 def _handlers(answers: Answers) -> "Handlers":

@@ -32,15 +32,16 @@ class Handlers:
         self._backlog = backlog
         self._servers: list[tuple[Server, list[asyncio.Server]]] = []
 
-    async def serve(self, public: list[socket.socket], local: socket.socket) -> None:
-        """Answer on sockets that listen already."""
+    async def serve(self, public: list[socket.socket], local: socket.socket | None) -> None:
+        """Answer on sockets that listen already; ``local`` None: there is no local one."""
         probes: Paths = {
             "/healthz": ("GET", self._healthz),
             "/readyz": ("GET", self._readyz),
             "/metrics": ("GET", self._exposition),
         }
         await self._run(probes, public)
-        await self._run({"/v1/node": ("GET", self._node), "/v1/release": ("POST", self._on_release)}, [local])
+        people: Paths = {"/v1/node": ("GET", self._node), "/v1/release": ("POST", self._on_release)}
+        await self._run(people, [] if local is None else [local])
 
     async def stop(self) -> None:
         for server, listeners in self._servers:

@@ -1,5 +1,5 @@
-"""Nothing is taken from a container that runs, and no GPU is given in a second shape: the kubelet's last List is not all
-that is known of who holds what."""
+"""Nothing is taken from a container that runs, and no GPU is given in a second shape: the kubelet's last List is not
+all that is known of who holds what."""
 
 import asyncio
 

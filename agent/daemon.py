@@ -199,7 +199,7 @@ class Agent:
         self.endpoints.bind(self._settings.metrics_address, self._settings.state_dir)
         sweep(self._settings.device_plugins_dir)
         await self.access.begin()
-        await self.ask_first()
+        await self.ask_holders_first()
         self._serve()
         works = {
             "device-plugin": self.manager.run(),
@@ -224,7 +224,7 @@ class Agent:
         finally:
             await self._end([*tasks, *ends])
 
-    async def ask_first(self) -> None:
+    async def ask_holders_first(self) -> None:
         """What the checkpoint says is offered once the kubelet has said who holds what, in whatever shape: a kill may
         have come before the files knew. One that does not answer is not waited for long: it gives nothing meanwhile.
         """
@@ -304,7 +304,7 @@ class Agent:
             access = await self.access.bring(node)
             differs = node != self.node_state.node
             self._recorder.transitions(self.node_state.discovered(node, access, now_s))
-            if self.node_state.unknown:
+            if self.node_state.holders_unknown:
                 await self._ask_holders()
             elif self.node_state.awaits_holders:
                 self.holders.nudge()
@@ -333,7 +333,7 @@ class Agent:
         listed meanwhile, so the wait for a kubelet that runs is kept short: then they are taken for free. One that does
         not run gives nothing to anybody, and its pods may run on.
         """
-        first = self.node_state.unknown
+        first = self.node_state.holders_unknown
         if not self.node_state.awaits_holders:
             return
         try:

@@ -126,7 +126,7 @@ class NodeState:
     @property
     def waits(self) -> bool:
         """Whether something waits for an answer of the kubelet, or for a container to end."""
-        return self.awaits_holders or bool(self.advance.blocked or self._elsewhere())
+        return self.awaits_holders or bool(self.advance.blocked or self._in_another_shape())
 
     def held(
         self,
@@ -144,18 +144,18 @@ class NodeState:
         if not self.node.gpus:
             return False
         same = known and holders == self._held
-        elsewhere = self._elsewhere()
+        before_shapes = self._in_another_shape()
         self._held, self._claimed = dict(holders), claimed
         if began_s is not None:
             self._answered_s = max(self._answered_s, began_s)
         if known and not self.advance.blocked and not (self.awaits_holders and self._sure):
-            return not same and self._elsewhere() != elsewhere
+            return not same and self._in_another_shape() != before_shapes
         before = (self.layout, self.advance, self._unsettled)
         self._replan(None)
-        return (self.layout, self.advance, self._unsettled) != before or self._elsewhere() != elsewhere
+        return (self.layout, self.advance, self._unsettled) != before or self._in_another_shape() != before_shapes
 
     @property
-    def unknown(self) -> bool:
+    def holders_unknown(self) -> bool:
         """Whether ``held`` was never called: who holds what is known to nobody yet."""
         return self._held is None
 
@@ -185,7 +185,7 @@ class NodeState:
             str(gpu): "its layout is about to change; it waits for the containers on it to end"
             for gpu in self.advance.withheld
         }
-        found.update(self._elsewhere())
+        found.update(self._in_another_shape())
         for reasons in self._withheld.values():
             found.update(reasons)
         return found
@@ -316,7 +316,7 @@ class NodeState:
         after = self.advance.modes
         return frozenset(uuid for uuid in {*after, *self.modes} if after.get(uuid) != self.modes.get(uuid))
 
-    def _elsewhere(self) -> dict[str, str]:
+    def _in_another_shape(self) -> dict[str, str]:
         """By UUID: what a container got in another shape than the one in which it is offered now, whatever changed it:
         the kubelet would take it for free, and give it a second time.
         """

@@ -32,7 +32,9 @@ LAYOUT = "layout.json"
 MAX_BYTES = 4 << 20
 SAVE_INTERVAL_S = 60.0
 SAVE_PAUSE_S = 0.1
-"""The most that a kill can make the agent forget."""
+"""Between the end of a write and the next one. A kill loses what has changed since the last write began: this pause and
+the time that the disk takes. Nothing that was answered or journaled depends on it (docs/durability.md).
+"""
 
 
 class Checkpoint(Struct, frozen=True):

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 WHO = "mig"
 RELEASED = "it is released for a reset"
 GOING = "its MIG layout is being changed"
-UNSURE = "its MIG layout was changed after the checkpoint was written: NVML is asked first"
+NEWER = "its MIG layout was changed after the checkpoint was written: NVML is asked first"
 HOLDERS_WITHIN_S = 5.0
 REDISCOVER_WITHIN_S = 20.0
 QUIET_WITHIN_S = 12.0
@@ -58,11 +58,11 @@ class ByClaim(Protocol):
 class MigNode:
     """``agent.mig.reconciler.ReconcilerServices`` of a real agent. ``serve`` shows the node state to the kubelet.
 
-    What the node state withholds under ``WHO`` follows from ``_changing``, ``_going``, ``_unsure`` and ``_released``
-    alone. A GPU is in ``_changing`` from a change's ``withhold`` to its ``settle``, and from a start that finds an
-    interrupted change in the journal; it is in ``_unsure`` from a start whose checkpoint is older than its journal to
-    the first discovery. Its UUIDs in ``_going`` are those that the last settled change still waits for, none where it
-    is over.
+    What the node state withholds under ``WHO`` follows from ``_changing``, ``_going``, ``_newer_than_checkpoint`` and
+    ``_released`` alone. A GPU is in ``_changing`` from a change's ``withhold`` to its ``settle``, and from a start that
+    finds an interrupted change in the journal; in ``_newer_than_checkpoint`` from a start whose checkpoint is older
+    than its journal to the first discovery. Its UUIDs in ``_going`` are those that the last settled change still waits
+    for, none where it is over.
     """
 
     def __init__(  # noqa: PLR0913
@@ -101,7 +101,7 @@ class MigNode:
         self._changing: dict[GpuUuid, frozenset[str]] = {}
         self._going: dict[GpuUuid, frozenset[str]] = {}
         self._released: dict[GpuUuid, None] = {}
-        self._unsure: frozenset[GpuUuid] = frozenset()
+        self._newer_than_checkpoint: frozenset[GpuUuid] = frozenset()
         self.changes: dict[GpuUuid, str] = dict(checkpoint_changes or {})
         """The id of the last entry of the journal that the node state's hardware was read after, by GPU."""
         self._said: dict[str, None] = {}
@@ -137,7 +137,7 @@ class MigNode:
         """The node state is of NVML as it was after every change that has ended: one ends when it was discovered."""
         gpus = [gpu.uuid for gpu in self._node_state.node.gpus if not self.reconciler.is_running(gpu.uuid)]
         self.changes |= {gpu: self._journal.id(gpu) for gpu in gpus}
-        self._unsure = frozenset()
+        self._newer_than_checkpoint = frozenset()
 
     @property
     def waits(self) -> bool:
@@ -381,8 +381,8 @@ class MigNode:
                 if not keep:
                     going.add(gpu.uuid)
             reasons.update(dict.fromkeys(sorted(going & {*devices, gpu.uuid}), GOING))
-            if gpu.uuid in self._unsure:
-                reasons[gpu.uuid] = UNSURE
+            if gpu.uuid in self._newer_than_checkpoint:
+                reasons[gpu.uuid] = NEWER
             if gpu.uuid in self._released:
                 reasons[gpu.uuid] = RELEASED
         return reasons
@@ -393,7 +393,9 @@ class MigNode:
         """
         seen = checkpoint_changes or {}
         gpus = self._node_state.node.gpus
-        self._unsure = frozenset(gpu.uuid for gpu in gpus if self._journal.id(gpu.uuid) != seen.get(gpu.uuid, ""))
+        self._newer_than_checkpoint = frozenset(
+            gpu.uuid for gpu in gpus if self._journal.id(gpu.uuid) != seen.get(gpu.uuid, "")
+        )
         for gpu in gpus:
             entry = self._journal.read(gpu.uuid)
             if entry is not None and not entry.done and entry.boot_id == self.boot_id:

@@ -113,7 +113,7 @@ async def check(lab: Lab, kills: Kills, configs: Iterable[str]) -> int:
         for place in kills.places:
             lab.kubelet.pods = place.pods
             agent = Agent(structs.replace(lab.settings(config), state_dir=place.folder), Notebook(), SteadyClock())
-            await agent.ask_first()
+            await agent.ask_holders_first()
             if agent._start.advertises:
                 offered += judge(agent, place)
             agent._alarm.set(None)

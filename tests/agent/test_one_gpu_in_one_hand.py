@@ -273,6 +273,24 @@ def test_no_gpu_is_offered_or_given_in_a_second_shape_while_a_living_pod_has_it(
 
 
 @settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([*KINDS, "layout", "stranger"]), st.integers(0, 80)), max_size=40))
+def test_nothing_is_taken_from_a_container_that_runs(steps: list[tuple[str, int]]) -> None:
+    world = World()
+    world.discover([0, 1])
+    world.ask()
+    world.step("answer", 0)
+    for kind, number in steps:
+        world.step(kind, number)
+        offered = {(view.resource.name, device) for view in world.views for device in view.by_id}
+        for pod in world.pods:
+            if pod.claim:
+                assert pod.gpus <= world.state.by_claim, f"{pod.name} has {pod.gpus} by claim"
+            else:
+                taken = {device for device in pod.devices if (pod.resource, str(device)) not in offered}
+                assert not taken, f"{pod.name} has {taken} of {pod.resource}"
+
+
+@settings(max_examples=200, deadline=None)
 @given(STEPS)
 def test_in_peace_the_wanted_layout_is_in_force_within_five_seconds_of_the_last_end(
     steps: list[tuple[str, int]],

@@ -554,3 +554,27 @@ def test_a_state_folder_that_can_be_read_alone_has_one_agent_all_the_same(
     with pytest.raises(command.StateDirInUse):
         command._claim(tmp_path)
     lock.close()
+
+
+async def test_an_agent_whose_state_folder_cannot_be_written_runs_on_and_says_so(
+    agent: AgentProcess, kubelet: StandInKubelet, short_folder: Path
+) -> None:
+    """A process of its own, without simulated hardware: that would need the folder."""
+    assert kubelet.endpoints == {}
+    (short_folder / "file").write_text("no folder can be made here")
+    agent.fleet = None
+    agent.flags = ["--state-dir", str(short_folder / "file" / "state")]
+    agent.start()
+    assert agent.process is not None
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", agent.port), 5) as client:
+            client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            return b" 200 " in client.recv(100)
+        return False
+
+    await eventually(answers, within_s=WAIT_S)
+    assert agent.process.poll() is None
+    said = [line for line in agent.log().splitlines() if "the state folder cannot be written" in line]
+    assert len(said) == 1
+    assert agent.stop() == 0

@@ -176,8 +176,10 @@ async def test_wherever_an_agent_is_killed_the_next_one_offers_what_is_there_and
     await lab.until(lambda: settled(lab, before))
     kills = Kills(lab, tmp_path / "kills", monkeypatch)
     await recorded(lab, kills)
+    there = hardware(lab)
     await lab.agent.reconfigure(lab.settings(after))
-    await lab.until(lambda: settled(lab, after), f"{change} is over")
+    cuts = "mode: mig" in before + after
+    await lab.until(lambda: settled(lab, after) and (hardware(lab) != there) == cuts, f"{change} is over")
     resource = lab.agent.node_state.layout.resources[0].name
     await lab.kubelet.allocate(resource, 1)
     kills.at("with a pod that the kubelet has not listed")
@@ -185,6 +187,11 @@ async def test_wherever_an_agent_is_killed_the_next_one_offers_what_is_there_and
     await lab.stop()
     monkeypatch.undo()
     assert await check(lab, kills, (before, after)) > 0
+
+
+def hardware(lab: Lab) -> set[str]:
+    """What the GPU can be given out as now."""
+    return devices(lab.uuid(0), lab.simulation.hardware.gpus[0].mig)
 
 
 def settled(lab: Lab, config: str) -> bool:
@@ -199,6 +206,6 @@ def settled(lab: Lab, config: str) -> bool:
         and mig.enabled == ("mode: mig" in config)
         and bool(listed)
         and listed == planned
-        and {physical_id(one) for one in listed} == devices(lab.uuid(0), mig)
+        and {physical_id(one) for one in listed} == hardware(lab)
         and all(one.state is MigOutcome.APPLIED for one in lab.agent.mig.reconciler.statuses.values())
     )

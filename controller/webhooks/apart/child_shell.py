@@ -54,7 +54,8 @@ _MOST_BYTES: Final = 1024 * 1024 * 1024
 _BIND_S: Final = 5.0
 """So long a port may be taken by the process before this one, which has yet to hear that its parent is gone."""
 _BIND_AGAIN_S: Final = 0.1
-_LARGE_BYTES: Final = 256 << 10
+_READ_BYTES: Final = 16 << 10
+"""One TLS record: each of its connections is a stranger's, and holds so much."""
 _NICE: Final = 5
 """Where processors are short, what decides goes first."""
 _OOM_SCORE: Final = "500"
@@ -193,8 +194,8 @@ async def serve(end: socket.socket) -> None:
 
 
 def main() -> None:
-    hold_little(_LARGE_BYTES)
-    read_little()
+    hold_little()
+    read_little(_READ_BYTES)
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends with its parent

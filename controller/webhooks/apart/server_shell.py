@@ -255,5 +255,6 @@ async def _written(request: BaseRequest, found: bytes) -> StreamResponse:
     for start in range(0, len(found), _PIECE_BYTES):
         # In pieces: what is handed over at once is held a second time, encrypted.
         await response.write(found[start : start + _PIECE_BYTES])
+        await asyncio.sleep(0)  # so that the end of the connection is heard of before the next
     await response.write_eof()
     return response

@@ -25,6 +25,16 @@ def hold_little(large_bytes: int = _LARGE) -> None:
             mallopt(parameter, value)
 
 
+def give_back() -> None:
+    """Return the pages of freed blocks that lie between others to the kernel: ``hold_little`` returns those at the end.
+
+    It takes milliseconds, for which other threads run.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def read_little(most_bytes: int = _READ) -> None:
     """A TLS connection of asyncio reads into a buffer of its own, and decrypts each message into a new block as large.
 

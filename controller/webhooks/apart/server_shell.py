@@ -105,6 +105,8 @@ class WebhookServer:
         self.bodies = Bodies()
         self._closed = asyncio.Event()
         """Set whenever a body is closed, and replaced."""
+        self.answered = 0
+        """Bodies that have come and gone."""
         self._light = ThreadPoolExecutor(2, "light")
         self._heavy = ThreadPoolExecutor(1, "heavy")
         self._listener = Listener(
@@ -216,6 +218,7 @@ class WebhookServer:
         finally:
             if body is not None:
                 body.close()
+                self.answered += 1
                 self._closed.set()
                 self._closed = asyncio.Event()
 
@@ -241,10 +244,14 @@ class WebhookServer:
 async def _read(request: BaseRequest, body: Body) -> bytes:
     """The body, of which no more is held than ``body`` has taken."""
     found = bytearray()  # grows in place: joined parts would be held twice
-    async for part in request.content.iter_any():
-        body.take(len(part))
-        found += part
-    return bytes(found)
+    try:
+        async for part in request.content.iter_any():
+            body.take(len(part))
+            found += part
+        return bytes(found)
+    finally:
+        # An error keeps this frame, and aiohttp keeps the error of a connection that breaks off.
+        found.clear()
 
 
 async def _written(request: BaseRequest, found: bytes) -> StreamResponse:

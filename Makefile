@@ -12,7 +12,7 @@ FAST := PYTHONHASHSEED=0 HYPOTHESIS_NO_PLUGINS=1 $(BYTECODE) $(BIN)/pytest -q --
   -m "not e2e and not conformance and not gpu and not bench"
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 
-.PHONY: help setup quick demo demo-down test lock check lint types fast explore mutants conformance e2e e2e-versions gpu foreign-nvml bench proto crds sbom clean
+.PHONY: help setup quick demo demo-down test lock check lint types fast explore mutants conformance e2e e2e-versions nightly gpu foreign-nvml bench proto crds sbom clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ e2e: setup ## real components: Kubernetes, containerd, Helm (root; the first run
 
 e2e-versions: setup ## scenes on real older Kubernetes; VERSION=1.35: only that one, ONLY=claims,chart: those
 	@$(BYTECODE) $(BIN)/python -m hack.e2e.versions $(if $(VERSION),--version $(VERSION)) $(if $(ONLY),--only '$(ONLY)')
+
+nightly: setup ## what shows more than CI has time for: parts of an hour at most; PART=fuzz: only that one; results in docs/nightly.md
+	@$(BIN)/python -m hack.nightly $(if $(PART),--part $(PART))
 
 gpu: setup ## on a machine with a real NVIDIA GPU
 	@$(BIN)/pytest -q -m gpu tests

@@ -19,6 +19,7 @@ from controller.process.flags import PROGRAM, Flags, TextRequested, UsageError, 
 from controller.process.process import Process, own_namespace
 from controller.process.selfcheck import check_installation
 from controller.process.uninstall import remove_finalizers
+from kube import brokenpeers
 from kube.allocator import hold_little, read_little
 from kube.client import Client
 from kube.clock import SystemClock
@@ -88,6 +89,7 @@ def _configure_logging(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    brokenpeers.install()
 
 
 def _remove_finalizers(flags: Flags) -> int:

@@ -20,6 +20,9 @@ from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 from kubeletapi import podresources_v1_pb2 as pr
 from kubeletapi import podresources_v1_pb2_grpc as pr_grpc
 
+HANG_S = 120.0
+"""What takes so long on a machine that others keep busy has failed: it ends a hang."""
+
 
 class Grant(Struct, frozen=True):
     """What one container was given: the device ids, and the plugin's answer."""
@@ -90,7 +93,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         await self.stop()
         await self.start()
 
-    async def wait_for(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    async def wait_for(self, condition: Callable[[], bool], timeout_s: float = HANG_S) -> None:
         """Return once ``condition`` holds; looked at after each registration and list. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(condition)
@@ -104,7 +107,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
             raise LookupError(f"{resource}: found {len(free)} free devices, expected {count}")
         chosen = await self._preferred(endpoint, free, count)
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=chosen)])
-        answer = await endpoint.stub.Allocate(request, timeout=10)
+        answer = await endpoint.stub.Allocate(request, timeout=HANG_S)
         grant = Grant(resource, tuple(chosen), answer.container_responses[0])
         self.pods.setdefault((namespace, pod), []).append(grant)
         return grant
@@ -121,7 +124,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
             return list(free[:count])
         asked = pb.ContainerPreferredAllocationRequest(available_deviceIDs=free, allocation_size=count)
         request = pb.PreferredAllocationRequest(container_requests=[asked])
-        answer = await endpoint.stub.GetPreferredAllocation(request, timeout=10)
+        answer = await endpoint.stub.GetPreferredAllocation(request, timeout=HANG_S)
         # As the kubelet does: take what is usable of the hint, fill up with the rest.
         hint = [deviceid for deviceid in answer.container_responses[0].deviceIDs if deviceid in set(free)]
         return list(dict.fromkeys([*hint, *free]))[:count]
@@ -131,7 +134,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
     async def Register(self, request: pb.RegisterRequest, context: object) -> pb.Empty:
         channel = grpc.aio.insecure_channel(f"unix:{self.folder / request.endpoint}")
         endpoint = Endpoint(request, channel)
-        endpoint.options = await endpoint.stub.GetDevicePluginOptions(pb.Empty(), timeout=5)
+        endpoint.options = await endpoint.stub.GetDevicePluginOptions(pb.Empty(), timeout=HANG_S)
         # The stream of an earlier plugin of that name is left to itself.
         self.endpoints[request.resource_name] = endpoint
         self.registrations.append(request.resource_name)

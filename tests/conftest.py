@@ -8,10 +8,12 @@ test does to logging ends with it: a program that configures its process leaves 
 import gc
 import logging
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from kube.brokenpeers import LOGGERS
 from tests.support.seeds import ROUND
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,14 +37,21 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
     root = logging.getLogger()
-    handlers, levels = root.handlers[:], _levels()
+    handlers, levels, filters = root.handlers[:], _levels(), _filters()
     try:
         return (yield)
     finally:
         root.handlers[:] = handlers
+        for name, before in filters.items():
+            logging.getLogger(name).filters[:] = before
         for name, level in _levels().items():
             if levels.get(name, logging.NOTSET) != level:
                 logging.getLogger(name or None).setLevel(levels.get(name, logging.NOTSET))
+
+
+def _filters() -> dict[str, list[Any]]:
+    """Of the loggers that our programs filter."""
+    return {name: logging.getLogger(name).filters[:] for name in LOGGERS}
 
 
 def _levels() -> dict[str, int]:

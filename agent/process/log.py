@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import TextIO
 
 from agent.config.settings import LogFormat, LogSettings
+from kube import brokenpeers
 from kube.loglines import LIMIT, JsonFormatter, LogfmtFormatter, fields
 
 REPEAT_S = 60.0
@@ -34,6 +35,7 @@ def configure(
     handler.addFilter(limiters[0] if limiters and stream is None else Limiter(clock))
     root.handlers = [handler]
     root.setLevel(settings.level.value.upper())
+    brokenpeers.install()
 
 
 class Limiter(logging.Filter):

@@ -17,6 +17,7 @@ import aiohttp
 from aiohttp import web
 
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
+from kube import brokenpeers
 from kube.client import Client, describe
 from kube.listening.apps import Serving, within
 from kube.listening.listener import Listener
@@ -165,6 +166,7 @@ def _denied() -> web.Response:
 async def serve(client: Client, port: int, opened: Callable[[str], Awaitable[None]], stop: asyncio.Event) -> None:
     """Until ``stop``. ``opened`` gets the address. Raises OSError for a port that is taken."""
     proxy = PageProxy(client)
+    brokenpeers.install()  # a browser breaks off as it likes, and the terminal is a person's
     try:
         await opened(await proxy.start(port))
         await stop.wait()

@@ -3,18 +3,20 @@
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 NOTES: Final = "TESSERA_E2E_FAILED"
-"""A file that gets a line of JSON for each failure: the test, or the file that could not be collected."""
+"""A file that gets a line of JSON for each failure: the test (or the file that could not be collected), and how."""
 AGAIN: Final = "TESSERA_E2E_AGAIN"
-"""A file of such lines: no other test is run."""
+"""A file of tests, each as a line of JSON: no other is run."""
 PASSED: Final = "TESSERA_E2E_PASSED"
 """A file that gets such a line for each test that passed."""
+_LONGEST: Final = 200
+"""Characters of how a test failed."""
 PART: Final = "TESSERA_E2E_PART"
 """Set where only some of the tier's files are run: what no test needs has not been shown."""
 SLOWEST: Final = 25
@@ -30,6 +32,29 @@ def write(file: Path, tests: Iterable[str]) -> None:
 def read(file: Path) -> frozenset[str]:
     """None where there is no file."""
     return frozenset(map(json.loads, file.read_text().splitlines())) if file.exists() else frozenset()
+
+
+def read_failures(file: Path) -> Mapping[str, str]:
+    """How each test failed that did, in a line each. None where there is no file."""
+    lines = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
+    found: dict[str, list[str]] = {}
+    for test, how in lines:
+        found.setdefault(test, []).append(how)
+    return {test: "; ".join(how) for test, how in found.items()}
+
+
+def how_it_failed(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """A line: the phase where that is not the test itself, the error, the file and the line that raised it."""
+    phase = getattr(report, "when", "collect")
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is None:
+        # A worker that died, or a file that cannot be read: the last line says why.
+        said, at = next((line for line in reversed(str(report.longrepr).splitlines()) if line.strip()), ""), ""
+    else:
+        said, at = str(crash.message), f" ({Path(crash.path).name}:{crash.lineno})"
+    text = " ".join(said.split())
+    cut = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return f"{'' if phase == 'call' else f'{phase}: '}{cut}{at}"
 
 
 @pytest.hookimpl(trylast=True)
@@ -66,7 +91,8 @@ class _Notes:
 
     def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
-            write(self._failed, [report.nodeid])
+            with self._failed.open("a") as out:
+                out.write(json.dumps([report.nodeid, how_it_failed(report)]) + "\n")
 
 
 class _Times:

@@ -17,7 +17,7 @@ import pytest
 from hack.cluster.errors import UsageError
 from hack.cluster.layout import AUDIT_ENV
 from hack.cluster.programs import binaries
-from hack.e2e.plugin import AGAIN, NOTES, PASSED, read, write
+from hack.e2e.plugin import AGAIN, NOTES, PASSED, read, read_failures, write
 
 PLACES: Final = ("tests/e2e", "tests/hack/cluster")
 """Where tests of the tier are: to look at all other tests takes longer than a scene."""
@@ -34,24 +34,30 @@ COLLECTOR: Final = {"GOGC": "400"}
 """Go's collector lets a heap grow to five times what it keeps, in place of twice: an API server starts, and takes an
 installation, with four fifths of the CPU. What the environment says goes first. Benchmarks measure with Go's default.
 """
+SECOND_TRIES: Final = Path("build/second-tries.txt")
+LATE: Final = "passed only at the second try, each a FAULT of the product or of the test"
 _RAN: Final = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """``code``: pytest's. ``failed``: tests, and files that could not be collected."""
+    """``code``: pytest's. ``failed``: tests, and files that could not be collected, with how in a line."""
 
     code: int
-    failed: frozenset[str] = frozenset()
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 Run = Callable[[Sequence[str], frozenset[str]], Ended]
 """Runs pytest with these words, and only these tests; all where none is named."""
 
 
-def tier(run: Run, *, of_some: bool = False) -> int:
-    """Exit code of the whole. ``of_some``: files that somebody chose, of which one pass may find no test."""
-    failed: frozenset[str] = frozenset()
+def tier(run: Run, *, of_some: bool = False, told: Path = SECOND_TRIES) -> int:
+    """Exit code of the whole. ``of_some``: files that somebody chose, of which one pass may find no test.
+
+    ``told``: the file for what passed only at the second try; it is not there where nothing did.
+    """
+    told.unlink(missing_ok=True)
+    failed: dict[str, str] = {}
     for title, words in PASSES:
         _say(title)
         ended = run(words, frozenset())
@@ -64,10 +70,18 @@ def tier(run: Run, *, of_some: bool = False) -> int:
         return 0
     title, words = SECOND_TRY
     _say(title)
-    again = run(words, failed)
-    ran = again.code in _RAN
-    _tell("passed only at the second try", failed - again.failed if ran else frozenset())
-    _tell("failed twice" if ran else "had no second try", again.failed if ran else failed)
+    again = run(words, frozenset(failed))
+    if again.code not in _RAN:
+        _tell("had no second try", failed)
+        return again.code
+    _tell("failed twice", again.failed)
+    late = {test: how for test, how in failed.items() if test not in again.failed}
+    if late:
+        # The last words of a run that is green: such a fault is looked into like a red one.
+        _tell(LATE, late)
+        told.parent.mkdir(exist_ok=True)
+        told.write_text(_lines(late))
+        _say(f"also in {told}")
     return again.code
 
 
@@ -75,9 +89,14 @@ def _say(what: str) -> None:
     print(f"e2e: {what}", flush=True)
 
 
-def _tell(what: str, tests: frozenset[str]) -> None:
+def _tell(what: str, tests: Mapping[str, str]) -> None:
     if tests:
-        _say("\n  ".join([f"{what}:", *sorted(tests)]))
+        _say(f"{len(tests)} {what}:\n{_lines(tests)}".rstrip("\n"))
+
+
+def _lines(tests: Mapping[str, str]) -> str:
+    """``file::test``, and below it how it failed first."""
+    return "".join(f"  {test}\n    {how}\n" for test, how in sorted(tests.items()))
 
 
 def main() -> int:
@@ -115,8 +134,8 @@ class Pytest:
             environment[AGAIN] = str(again)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "hack.e2e.plugin", *words, *self.places]
         done = subprocess.run(command, env=environment, check=False)
-        ended = Ended(done.returncode, read(notes))
-        self.failed = (self.failed - only) | ended.failed
+        ended = Ended(done.returncode, read_failures(notes))
+        self.failed = (self.failed - only) | ended.failed.keys()
         # A test whose fixture fails as it is taken down has passed before, and has failed all the same.
         self.passed = (self.passed | read(good)) - self.failed
         return ended

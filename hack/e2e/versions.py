@@ -17,7 +17,7 @@ from typing import Final
 from hack.cluster.errors import UsageError
 from hack.cluster.programs import binaries
 from hack.e2e.plugin import PART
-from hack.e2e.tier import Pytest, tier
+from hack.e2e.tier import SECOND_TRIES, Pytest, tier
 
 PROGRAMS: Final = ("kubernetes", "containerd", "kwok", "helm", "training-operator")
 
@@ -116,7 +116,7 @@ def run(minor: str, only: str) -> int:
         return built.returncode
     with tempfile.TemporaryDirectory(prefix="tessera-e2e-") as name:
         pytest = Pytest(Path(name), where, environment)
-        code = tier(pytest, of_some=bool(only))
+        code = tier(pytest, of_some=bool(only), told=SECOND_TRIES.with_stem(f"second-tries-{version}"))
     print(verdict(version, len(pytest.passed), len(pytest.failed), code), flush=True)
     return min(code, 1)
 

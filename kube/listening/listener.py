@@ -93,6 +93,8 @@ class Listener:
             if response.status in REFUSALS and connection.group is None:
                 response.force_close()
             await _sent(response, request)
+            if isinstance(response, Exception):
+                raise response  # aiohttp wants its exceptions raised, and finds this one answered
             return response
         finally:
             self.places.ended(connection.id)
@@ -169,7 +171,7 @@ class Listener:
                 ssl_shutdown_timeout=shake_s,
             )
         except OSError as failed:  # TLS errors and time-outs are among these
-            log.debug("a client broke off: %s", " ".join(str(failed).split()) or type(failed).__name__)
+            _broke_off(failed)
             self._left(connection)
         except asyncio.CancelledError:
             self._left(connection)
@@ -224,7 +226,7 @@ async def _sent(response: "StreamResponse", request: "BaseRequest") -> None:
         await _body_sent(response, request)
         await response.write_eof()
     except ConnectionError as broken:
-        log.debug("a client broke off: %s", type(broken).__name__)
+        _broke_off(broken)
 
 
 async def _body_sent(response: "StreamResponse", request: "BaseRequest") -> None:
@@ -238,5 +240,14 @@ async def _body_sent(response: "StreamResponse", request: "BaseRequest") -> None
         return
     pieces = memoryview(body)
     for start in range(0, len(body), _PIECE_BYTES):
+        if request.transport is None or request.transport.is_closing():
+            raise ConnectionResetError("the peer is gone")
         await response.write(pieces[start : start + _PIECE_BYTES])
+        # A write to a peer that is gone raises nothing: the loop tells of the loss.
+        await asyncio.sleep(0)
     await StreamResponse.write_eof(response)
+
+
+def _broke_off(error: OSError) -> None:
+    """As ``kube.brokenpeers`` has it of what asyncio and aiohttp tell."""
+    log.debug("a peer broke off", extra={"error": " ".join(str(error).split()) or type(error).__name__})

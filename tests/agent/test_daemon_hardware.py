@@ -18,14 +18,15 @@ from agent.keeping import statefiles
 from deviceplugin.testing import Endpoint
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.simulator.test_mig import create, destroy
-from tests.support.agent.node import EAGER, GPU, WAIT_S, Lab, fleet
+from tests.support.agent.node import EAGER, GPU, Lab, fleet
+from tests.support.hang import HANG_S
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"
 HASTY = EAGER.replace("probeTimeoutSeconds: 1", "probeTimeoutSeconds: 0.4")
 CUT = "  migEnabled: [0]\n  mig: {0: [3g.20gb]}\n"
 SLICE, SMALL = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb"
-PROMPT_S = 15.0
-"""Below the time-out of every call that is ``patient``, far above what a busy machine adds to one."""
+HUNG_S = 3600
+"""A call of a hung GPU takes longer than any test waits: what waited for it would never pass."""
 
 
 def lines(caplog: pytest.LogCaptureFixture, message: str) -> list[logging.LogRecord]:
@@ -43,14 +44,14 @@ async def preferred(endpoint: Endpoint, available: Sequence[str], must: Sequence
         available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
     )
     answer = await endpoint.stub.GetPreferredAllocation(
-        pb.PreferredAllocationRequest(container_requests=[one]), timeout=5
+        pb.PreferredAllocationRequest(container_requests=[one]), timeout=HANG_S
     )
     return list(answer.container_responses[0].deviceIDs)
 
 
 async def allocate(endpoint: Endpoint, *devices: str) -> None:
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=devices)])
-    await endpoint.stub.Allocate(request, timeout=60)
+    await endpoint.stub.Allocate(request, timeout=HANG_S)
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def openings(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller that waits for a hung GPU, beyond its probes, waits for long."""
-    monkeypatch.setattr(GpuWorker.call, "__defaults__", (20.0,))
+    monkeypatch.setattr(GpuWorker.call, "__defaults__", (10 * HANG_S,))
 
 
 # Hanging
@@ -79,24 +80,15 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("patient")
 async def test_a_hung_gpu_delays_no_call_for_another(lab: Lab) -> None:
     endpoint = await lab.serve(fleet(4), HASTY)
-    lab.sim(gpu=0, slow={"call": "*", "seconds": 60})
-    slowest_s = 0.0
+    lab.sim(gpu=0, slow={"call": "*", "seconds": HUNG_S})
     asked = 0
-    late_s = time.monotonic() + WAIT_S
-    while lab.down() != {lab.uuid(0)}:
-        for devices in ([lab.uuid(1)], [lab.uuid(2), lab.uuid(3)]):
-            start_s = time.monotonic()
-            hint = await preferred(endpoint, [*devices, lab.uuid(0)], devices, len(devices))
-            assert hint == devices
-            await allocate(endpoint, *devices)
-            slowest_s = max(slowest_s, time.monotonic() - start_s)
-            asked += 1
-        assert time.monotonic() < late_s, "the hung GPU was never taken out"
-    assert asked > 10
-    assert slowest_s < PROMPT_S
-    start_s = time.monotonic()
+    async with asyncio.timeout(HANG_S):
+        while asked < 10 or lab.down() != {lab.uuid(0)}:
+            for devices in ([lab.uuid(1)], [lab.uuid(2), lab.uuid(3)]):
+                assert await preferred(endpoint, [*devices, lab.uuid(0)], devices, len(devices)) == devices
+                await allocate(endpoint, *devices)
+                asked += 1
     await lab.kubelet.allocate(GPU, 3)
-    assert time.monotonic() - start_s < PROMPT_S
     assert endpoint.healthy == {lab.uuid(i) for i in (1, 2, 3)}
     assert {lab.state(i) for i in (1, 2, 3)} == {HealthState.HEALTHY}
 
@@ -114,25 +106,21 @@ async def test_a_gpu_that_answers_after_a_hang_returns_by_probation(lab: Lab) ->
 @pytest.mark.usefixtures("patient")
 async def test_another_gpus_fault_is_heard_while_one_hangs(lab: Lab) -> None:
     await lab.serve(fleet(3), HASTY)
-    lab.sim(gpu=0, slow={"call": "*", "seconds": 60})
+    lab.sim(gpu=0, slow={"call": "*", "seconds": HUNG_S})
     await lab.until(lambda: lab.down() == {lab.uuid(0)})
-    start_s = time.monotonic()
     lab.sim(gpu=2, xid=79)
     await lab.until(lambda: lab.down() == {lab.uuid(0), lab.uuid(2)})
-    assert time.monotonic() - start_s < PROMPT_S
 
 
 @pytest.mark.usefixtures("patient")
 async def test_others_are_probed_while_a_discovery_waits_for_a_hung_gpu(lab: Lab) -> None:
     await lab.serve(fleet(3), HASTY)
-    lab.sim(gpu=0, slow={"call": "*", "seconds": 60})
+    lab.sim(gpu=0, slow={"call": "*", "seconds": HUNG_S})
     await lab.until(lambda: lab.down() == {lab.uuid(0)})
-    start_s = time.monotonic()
     lab.agent.monitor.rescan()
     await lab.until(lambda: not lab.agent.monitor._rescan.is_set())
     lab.sim(gpu=2, lost=True)
     await lab.until(lambda: lab.state(2) is HealthState.UNHEALTHY)
-    assert time.monotonic() - start_s < PROMPT_S
 
 
 # Coming and going
@@ -213,7 +201,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_driver_that_hangs_as_a_whole_takes_out_every_gpu(lab: Lab) -> None:
     # The count of GPUs times out before enough probes have.
     await lab.serve(fleet(2), HASTY)
-    lab.sim(slow={"call": "*", "seconds": 60})
+    lab.sim(slow={"call": "*", "seconds": HUNG_S})
     await lab.until(lambda: metric(lab, "tessera_agent_driver_up") == 0)
     await lab.until(lambda: lab.down() == {lab.uuid(0), lab.uuid(1)})
 

@@ -19,7 +19,6 @@ from agent.mps.folders import SharedMemory, make
 from agent.mps.paths import device_paths
 from deviceplugin.testing import Endpoint
 from inventory.devices import ResourceName
-from tests.support.agent import node as lab_module
 from tests.support.agent.node import EAGER, Lab, fleet, mps_client
 
 SHARED = "nvidia.com/gpu.shared"
@@ -31,7 +30,6 @@ CONFIG = MPS + "sharing: {mps: {renameByDefault: true, resources: [{name: nvidia
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr(lab_module, "WAIT_S", 60.0)  # programs are started one after the other
 
 
 def daemon(lab: Lab, index: int) -> DaemonState:

@@ -15,7 +15,8 @@ import pytest
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess
 from kube.testing import eventually
-from tests.support.agent.node import EAGER, GPU, WAIT_S, fleet
+from tests.support.agent.node import EAGER, GPU, fleet
+from tests.support.hang import HANG_S
 
 SILENT: Final = 1_200
 FILES: Final = 1_024
@@ -69,10 +70,10 @@ async def test_a_restarted_kubelet_is_registered_with_under_silent_peers(
     def listed() -> bool:
         return GPU in kubelet.endpoints and bool(kubelet.endpoints[GPU].healthy)
 
-    await kubelet.wait_for(listed, WAIT_S)
+    await kubelet.wait_for(listed, HANG_S)
     assert agent.process is not None
     process = psutil.Process(agent.process.pid)
-    await eventually(lambda: _answers(agent), within_s=WAIT_S)
+    await eventually(lambda: _answers(agent), within_s=HANG_S)
     resource.prlimit(agent.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
     before = process.num_fds()
     with contextlib.ExitStack() as stack:
@@ -84,8 +85,8 @@ async def test_a_restarted_kubelet_is_registered_with_under_silent_peers(
         assert process.num_fds() - before < 200
         registered = len(kubelet.registrations)
         await kubelet.restart()
-        await kubelet.wait_for(lambda: len(kubelet.registrations) > registered, WAIT_S)
-        await kubelet.wait_for(listed, WAIT_S)
+        await kubelet.wait_for(lambda: len(kubelet.registrations) > registered, HANG_S)
+        await kubelet.wait_for(listed, HANG_S)
         assert (await kubelet.allocate(GPU, 1)).devices
         assert await probe(agent.port) == 200
 

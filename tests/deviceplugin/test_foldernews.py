@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.foldernews import FolderNews
+from tests.support.hang import HANG_S
 
 
 class Heard:
@@ -26,7 +27,7 @@ class Heard:
         """Whether one comes."""
         self._changed.clear()
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HANG_S):
                 await self._changed.wait()
         except TimeoutError:
             return False

@@ -3,10 +3,13 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hack.e2e.tier import PASSES, PLACES, SECOND_TRY, Ended, tier
+from hack.e2e import tier as module
+from hack.e2e.plugin import how_it_failed, read_failures
+from hack.e2e.tier import LATE, PASSES, PLACES, SECOND_TRY, Ended, tier
 from tests.support.e2e import order
 
 OK, FAILED = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED
@@ -25,7 +28,15 @@ class Played:
     def __call__(self, words: Sequence[str], only: frozenset[str]) -> Ended:
         self.calls.append((words, "".join(sorted(only))))
         code, failed = self._ends[len(self.calls) - 1]
-        return Ended(code, frozenset(failed))
+        return Ended(code, {test: f"how {test} failed in call {len(self.calls)}" for test in failed})
+
+
+@pytest.fixture(autouse=True)
+def second_tries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    file = tmp_path / "build/second-tries.txt"
+    defaults = {**(tier.__kwdefaults__ or {}), "told": file}
+    monkeypatch.setattr(module.tier, "__kwdefaults__", defaults)
+    return file
 
 
 def test_a_tier_that_passes_is_run_once() -> None:
@@ -36,17 +47,29 @@ def test_a_tier_that_passes_is_run_once() -> None:
 
 @pytest.mark.parametrize("failed", ["ab,", ",ab", "a,b"])
 def test_what_failed_in_either_pass_is_tried_again_after_both_and_told(
-    failed: str, capsys: pytest.CaptureFixture[str]
+    failed: str, capsys: pytest.CaptureFixture[str], second_tries: Path
 ) -> None:
     played = Played(*((FAILED if tests else OK, tests) for tests in failed.split(",")), (OK, ""))
     assert tier(played) == 0
     assert played.calls == [(FIRST, ""), (ALONE, ""), (AGAIN, "ab")]
-    assert capsys.readouterr().out.endswith("e2e: passed only at the second try:\n  a\n  b\n")
+    said = capsys.readouterr().out
+    assert re.search(rf"e2e: 2 {LATE}:\n  a\n    how a failed in call [12]\n  b\n    how b failed in call [12]\n", said)
+    assert said.endswith(f"e2e: also in {second_tries}\n"), "the last words of a green run"
+    assert second_tries.read_text() in said
 
 
-def test_what_fails_twice_is_red(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_twice_is_red(capsys: pytest.CaptureFixture[str], second_tries: Path) -> None:
     assert tier(Played((FAILED, "ab"), (OK, ""), (FAILED, "b"))) == FAILED
-    assert capsys.readouterr().out.endswith("passed only at the second try:\n  a\ne2e: failed twice:\n  b\n")
+    said = capsys.readouterr().out
+    assert "e2e: 1 failed twice:\n  b\n    how b failed in call 3\n" in said
+    assert second_tries.read_text() == "  a\n    how a failed in call 1\n"
+
+
+def test_a_run_without_second_tries_leaves_no_file_of_the_last_one(second_tries: Path) -> None:
+    tier(Played((FAILED, "a"), (OK, ""), (OK, "")))
+    assert second_tries.exists()
+    tier(Played((OK, ""), (OK, "")))
+    assert not second_tries.exists()
 
 
 @pytest.mark.parametrize("code", BROKEN)
@@ -67,7 +90,26 @@ def test_a_pass_whose_code_and_failures_disagree_is_red(end: tuple[int, str]) ->
 @pytest.mark.parametrize("code", BROKEN)
 def test_a_second_try_that_could_not_run_is_red(code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert tier(Played((FAILED, "a"), (OK, ""), (code, ""))) == code
-    assert capsys.readouterr().out.endswith("e2e: had no second try:\n  a\n")
+    assert capsys.readouterr().out.endswith("e2e: 1 had no second try:\n  a\n    how a failed in call 1\n")
+
+
+@pytest.mark.parametrize(
+    ("longrepr", "when", "said"),
+    [
+        ("worker 'gw0' crashed while running 'a'", "???", "???: worker 'gw0' crashed while running 'a'"),
+        ("Traceback\nE   ImportError: no x\n\n", "setup", "setup: E ImportError: no x"),
+        ("x" * 1_000, "call", "x" * 197 + "..."),
+        (None, "call", "None"),
+    ],
+)
+def test_how_a_test_failed_is_one_line(longrepr: str | None, when: Any, said: str) -> None:
+    assert how_it_failed(pytest.TestReport("a", ("a", 1, "a"), {}, "failed", longrepr, when)) == said
+
+
+def test_a_test_that_failed_in_two_phases_says_both(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text('["a", "one"]\n["b", "x"]\n["a", "teardown: two"]\n')
+    assert read_failures(tmp_path / "notes") == {"a": "one; teardown: two", "b": "x"}
+    assert read_failures(tmp_path / "none") == {}
 
 
 def test_each_test_of_the_tier_is_in_one_of_its_passes() -> None:

@@ -91,7 +91,7 @@ class Ran:
         code, passed, failed = self._ends[sum(each == minor for each, _ in self.ran)]
         self.ran.append((minor, len(run.places)))
         run.passed, run.failed = (run.passed | frozenset(passed)) - frozenset(failed), frozenset(failed)
-        return Ended(code, frozenset(failed))
+        return Ended(code, dict.fromkeys(failed, "how"))
 
 
 def test_each_version_has_its_passes_and_its_line(
@@ -151,8 +151,13 @@ def test_a_test_counts_as_it_ended_when_it_was_run_last(scene: Path, tmp_path: P
     (torn,) = [test for test in first.failed if "torn" in test]
     assert (first.code, len(run.passed), len(run.failed)) == (1, 1, 2)
     (tmp_path / "there").touch()
-    again = run(("-m", "e2e"), first.failed)
-    assert (again.code, again.failed) == (1, frozenset({torn}))
+    assertion, teardown = sorted(first.failed.values())
+    assert re.fullmatch(
+        r"AssertionError: assert False \+ where False = exists\(\) .*\.\.\. \(test_scene.py:9\)", assertion
+    )
+    assert teardown == "teardown: ValueError (test_scene.py:6)"
+    again = run(("-m", "e2e"), frozenset(first.failed))
+    assert (again.code, [*again.failed]) == (1, [torn])
     assert (len(run.passed), run.failed) == (2, frozenset({torn}))
     assert plugin.read(tmp_path / "passed")
 

@@ -24,6 +24,7 @@ from kube.errors import (
 from kube.objects import Metadata, label_managers
 from kube.resources import EVENTS, NODES, PODS
 from kube.testing import FakeApiServer, eventually
+from tests.support.hang import HANG_S
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ async def heard() -> AsyncIterator[Requests]:
 
 @pytest.fixture
 async def client(server: FakeApiServer) -> AsyncIterator[Client]:
-    async with Client(server.config, timeout_s=2.0) as client:
+    async with Client(server.config, timeout_s=HANG_S) as client:
         yield client
 
 
@@ -196,7 +197,7 @@ async def test_lists_take_selectors(server: FakeApiServer, client: Client) -> No
 
 
 async def test_no_number_of_watches_keeps_a_call_waiting(server: FakeApiServer) -> None:
-    async with Client(server.config, timeout_s=2.0, connections=1) as client, asyncio.TaskGroup() as group:
+    async with Client(server.config, timeout_s=HANG_S, connections=1) as client, asyncio.TaskGroup() as group:
 
         async def watch() -> None:
             async for _ in client.watch(NODES, Metadata, resource_version=str(server.store.version)):

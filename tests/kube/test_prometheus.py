@@ -4,6 +4,7 @@ import pytest
 
 from kube import prometheus
 from kube.prometheus import NotLetInError, Prometheus, PrometheusError
+from tests.support.hang import HANG_S
 from tests.support.prometheus import served, vector
 
 
@@ -19,7 +20,7 @@ class Answers:
 async def ask(status: int, body: bytes, query: str = "up", token: str | None = None) -> tuple[object, list[str]]:
     answers = Answers(status, body)
     with served(answers) as url:
-        found = await Prometheus(url, token, timeout_s=5.0).ask({"a": query})
+        found = await Prometheus(url, token, timeout_s=HANG_S).ask({"a": query})
     return found, answers.headers
 
 

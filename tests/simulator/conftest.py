@@ -10,6 +10,7 @@ import pytest
 
 import simulator
 from simulator.simulation import Simulation
+from tests.support.hang import HANG_S
 
 Simulate = Callable[..., Simulation]
 
@@ -60,7 +61,7 @@ def gpu(index: int = 0) -> Any:
     return pynvml.nvmlDeviceGetHandleByIndex(index)
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = HANG_S) -> None:
     """Return once the condition holds; fail at the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():

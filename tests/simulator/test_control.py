@@ -15,6 +15,7 @@ from simulator.control import read_request
 from simulator.reading import InputError
 from simulator.simulation import Simulation
 from tests.simulator.conftest import Simulate, gpu, node
+from tests.support.hang import HANG_S
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def served(simulate: Simulate, tmp_path: Path) -> Simulation:
 def raw(state: Path, data: bytes) -> bytes:
     """What the socket answers to bytes, up to the end of a line or of the connection."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(5)
+        connection.settimeout(HANG_S)
         connection.connect(str(state / "sim.sock"))
         try:
             connection.sendall(data)
@@ -155,7 +156,7 @@ def test_an_order_waits_for_room_in_a_full_backlog(tmp_path: Path) -> None:
     second, _ = listener.accept()
     second.recv(1024)
     second.sendall(b'{"ok": true}\n')
-    asking.join(timeout=60)
+    asking.join(timeout=HANG_S)
     for each in (first, second, listener):
         each.close()
     assert answers == [{"ok": True}]

@@ -8,6 +8,7 @@ import pytest
 from simulator.fleet.orders import Ecc, Lost, Reset, Xid
 from simulator.hardware.hardware import WHOLE_GPU
 from tests.simulator.conftest import Simulate, gpu, node
+from tests.support.hang import HANG_S
 
 XID = pynvml.nvmlEventTypeXidCriticalError
 
@@ -80,7 +81,7 @@ def test_an_event_ends_a_wait_that_is_under_way(simulate: Simulate) -> None:
     thread = threading.Thread(target=lambda: heard.append(next_event(events, 60_000).eventData))
     thread.start()
     simulation.order(Xid(gpu=0, xid=13))
-    thread.join(10)
+    thread.join(HANG_S)
     assert heard == [13]
 
 
@@ -131,7 +132,7 @@ def test_a_gpu_that_is_lost_during_a_wait_ends_it(simulate: Simulate) -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     simulation.order(Lost(gpu=0))
-    thread.join(10)
+    thread.join(HANG_S)
     assert codes == [pynvml.NVML_ERROR_GPU_IS_LOST]
 
 

@@ -21,6 +21,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from controller.webhooks.certificates import new_authority, new_serving
+from tests.support.hang import HANG_S
 
 Json = dict[str, Any]
 
@@ -187,10 +188,10 @@ def provided_apart() -> Iterator[OidcServer]:
     with TemporaryDirectory() as folder:
         thread = threading.Thread(target=loop.run_until_complete, args=(serve(Path(folder)),), daemon=True)
         thread.start()
-        assert ready.wait(10)
+        assert ready.wait(HANG_S)
         try:
             yield found[0]
         finally:
             loop.call_soon_threadsafe(done.set)
-            thread.join(10)
+            thread.join(HANG_S)
             loop.close()

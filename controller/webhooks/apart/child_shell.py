@@ -39,6 +39,7 @@ from controller.webhooks.apart.messages import (
     ToServe,
 )
 from controller.webhooks.tls import CertificateError, Served
+from kube import brokenpeers
 from kube.allocator import give_back, hold_little, read_little
 from kube.listening.files import raise_file_limit
 from kube.loglines import LogfmtFormatter
@@ -219,6 +220,7 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogfmtFormatter())
     logging.getLogger().addHandler(handler)
+    brokenpeers.install()
     raise_file_limit()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)  # what is decoded here has no cycles

@@ -4,7 +4,6 @@ The certificate can be exchanged while it serves: new connections get the new on
 """
 
 import asyncio
-import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +30,6 @@ from kube.listening.connection import Times
 from kube.listening.listener import Listener
 from kube.listening.places import Group, PlaceLimits
 from kube.listening.sockets import listening
-
-log = logging.getLogger(__name__)
 
 CONNECTIONS: Final = 256
 _SHAKING: Final = 64
@@ -146,7 +143,6 @@ class WebhookServer:
             auto_decompress=False,
             lingering_time=_LINGER_S,
             read_bufsize=_UNREAD_BYTES,
-            logger=log,
         )
         self.port = int(sockets[0].getsockname()[1])
         self._listener.serve(self._server, sockets)
@@ -170,8 +166,7 @@ class WebhookServer:
             raise HTTPMethodNotAllowed(request.method, known) if known else HTTPNotFound
         try:
             return await handler(request)
-        except OSError as broken:  # the client broke off, or was too slow
-            log.debug("a client broke off: %s", type(broken).__name__)
+        except OSError:  # the client broke off, or was too slow: the listener says so when it cannot answer
             return Response(status=400)
 
     async def _convert(self, request: BaseRequest) -> StreamResponse:

@@ -22,6 +22,7 @@ from kube.writing import latest
 from kubeletapi import podresources_v1_pb2 as pr
 from tests.support.agent.claims import A100, NODE, ClaimLab, divided
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
+from tests.support.hang import HANG_S
 
 H100 = "NVIDIA H100 80GB HBM3"
 ALL = EAGER + "layout:\n- {gpus: {product: %s}, mode: dra}\n"
@@ -143,7 +144,7 @@ async def test_a_fault_of_the_gpu_is_a_taint_on_all_its_parts_and_none_of_anothe
     claims.claim("a", SMALL)
     await claims.watcher.prepare("a")
     async with claims.watcher.health() as next_list:
-        first = await asyncio.wait_for(next_list(), 20)
+        first = await asyncio.wait_for(next_list(), HANG_S)
         assert sorted(each.device.device_name for each in first.devices) == ["gpu-0", SMALL, "gpu-1"]
         claims.lab.sim(gpu=0, lost=True)
         await claims.lab.until(lambda: "taints" in claims.parts[SMALL], "tainted")

@@ -24,6 +24,7 @@ from inventory.devices import DeviceId
 from kubeletapi import drahealth_v1alpha1_pb2 as health
 from tests.support.agent.claims import NODE, ClaimLab
 from tests.support.agent.node import EAGER, GPU, fleet
+from tests.support.hang import HANG_S
 
 TWO = EAGER + "layout:\n- {gpus: [0, 1], mode: dra}\n"
 
@@ -170,7 +171,7 @@ async def test_a_fault_is_a_taint_and_a_message_of_health_until_it_is_over(claim
     await claims.serve(fleet(2), TWO)
     claims.claim("a", "gpu-0")
     async with claims.watcher.health() as next_list:
-        first = await asyncio.wait_for(next_list(), 20)
+        first = await asyncio.wait_for(next_list(), HANG_S)
         assert {each.device.device_name: each.health for each in first.devices} == {
             "gpu-0": health.HEALTHY,
             "gpu-1": health.HEALTHY,
@@ -181,7 +182,7 @@ async def test_a_fault_is_a_taint_and_a_message_of_health_until_it_is_over(claim
             {"key": "gpu.nvidia.com/xid", "value": "48", "effect": "NoSchedule"}
         ]
         assert "taints" not in claims.devices["gpu-1"]
-        told = await asyncio.wait_for(next_list(), 20)
+        told = await asyncio.wait_for(next_list(), HANG_S)
         (sick,) = [each for each in told.devices if each.health == health.UNHEALTHY]
         assert sick.device.device_name == "gpu-0"
         assert "48" in sick.message
@@ -311,7 +312,7 @@ async def test_a_claim_holds_its_gpu_while_its_files_are_written(
 
     monkeypatch.setattr(ClaimFiles, "write", slow)
     call = asyncio.create_task(claims.watcher.prepare("a"))
-    await asyncio.wait_for(writing.wait(), 20)
+    await asyncio.wait_for(writing.wait(), HANG_S)
     one = EAGER + "layout:\n- {gpus: [0], mode: whole, whenBusy: wait}\n- {gpus: [1], mode: dra}\n"
     await claims.lab.agent.reconfigure(claims.lab.settings(one))
     assert any("GPU 0" in line for line in claims.lab.agent.node_state.problems), "the layout waits for the claim"

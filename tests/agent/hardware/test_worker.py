@@ -14,6 +14,7 @@ from agent.hardware.worker import QUEUE_LENGTH, GpuWorker, XidEvent
 from kube.testing import eventually
 from simulator.fleet import orders
 from tests.agent.hardware.conftest import Simulate
+from tests.support.hang import HANG_S
 
 Start = Callable[..., GpuWorker]
 
@@ -41,7 +42,7 @@ class Hang:
 
     def __call__(self) -> str:
         self.entered.set()
-        self.release.wait(10)
+        self.release.wait(HANG_S)
         return "late"
 
 
@@ -156,7 +157,7 @@ def test_an_answer_after_the_loops_end_troubles_nobody(hang: Hang) -> None:
 
     worker = asyncio.run(leave())
     hang.release.set()
-    worker._thread.join(5)
+    worker._thread.join(HANG_S)
     assert not worker._thread.is_alive()
 
 
@@ -186,7 +187,7 @@ async def test_in_a_hurry_a_call_waits_for_little_and_events_are_still_told(
     worker.hurry(1000)
     assert await worker.watch(pynvml.nvmlDeviceGetHandleByIndex(0))
     for _ in range(3):
-        assert await worker.call(lambda: "at once", timeout_s=10) == "at once"
+        assert await worker.call(lambda: "at once", timeout_s=HANG_S) == "at once"
     simulation.order(orders.Xid(gpu=0, xid=62))
     await eventually(lambda: heard == [XidEvent(62)])
 
@@ -266,7 +267,7 @@ async def test_an_xid_just_before_watching_anew_is_still_told(opened: Simulate, 
 
     def busy() -> None:
         entered.set()
-        release.wait(10)
+        release.wait(HANG_S)
 
     held = asyncio.create_task(worker.call(busy))
     await eventually(entered.is_set)

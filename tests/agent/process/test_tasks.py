@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from agent.process.tasks import TaskSet
+from tests.support.hang import HANG_S
 
 
 class Running:
@@ -50,8 +51,8 @@ async def test_waiting_ends_with_the_event_or_the_time() -> None:
         await tasks.replace({"a": partial(running.task, "a")})
         await tasks.wait(wake, 0.01)
         asyncio.get_running_loop().call_soon(wake.set)
-        await asyncio.wait_for(tasks.wait(wake, 600), 60)
-        await asyncio.wait_for(tasks.wait(wake, 600), 60)
+        await asyncio.wait_for(tasks.wait(wake, 10 * HANG_S), HANG_S)
+        await asyncio.wait_for(tasks.wait(wake, 10 * HANG_S), HANG_S)
 
 
 async def test_a_task_that_fails_fails_whoever_waits_and_ends_the_others() -> None:

@@ -159,7 +159,7 @@ def test_values_are_scrubbed_with_their_keys_and_images_keep_their_names() -> No
 
 
 def test_a_hostile_line_takes_no_time() -> None:
-    started = time.monotonic()
+    started = time.thread_time()
     for text in (
         "a-",
         "a/",
@@ -178,7 +178,7 @@ def test_a_hostile_line_takes_no_time() -> None:
         " --token",
     ):
         SCRUBBER.text(text * 3_000)
-    assert time.monotonic() - started < 5
+    assert time.thread_time() - started < 5
 
 
 def test_names_are_those_of_people_and_of_other_namespaces() -> None:

@@ -24,6 +24,7 @@ from tests.support.controller.stage import CONFIG, config, stage
 from tests.support.controller.told import page
 from tests.support.engine.foreignqueues import fill, kai_queue, node, rest
 from tests.support.engine.world import World
+from tests.support.hang import HANG_S
 from tests.support.prometheus import served, vector
 
 NOW_S = 1767571200.0
@@ -123,7 +124,7 @@ class Asking:
         self.lab.put(node("n1", 4), kai_queue("a", born_s=1), kai_queue("b", born_s=2))
         self.told: list[tuple[str, str]] = []
         self.woken = 0
-        source = UsageSource(url=url, timeout_s=5.0, metrics=SOURCE.metrics, **files)
+        source = UsageSource(url=url, timeout_s=HANG_S, metrics=SOURCE.metrics, **files)
         self.clock = VirtualClock()
         self.queries = QueueUsageQueries(
             source,

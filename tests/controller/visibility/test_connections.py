@@ -12,10 +12,9 @@ from controller.visibility.identity import as_headers
 from controller.visibility.server_shell import AMONG_US, BURST, LIMITS, PROXY, TIMES
 from tests.controller.visibility.test_server import PATH, Scene, served
 from tests.support.controller.viewworld import PERSON, SERVED_AS
+from tests.support.hang import HANG_S
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-HANG_S: Final = 60.0
-"""Ends a test that hangs; nothing here waits so long."""
 KNOWN: Final = "Authorization: Bearer secret-token\r\n"
 NOBODY: Final = "Authorization: Bearer forged\r\n"
 

@@ -14,6 +14,7 @@ from kube.client import Client, Selection
 from kube.clock import Backoff, SystemClock
 from kube.reading.reflector import Reflector
 from kube.testing import FakeApiServer, eventually
+from tests.support.hang import HANG_S
 
 
 @asynccontextmanager
@@ -33,7 +34,7 @@ async def test_a_watch_that_lags_is_waited_for() -> None:
         await asyncio.sleep(0.1)
         assert not waiting.done(), "the watch knows nothing of it yet"
         following = asyncio.create_task(reflector.run())
-        await asyncio.wait_for(waiting, 60.0)
+        await asyncio.wait_for(waiting, HANG_S)
         following.cancel()
 
 
@@ -44,7 +45,7 @@ async def test_what_has_gone_meanwhile_is_not_waited_for() -> None:
         await eventually(lambda: bool(server.seen("GET", "workloads")))
         server.delete(WORKLOADS, "a", namespace="ns")
         following = asyncio.create_task(reflector.run())
-        await asyncio.wait_for(waiting, 60.0)
+        await asyncio.wait_for(waiting, HANG_S)
         following.cancel()
 
 
@@ -55,7 +56,7 @@ async def test_an_api_server_that_is_away_is_waited_for() -> None:
         await eventually(lambda: bool(server.seen("GET", "workloads")))
         server.down = False
         following = asyncio.create_task(reflector.run())
-        await asyncio.wait_for(waiting, 60.0)
+        await asyncio.wait_for(waiting, HANG_S)
         following.cancel()
 
 
@@ -73,7 +74,7 @@ async def test_of_pods_only_those_that_count_are_waited_for() -> None:
         await asyncio.sleep(0.1)
         assert not waiting.done(), "the watch knows nothing of ours yet"
         following = asyncio.create_task(reflector.run())
-        await asyncio.wait_for(waiting, 60.0)
+        await asyncio.wait_for(waiting, HANG_S)
         assert [key.name for key in reflector] == ["ours"]
         following.cancel()
 
@@ -96,7 +97,7 @@ async def test_of_many_objects_a_second_watch_tells_what_the_first_has_to_bring(
         await asyncio.sleep(0.05)
         assert not waiting.done(), "nobody knows whether there is more"
         server.bookmark()
-        await asyncio.wait_for(waiting, 5.0)
+        await asyncio.wait_for(waiting, HANG_S)
         assert len(server.seen("GET", "workloads")) - before == 2, "the version, and the watch"
         following.cancel()
 
@@ -117,7 +118,7 @@ async def test_what_the_first_watch_has_not_brought_is_waited_for_and_what_is_go
         await asyncio.sleep(0.1)
         assert not waiting.done()
         following = asyncio.create_task(reflector.run())
-        await asyncio.wait_for(waiting, 30.0)
+        await asyncio.wait_for(waiting, HANG_S)
         assert [key.name for key in reflector] == ["b"]
         following.cancel()
 
@@ -129,5 +130,5 @@ async def test_where_the_second_watch_cannot_say_all_are_listed(monkeypatch: pyt
         server.create(WORKLOADS, "a", namespace="ns")
         following = asyncio.create_task(reflector.run())
         await eventually(lambda: server.watchers == 1)
-        await asyncio.wait_for(catch_up(client, reflector, SystemClock()), 5.0)
+        await asyncio.wait_for(catch_up(client, reflector, SystemClock()), HANG_S)
         following.cancel()

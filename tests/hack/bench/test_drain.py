@@ -18,9 +18,11 @@ from hack.bench.throughput.drainshape import NODE_CPUS, RACK, Class, Shape, node
 from hack.bench.throughput.nullcontroller import CLUSTER_QUEUES, QUEUES, Admitter, Cohort, QuotaAdmitter
 from kube.client import Client
 from kube.clock import SystemClock
+from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Change, Changed
 from kube.testing import FakeApiServer, eventually
 from kube.writing.writer import Writer
+from tests.support.hang import HANG_S
 
 QUEUE = "cq-0-0"
 
@@ -110,7 +112,7 @@ async def admitting(server: FakeApiServer, kind: type[Admitter] = Admitter) -> A
 async def test_every_workload_is_made_admitted_with_one_write_and_ended() -> None:
     load = Shape((QUEUE,), (Class("quick", 5, 2, 0.01, 50, 0.002), Class("slow", 2, 1, 0.05, 100, 0.002)))
     async with FakeApiServer() as server, admitting(server), Client(server.config) as client:
-        result = await Load(client).run(load, 20)
+        result = await Load(client).run(load, HANG_S)
     assert result.wall_s >= 0.05
     assert set(result.waits_s) == {"quick", "slow"}
     assert result.writes == 14
@@ -128,7 +130,7 @@ async def test_with_quota_workloads_run_one_after_the_other_where_one_has_room()
         spec = {"cohortName": "cohort", "resourceGroups": [group]}
         server.create(CLUSTER_QUEUES, "the-queue", {"metadata": {}, "spec": spec})
         async with admitting(server, QuotaAdmitter):
-            result = await Load(client).run(load, 20)
+            result = await Load(client).run(load, HANG_S)
     assert result.wall_s >= 0.4
     assert (result.writes, len(server.seen("PATCH", "workloads"))) == (8, 8)
 
@@ -156,7 +158,7 @@ async def test_a_run_is_not_over_before_its_ends_have_been_seen(monkeypatch: pyt
     monkeypatch.setattr(Load, "_hear", hold)
     async with FakeApiServer() as server, admitting(server), Client(server.config) as client:
         load = Load(client)
-        running = asyncio.create_task(load.run(shape_, 20))
+        running = asyncio.create_task(load.run(shape_, HANG_S))
         await eventually(lambda: len(held) == 2)
         assert not running.done(), "the second end is written, and nobody has been told"
         for change in held:
@@ -165,32 +167,44 @@ async def test_a_run_is_not_over_before_its_ends_have_been_seen(monkeypatch: pyt
 
 
 async def test_an_evicted_workload_gives_its_reservation_back_and_runs_anew_in_full() -> None:
-    load = Shape((QUEUE,), (Class("only", 1, 2, 0.5, 50, 0.0),))
+    shape, key = Shape((QUEUE,), (Class("only", 1, 2, 3600.0, 50, 0.0),)), ObjectKey(QUEUE, "only-0")
     async with FakeApiServer() as server, Client(server.config) as client:
-        running = asyncio.create_task(Load(client).run(load, 20))
+        load = Load(client)
+        running = asyncio.create_task(load.run(shape, HANG_S))
         await eventually(lambda: len(server.list_all(WORKLOADS)) == 1)
+        story = load._stories[key]
 
         def write(admission: object, **conditions: str) -> None:
             listed = [{"type": kind, "status": value} for kind, value in conditions.items()]
             status = {"status": {"admission": admission, "conditions": listed}}
-            server.merge(WORKLOADS, "only-0", status, namespace=QUEUE)
+            server.merge(WORKLOADS, key.name, status, namespace=QUEUE)
 
         def status() -> dict[str, object]:
-            found: dict[str, object] = server.get(WORKLOADS, "only-0", namespace=QUEUE)["status"]
+            found: dict[str, object] = server.get(WORKLOADS, key.name, namespace=QUEUE)["status"]
             return found
 
-        write({"clusterQueue": "q"}, QuotaReserved="True", Admitted="True")
-        await asyncio.sleep(0.01)
-        write({"clusterQueue": "q"}, QuotaReserved="True", Admitted="True", Evicted="True")
-        await eventually(lambda: "admission" not in status())
-        conditions = {one["type"]: one["status"] for one in status()["conditions"]}  # type: ignore[attr-defined]
-        assert conditions == {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True"}
-        await asyncio.sleep(0.6)
-        assert not running.done(), "it ended though it was stopped"
+        async def admitted() -> None:
+            write({"clusterQueue": "q"}, QuotaReserved="True", Admitted="True", Evicted="False")
+            await eventually(lambda: story.ending is not None)
+
+        async def evicted() -> None:
+            write({"clusterQueue": "q"}, QuotaReserved="True", Admitted="True", Evicted="True")
+            await eventually(lambda: "admission" not in status())
+            conditions = {one["type"]: one["status"] for one in status()["conditions"]}  # type: ignore[attr-defined]
+            assert conditions == {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True"}
+            assert story.ending is None, "it would end though it was stopped"
+
+        await admitted()
+        await evicted()
+        await admitted()
+        assert story.ending is not None
+        assert story.ending.when() - asyncio.get_running_loop().time() > 3600.0 - HANG_S, "anew and in full"
+        await evicted()
+        story.kind = story.kind._replace(runtime_s=0.0)
         write({"clusterQueue": "q"}, QuotaReserved="True", Admitted="True", Evicted="False")
         result = await running
-    assert result.evictions == 1
-    assert 0.0 < result.lost_s <= 1.0, "it had run for 0.01 s or so: the watch may show its start later than its end"
+    assert result.evictions == 2
+    assert 0.0 < result.lost_s < HANG_S
     assert result.lost_cpu_s == pytest.approx(2 * result.lost_s)
     assert server.seen("PATCH", "status")
 
@@ -200,7 +214,7 @@ async def test_a_refused_write_ends_the_run() -> None:
     async with FakeApiServer() as server, Client(server.config) as client:
         server.refuse = lambda method, _path: 422 if method == "POST" else None
         with pytest.raises(RuntimeError, match="writes were refused"):
-            await Load(client).run(load, 20)
+            await Load(client).run(load, HANG_S)
 
 
 def test_both_policies_are_measured_by_name_with_what_they_evicted() -> None:

@@ -20,6 +20,7 @@ from kube.client import Client
 from kube.clock import SystemClock
 from kube.testing import FakeApiServer, eventually
 from kube.writing.writer import Writer
+from tests.support.hang import HANG_S
 
 BY_RESOURCE = {resource_of(kind): kind for kind in JOB_KINDS}
 
@@ -56,7 +57,7 @@ async def test_a_job_is_started_and_finished_with_four_writes(name: str) -> None
         ):
             starter = Starter(client, writer, [played.resource for played in kinds], tasks)
             following = [tasks.create_task(mirror.run()) for mirror in starter.mirrors]
-            result = await JobLoad(client, kinds).run(load, 20)
+            result = await JobLoad(client, kinds).run(load, HANG_S)
             for task in following:
                 task.cancel()
         written = [request for request in server.requests if request.method != "GET"]

@@ -18,6 +18,7 @@ from hack.cluster.controlplane import pki as keys
 from hack.cluster.controlplane.pki import Pki
 from hack.cluster.nodes.network import Addresses, Network
 from kube.testing import eventually
+from tests.support.hang import HANG_S
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -77,7 +78,7 @@ def ask(proxy: Proxy, pki: Pki, body: str | None = None) -> tuple[int, str]:
     data = None if body is None else body.encode()
     try:
         request = urllib.request.Request(f"https://127.0.0.1:{proxy.port}/x", data=data)
-        with urllib.request.build_opener(*handlers).open(request, timeout=10) as answer:
+        with urllib.request.build_opener(*handlers).open(request, timeout=HANG_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         with refused:

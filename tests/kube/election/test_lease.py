@@ -11,6 +11,7 @@ from kube.client import Client
 from kube.election.lease import Identity, Leadership, LeaseRef
 from kube.resources import LEASES
 from kube.testing import FakeApiServer, VirtualClock, eventually
+from tests.support.hang import HANG_S
 
 OURS = LeaseRef("tessera", "tessera-controller")
 KUEUES = LeaseRef("kueue-system", "c1f6bfd2.kueue.x-k8s.io", absent_is_held=True)
@@ -31,7 +32,7 @@ class Replica:
     """A process that leads as long as it may, and says so."""
 
     def __init__(self, name: str, server: FakeApiServer, clock: VirtualClock, *leases: LeaseRef) -> None:
-        self.client = Client(server.config, timeout_s=30.0)
+        self.client = Client(server.config, timeout_s=HANG_S)
         self.leadership = Leadership(self.client, leases or (OURS,), me=Identity(name), clock=clock, random=lambda: 0.5)
         self.working = False
         self.ended: list[bool] = []

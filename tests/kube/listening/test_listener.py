@@ -23,9 +23,8 @@ from kube.listening.connection import Times
 from kube.listening.files import RESERVED_FILES, raise_file_limit
 from kube.listening.listener import Listener
 from kube.listening.places import Group, PlaceLimits
+from tests.support.hang import HANG_S
 
-HANG_S: Final = 60.0
-"""Ends a test that hangs; nothing here waits so long."""
 SHORT_S: Final = 0.1
 """A limit that a test waits for."""
 LONG: Final = Times(handshake_s=HANG_S, headers_s=HANG_S, body_s=HANG_S, answer_s=HANG_S, idle_s=HANG_S)

@@ -16,6 +16,7 @@ from kube.resources import NODES, PODS, Resource
 from kube.testing import FakeApiServer, VirtualClock, eventually
 from kube.writing.writer import Tuning, Writer
 from kube.writing.writes import Abandoned, Conflicted, Missing, Outcome, Refused, Superseded, Verb, Write, Written
+from tests.support.hang import HANG_S
 
 THINGS = Resource("example.org", "v1", "things", "Thing")
 SWIFT = Tuning(parallel=4, first_pause_s=0.002, longest_pause_s=0.02)
@@ -29,7 +30,7 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 @pytest.fixture
 async def client(server: FakeApiServer) -> AsyncIterator[Client]:
-    async with Client(server.config, timeout_s=2.0) as client:
+    async with Client(server.config, timeout_s=HANG_S) as client:
         yield client
 
 
@@ -349,7 +350,7 @@ def test_whatever_fails_each_slot_ends_with_its_newest_state_and_none_goes_back(
 
 
 async def _anything_may_fail(steps: list[tuple[str, str | None, bool]], faults: list[int | str | None]) -> None:
-    async with FakeApiServer() as server, Client(server.config, timeout_s=2.0) as client:
+    async with FakeApiServer() as server, Client(server.config, timeout_s=HANG_S) as client:
         drawn = iter(faults)
         current: list[int | str | None] = [None]
 

@@ -1,11 +1,11 @@
 import threading
-import time
 
 import pynvml
 import pytest
 
 from simulator.fleet.orders import Add, Driver, Ecc, Fail, Lost, Reboot, RemapFailure, Remove, Reset, Slow, Xid
 from tests.simulator.conftest import Simulate, gpu, node
+from tests.support.hang import HANG_S
 
 RECOVERY = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 
@@ -169,14 +169,12 @@ def test_a_slow_call_on_one_gpu_delays_no_other(simulate: Simulate) -> None:
 
     thread = threading.Thread(target=hang, daemon=True)
     thread.start()
-    started = time.monotonic()
     assert pynvml.nvmlDeviceGetTemperature(quick, 0) > 0
     assert pynvml.nvmlDeviceGetName(slow)
-    assert time.monotonic() - started < 60
     assert not done.is_set()
     simulation.order(Lost(gpu=1))
     simulation.close()
-    thread.join(5)
+    thread.join(HANG_S)
     assert done.is_set()
     simulate()
 

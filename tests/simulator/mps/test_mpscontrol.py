@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 import simulator
+from tests.support.hang import HANG_S
 
 HERE = Path(simulator.__file__).parent / "mps"
 CONTROL = [sys.executable, "-IS", str(HERE / "mpscontrol.py")]
 CLIENT = [sys.executable, "-IS", str(HERE / "mpsclient.py")]
-WAIT_S = 30
 
 
 class Folder:
@@ -36,19 +36,19 @@ class Folder:
 
     def start(self) -> int:
         """The daemon in the background, as -d leaves it; its pid."""
-        subprocess.run([*CONTROL, "-d"], env=self.env, check=True, timeout=WAIT_S)
+        subprocess.run([*CONTROL, "-d"], env=self.env, check=True, timeout=HANG_S)
         return int((self.pipe / "nvidia-cuda-mps-control.pid").read_text())
 
     def say(self, *commands: str) -> list[str]:
         text = "\n".join(commands)
         done = subprocess.run(
-            CONTROL, env=self.env, input=text, text=True, stdout=subprocess.PIPE, timeout=WAIT_S, check=False
+            CONTROL, env=self.env, input=text, text=True, stdout=subprocess.PIPE, timeout=HANG_S, check=False
         )
         return [*done.stdout.splitlines(), *([f"rc {done.returncode}"] if done.returncode else [])]
 
     def client(self, env: Mapping[str, str] | None = None) -> dict[str, object]:
         done = subprocess.run(
-            CLIENT, env={**self.env, **(env or {})}, stdout=subprocess.PIPE, check=True, timeout=WAIT_S
+            CLIENT, env={**self.env, **(env or {})}, stdout=subprocess.PIPE, check=True, timeout=HANG_S
         )
         found: dict[str, object] = json.loads(done.stdout)
         return found
@@ -101,7 +101,7 @@ def test_a_daemon_leaves_the_files_that_clients_look_for(folder: Folder) -> None
 def test_a_second_daemon_of_one_folder_is_refused(folder: Folder) -> None:
     folder.start()
     again = subprocess.run(
-        [*CONTROL, "-f"], env=folder.env, capture_output=True, text=True, timeout=WAIT_S, check=False
+        [*CONTROL, "-f"], env=folder.env, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert (again.returncode, again.stderr) == (1, "An instance of this daemon is already running\n")
 
@@ -154,7 +154,7 @@ def test_clients_are_listed_and_cut_off_with_the_daemon(folder: Folder) -> None:
         assert folder.say(f"get_client_list {server}") == [str(client.pid)]
         assert str(client.pid) in folder.say("ps")[1]
         os.kill(pid, signal.SIGKILL)
-        assert client.wait(WAIT_S) == 3
+        assert client.wait(HANG_S) == 3
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="two users take root")
@@ -187,14 +187,14 @@ def test_quit_waits_for_clients_unless_it_is_told_how_long(folder: Folder) -> No
         assert client.stdout is not None
         client.stdout.readline()
         folder.say("quit -t 0")
-        assert client.wait(WAIT_S) == 3
+        assert client.wait(HANG_S) == 3
 
 
 def test_a_daemon_that_is_asked_to_end_by_a_signal_ends_and_takes_its_files_along(folder: Folder) -> None:
     pid = folder.start()
     watched = os.pidfd_open(pid)
     os.kill(pid, signal.SIGTERM)
-    assert select.select([watched], [], [], WAIT_S)[0]
+    assert select.select([watched], [], [], HANG_S)[0]
     os.close(watched)
     assert [path.name for path in folder.pipe.iterdir()] == ["control_lock"]
 

@@ -30,10 +30,9 @@ from inventory.devices import DeviceId, GpuUuid, MigUuid
 from kube.testing import eventually
 from simulator.control import read_request
 from simulator.simulation import Simulation
+from tests.support.hang import HANG_S
 
 GPU = "nvidia.com/gpu"
-WAIT_S = 30.0
-"""How long a test waits for what it claims: long, for a loaded machine; what takes so long has failed."""
 EAGER = "version: v1\nhealth: {probationSeconds: 0.1, probeIntervalSeconds: 0.1, probeTimeoutSeconds: 1}\n"
 
 
@@ -200,13 +199,13 @@ class Lab:
         task, self._task = self._task, None
         self._stop.set()
         if task is not None:
-            await asyncio.wait_for(task, WAIT_S)
+            await asyncio.wait_for(task, HANG_S)
 
     async def ended(self) -> BaseException | None:
         """Why the agent ended by itself."""
         assert self._task is not None
         task, self._task = self._task, None
-        await asyncio.wait([task], timeout=WAIT_S)
+        await asyncio.wait([task], timeout=HANG_S)
         return task.exception()
 
     async def close(self) -> None:
@@ -266,7 +265,7 @@ class Lab:
                 self._task.result()
             return condition()
 
-        await eventually(holds, within_s=WAIT_S, what=what)
+        await eventually(holds, within_s=HANG_S, what=what)
 
     async def restored(self, index: int) -> None:
         await self.until(lambda: self.state(index) is HealthState.HEALTHY, f"GPU {index} is not Healthy again")

@@ -13,10 +13,10 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from hack.cluster import prerequisites
 from hack.cluster.errors import ClusterError
+from tests.support.hang import HANG_S
 
 AXE = Path(__file__).parent / "axe.min.js"
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
-WAIT_S = 30.0
 DROPPED = "net::ERR_NETWORK_CHANGED"
 """Of requests under way when the machine gets a network interface, as for each pod of another scene."""
 
@@ -56,7 +56,7 @@ class Browser:
     def js(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S, every_s: float = 0.1) -> Any:
+    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = HANG_S, every_s: float = 0.1) -> Any:
         return WebDriverWait(self.driver, timeout_s, poll_frequency=every_s).until(lambda _: condition(), what)
 
     def text(self, selector: str = "main") -> str:
@@ -74,7 +74,7 @@ class Browser:
     def violations(self) -> list[str]:
         """What axe-core finds against the page as it is, one line each."""
         self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE.read_text(encoding="utf-8")})
-        self.driver.set_script_timeout(WAIT_S)
+        self.driver.set_script_timeout(HANG_S)
         run = "axe.run(document, {runOnly: arguments[0]}).then((all) => done(JSON.stringify(all.violations)))"
         found = self.driver.execute_async_script(f"const done = arguments[1]; {run}", list(RULES))
         violations: list[Mapping[str, Any]] = json.loads(found)

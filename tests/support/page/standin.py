@@ -18,6 +18,7 @@ from controller.web.detail import Detail, told, waste
 from controller.web.events_shell import Hub, Looked, Watch
 from controller.web.live import TOPICS
 from kube.clock import SystemClock
+from tests.support.hang import HANG_S
 from tests.support.page.objects import NOW
 from tests.support.page.state import HIDDEN, Row, State, made
 
@@ -69,12 +70,12 @@ class StandIn:
 
         thread = threading.Thread(target=self._loop.run_until_complete, args=(serve(),), daemon=True)
         thread.start()
-        assert ready.wait(10)
+        assert ready.wait(HANG_S)
         try:
             yield self
         finally:
             self._loop.call_soon_threadsafe(done.set)
-            thread.join(10)
+            thread.join(HANG_S)
             self._loop.close()
 
     @property
@@ -87,7 +88,7 @@ class StandIn:
         async def on_the_loop() -> None:
             done(self.state)
 
-        asyncio.run_coroutine_threadsafe(on_the_loop(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(on_the_loop(), self._loop).result(HANG_S)
 
     def cut(self) -> None:
         """All streams end, as when the server restarts."""

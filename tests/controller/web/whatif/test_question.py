@@ -28,6 +28,7 @@ from kube.testing import eventually
 from tests.support.controller.declarations import job_kind, kind_of
 from tests.support.controller.pageworld import PageScene, page_served
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.hang import HANG_S
 
 BEARER = {"Authorization": "Bearer secret-token"}
 COMPOSER = Composer(kinds=(*JOB_KINDS, kind_of(job_kind())), settings=JobSettings(), facts={})
@@ -183,8 +184,10 @@ async def test_an_answer_is_read_to_its_end() -> None:
 
 
 @asynccontextmanager
-async def asked_through_the_page(**options: Any) -> AsyncIterator[tuple[PageScene, Callable[..., Any]]]:
-    """``ask``: status and body."""
+async def asked_through_the_page(
+    *, limit_s: float = HANG_S, **options: Any
+) -> AsyncIterator[tuple[PageScene, Callable[..., Any]]]:
+    """``ask``: status and body. The other process is nice, so a busy machine makes it slow."""
     objects, workloads, made = world()
 
     def given(asked: Asked) -> Given:
@@ -193,7 +196,7 @@ async def asked_through_the_page(**options: Any) -> AsyncIterator[tuple[PageScen
     async def may(user: User, right: Attributes) -> bool:
         return await page.page._reviews.may(user, right)
 
-    what_if = WhatIf(given, may, lambda: objects, lambda: workloads, **options)
+    what_if = WhatIf(given, may, lambda: objects, lambda: workloads, limit_s=limit_s, **options)
     async with page_served(made, [workloads[0].metadata.namespace], others=Others(what_if=what_if.handle)) as page:
 
         async def ask(body: Any, token: str = "secret-token") -> tuple[int, Any]:
@@ -243,6 +246,13 @@ async def test_a_manifest_needs_the_right_to_forecasts_in_its_namespace() -> Non
             'User "person" may not create forecasts.view.tessera.dev in namespace other',
         )
         assert (await ask(json.dumps({"manifest": "a: 1", "namespace": "x/y"})))[0] == 422
+
+
+async def test_a_simulation_that_takes_too_long_is_ended() -> None:
+    async with asked_through_the_page(limit_s=0.0) as (page, ask):
+        code, found = await ask(moved())
+        assert (code, found["message"]) == (503, "the simulation took longer than 0 s")
+        assert asking(page) == set(), "and the next question may be asked"
 
 
 async def test_nothing_is_begun_where_memory_is_short() -> None:

@@ -25,7 +25,17 @@ def hold_little(large_bytes: int = _LARGE) -> None:
             mallopt(parameter, value)
 
 
-def read_little() -> None:
+def give_back() -> None:
+    """Return the pages of freed blocks that lie between others to the kernel: ``hold_little`` returns those at the end.
+
+    It takes milliseconds, for which other threads run.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def read_little(most_bytes: int = _READ) -> None:
     """A TLS connection of asyncio reads into a buffer of its own, and decrypts each message into a new block as large.
 
     Both are made smaller, for every connection that is opened from now on. asyncio's own 256 KiB are large blocks by
@@ -33,4 +43,4 @@ def read_little() -> None:
     """
     from asyncio import sslproto  # not before ``hold_little``: see agent.main
 
-    sslproto.SSLProtocol.max_size = _READ
+    sslproto.SSLProtocol.max_size = most_bytes

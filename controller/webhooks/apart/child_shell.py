@@ -40,7 +40,7 @@ from controller.webhooks.apart.messages import (
 )
 from controller.webhooks.tls import CertificateError, Served
 from kube import brokenpeers
-from kube.allocator import hold_little, read_little
+from kube.allocator import give_back, hold_little, read_little
 from kube.listening.files import raise_file_limit
 from kube.loglines import LogfmtFormatter
 
@@ -52,10 +52,12 @@ _ASKS: Final = 16
 """Questions at a time; who comes beside them is answered without."""
 _MOST_BYTES: Final = 1024 * 1024 * 1024
 """Of its memory: a review of 64 MiB takes 400 MiB."""
+_TIDY_S: Final = 1.0
 _BIND_S: Final = 5.0
 """So long a port may be taken by the process before this one, which has yet to hear that its parent is gone."""
 _BIND_AGAIN_S: Final = 0.1
-_LARGE_BYTES: Final = 256 << 10
+_READ_BYTES: Final = 16 << 10
+"""One TLS record: each of its connections is a stranger's, and holds so much."""
 _NICE: Final = 5
 """Where processors are short, what decides goes first."""
 _OOM_SCORE: Final = "500"
@@ -131,11 +133,23 @@ class Worker:
 
     async def run(self) -> None:
         """Raises FrameError for words that its parent cannot have meant."""
+        tidying = asyncio.create_task(self._tidy(), name="tidy")
         try:
             while (message := await self._link.receive()) is not None:
                 await self._heard(message)
         finally:
+            tidying.cancel()
             await self._server.stop()
+
+    async def _tidy(self) -> None:
+        """Connections that broke off leave cycles, and bodies leave gaps between what stays."""
+        tidied = 0
+        while True:
+            if tidied != self._server.answered:
+                tidied = self._server.answered
+                gc.collect()
+                await asyncio.to_thread(give_back)
+            await asyncio.sleep(_TIDY_S)
 
     async def _heard(self, message: ToServe) -> None:
         match message:
@@ -194,8 +208,8 @@ async def serve(end: socket.socket) -> None:
 
 
 def main() -> None:
-    hold_little(_LARGE_BYTES)
-    read_little()
+    hold_little()
+    read_little(_READ_BYTES)
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends with its parent

@@ -102,6 +102,8 @@ class WebhookServer:
         self.bodies = Bodies()
         self._closed = asyncio.Event()
         """Set whenever a body is closed, and replaced."""
+        self.answered = 0
+        """Bodies that have come and gone."""
         self._light = ThreadPoolExecutor(2, "light")
         self._heavy = ThreadPoolExecutor(1, "heavy")
         self._listener = Listener(
@@ -211,6 +213,7 @@ class WebhookServer:
         finally:
             if body is not None:
                 body.close()
+                self.answered += 1
                 self._closed.set()
                 self._closed = asyncio.Event()
 
@@ -236,10 +239,14 @@ class WebhookServer:
 async def _read(request: BaseRequest, body: Body) -> bytes:
     """The body, of which no more is held than ``body`` has taken."""
     found = bytearray()  # grows in place: joined parts would be held twice
-    async for part in request.content.iter_any():
-        body.take(len(part))
-        found += part
-    return bytes(found)
+    try:
+        async for part in request.content.iter_any():
+            body.take(len(part))
+            found += part
+        return bytes(found)
+    finally:
+        # An error keeps this frame, and aiohttp keeps the error of a connection that breaks off.
+        found.clear()
 
 
 async def _written(request: BaseRequest, found: bytes) -> StreamResponse:
@@ -250,5 +257,6 @@ async def _written(request: BaseRequest, found: bytes) -> StreamResponse:
     for start in range(0, len(found), _PIECE_BYTES):
         # In pieces: what is handed over at once is held a second time, encrypted.
         await response.write(found[start : start + _PIECE_BYTES])
+        await asyncio.sleep(0)  # so that the end of the connection is heard of before the next
     await response.write_eof()
     return response

@@ -291,7 +291,8 @@ class Agent:
         self.mig.reconfigured(settings.mig)
         self.monitor.rescan()
         self._serve()
-        await self._hear_holders()
+        if self.node_state.awaits_holders:
+            await self._hear_holders()
 
     # What the monitor tells (see monitor.Listener)
 

@@ -47,6 +47,7 @@ from agent.start import Learned, Start
 from agent.telemetry.sampler import Sampler
 from agent.words import node as node_words
 from deviceplugin.choice import Preferrer
+from deviceplugin.kubelet import listens
 from deviceplugin.manager import PluginManager, sweep
 from inventory import __version__
 from inventory.devices import DeviceId, GpuUuid, NodeInventory, ResourceName
@@ -292,7 +293,8 @@ class Agent:
         self.mig.reconfigured(settings.mig)
         self.monitor.rescan()
         self._serve()
-        await self._hear_holders()
+        if self.node_state.awaits_holders:
+            await self._hear_holders()
 
     # What the monitor tells (see monitor.Listener)
 
@@ -413,7 +415,7 @@ class Agent:
     def _kubelet_is_there(self) -> bool:
         """Whether a kubelet takes registrations, or there is to be none."""
         socket = self._settings.registration_socket
-        return socket is None or socket.exists()
+        return socket is None or listens(socket)
 
     def _kubelet_listens(self) -> None:
         """The kubelet has begun to listen to a resource: one that was away is back."""

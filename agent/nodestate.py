@@ -60,8 +60,9 @@ class NodeState:
     A change of modes, or of ``_spec`` (the choices' layout in force), is decided in ``held`` alone, from an answer
     of the kubelet that was asked for after the change was wanted, and from ``grants``: what Allocate gave since. Until
     then ``_pending`` are the GPUs whose modes it would change, and ``_pending_s`` is when it was wanted. They stay in
-    their modes. Those of them that nobody could be given
-    before (all while no holder was ever known, and GPUs that are new) are in ``_unsettled`` as well: in no resource.
+    their modes. Pending GPUs of which no device was offered before are in ``_unsettled`` as well, and in no resource:
+    new ones, and all of them while no holder was ever known. ``_other_shapes`` is ``_in_another_shape`` as it was when
+    ``held`` returned last.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class NodeState:
         self._pending_s = float("-inf")
         self._answered_s = float("-inf")
         """When the kubelet was asked for the holders that are known."""
+        self._other_shapes: dict[str, str] = {}
         self._offered_as: dict[tuple[str, bool], ResourceName] = {}
         """The resource of each UUID's devices, by whether they are replicas of it."""
         self._withheld: dict[str, dict[str, str]] = {}
@@ -143,16 +145,14 @@ class NodeState:
         # An answer that was asked for before any GPU was known says nothing of them.
         if not self.node.gpus:
             return False
-        same = known and holders == self._held
-        before_shapes = self._in_another_shape()
         self._held, self._claimed = dict(holders), claimed
         if began_s is not None:
             self._answered_s = max(self._answered_s, began_s)
-        if known and not self.advance.blocked and not (self.awaits_holders and self._sure):
-            return not same and self._in_another_shape() != before_shapes
-        before = (self.layout, self.advance, self._unsettled)
-        self._replan(None)
-        return (self.layout, self.advance, self._unsettled) != before or self._in_another_shape() != before_shapes
+        before = (self.layout, self.advance, self._unsettled, self._other_shapes)
+        if not known or self.advance.blocked or (self.awaits_holders and self._sure):
+            self._replan(None)
+        self._other_shapes = self._in_another_shape()
+        return (self.layout, self.advance, self._unsettled, self._other_shapes) != before
 
     @property
     def holders_unknown(self) -> bool:

@@ -285,6 +285,7 @@ class MigNode:
         """All pods that hold a device named by a UUID, of any device plugin or by claim: those that the kubelet lists
         now, and whoever got a device that it does not list yet.
         """
+        given = self._node_state.grants.open
         try:
             async with asyncio.timeout(HOLDERS_WITHIN_S):
                 answer = await self._kubelet.list()
@@ -298,7 +299,8 @@ class MigNode:
                 found.setdefault(physical_id(DeviceId(device)), {})[name] = None
         for device, name in self._by_claim.holding(answer):
             found.setdefault(device, {})[name] = None
-        for device_id in self._node_state.grants.open:
+        # A grant may have been listed meanwhile to another call, after this one was answered by the kubelet.
+        for device_id in (*given, *self._node_state.grants.open):
             found.setdefault(physical_id(device_id), {UNLISTED: None})
         return {device: tuple(pods) for device, pods in found.items()}
 

@@ -2,10 +2,12 @@
 all that is known of who holds what."""
 
 import asyncio
+import socket
 
 import grpc.aio
 import pytest
 
+from agent import daemon
 from agent.kubelet import grants
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
@@ -164,3 +166,33 @@ async def test_a_daemon_whose_share_was_given_a_moment_ago_runs_on(lab: Lab) -> 
     await lists(lab)
     (daemon,) = lab.agent.mps.states()
     assert (daemon.phase, daemon.wanted) == ("Ready", True)
+
+
+@pytest.mark.parametrize("left", ["nothing", "a dead socket"])
+async def test_while_no_kubelet_runs_at_the_start_a_gpu_whose_mode_is_to_change_is_not_taken_for_free(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    """Agent and kubelet are stopped together, and the layout is another one by then; the pod runs on."""
+    await lab.serve(fleet(1))
+    await lab.kubelet.allocate(GPU, 1)
+    await lab.shown()
+    await lab.stop()
+    await lab.kubelet.stop()
+    registration = lab.kubelet.folder / "kubelet.sock"
+    registration.unlink(missing_ok=True)
+    if left == "a dead socket":
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(registration))
+    monkeypatch.setattr(daemon, "HOLDERS_WITHIN_S", 0.05)
+    await lab.start(SLICED)
+    await lab.until(lambda: lab.discoveries > 0)
+    await lab.look_again()
+    assert lab.agent.node_state.holders_unknown
+    assert lab.agent.node_state.views() == ()
+    await lab.kubelet.start()
+    await lab.look_again()
+    await lab.until(lambda: not lab.agent.node_state.holders_unknown)
+    await lists(lab)
+    assert shares(lab) == set()
+    lab.kubelet.delete("pod")
+    await lab.until(lambda: len(shares(lab)) == 2)

@@ -201,7 +201,8 @@ class World:
             if pod.claim
             for one in pod.gpus
         }
-        self.state.held(claims | self.listed, frozenset(claims), began_s)
+        told = self.state.held(claims | self.listed, frozenset(claims), began_s)
+        assert told or shown(self.views) == shown(self.state.views()), "the kubelet would not be told"
 
     def step(self, kind: str, number: int) -> None:
         self.now_s += 0.01
@@ -226,6 +227,7 @@ class World:
     def discover(self, indexes: list[int]) -> None:
         here = [gpu(index, mig=["3g.20gb", "3g.20gb"] if index == 2 else None) for index in indexes]
         self.state.discovered(node(here), NodeAccess(), self.now_s)
+        self.serve()
 
     DOES: ClassVar[Mapping[str, Callable[["World", int], None]]] = {
         "allocate": allocate,
@@ -317,6 +319,11 @@ def test_in_peace_the_wanted_layout_is_in_force_within_five_seconds_of_the_last_
     assert by_claim == world.state.by_claim
     if not world.state.layout.problems:
         assert {one.uuid for one in world.state.node.gpus if not one.mig_enabled} <= listed | by_claim
+
+
+def shown(views: tuple[ResourceView, ...]) -> dict[str, tuple[set[str], set[str]]]:
+    """The ids of each resource, and those that are Unhealthy."""
+    return {view.resource.name: (set(view.by_id), {str(one) for one in view.unhealthy}) for view in views}
 
 
 def unwell(world: World, view: ResourceView) -> bool:

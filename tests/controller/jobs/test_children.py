@@ -13,7 +13,7 @@ from kube.resources import EVENTS
 from kube.testing import eventually
 from tests.controller.jobs.test_reconcile_shell import OTHERS, OtherKind, condition, other, part, suspended
 from tests.controller.process.test_jobs import job
-from tests.support.controller.stage import Stage, config, stage, stamp
+from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
 
 AWAITS = {"metadata": {"annotations": {"tessera.dev/awaits-owner": "true"}}}
 
@@ -100,7 +100,7 @@ async def test_what_the_owners_controller_makes_goes_before_what_others_made(bot
             part(scene, "a-own", OTHERS, "a", suspend=False)
             await eventually(lambda: not runs(scene, "a-0"), what="suspended again")
             assert runs(scene, "a-own")
-            assert "no room for 1 more" in told(scene, "a-0")
+            await eventually(lambda: "no room for 1 more" in told(scene, "a-0"))
             assert condition(scene, "Other", "Admitted") == "True/Admitted"
 
 
@@ -117,16 +117,14 @@ async def test_a_child_of_a_kind_that_its_owner_does_not_make_waits(both: Contro
 
 
 async def test_an_owner_that_may_not_be_read_keeps_its_child_waiting_and_the_right_is_named() -> None:
-    given = config(CONFIG_WITH_OTHERS)
+    given = config(CONFIG + "integrations: {externalFrameworks: [Other.v1.example.dev]}\n")
     async with stage() as scene:
         scene.queue(cpus=8)
-        scene.server.unknown.add("others")
         other(scene, "a")
         child(scene, "a-0")
-        scene.server.forbidden.add("others")
+        scene.server.refuse = lambda _method, path: 403 if "/others" in path else None
         async with scene.controller(given, core_only=False):
-            await eventually(lambda: "lacks the right to get others.example.dev in namespace team" in told(scene, "a-0"))
+            await eventually(
+                lambda: "lacks the right to get others.example.dev in namespace team" in told(scene, "a-0")
+            )
             assert not runs(scene, "a-0")
-
-
-CONFIG_WITH_OTHERS = ""

@@ -11,7 +11,11 @@ from tests.controller.pods.test_reconcile_shell import WITH_PODS, free, pod
 from tests.controller.process.test_jobs import job
 from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
 
-WITH_SPARK: Final = config(CONFIG + "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication, pod]}\n")
+WITH_SPARK: Final = config(
+    CONFIG
+    + "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication, pod]}\n"
+    + "resources: {excludeResourcePrefixes: [memory]}\n"
+)
 APPLICATIONS: Final = resource_of(SparkApplication())
 
 

@@ -227,6 +227,17 @@ def test_only_the_controller_starts_a_queued_job_and_the_job_controller_does_its
     cluster.kubectl("delete", "job", "waits", "-n", "plain", "--cascade=foreground", "--timeout=120s")
 
 
+def test_taking_the_label_off_is_not_the_way_around_the_queue(cluster: Cluster) -> None:
+    created(cluster, job("stays", labels={QUEUE: "a"}), f"--as={BUILDER}")
+    patch = ("patch", "job", "stays", "-n", "plain", f"--as={BUILDER}", "--type=merge", "-p")
+    for value in (None, ""):
+        off = json.dumps({"metadata": {"labels": {QUEUE: value}}})
+        assert "delete the Job to withdraw it" in refusal(cluster, *patch, off)
+        assert "only the controller starts" in refusal(cluster, *patch, '{"spec":{"suspend":false}}')
+    assert not started(cluster, "stays")
+    cluster.kubectl("delete", "job", "stays", "-n", "plain", f"--as={BUILDER}")
+
+
 RUNNING = [
     ({QUEUE: "b"}, "may change only while the Job is suspended"),
     ({QUEUE: None}, "may change only while the Job is suspended"),

@@ -56,7 +56,7 @@ async def test_a_pod_that_names_a_finished_job_as_its_owner_starts_nothing() -> 
             assert not free(scene, "late")
 
 
-def application(scene: Stage, executors: int) -> dict[str, Any]:
+def application(scene: Stage, executors: int) -> None:
     role = {"cores": 1, "memory": "512m"}
     body = {
         "apiVersion": APPLICATIONS.api_version,
@@ -64,7 +64,7 @@ def application(scene: Stage, executors: int) -> dict[str, Any]:
         "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "lq-cq"}, "creationTimestamp": stamp()},
         "spec": {"mode": "cluster", "suspend": True, "driver": role, "executor": {**role, "instances": executors}},
     }
-    return scene.server.create(APPLICATIONS, "app", body, namespace="team")
+    scene.server.create(APPLICATIONS, "app", body, namespace="team")
 
 
 async def test_executors_start_within_what_their_application_is_charged_for() -> None:

@@ -18,7 +18,8 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
 from tests.support.e2e.charttext import rendered
-from tests.support.e2e.podlab import GPU, QUEUE, SUSPEND_BY, TEAM, pod_body, pod_lab, pods_installed, refused
+from tests.support.e2e.kubernetes import SUSPEND_BY
+from tests.support.e2e.podlab import GPU, QUEUE, TEAM, pod_body, pod_lab, pods_installed, refused
 from tests.support.e2e.queuelab import ALONE, until
 
 pytestmark = pytest.mark.e2e

@@ -111,9 +111,8 @@ def test_what_goes_to_a_queue_is_held_and_nobody_but_the_controller_lets_it_go(c
     assert not is_held(made(started, by_job))
     for role in ("admin", "edit"):
         cluster.kubectl("create", "rolebinding", f"jane-{role}", f"--clusterrole={role}", "--user=jane", "-n", TEAM)
-    wait_until(
-        lambda: not refused(cluster, "auth", "can-i", "create", "pods", "-n", TEAM, "--as=jane"), "the rights of jane"
-    )
+    asked = ("auth", "can-i", "create", "pods", "-n", TEAM, "--as=jane")
+    wait_until(lambda: not refused(cluster, *asked), "the rights of jane", timeout_s=30)
     assert is_held(made(started, "--as=jane")), "a label and an owner reference prove nothing"
     cluster.kubectl("create", "-f", "-", input=json.dumps(pod_body("mine", queue="q")))
     change = ("patch", "pod", "mine", "-n", TEAM, "--type=merge", "-p")

@@ -269,6 +269,8 @@ class JobController:
             return  # the watch brings what was written, and with it the next reconciliation
         if entry is not None and not self._is_ours(key, uid):
             return
+        if entry is not None and entry.object.awaits:
+            self.charges.rest(key.namespace)
         await self._finish_orphans(key, kind, uid)
         if entry is None:
             self._actions.forget(kind, at)
@@ -279,7 +281,7 @@ class JobController:
             await self._carry_out(kind, job, seen, self._cluster)
             return
         above = await self.owners.above(job, self._cluster)
-        async with self.charges.alone():
+        async with self.charges.alone(key.namespace):
             charge = await self.charge_above(job, above.cluster)
             seen = msgspec.structs.replace(seen, charge=charge, unread=above.unread)
             await self._carry_out(kind, job, seen, above.cluster)

@@ -1,9 +1,11 @@
 """What runs by a Workload, read from the API: for children that its job's own controller did not make.
 
-One child at a time is looked at: between the list of what runs and the write that starts a child, no other starts.
+One child at a time is looked at: between the list of what runs and the write that starts a child, no other starts. In a
+namespace this takes a fifth of the time at most, however many children wait there: each costs a list of its pods.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -23,6 +25,9 @@ from kube.client import Client, Selection
 _BY_OTHERS: Final = frozenset({("sparkoperator.k8s.io", "SparkApplication")})
 """Kinds whose pods are not all made by their own controller."""
 
+_REST: Final = 4
+"""Times as long as a look took."""
+
 Job = tuple[JobKind, Json]
 
 
@@ -39,19 +44,35 @@ class ChargeReader:
         workloads: Callable[[str], Collection[SeenWorkload]],
         children: Callable[[str], Collection[Job]],
         behind: Callable[[JobKind, Json], bool],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._cluster = cluster
         self._workloads = workloads
         self._children = children
         self._behind = behind
+        self._now_s = now_s
         self._alone = asyncio.Lock()
+        self._rests: dict[str, float] = {}
+        """Until when no child of a namespace is looked at."""
+
+    def rest(self, namespace: str) -> None:
+        """Raises NotYetError while others of the namespace have just been looked at."""
+        if self._now_s() < self._rests.get(namespace, 0.0):
+            raise NotYetError("other children of its namespace have just been looked at")
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Nothing else starts by a charge until the block ends."""
+    async def alone(self, namespace: str) -> AsyncIterator[None]:
+        """Nothing else starts by a charge until the block ends. Raises NotYetError as ``rest`` does."""
         async with self._alone:
-            yield
+            self.rest(namespace)
+            began_s = self._now_s()
+            try:
+                yield
+            finally:
+                ended_s = self._now_s()
+                self._rests = {key: until for key, until in self._rests.items() if until > ended_s}
+                self._rests[namespace] = ended_s + _REST * (ended_s - began_s)
 
     async def read(self, above: str, *, job: Job | None, child: Json) -> Charge | None:
         """``above``: the uid of the topmost job, ``job`` itself where it is of a kind that is queued here; ``child``

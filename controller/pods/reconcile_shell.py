@@ -325,7 +325,7 @@ class PodController:
             seen = replace(seen, unread=above.unread)
             await self._carry_out(group, seen, reconcile_pods(seen, self._settings, above.cluster))
             return
-        async with jobs.charges.alone():
+        async with jobs.charges.alone(group.namespace):
             charge = await jobs.charge_above(first.raw, above.cluster)
             seen = replace(seen, charge=charge, unread="" if charge is not None else words.owner_not_admitted())
             await self._carry_out(group, seen, reconcile_pods(seen, self._settings, above.cluster))

@@ -281,9 +281,13 @@ class JobController:
             await self._carry_out(kind, job, seen, self._cluster)
             return
         above = await self.owners.above(job, self._cluster)
+        if not self.is_below(job, above.cluster):
+            seen = msgspec.structs.replace(seen, unread=above.unread)
+            await self._carry_out(kind, job, seen, above.cluster)
+            return
         async with self.charges.alone(key.namespace):
             charge = await self.charge_above(job, above.cluster)
-            seen = msgspec.structs.replace(seen, charge=charge, unread=above.unread)
+            seen = msgspec.structs.replace(seen, charge=charge)
             await self._carry_out(kind, job, seen, above.cluster)
 
     async def _carry_out(self, kind: JobKind, job: Json, seen: Observed, cluster: ClusterObjects) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import ssl
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -328,6 +330,25 @@ async def test_of_large_reviews_one_is_taken_at_a_time(monkeypatch: pytest.Monke
             return (await pair.ask("/convert", large))[0] == 200
 
         await until(taken)
+
+
+async def test_a_body_that_breaks_off_is_let_go_of_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a collection of cycles: aiohttp keeps the error of the connection, and the error its frames."""
+    monkeypatch.setattr("controller.webhooks.apart.child_shell._TIDY_S", 3600.0)
+    async with serving() as pair:
+        await eventually_ready(pair)
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            half = [await opened(pair, 4 * 1024 * 1024, 2 * 1024 * 1024) for _ in range(4)]
+            await eventually(lambda: tracemalloc.get_traced_memory()[0] > 8 * 1024 * 1024)
+            for writer in half:
+                writer.transport.abort()
+            await eventually(lambda: tracemalloc.get_traced_memory()[0] < 4 * 1024 * 1024)
+        finally:
+            tracemalloc.stop()
+            gc.enable()
 
 
 async def test_a_real_process_serves_is_watched_and_ends_with_its_parent() -> None:

@@ -1,7 +1,9 @@
 """What a running controller serves: metrics, probes, explanations."""
 
+import asyncio
 import gzip
 import json
+import socket
 import ssl
 from typing import Any
 
@@ -19,6 +21,7 @@ from kube.testing import eventually
 from tests.support.controller.stage import HERE, stage
 from tests.support.controller.told import page
 from tests.support.controller.viewworld import asked, trusted, until_served
+from tests.support.controller.webhookprocess import InThisLoop, in_this_loop
 
 
 async def get(port: int, path: str) -> tuple[int, str]:
@@ -134,3 +137,30 @@ async def test_every_replica_serves_the_webhook_and_the_crds_are_told() -> None:
             assert told()["service"]["namespace"] == "tessera-system"
         secret = scene.server.get(SECRETS, "tessera-controller-webhook", namespace="tessera-system")
         assert {"tls.crt", "tls.key", "ca.crt"} <= set(secret["data"])
+
+
+async def test_a_replica_whose_webhooks_are_not_served_is_not_ready_until_they_are_again() -> None:
+    started: list[InThisLoop] = []
+
+    async def start(end: socket.socket) -> InThisLoop:
+        if len(started) == 1 and not may_start.is_set():
+            raise OSError(12, "no memory")
+        started.append(await in_this_loop(end))
+        return started[-1]
+
+    may_start = asyncio.Event()
+    async with stage() as scene:
+        scene.queue()
+        async with scene.controller(core_only=False, start_webhooks=start) as process:
+            port = process.listeners[HERE].port
+            await eventually(lambda: process._webhook is not None and process._webhook.serving)
+            assert await get(port, "/readyz") == (200, "ok\n")
+            started[0].kill()
+            await eventually(lambda: process._webhook is not None and process._webhook.down)
+            assert await get(port, "/readyz") == (503, "the process that serves webhooks is down\n")
+            assert (await get(port, "/healthz"))[0] == 200, "what decides lives"
+            scene.workload("a", 1)
+            await scene.until_admitted("a")
+            may_start.set()
+            await eventually(lambda: process._webhook is not None and process._webhook.serving, within_s=60)
+            assert await get(port, "/readyz") == (200, "ok\n")

@@ -14,6 +14,7 @@ from controller.core import Core
 from controller.process.flags import Flags
 from controller.process.process import Process
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from controller.webhooks.apart.parent_shell import Start
 from kube.clock import Clock
 from kube.config import ClusterConfig
 from kube.resources import LEASES
@@ -160,6 +161,7 @@ class Stage:
         elect: bool = False,
         name: str = "one",
         clock: Clock | None = None,
+        start_webhooks: Start = in_this_loop,
     ) -> AsyncIterator[Process]:
         """A running controller; it has begun to decide unless it ``elect``s."""
         flags = Flags(
@@ -170,7 +172,7 @@ class Stage:
             identity=name,
             namespace="tessera-system",
         )
-        process = Process(given or config(), flags, clock=clock, connect=self._config, start_webhooks=in_this_loop)
+        process = Process(given or config(), flags, clock=clock, connect=self._config, start_webhooks=start_webhooks)
         stop = asyncio.Event()
         task = asyncio.create_task(process.run(stop))
         self.process = process

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import ssl
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -330,6 +332,25 @@ async def test_of_large_reviews_one_is_taken_at_a_time(monkeypatch: pytest.Monke
         await until(taken)
 
 
+async def test_a_body_that_breaks_off_is_let_go_of_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a collection of cycles: aiohttp keeps the error of the connection, and the error its frames."""
+    monkeypatch.setattr("controller.webhooks.apart.child_shell._TIDY_S", 3600.0)
+    async with serving() as pair:
+        await eventually_ready(pair)
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            half = [await opened(pair, 4 * 1024 * 1024, 2 * 1024 * 1024) for _ in range(4)]
+            await eventually(lambda: read_mib() >= 8)
+            for writer in half:
+                writer.transport.abort()
+            await eventually(lambda: read_mib() < 1)
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+
+
 async def test_a_real_process_serves_is_watched_and_ends_with_its_parent() -> None:
     pair = Both()
     processes: list[asyncio.subprocess.Process] = []
@@ -366,6 +387,12 @@ def test_frames_that_nobody_can_mean_are_refused() -> None:
     assert to_decide(framed(Asked(1, "/p", b"q"))[4:]) == Asked(1, "/p", b"q")
     assert to_serve(framed(Setup(b"", 20))[4:]) == Setup(b"", 20)
     assert "k" not in repr(Certificate(b"c", b"key"))
+
+
+def read_mib() -> float:
+    """What the server has allocated for bodies."""
+    found = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/apart/server_shell.py")])
+    return sum(each.size for each in found.statistics("filename")) / 1024 / 1024
 
 
 async def eventually_ready(pair: Both) -> None:

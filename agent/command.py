@@ -4,6 +4,7 @@ Exit codes: 0 stopped as asked, 1 could not go on, 2 command line, environment, 
 """
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -29,11 +30,14 @@ from agent.process import heap
 from agent.process.log import configure
 from agent.process.tasks import SteadyClock, until_poll
 from agent.words import node as words
-from yamlfile import ConfigError
+from yamlfile import ConfigError, UnreadableError
 
 log = logging.getLogger(__name__)
 
 CONFIG_POLL_S = 2.0
+FIRST_RETRY_S = 0.5
+LONGEST_RETRY_S = 10.0
+"""Between two tries to read a file that is there and cannot be read."""
 STOP_WITHIN_S = 1.8
 
 
@@ -49,13 +53,15 @@ def run(argv: list[str], env: Mapping[str, str]) -> int:
         config = _named(config, env, flags)
         settings = _with_simulated_trees(config.settings)
         configure(settings.logging)
-        lock = _claim(settings.state_dir)
+        lock, without = _claim(settings.state_dir)
     except (ConfigError, StateDirInUse) as wrong:
         sys.stderr.write(f"tessera-agent: {wrong}\n")
         return 2 if isinstance(wrong, ConfigError) else 1
+    if without:
+        log.warning("the state folder cannot be written: serving without it", extra={"error": without})
     for warning in config.warnings:
         log.warning("config", extra={"problem": warning})
-    with lock:
+    with lock or contextlib.nullcontext():
         if problem := required_channel_problem(settings):
             sys.stderr.write(f"tessera-agent: {problem}\n")
             return 1
@@ -152,26 +158,39 @@ class _Process:
         timer.start()
 
     async def _follow_config(self, agent: Agent, reporter: Reporter) -> None:
-        """Reload on SIGHUP, and when the file is another one (a ConfigMap's files are swapped, never signalled)."""
+        """Reload on SIGHUP, and when the file is another one (a ConfigMap's files are swapped, never signalled).
+
+        One that cannot be read is tried again, less and less often: nothing else would tell that it can be.
+        """
         seen = identity(self._path())
+        retry_s = FIRST_RETRY_S if isinstance(self._config.rejected, UnreadableError) else None
         while True:
             try:
-                async with asyncio.timeout(until_poll(CONFIG_POLL_S)):
+                async with asyncio.timeout(until_poll(CONFIG_POLL_S) if retry_s is None else retry_s):
                     await self._reload.wait()
             except TimeoutError:
-                if identity(self._path()) == seen:
+                if retry_s is None and identity(self._path()) == seen:
                     continue
             self._reload.clear()
             seen = identity(self._path())
-            await self._take_up(agent, reporter)
+            try:
+                await self._take_up(agent, reporter)
+                retry_s = None
+            except UnreadableError as failed:
+                log.warning("config cannot be read, what was in use stays", extra={"problem": str(failed)})
+                if retry_s is None:
+                    reporter.problem(words.config_unreadable(str(failed)))
+                retry_s = FIRST_RETRY_S if retry_s is None else min(retry_s * 2, LONGEST_RETRY_S)
 
     async def _take_up(self, agent: Agent, reporter: Reporter) -> None:
-        """Read everything again; a bad file leaves the old settings in use."""
+        """Read everything again; a bad file leaves the old settings in use. Raises UnreadableError."""
         try:
             path = self._path()
             if self._names.undecided is not None:
                 raise self._names.undecided
             config = load(path, self._env, self._flags)
+        except UnreadableError:
+            raise
         except ConfigError as wrong:
             self._reject(agent, reporter, str(wrong))
             return
@@ -220,19 +239,28 @@ def make_reporter(settings: Settings) -> Reporter:
     return ApiReporter(settings)
 
 
-def _claim(state_dir: Path) -> IO[str]:
-    """The state folder, for this process alone as long as the answer is open. Raises StateDirInUse."""
+def _claim(state_dir: Path) -> tuple[IO[str] | None, str]:
+    """The state folder, for this process alone as long as the file is open; and why it cannot be written, empty where
+    it can. Raises StateDirInUse.
+
+    A folder that cannot be written belongs to nobody who could do harm in it: the agent serves without one.
+    """
+    path, lock, without = state_dir / "agent.lock", None, ""
     try:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = (state_dir / "agent.lock").open("w")
+        lock = path.open("w")
     except OSError as failed:
-        raise StateDirInUse(f"--state-dir: {failed}") from failed
+        without = str(failed)
+        with contextlib.suppress(OSError):
+            lock = path.open()
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        lock.close()
+        if lock is not None:
+            lock.close()
         raise StateDirInUse(f"--state-dir: {state_dir} is in use by another agent") from None
-    return lock
+    return lock, without
 
 
 def _with_simulated_trees(settings: Settings) -> Settings:

@@ -26,10 +26,11 @@ from agent.hardware.worker import XidEvent
 from agent.health.events import BootChanged, Event, Tick, XidSeen
 from agent.health.states import HealthState
 from agent.keeping import statefiles
+from agent.keeping.files import identity
 from agent.keeping.statefiles import Checkpoint, Known, LayoutState, StateFiles
 from agent.kubelet.devicefiles import nvml_library
 from agent.kubelet.linkscores import LinkScores
-from agent.kubelet.podresources import Holder, HolderWatch, PodResources
+from agent.kubelet.podresources import SOCKET, Holder, HolderWatch, PodResources
 from agent.kubelet.podwatch import PodWatch
 from agent.layoutchoice import LayoutChoice
 from agent.mig.node import MigNode
@@ -44,15 +45,20 @@ from agent.serving.endpoints import Endpoints
 from agent.serving.metrics import AgentMetrics, CallObserver
 from agent.start import Learned, Start
 from agent.telemetry.sampler import Sampler
+from agent.words import node as node_words
 from deviceplugin.choice import Preferrer
+from deviceplugin.kubelet import listens
 from deviceplugin.manager import PluginManager, sweep
 from inventory import __version__
-from inventory.devices import DeviceId, GpuUuid, NodeInventory
+from inventory.devices import DeviceId, GpuUuid, NodeInventory, ResourceName
+from inventory.layout.layout import REPLICA_MARK
 from kube.metrics import KeptText
 
 log = logging.getLogger(__name__)
 
 HOLDERS_WITHIN_S = 2.0
+STATE = "state"
+"""The name under which the node state keeps what is wrong with the state folder."""
 LIST_FIRST_S = 0.1
 """The kubelet's first list goes out before anything else is begun."""
 LISTED_WITHIN_S = 2.0
@@ -92,7 +98,7 @@ class Agent:
         self._boot_id = statefiles.read_boot_id(settings.proc_root)
         self.metrics = AgentMetrics()
         self._recorder = Recorder(self.metrics, reporter)
-        self._files = StateFiles(settings.state_dir, self._known)
+        self._files = StateFiles(settings.state_dir, self._known, self._state_kept)
         self._layout = LayoutChoice(settings, self._files.layout.object_layout)
         client = partial(client_of, settings.mps_dir)
         self.node_state = NodeState(settings.node_name, self._layout.choices, self._files.layout.modes, client)
@@ -107,13 +113,18 @@ class Agent:
         self._restart = asyncio.Event()
         self._alarm = Alarm(lambda: self.health(Tick()))
         self._asking: asyncio.Task[None] | None = None
+        pod_resources = settings.kubelet_dir / "pod-resources"
         self.holders = HolderWatch(
-            PodResources(settings.kubelet_dir / "pod-resources"),
-            self._holdable,
+            PodResources(pod_resources),
+            self.node_state.units,
             self._held,
             claimed=lambda: self.dra.claimed,
+            grants=self.node_state.grants,
+            now=clock,
+            waits=lambda: self.node_state.waits or self.mig.waits,
+            kubelet=partial(identity, pod_resources / SOCKET),
         )
-        self.pods = PodWatch(self.holders.nudge, spread=spread)
+        self.pods = PodWatch(self.holders.nudge, spread=spread, granted=self._granted)
         self.watch = NodeWatch(self._node_changed, spread=spread, heard=reporter.heard)
         self.sampler = Sampler(
             self.node_state,
@@ -129,7 +140,7 @@ class Agent:
             settings.device_plugins_dir,
             settings.registration_socket,
             Preferrer(planner=self.pods),
-            CallObserver(self.metrics, self.holders.nudge, self._listed.set),
+            CallObserver(self.metrics, self.holders.nudge, self._kubelet_listens),
         )
         self._resets = ResetDetector(restored.energy_mj if restored else None)
         self.monitor = GpuMonitor(self._driver, self, self._resets, settings.health, self.node_state.node)
@@ -139,7 +150,7 @@ class Agent:
             now=clock,
             serve=self._serve,
             warn=reporter.warning,
-            holders=lambda: self.holders.holders,
+            holders=lambda: self.node_state.in_hand(self.holders.holders),
             claims=self._by_claim,
         )
         self.dra = DraNode(
@@ -164,7 +175,9 @@ class Agent:
             serve=self._serve,
             say=reporter.problem,
             daemons_ended=self.mps.ended,
+            kept=self._files.flush,
             by_claim=self.dra,
+            checkpoint_changes=None if restored is None else restored.mig_changes,
         )
         self.endpoints = Endpoints(
             Answers(
@@ -174,7 +187,8 @@ class Agent:
                 self._unready,
                 self.monitor.release,
                 self._release_gpu,
-            )
+            ),
+            settings.node_addresses,
         )
         self._scores = LinkScores(lambda: self.node_state.links, clock)
         for follower in (self.pods, self.watch, self.mig.evictor, self.dra):
@@ -187,6 +201,7 @@ class Agent:
         self.endpoints.bind(self._settings.metrics_address, self._settings.state_dir)
         sweep(self._settings.device_plugins_dir)
         await self.access.begin()
+        await self.ask_holders_first()
         self._serve()
         works = {
             "device-plugin": self.manager.run(),
@@ -210,6 +225,18 @@ class Agent:
                 raise Restart
         finally:
             await self._end([*tasks, *ends])
+
+    async def ask_holders_first(self) -> None:
+        """What the checkpoint says is offered once the kubelet has said who holds what, in whatever shape: a kill may
+        have come before the files knew. One that does not answer is not waited for long: it gives nothing meanwhile.
+        """
+        if not self._start.advertises:
+            return
+        try:
+            async with asyncio.timeout(HOLDERS_WITHIN_S):
+                await self.holders.refresh()
+        except (TimeoutError, grpc.aio.AioRpcError) as silent:
+            log.info("kubelet does not report who holds devices yet", extra={"error": type(silent).__name__})
 
     async def _open_up(self) -> None:
         """What no pod waits for: it is loaded when the devices are listed, or when there is nothing to list."""
@@ -266,6 +293,8 @@ class Agent:
         self.mig.reconfigured(settings.mig)
         self.monitor.rescan()
         self._serve()
+        if self.node_state.awaits_holders:
+            await self._hear_holders()
 
     # What the monitor tells (see monitor.Listener)
 
@@ -278,7 +307,10 @@ class Agent:
             access = await self.access.bring(node)
             differs = node != self.node_state.node
             self._recorder.transitions(self.node_state.discovered(node, access, now_s))
-            await self._ask_holders()
+            if self.node_state.holders_unknown:
+                await self._ask_holders()
+            elif self.node_state.awaits_holders:
+                self.holders.nudge()
         if await self.mig.discovered():
             return  # layouts were restored: what there is now is found anew before it is advertised
         self._scores.changed()
@@ -293,23 +325,31 @@ class Agent:
             self.sampler.nudge()
 
     async def _hear_holders(self) -> None:
-        """GPUs whose holders are unknown are not listed meanwhile: the wait is kept short."""
+        """A change of modes is decided from what the kubelet answers now."""
         await self._ask_holders()
         self._serve()
 
     async def _ask_holders(self) -> None:
-        """Ask the kubelet whether a container is on a GPU that is to be shared or cut: only the kubelet knows."""
+        """Ask the kubelet whether a container is on a GPU that is to be shared or cut: only the kubelet knows.
+
+        One that is silent is asked again by ``holders``, and the change waits. Before the first answer GPUs are not
+        listed meanwhile, so the wait for a kubelet that runs is kept short: then they are taken for free. One that does
+        not run gives nothing to anybody, and its pods may run on.
+        """
+        first = self.node_state.holders_unknown
         if not self.node_state.awaits_holders:
             return
         try:
             async with asyncio.timeout(HOLDERS_WITHIN_S):
-                await self.holders.refresh()
+                await (self.holders.refresh() if first else self.holders.ask())
         except (TimeoutError, grpc.aio.AioRpcError) as silent:
-            log.warning(
-                "kubelet does not report who holds devices: assuming none are held",
-                extra={"error": type(silent).__name__},
-            )
-        self._told_holders()
+            error = type(silent).__name__
+            if not first or not self._kubelet_is_there:
+                log.warning("kubelet does not report who holds devices: the change waits", extra={"error": error})
+                self.holders.nudge()
+                return
+            log.warning("kubelet does not report who holds devices: assuming none are held", extra={"error": error})
+            self._told_holders(self._clock())
 
     def health(self, event: Event) -> None:
         if isinstance(event, XidSeen):
@@ -365,22 +405,37 @@ class Agent:
         self._set_alarm()
         self._publish()
 
-    def _holdable(self) -> set[DeviceId]:
-        """Devices whose holders are asked for: those advertised now, and those that were and may still be held."""
-        return self.node_state.device_ids() | self.mps.device_ids()
+    def _granted(self, resource: ResourceName, devices: tuple[DeviceId, ...]) -> None:
+        """Allocate gives these out. They are held from now on, whatever the kubelet listed last."""
+        self.node_state.grants.granted(resource, devices, self._clock())
+        if any(REPLICA_MARK in device for device in devices):
+            self.mps.held()
+
+    @property
+    def _kubelet_is_there(self) -> bool:
+        """Whether a kubelet takes registrations, or there is to be none."""
+        socket = self._settings.registration_socket
+        return socket is None or listens(socket)
+
+    def _kubelet_listens(self) -> None:
+        """The kubelet has begun to listen to a resource: one that was away is back."""
+        self._listed.set()
+        self.holders.nudge()
 
     def _holders(self) -> dict[DeviceId, Holder]:
         """The holder of each device, by plugin or by claim. A GPU given out by claim is in no resource."""
         return self.dra.holders() | self.holders.holders
 
-    def _told_holders(self) -> bool:
-        """Whether the holders known now let a waiting change of modes come, or block it in another way."""
+    def _told_holders(self, began_s: float | None = None) -> bool:
+        """Whether the holders known now let a waiting change of modes come, or block it in another way. ``began_s`` is
+        when the kubelet was asked, None where it was not.
+        """
         holders = self._holders()
-        return self.node_state.held(holders, self._claimed_of(holders))
+        return self.node_state.held(holders, self._claimed_of(holders), began_s)
 
-    def _by_kubelet(self) -> frozenset[DeviceId]:
-        """What the kubelet says containers have got by claim."""
-        return self._claimed_of(self.holders.holders)
+    def _by_kubelet(self) -> frozenset[DeviceId] | None:
+        """What the kubelet says containers have got by claim; None where its last answer failed to come."""
+        return self._claimed_of(self.holders.holders) if self.holders.reachable else None
 
     def _claimed_of(self, holders: Mapping[DeviceId, Holder]) -> frozenset[DeviceId]:
         return frozenset(device for device, holder in holders.items() if holder.resource == self._settings.dra_driver)
@@ -403,7 +458,7 @@ class Agent:
     def _held(self) -> None:
         self.pods.held(self.holders.holders)
         self.mps.held()
-        held = self._told_holders()
+        held = self._told_holders(self.holders.began_s)
         self.mig.wishes_changed()
         if held:
             self._serve()
@@ -483,6 +538,12 @@ class Agent:
         log.info("serving from the checkpoint", extra={"gpus": len(found.node.gpus)})
         return found
 
+    def _state_kept(self) -> None:
+        """The state folder can be written, or it cannot any more."""
+        failed = self._files.failed
+        if self.node_state.report(STATE, (node_words.no_state(failed),) if failed else ()):
+            self._serve()
+
     def _known(self) -> Known | None:
         """What is worth keeping; None while nothing is known."""
         if self.node_state.node == NodeInventory(name=self._settings.node_name):
@@ -494,6 +555,7 @@ class Agent:
                 node=self.node_state.node,
                 health=self.node_state.health.snapshot(),
                 energy_mj=dict(self._resets.energy_mj),
+                mig_changes=dict(self.mig.changes),
             ),
             layout=LayoutState(modes=self.node_state.modes, object_layout=self._layout.object_layout),
         )

@@ -4,6 +4,7 @@ Synchronous and without I/O: the daemon hands in what it learned, with the time,
 """
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct, structs
 
@@ -11,6 +12,7 @@ from agent.health.events import Event
 from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings
 from agent.health.states import Transition
+from agent.kubelet.grants import Grants
 from agent.kubelet.podresources import Holder, pod_names, shown
 from agent.words import node as words
 from deviceplugin.strategy import AllocationSpec, NodeAccess
@@ -28,7 +30,7 @@ from inventory.layout.entries import (
     mode_word,
     resolve,
 )
-from inventory.layout.layout import Layout, LogicalDevice, Resource, plan
+from inventory.layout.layout import REPLICA_MARK, Layout, LogicalDevice, Resource, physical_id, plan
 from inventory.layout.sharing import LayoutSpec, ReplicaPolicy
 from inventory.preference.linktable import LinkTable
 from inventory.preference.preference import Chooser
@@ -53,7 +55,14 @@ class NodeState:
     Used on the event loop alone. ``layout``, ``wanted``, ``advance``, ``modes`` and the choosers are written by
     ``_replan`` alone and always together: they belong to the present ``node``, ``choices`` and holders. ``node`` and
     ``links`` change together. ``_withheld`` and ``_reports`` have one writer for each name, and each call replaces what
-    that writer said before. GPUs in ``_unsettled``, none once holders are known, are in no resource.
+    that writer said before.
+
+    A change of modes, or of ``_spec`` (the choices' layout in force), is decided in ``held`` alone, from an answer
+    of the kubelet that was asked for after the change was wanted, and from ``grants``: what Allocate gave since. Until
+    then ``_pending`` are the GPUs whose modes it would change, and ``_pending_s`` is when it was wanted. They stay in
+    their modes. Pending GPUs of which no device was offered before are in ``_unsettled`` as well, and in no resource:
+    new ones, and all of them while no holder was ever known. ``_other_shapes`` is ``_in_another_shape`` as it was when
+    ``held`` returned last.
     """
 
     def __init__(
@@ -62,11 +71,13 @@ class NodeState:
         choices: Choices,
         modes: Mapping[GpuUuid, GpuMode] | None = None,
         client: ClientLookup = no_client,
+        grants: Grants | None = None,
     ) -> None:
         self.node = NodeInventory(name=name)
         self.layout = Layout()
         self.access = NodeAccess()
         self.choices = choices
+        self.grants = grants or Grants()
         self._client = client
         self.health = HealthCore(choices.health)
         self.links = LinkTable.of(self.node)
@@ -76,6 +87,14 @@ class NodeState:
         self._held: Mapping[DeviceId, Holder] | None = None
         self._claimed: frozenset[DeviceId] = frozenset()
         self._unsettled: frozenset[GpuUuid] = frozenset()
+        self._spec = choices.layout
+        self._pending: frozenset[GpuUuid] = frozenset()
+        self._pending_s = float("-inf")
+        self._answered_s = float("-inf")
+        """When the kubelet was asked for the holders that are known."""
+        self._other_shapes: dict[str, str] = {}
+        self._offered_as: dict[tuple[str, bool], ResourceName] = {}
+        """The resource of each UUID's devices, by whether they are replicas of it."""
         self._withheld: dict[str, dict[str, str]] = {}
         self._reports: dict[str, tuple[str, ...]] = {}
         self.answers: dict[str, str] = {}
@@ -84,40 +103,66 @@ class NodeState:
 
     def discovered(self, node: NodeInventory, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:
         """NVML's (or the checkpoint's) node replaces the old one. A GPU that is gone becomes Unhealthy and unlisted."""
+        new = {gpu.uuid for gpu in node.gpus} - {gpu.uuid for gpu in self.node.gpus}
         same_links = node.links == self.node.links and [g.uuid for g in node.gpus] == [g.uuid for g in self.node.gpus]
         self.node, self.access = node, access
         if not same_links:
             self.links = LinkTable.of(node)
         transitions = self.health.discovered(node.gpus, now_s)
-        self._replan()
+        self._replan(now_s, new)
         return transitions
 
     def reconfigured(self, choices: Choices, now_s: float) -> tuple[Transition, ...]:
         """New choices; what they do not touch keeps its identity, so that no server or stream is disturbed."""
         old, self.choices = self.choices, choices
         if (choices.layout, choices.gpu_layout) != (old.layout, old.gpu_layout):
-            self._replan()
+            self._pending_s = max(self._pending_s, now_s)
+            self._replan(now_s)
         return self.health.reconfigure(choices.health, now_s) if choices.health != old.health else ()
 
     @property
     def awaits_holders(self) -> bool:
-        """Whether a change of modes waits for the holders of devices: ``held`` was never called."""
-        return bool(self._unsettled)
+        """Whether a change waits for the kubelet's answer: only ``held`` lets it come."""
+        return bool(self._pending) or self._spec != self.choices.layout
 
-    def held(self, holders: Mapping[DeviceId, Holder], claimed: frozenset[DeviceId] = frozenset()) -> bool:
+    @property
+    def waits(self) -> bool:
+        """Whether something waits for an answer of the kubelet, or for a container to end."""
+        return self.awaits_holders or bool(self.advance.blocked or self._in_another_shape())
+
+    def held(
+        self,
+        holders: Mapping[DeviceId, Holder],
+        claimed: frozenset[DeviceId] = frozenset(),
+        began_s: float | None = None,
+    ) -> bool:
         """The holder of each device, by plugin or (``claimed``) by claim. True where that lets a change come, or
         blocks it in another way than before.
+
+        ``began_s`` is when the kubelet was asked, on the clock of the grants; None where claims alone are others.
         """
         known = self._held is not None
         # An answer that was asked for before any GPU was known says nothing of them.
-        if (known and holders == self._held) or not self.node.gpus:
+        if not self.node.gpus:
             return False
         self._held, self._claimed = dict(holders), claimed
-        if known and not self.advance.blocked:
-            return False
-        before = (self.layout, self.advance, self._unsettled)
-        self._replan()
-        return (self.layout, self.advance, self._unsettled) != before
+        if began_s is not None:
+            self._answered_s = max(self._answered_s, began_s)
+        before = (self.layout, self.advance, self._unsettled, self._other_shapes)
+        if not known or self.advance.blocked or (self.awaits_holders and self._sure):
+            self._replan(None)
+        self._other_shapes = self._in_another_shape()
+        return (self.layout, self.advance, self._unsettled, self._other_shapes) != before
+
+    @property
+    def holders_unknown(self) -> bool:
+        """Whether ``held`` was never called: who holds what is known to nobody yet."""
+        return self._held is None
+
+    def in_hand(self, listed: Mapping[DeviceId, Holder]) -> dict[DeviceId, Holder]:
+        """All that containers have: what the kubelet listed, and what Allocate gave since then."""
+        given = {device: Holder("", "", "", resource) for device, resource in self.grants.open.items()}
+        return given | dict(listed)
 
     def withhold(self, who: str, reasons: Mapping[str, str]) -> bool:
         """No new container gets these GPUs or MIG instances (by UUID, with one line why) until ``who`` replaces them.
@@ -140,6 +185,7 @@ class NodeState:
             str(gpu): "its layout is about to change; it waits for the containers on it to end"
             for gpu in self.advance.withheld
         }
+        found.update(self._in_another_shape())
         for reasons in self._withheld.values():
             found.update(reasons)
         return found
@@ -191,7 +237,7 @@ class NodeState:
         resource = self.layout.resource(PERCENT_RESOURCE)
         if resource is None:
             return None
-        return fractions.largest(resource, (*(self._held or ()), *self.unhealthy(resource)))
+        return fractions.largest(resource, (*self.in_hand(self._held or {}), *self.unhealthy(resource)))
 
     def apply(self, event: Event, now_s: float) -> tuple[Transition, ...]:
         """A health event; the transitions it caused."""
@@ -210,12 +256,9 @@ class NodeState:
         health = self.health.state(gpu, mig)
         return "" if health.advertised_healthy else health.reason or health.state.value
 
-    def device_ids(self) -> set[DeviceId]:
-        """What containers may hold: what is advertised, and what was before a layout shared or cut it otherwise."""
-        in_force = plan(self.node, self.choices.layout, self.modes) if self._unsettled else self.layout
-        advertised = {device.id for resource in in_force.resources for device in resource.devices}
-        units = {DeviceId(uuid) for gpu in self.node.gpus for uuid in (gpu.uuid, *(m.uuid for m in gpu.mig_instances))}
-        return advertised | units
+    def units(self) -> set[str]:
+        """The UUIDs of all GPUs and MIG instances: what a container holds is one of them, or a replica of one."""
+        return {uuid for gpu in self.node.gpus for uuid in (gpu.uuid, *(mig.uuid for mig in gpu.mig_instances))}
 
     def validate(self) -> None:
         """Recompute the invariants of every part, and that all devices stand on GPUs of this node."""
@@ -225,33 +268,76 @@ class NodeState:
         uuids = {gpu.uuid for gpu in self.node.gpus}
         assert all(d.gpu in uuids for r in self.layout.resources for d in r.devices), "a device without a GPU"
         assert self.node.gpus == () or self.modes.keys() <= uuids, "a mode without a GPU"
+        assert self._unsettled <= self._pending, "a GPU is not listed, and nothing is waited for"
+        assert not (self.awaits_holders and self._sure), "a change waits for an answer that is there"
 
-    def _replan(self) -> None:
+    def _replan(self, wanted_s: float | None, new: AbstractSet[GpuUuid] = frozenset()) -> None:
+        """Plan anew. ``wanted_s``: when choices or hardware changed, None after an answer of the kubelet. ``new`` GPUs
+        have been in no resource yet.
+        """
         if self.node.gpus:
             # Before anything was discovered there is nothing that a layout could be about.
             self.wanted = resolve(self.node, self.choices.gpu_layout, self.modes)
             self.advance = advance(
-                self.node, self.choices.layout, self.modes, self.wanted, self._held or (), self._claimed
+                self.node, self.choices.layout, self.modes, self.wanted, self.in_hand(self._held or {}), self._claimed
             )
-            self._unsettled = self._changing() if self._held is None else frozenset()
-            self.modes = {
-                uuid: mode
-                for uuid, mode in (self.modes if self._unsettled else self.advance.modes).items()
-                if self.node.gpu(uuid) is not None
-            }
+            self._decide(wanted_s, new)
+        else:
+            self._spec = self.choices.layout
         # A GPU whose holders are unknown is not in the plan at all: unlisted for a moment, never shared.
         sure = structs.replace(self.node, gpus=tuple(g for g in self.node.gpus if g.uuid not in self._unsettled))
-        self.layout = plan(sure, self.choices.layout, self.modes)
+        self.layout = plan(sure, self._spec, self.modes)
+        self._offered_as = {
+            (device.physical_id, REPLICA_MARK in device.id): resource.name
+            for resource in self.layout.resources
+            for device in resource.devices
+        }
         self._choosers = {r.name: Chooser(r.devices, self.links) for r in self.layout.resources}
+
+    def _decide(self, wanted_s: float | None, new: AbstractSet[GpuUuid]) -> None:
+        """Whether ``advance`` comes into force now, or waits for an answer of the kubelet."""
+        changing = self._changing()
+        if wanted_s is not None and not changing <= self._pending:
+            self._pending_s = max(self._pending_s, wanted_s)
+        if (changing or self._spec != self.choices.layout) and not self._sure:
+            self._unsettled = changing if self._held is None else changing & (self._unsettled | new)
+            self._pending, modes = changing, self.modes
+        else:
+            self._pending = self._unsettled = frozenset()
+            self._spec, modes = self.choices.layout, dict(self.advance.modes)
+        self.modes = {uuid: mode for uuid, mode in modes.items() if self.node.gpu(uuid) is not None}
+
+    @property
+    def _sure(self) -> bool:
+        """Whether the kubelet was asked after the last change was wanted, and has answered."""
+        return self._held is not None and self._answered_s > self._pending_s
 
     def _changing(self) -> frozenset[GpuUuid]:
         after = self.advance.modes
         return frozenset(uuid for uuid in {*after, *self.modes} if after.get(uuid) != self.modes.get(uuid))
 
+    def _in_another_shape(self) -> dict[str, str]:
+        """By UUID: what a container got in another shape than the one in which it is offered now, whatever changed it:
+        the kubelet would take it for free, and give it a second time.
+        """
+        hands = {device: holder.resource for device, holder in (self._held or {}).items()}
+        if not hands and not self.grants.open:
+            return {}
+        host = {str(mig.uuid): gpu.uuid for gpu in self.node.gpus for mig in gpu.mig_instances}
+        found: dict[str, str] = {}
+        for device, resource in (*hands.items(), *self.grants.open.items()):
+            unit = physical_id(device)
+            shapes = [self._offered_as.get((unit, shared)) for shared in (False, True)]
+            same = not any(shapes) if device in self._claimed else shapes[REPLICA_MARK in device] == resource
+            if not same:
+                reason = f"a container holds it as {resource}, and it is to be another resource"
+                found.update(dict.fromkeys({unit, str(host.get(unit, unit))} if not any(shapes) else {unit}, reason))
+        return found
+
     def _in_the_way(self, blocked: Blocked) -> str:
         """The pods that must end before the GPU's mode can change."""
         gpu = self.node.gpu(blocked.gpu)
-        held = self._held or {}
+        held = self.in_hand(self._held or {})
         wanted = "as without a layout" if blocked.wanted is None else mode_word(blocked.wanted).value
         pods = shown(pod_names(held[device] for device in blocked.devices if device in held))
         name = blocked.gpu if gpu is None else f"GPU {gpu.index} ({gpu.uuid})"

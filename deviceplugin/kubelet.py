@@ -4,6 +4,7 @@ Its socket is compared by identity, not by name: a kubelet that restarts deletes
 new ``kubelet.sock``. A stat each second is 20 us; an inotify watch would not see a folder that is itself replaced.
 """
 
+import socket
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +37,19 @@ def identify(path: Path) -> SocketIdentity | None:
     return SocketIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
 
 
+def listens(path: Path) -> bool:
+    """Whether a process listens on the socket at ``path``: a kubelet that was killed leaves its socket behind."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:
+            return True  # its queue is full
+        except OSError:
+            return False
+    return True
+
+
 def stands(path: Path, known: SocketIdentity | None) -> bool:
     """Whether ``path`` is still the incarnation that is ``known``. False for None: a kubelet that starts empties its
     folder, and may sweep a socket before its identity was read.
@@ -47,13 +61,13 @@ class RegistrationError(Exception):
     """The kubelet refused or did not answer: try again later."""
 
 
-async def register(socket: Path, resource: ResourceName, endpoint: str) -> None:
-    """Tell the kubelet at ``socket`` that ``endpoint``, a file beside it, serves ``resource``.
+async def register(kubelet: Path, resource: ResourceName, endpoint: str) -> None:
+    """Tell the kubelet at the socket ``kubelet`` that ``endpoint``, a file beside it, serves ``resource``.
 
     Raises RegistrationError.
     """
     request = pb.RegisterRequest(version=wire.VERSION, endpoint=endpoint, resource_name=resource, options=options())
-    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
+    async with grpc.aio.insecure_channel(f"unix:{kubelet}") as channel:
         stub = pb_grpc.RegistrationStub(channel)
         try:
             await stub.Register(request, timeout=REGISTER_TIMEOUT_S)

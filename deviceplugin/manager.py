@@ -60,8 +60,9 @@ class PluginManager:
     ``kubelet_socket`` None: serve without registering. ``clock`` is monotonic seconds.
 
     ``_desired`` is written by ``apply`` alone, ``_slots`` and ``_kubelet`` by ``mend`` and ``close``, which are never
-    run at once; all on one event loop. A server answers from the view last given to ``apply``; a slot whose resource is
-    no longer desired is retired by the next ``mend``. A slot is registered while its kubelet is ``_kubelet``.
+    run at once; all on one event loop. A server answers from the view last given to ``apply``, also while it ends
+    (``_leaving``); one whose resource is no longer desired has no devices from ``apply`` on, and is retired by the next
+    ``mend``. A slot is registered while its kubelet is ``_kubelet``.
     """
 
     def __init__(
@@ -80,17 +81,22 @@ class PluginManager:
         self._desired: dict[ResourceName, ResourceView] = {}
         self._slots: dict[ResourceName, _Slot] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._leaving: set[DevicePluginServer] = set()
         self._refused: dict[ResourceName, str] = {}
         self._kubelet: SocketIdentity | None = None
         self._wake = asyncio.Event()
 
     def apply(self, views: Iterable[ResourceView]) -> None:
-        """Advertise exactly these from now on. Known ones change at once, the others when the task runs next."""
+        """Advertise exactly these from now on. What is served changes at once, other resources come when the task runs
+        next: no server gives a device in a shape that is withdrawn.
+        """
         self._desired = {view.resource.name: view for view in views}
-        for name, view in self._desired.items():
-            slot = self._slots.get(name)
-            if slot is not None:
-                slot.server.update(view)
+        for server in (*(slot.server for slot in self._slots.values()), *self._leaving):
+            desired = self._desired.get(server.name)
+            if desired is None:
+                server.empty()
+            else:
+                server.update(desired)
         if self._desired.keys() != self._slots.keys():
             self._wake.set()
 
@@ -171,7 +177,13 @@ class PluginManager:
         """
         task = asyncio.create_task(server.stop())
         self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._leaving.add(server)
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            self._ending.discard(task)
+            self._leaving.discard(server)
+
+        task.add_done_callback(ended)
         return task
 
     def _identify_kubelet(self) -> SocketIdentity | None:

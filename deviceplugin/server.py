@@ -200,7 +200,10 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
                 if client is not None:
                     edits = merged(edits, client.envs, client.mounts)
                 responses.append(wire.container_response(edits))
-                if devices:
+            # No await stands between the look at the view and this: a change of shape sees the grant, or the view was
+            # another one.
+            for container in request.container_requests:
+                if container.devices_ids:
                     self._preferrer.given(view, container.devices_ids)
                 log.info("allocated", extra={"resource": self.name, "devices": ",".join(container.devices_ids)})
             return pb.AllocateResponse(container_responses=responses)

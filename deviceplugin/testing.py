@@ -59,6 +59,8 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         self.endpoints: dict[str, Endpoint] = {}
         self.registrations: list[str] = []
         self.pods: dict[tuple[str, str], list[Grant]] = {}
+        self.unlisted: set[tuple[str, str]] = set()
+        """Pods that List does not show: their answer is not taken in yet, or a new kubelet has not heard of them."""
         self._random = random.Random(seed)  # noqa: S311 - the order of a test, not a secret
         self._changed = asyncio.Condition()
         self._servers: list[grpc.aio.Server] = []
@@ -173,7 +175,8 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
     # Pod resources
 
     async def List(self, request: object, context: object) -> pr.ListPodResourcesResponse:
-        return pr.ListPodResourcesResponse(pod_resources=[self._pod(*key) for key in self.pods])
+        listed = [self._pod(*key) for key in self.pods if key not in self.unlisted]
+        return pr.ListPodResourcesResponse(pod_resources=listed)
 
     async def Get(
         self,

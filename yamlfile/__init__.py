@@ -7,6 +7,6 @@ configured.
 
 from yamlfile.place import Document, Place
 from yamlfile.text import parse_text, read_text
-from yamlfile.tree import ConfigError, YamlKind, YamlNode
+from yamlfile.tree import ConfigError, UnreadableError, YamlKind, YamlNode
 
-__all__ = ["ConfigError", "Document", "Place", "YamlKind", "YamlNode", "parse_text", "read_text"]
+__all__ = ["ConfigError", "Document", "Place", "UnreadableError", "YamlKind", "YamlNode", "parse_text", "read_text"]

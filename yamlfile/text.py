@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from yamlfile.jsontext import NotJson, looks_like_json, parse_json
-from yamlfile.tree import MAX_BYTES, ConfigError, YamlNode
+from yamlfile.tree import MAX_BYTES, ConfigError, UnreadableError, YamlNode
 
 
 def parse_text(text: str, file: str, *, forgiving: bool = False) -> YamlNode:
@@ -24,12 +24,16 @@ def parse_text(text: str, file: str, *, forgiving: bool = False) -> YamlNode:
 
 
 def read_text(file: Path) -> str:
-    """What the file says, without a byte order mark. Raises ConfigError."""
+    """What the file says, without a byte order mark. Raises ConfigError; UnreadableError where there may be a good file
+    that this process could not read now (it has too many open, say).
+    """
     try:
         with file.open("rb") as opened:
             content = opened.read(MAX_BYTES + 1)
     except OSError as failed:
-        raise ConfigError(str(file), "", os.strerror(failed.errno or 0).lower(), "a readable file") from None
+        absent = isinstance(failed, FileNotFoundError | NotADirectoryError | IsADirectoryError)
+        kind = ConfigError if absent else UnreadableError
+        raise kind(str(file), "", os.strerror(failed.errno or 0).lower(), "a readable file") from None
     if len(content) > MAX_BYTES:
         raise ConfigError(str(file), "", f"more than {MAX_BYTES} bytes", "a smaller file")
     try:

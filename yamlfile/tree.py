@@ -27,6 +27,12 @@ class ConfigError(Exception):
         super().__init__(": ".join(part for part in parts if part))
 
 
+class UnreadableError(ConfigError):
+    """The file is there, and cannot be read at the moment: nothing is known of what it says, so reading it again may
+    do.
+    """
+
+
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_NODES = 20_000

@@ -6,12 +6,13 @@ NVIDIA's config manager.
 """
 
 import contextlib
+import os
 from collections.abc import Collection
 from pathlib import Path
 
 from agent.config.settings import ConfigFallback, FallbackStrategy
 from agent.keeping.files import write_atomically
-from yamlfile import ConfigError
+from yamlfile import ConfigError, UnreadableError
 
 NAME = "config.name"
 NAMED = "default"
@@ -71,7 +72,12 @@ class ConfigName:
             return config_dir / self.name
         if given is not None:
             return given
-        files = _files(config_dir)
+        try:
+            files = _files(config_dir)
+        except OSError as failed:
+            found = os.strerror(failed.errno or 0).lower()
+            self.undecided = UnreadableError(str(config_dir), "", found, "a readable folder")
+            return None
         try:
             name = fall_back(files, fallback)
         except Undecided:
@@ -83,8 +89,10 @@ class ConfigName:
 
 
 def _files(config_dir: Path) -> list[str]:
-    """The configurations in the folder; a mounted ConfigMap has entries of its own, which begin with two dots."""
+    """The configurations in the folder, none where there is no folder; a mounted ConfigMap has entries of its own,
+    which begin with two dots. Raises OSError where they cannot be told.
+    """
     try:
         return [entry.name for entry in config_dir.iterdir() if entry.is_file() and not entry.name.startswith("..")]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []

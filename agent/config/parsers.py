@@ -2,6 +2,7 @@
 
 import math
 import re
+from ipaddress import ip_address
 
 from agent.config.settings import Address
 from agent.health.xids import FaultClass
@@ -137,6 +138,17 @@ def _patterns(text: str) -> tuple[str, ...]:
     return words
 
 
+def _ip_addresses(text: str) -> tuple[str, ...]:
+    words = words_in(text)
+    for word in words:
+        try:
+            ip_address(word)
+        except ValueError:
+            raise Unfit(repr(word)) from None
+    return words
+
+
+IP_ADDRESSES = Parser(expected="IP addresses, separated by commas", convert=_ip_addresses, kinds=STRING, many=True)
 PATTERNS = Parser(expected="regular expressions, separated by commas", convert=_patterns, kinds=STRING, many=True)
 
 

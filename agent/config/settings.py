@@ -148,6 +148,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The agent's settings. What stands beside the groups is fixed for the life of the process."""
 
     node_name: NodeName
+    node_addresses: tuple[str, ...] = ()
     simulate: Path | None = None
     kubelet_dir: Path = Path("/var/lib/kubelet")
     kubelet_socket: str | None = None

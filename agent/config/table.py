@@ -14,6 +14,7 @@ from agent.config.parsers import (
     FILE_NAME,
     IMEX_CHANNELS,
     INTERVAL,
+    IP_ADDRESSES,
     PATTERNS,
     sifted_xids,
     xids,
@@ -81,6 +82,14 @@ PROCESS: tuple[Option, ...] = (
         env=("CONFIG_FILE",),
     ),
     _own("--node-name", "node_name", TEXT, "the host's name", "this node's name in Kubernetes", env=("NODE_NAME",)),
+    _own(
+        "--node-addresses",
+        "node_addresses",
+        IP_ADDRESSES,
+        "those of its routes and interfaces",
+        "more addresses of this node: probes come from there, and have places of their own at --metrics-address",
+        env=("NODE_IPS",),
+    ),
     _own("--simulate", "simulate", PATH, "", "fleet file: simulated GPUs instead of the machine's own"),
     _own("--kubelet-dir", "kubelet_dir", PATH, "/var/lib/kubelet", "kubelet's folder"),
     Option(

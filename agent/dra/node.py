@@ -48,7 +48,8 @@ POLL_S: Final = 1.0
 
 class DraNode:
     """The driver of one node. ``changed`` is called when other devices are held than before, ``serve`` when the node
-    state says something else. ``used`` gives the devices that the kubelet says containers have.
+    state says something else. ``used`` gives the devices that the kubelet says containers have, None where it does not
+    say so now.
 
     ``_ledger`` is written by ``_preparer`` alone. ``_server`` is there while a GPU is given out by claim, or a claim
     holds one; it is written by ``run`` alone.
@@ -61,7 +62,7 @@ class DraNode:
         access: DeviceAccess,
         changed: Callable[[], None],
         serve: Callable[[], None],
-        used: Callable[[], Collection[DeviceId]],
+        used: Callable[[], Collection[DeviceId] | None],
         bring: Bring,
         mps: Daemons,
     ) -> None:
@@ -242,7 +243,7 @@ class DraNode:
 
     def _in_use(self, claim: Prepared) -> bool:
         used = self._used()
-        return any(self._cuts.held_as(device) in used for device in claim.devices)
+        return used is None or any(self._cuts.held_as(device) in used for device in claim.devices)
 
     async def _give_up(self, claim: Prepared) -> None:
         await self._preparer.give_up(Ref(claim.namespace, claim.name, claim.uid))

@@ -32,17 +32,23 @@ LAYOUT = "layout.json"
 MAX_BYTES = 4 << 20
 SAVE_INTERVAL_S = 60.0
 SAVE_PAUSE_S = 0.1
-"""The most that a kill can make the agent forget."""
+"""Between the end of a write and the next one. A kill loses what has changed since the last write began: this pause and
+the time that the disk takes. Nothing that was answered or journaled depends on it (docs/durability.md).
+"""
 
 
 class Checkpoint(Struct, frozen=True):
-    """``energy_mj`` are the GPUs' energy counters when it was saved: a smaller one later shows a reset."""
+    """``energy_mj`` are the GPUs' energy counters when it was saved: a smaller one later shows a reset. ``mig_changes``
+    are the ids of the MIG journal's entries that ``node`` was read after: a GPU whose entry has another id was changed
+    since.
+    """
 
     version: int
     boot_id: str
     node: NodeInventory
     health: HealthSnapshot = HealthSnapshot(())
     energy_mj: dict[GpuUuid, int] = {}
+    mig_changes: dict[GpuUuid, str] = {}
 
     def is_of_boot(self, boot_id: str) -> bool:
         """Whether its node can be served. Of another boot's only the faults that survive a reboot hold."""
@@ -94,7 +100,10 @@ def read_state(path: Path, kind: type[S], validate: Callable[[S], None]) -> S | 
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as failed:
+        log.warning("state file not read", extra={"error": str(failed)})
         return None
     try:
         if len(content) > MAX_BYTES:
@@ -119,13 +128,18 @@ class StateFiles:
     """The files of ``folder``. ``known`` is asked for what to write; None while nothing is known.
 
     One save runs at a time, on a thread: ``layout`` is written by it alone, and ``close`` waits for the last one.
+    ``failed`` is why the last save failed, empty where it did not; ``told`` is called when it changes.
     """
 
-    def __init__(self, folder: Path, known: Callable[[], Known | None]) -> None:
+    def __init__(
+        self, folder: Path, known: Callable[[], Known | None], told: Callable[[], None] = lambda: None
+    ) -> None:
         self._folder = folder
         self._known = known
+        self._told = told
         self._changed = asyncio.Event()
-        self._saving: asyncio.Task[None] | None = None
+        self._saving: asyncio.Task[str] | None = None
+        self.failed = ""
         self.layout = load_layout(folder)
         """As it is on disk."""
 
@@ -140,24 +154,51 @@ class StateFiles:
                 async with asyncio.timeout(SAVE_INTERVAL_S):
                     await self._changed.wait()
             self._changed.clear()
-            # On a thread: a disk may take seconds to take it in, and pods wait for this loop.
-            self._saving = asyncio.create_task(asyncio.to_thread(self._save, self._known()))
-            await asyncio.shield(self._saving)
+            await self._save_now()
             await asyncio.sleep(SAVE_PAUSE_S)
+
+    async def flush(self) -> None:
+        """Return when the modes that are known now are on disk, or could not be written."""
+        known = self._known()
+        while known is not None and known.layout != self.layout:
+            if self._saving is not None and not self._saving.done():
+                await asyncio.wait([self._saving])
+                continue
+            await self._save_now()
+            return
 
     async def close(self) -> None:
         """Write the last state, when ``run`` has ended."""
         if self._saving is not None:
             await asyncio.wait([self._saving])  # or an older state would be written over the last one
-        self._save(self._known())
+        self._note(self._save(self._known()))
 
-    def _save(self, known: Known | None) -> None:
-        if known is None:
+    async def _save_now(self) -> None:
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+        # On a thread: a disk may take seconds to take it in, and pods wait for this loop.
+        self._saving = asyncio.create_task(asyncio.to_thread(self._save, self._known()))
+        self._note(await asyncio.shield(self._saving))
+
+    def _note(self, failed: str) -> None:
+        if failed == self.failed:
             return
+        if failed:
+            log.warning("state files not saved", extra={"error": failed})
+        else:
+            log.info("state files saved again")
+        self.failed = failed
+        self._told()
+
+    def _save(self, known: Known | None) -> str:
+        """What is wrong, one line; empty where all was written."""
+        if known is None:
+            return self.failed
         try:
             if known.layout != self.layout:
                 save_layout(self._folder, known.layout)
                 self.layout = known.layout
             save_checkpoint(self._folder, known.checkpoint)
         except OSError as failed:
-            log.warning("state files not saved", extra={"error": str(failed)})
+            return f"{failed.strerror}: {failed.filename or self._folder}"
+        return ""

@@ -6,14 +6,16 @@ answer names pods and containers, no UIDs.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import grpc
 import grpc.aio
 from msgspec import Struct
 
+from agent.kubelet.grants import Grants, Shown
 from inventory.devices import DeviceId, ResourceName
+from inventory.layout.layout import physical_id
 from kube.clock import Clock, SystemClock, sleep
 from kubeletapi import podresources_v1_pb2 as pb
 from kubeletapi import podresources_v1_pb2_grpc as pb_grpc
@@ -24,15 +26,19 @@ SOCKET = "kubelet.sock"
 CALL_TIMEOUT_S = 10.0
 SHORTEST_INTERVAL_S = 1.0
 IDLE_INTERVAL_S = 10.0
+WAITING_INTERVAL_S = 2.5
+"""While a change waits for a pod to end: the kubelet does not tell."""
 SETTLE_S = 0.1
 """From an Allocate until the kubelet lists it: it does so when it has taken our answer."""
 LONGEST_RETRY_S = 30.0
 MAX_ANSWER_BYTES = 16 << 20
 SHOWN_PODS = 8
+UNLISTED = "a pod that the kubelet has not listed yet"
+"""Stands for the pod's name where Allocate gave a device a moment ago."""
 
 
 class Holder(Struct, frozen=True, order=True):
-    """A container that was given a device of ``resource``."""
+    """A container that was given a device of ``resource``. Without a pod it is not listed yet."""
 
     namespace: str
     pod: str
@@ -42,7 +48,7 @@ class Holder(Struct, frozen=True, order=True):
 
 def pod_names(holders: Iterable[Holder]) -> list[str]:
     """The holders' pods as ``namespace/name``, each once, sorted."""
-    return sorted({f"{holder.namespace}/{holder.pod}" for holder in holders})
+    return sorted({f"{holder.namespace}/{holder.pod}" if holder.pod else UNLISTED for holder in holders})
 
 
 def shown(pods: Sequence[str]) -> str:
@@ -60,23 +66,36 @@ def _nothing(*_: str) -> None:
 
 
 def holders_of(
-    answer: pb.ListPodResourcesResponse, devices: set[DeviceId], claimed: Claimed = _nothing
+    answer: pb.ListPodResourcesResponse, units: Collection[str], claimed: Claimed = _nothing
 ) -> dict[DeviceId, Holder]:
-    """Our devices' holders in one List answer, by plugin and by claim. Other plugins' devices are passed over, whatever
-    they call them. What a claim brought is held of a resource that is called like its driver.
+    """Our devices' holders in one List answer, by plugin and by claim. ``units`` are the UUIDs of our GPUs and MIG
+    instances: a device counts in whatever shape it was given, also in one that is no longer offered. Other plugins'
+    devices are passed over. What a claim brought is held of a resource that is called like its driver.
     """
     found: dict[DeviceId, Holder] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
             for group in container.devices:
                 holder = Holder(pod.namespace, pod.name, container.name, ResourceName(group.resource_name))
-                found.update((DeviceId(device), holder) for device in group.device_ids if DeviceId(device) in devices)
+                ours = (DeviceId(device) for device in group.device_ids if physical_id(DeviceId(device)) in units)
+                found.update((device, holder) for device in ours)
             for claim in container.dynamic_resources:
                 for given in claim.claim_resources:
                     device = claimed(given.driver_name, claim.claim_namespace, claim.claim_name, given.device_name)
                     if device is not None:
                         found[device] = Holder(pod.namespace, pod.name, container.name, ResourceName(given.driver_name))
     return found
+
+
+def shown_of(answer: pb.ListPodResourcesResponse) -> set[Shown]:
+    """All devices of device plugins in one List answer."""
+    return {
+        (ResourceName(group.resource_name), DeviceId(device))
+        for pod in answer.pod_resources
+        for container in pod.containers
+        for group in container.devices
+        for device in group.device_ids
+    }
 
 
 def sharers_of(answer: pb.ListPodResourcesResponse, claimed: Claimed = _nothing) -> dict[DeviceId, tuple[Holder, ...]]:
@@ -127,25 +146,38 @@ class PodResources:
 
 
 class HolderWatch:
-    """Keeps the last known holders. ``changed`` is called after each answer that differs.
+    """Keeps the last known holders. ``changed`` is called after each answer that differs, and after each while
+    something waits for an answer (``waits``).
 
-    ``nudge`` asks soon (an Allocate just happened); without one it asks every ten seconds, since the kubelet
-    does not tell when a pod ends.
+    ``nudge`` asks soon (an Allocate just happened); without one it asks every ten seconds, and more often while
+    something waits, since the kubelet does not tell when a pod ends. ``grants`` hears each answer. ``now`` is the clock
+    of ``began_s`` and of the grants; ``kubelet`` is another value when another kubelet answers: what the one before
+    listed counts as granted until the new one, which learns of pods one by one, has listed it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         client: PodResources,
-        devices: Callable[[], set[DeviceId]],
+        units: Callable[[], set[str]],
         changed: Callable[[], None],
         clock: Clock | None = None,
         claimed: Callable[[], Claimed] = lambda: _nothing,
+        *,
+        grants: Grants | None = None,
+        now: Callable[[], float] | None = None,
+        waits: Callable[[], bool] = lambda: False,
+        kubelet: Callable[[], object] = lambda: None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._client = client
-        self._devices = devices
+        self._units = units
         self._claimed = claimed
         self._changed = changed
+        self._grants = grants or Grants()
+        self._now = now or self._clock.monotonic
+        self._waits = waits
+        self._kubelet = kubelet
+        self._answered_by: object = None
         self._nudged = asyncio.Event()
         self.holders: dict[DeviceId, Holder] = {}
         """One container of each device: the last of those that have it by one claim."""
@@ -153,7 +185,11 @@ class HolderWatch:
         """All of them, where these are several."""
         self.allocatable: dict[ResourceName, set[DeviceId]] = {}
         self.reachable = False
-        self._asked_about: set[DeviceId] = set()
+        self.began_s = float("-inf")
+        """When the List began that the holders are of."""
+        self._asked_s = float("-inf")
+        self._asked_about: set[str] = set()
+        self._shown: set[Shown] = set()
         self._complained = False
 
     def nudge(self) -> None:
@@ -168,34 +204,66 @@ class HolderWatch:
                 await self.refresh()
             except grpc.aio.AioRpcError as failed:
                 self._fail(failed)
-                await sleep(self._clock, retry_s)
+                await self._pause(retry_s)
                 retry_s = min(retry_s * 2, LONGEST_RETRY_S)
                 continue
             retry_s = SHORTEST_INTERVAL_S
             await sleep(self._clock, SHORTEST_INTERVAL_S)
             # Kubelet lists a holder only after it took our answer to Allocate: a nudge is worth a second look.
             nudged = self._nudged.is_set()
-            again = nudged if again else await self._clock.wait(self._nudged, IDLE_INTERVAL_S)
+            again = nudged if again else await self._clock.wait(self._nudged, self._interval_s)
             if again and not nudged:
                 await sleep(self._clock, SETTLE_S)
             self._nudged.clear()
 
+    @property
+    def _interval_s(self) -> float:
+        return WAITING_INTERVAL_S if self._waits() else IDLE_INTERVAL_S
+
+    async def _pause(self, retry_s: float) -> None:
+        """After a failure: a nudge ends the wait, since it is a sign that the kubelet lives."""
+        await sleep(self._clock, SHORTEST_INTERVAL_S)
+        if retry_s > SHORTEST_INTERVAL_S:
+            await self._clock.wait(self._nudged, retry_s - SHORTEST_INTERVAL_S)
+        self._nudged.clear()
+
+    async def ask(self) -> None:
+        """Ask once, a second after the last time at the earliest. Raises grpc.aio.AioRpcError."""
+        while (wait_s := self._asked_s + SHORTEST_INTERVAL_S - self._now()) > 0:
+            await sleep(self._clock, wait_s)
+        await self.refresh()
+
     async def refresh(self) -> None:
         """Ask once. Raises grpc.aio.AioRpcError."""
+        began_s = self._asked_s = self._now()
+        kubelet = self._kubelet()
         answer = await self._client.list()
         allocatable = await self._client.allocatable()
+        if began_s < self.began_s:
+            return  # a later call was answered first
         # Which devices are ours is asked after the answers: a discovery may have come in between.
-        devices = self._devices()
-        holders = holders_of(answer, devices, self._claimed())
+        units = self._units()
+        holders = holders_of(answer, units, self._claimed())
         sharers = sharers_of(answer, self._claimed())
+        if kubelet != self._answered_by:
+            self._grant_anew()
+        self._answered_by = kubelet
+        self._shown = shown_of(answer)
+        closed = self._grants.listed(self._shown, began_s)
         # An empty answer is news of devices that were not asked about before.
         known = self.holders, self.sharers, self.allocatable, self._asked_about
-        same = (holders, sharers, allocatable, devices) == known
+        same = (holders, sharers, allocatable, units) == known
         differs = not same or not self.reachable
         self.holders, self.sharers, self.allocatable, self.reachable = holders, sharers, allocatable, True
-        self._asked_about = devices
-        if differs:
+        self._asked_about, self.began_s = units, began_s
+        if differs or closed or self._waits():
             self._changed()
+
+    def _grant_anew(self) -> None:
+        """What the kubelet before this one listed is in some container's hand until this one has listed it, too."""
+        for resource, device in self._shown:
+            if device in self.holders and device not in self._grants.open:
+                self._grants.granted(resource, (device,), self.began_s)
 
     def _fail(self, failed: grpc.aio.AioRpcError) -> None:
         if self.reachable or not self._complained:

@@ -179,11 +179,16 @@ def _demands(containers: Iterable[_Container], gpus: int = 1) -> Iterable[Demand
 class PodWatch:
     """A ``deviceplugin.choice.Planner``. ``follow`` runs beside it, where there is an API server.
 
-    ``freed`` is called when a pod ends that held devices: the kubelet does not tell.
+    ``freed`` is called when a pod ends that held devices: the kubelet does not tell. ``granted`` hears what Allocate
+    handed out, before the kubelet does.
     """
 
     def __init__(
-        self, freed: Callable[[], None] = lambda: None, clock: Clock | None = None, spread: Spread | None = None
+        self,
+        freed: Callable[[], None] = lambda: None,
+        clock: Clock | None = None,
+        spread: Spread | None = None,
+        granted: Callable[[ResourceName, tuple[DeviceId, ...]], None] = lambda *_: None,
     ) -> None:
         self.plans = Plans()
         self.containers = ContainerTable()
@@ -193,6 +198,7 @@ class PodWatch:
         self._patience_s = NEWS_S
         self._holders: frozenset[PodKey] = frozenset()
         self._freed = freed
+        self._granted = granted
         self._spread = spread or Spread()
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
@@ -236,7 +242,9 @@ class PodWatch:
         self.plans.held(pods)
 
     def given(self, resource: ResourceName, devices: Iterable[DeviceId]) -> None:
-        self.plans.given(resource, devices)
+        taken = tuple(devices)
+        self._granted(resource, taken)
+        self.plans.given(resource, taken)
 
     def gpus_asked(self, resource: ResourceName, size: int) -> frozenset[int]:
         return self.plans.gpus_asked(resource, size)

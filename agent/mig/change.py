@@ -258,9 +258,10 @@ class GpuChange:
             refused = await self._switch(mig, wish, on=False)
             if refused is not None:
                 return refused
-            await asyncio.to_thread(self._journal.forget, self._gpu)
+            await asyncio.to_thread(self._journal.forget, self._gpu, self._services.boot_id)
             return self._end(MigState.APPLIED)
-        if self._journal.read(self._gpu) != entry:
+        last = self._journal.read(self._gpu)
+        if last is None or structs.replace(last, id=entry.id) != entry:
             await asyncio.to_thread(self._journal.write, entry)
         return self._end(MigState.APPLIED)
 
@@ -296,7 +297,7 @@ class GpuChange:
             done = structs.replace(entry, profiles=profiles, target=entry.before, done=True)
             await asyncio.to_thread(self._journal.write, done)
         else:
-            await asyncio.to_thread(self._journal.forget, self._gpu)
+            await asyncio.to_thread(self._journal.forget, self._gpu, self._services.boot_id)
         return self._end(state, words.restored(self._name, why))
 
     async def _switch(self, mig: GpuMig, wish: Wish, *, on: bool) -> Outcome | None:

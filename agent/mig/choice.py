@@ -15,7 +15,7 @@ from agent.mig.parted import Configurations
 from agent.words import mig as words
 from inventory.devices import Gpu, GpuUuid
 from inventory.layout.entries import GpuMode, Mig
-from yamlfile import ConfigError, read_text
+from yamlfile import ConfigError, UnreadableError, read_text
 
 log = logging.getLogger(__name__)
 
@@ -41,22 +41,30 @@ class PartedChoice:
         return self._problems
 
     def reread(self) -> bool:
-        """Read the file if it is another one than before (a ConfigMap's files are swapped). True where it is."""
+        """Read the file if it is another one than before (a ConfigMap's files are swapped). True where that changes
+        anything. A file that cannot be read changes nothing that was known of it, and is read again the next time.
+        """
         path = self.settings.config_file
         seen = (path, identity(path))
         if seen == self._seen:
             return False
+        if path is None:
+            self._seen, self._configurations, self._broken = seen, {}, ""
+            return True
+        try:
+            found = parted.parse(read_text(path), str(path))
+        except UnreadableError as failed:
+            log.warning("mig config cannot be read", extra={"problem": str(failed)})
+            before, of_this = self._broken, self._seen[:1] == (path,)
+            self._broken = before if of_this else str(failed)
+            return self._broken != before
+        except ConfigError as wrong:
+            self._configurations, self._broken = {}, str(wrong)
+        else:
+            self._configurations, self._broken = found.configurations, ""
+            for warning in found.warnings:
+                log.warning("mig config", extra={"problem": warning})
         self._seen = seen
-        self._configurations, self._broken = {}, ""
-        if path is not None:
-            try:
-                found = parted.parse(read_text(path), str(path))
-            except ConfigError as wrong:
-                self._broken = str(wrong)
-            else:
-                self._configurations = found.configurations
-                for warning in found.warnings:
-                    log.warning("mig config", extra={"problem": warning})
         return True
 
     def wishes(self, gpus: tuple[Gpu, ...], named: Mapping[GpuUuid, GpuMode]) -> dict[GpuUuid, Wish]:

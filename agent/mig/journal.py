@@ -1,15 +1,17 @@
 """What is being done to each GPU's MIG, on disk before it is done: a crash leaves what to go on with, or back to.
 
 One file for each GPU, replaced in one step and synced with its folder. The last change that was carried out stays:
-after a reboot the same instances are made at the same places.
+after a reboot the same instances are made at the same places. Where there is nothing to restore an entry stays that
+says so: a checkpoint that was written before it is out of date.
 """
 
 import logging
 import os
+import secrets
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from agent.keeping.files import write_atomically
 from inventory.devices import GpuUuid
@@ -25,7 +27,8 @@ MAX_BYTES = 1 << 20
 class JournalEntry(Struct, frozen=True, kw_only=True):
     """One change of one GPU. ``profiles`` None: MIG off. ``before`` and ``target`` are in force outside of the change.
 
-    ``done``: the target was read back. Otherwise the GPU may be anywhere between the two.
+    ``done``: the target was read back. Otherwise the GPU may be anywhere between the two. ``id`` is another one each
+    time an entry is written: a checkpoint that names it has seen what the entry says.
     """
 
     version: int = VERSION
@@ -36,6 +39,12 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
     before: tuple[Slot, ...]
     target: tuple[Slot, ...]
     done: bool = False
+    id: str = ""
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether it says no more than that something was changed."""
+        return self.done and self.profiles is None
 
 
 class Journal:
@@ -46,9 +55,21 @@ class Journal:
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / FOLDER
+        self._ids: dict[GpuUuid, str] = {}
+
+    def id(self, gpu: GpuUuid) -> str:
+        """The id of the GPU's entry, from memory once it was read; empty where there is none."""
+        if gpu not in self._ids:
+            entry = self._read(gpu)
+            self._ids[gpu] = entry.id if entry is not None else ""
+        return self._ids[gpu]
 
     def read(self, gpu: GpuUuid) -> JournalEntry | None:
-        """The GPU's entry; None where there is none, or none that can be understood."""
+        """The GPU's entry; None where there is none, none that can be understood, or none that says anything."""
+        found = self._read(gpu)
+        return None if found is not None and found.forgotten else found
+
+    def _read(self, gpu: GpuUuid) -> JournalEntry | None:
         path = self._path(gpu)
         try:
             with path.open("rb") as file:
@@ -61,17 +82,21 @@ class Journal:
         return found if found.version == VERSION and found.gpu == gpu else None
 
     def write(self, entry: JournalEntry) -> None:
-        """Keep it: it is on disk when this returns. Raises OSError."""
-        write_atomically(self._path(entry.gpu), msgspec.json.encode(entry))
+        """Keep it, with an id of its own: it is on disk when this returns. Raises OSError."""
+        kept = structs.replace(entry, id=secrets.token_hex(8))
+        self._ids[entry.gpu] = kept.id
+        write_atomically(self._path(entry.gpu), msgspec.json.encode(kept))
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
 
-    def forget(self, gpu: GpuUuid) -> None:
+    def forget(self, gpu: GpuUuid, boot_id: str) -> None:
         """Nothing is being done to it, and nothing is to be restored. Raises OSError."""
-        self._path(gpu).unlink(missing_ok=True)
+        self.write(
+            JournalEntry(gpu=gpu, boot_id=boot_id, profiles=None, mode_before=False, before=(), target=(), done=True)
+        )
 
     def _path(self, gpu: GpuUuid) -> Path:
         return self._folder / f"{gpu.replace('/', '_')}.json"

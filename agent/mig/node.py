@@ -15,7 +15,7 @@ import grpc.aio
 
 from agent.config.settings import MigSettings, Settings
 from agent.hardware.monitor import GpuMonitor
-from agent.kubelet.podresources import PodResources
+from agent.kubelet.podresources import UNLISTED, PodResources
 from agent.mig.change import MigHardware
 from agent.mig.choice import ANSWER, LABEL, PartedChoice
 from agent.mig.evictor import Evictor
@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 WHO = "mig"
 RELEASED = "it is released for a reset"
 GOING = "its MIG layout is being changed"
+NEWER = "its MIG layout was changed after the checkpoint was written: NVML is asked first"
 HOLDERS_WITHIN_S = 5.0
 REDISCOVER_WITHIN_S = 20.0
 QUIET_WITHIN_S = 12.0
@@ -57,10 +58,11 @@ class ByClaim(Protocol):
 class MigNode:
     """``agent.mig.reconciler.ReconcilerServices`` of a real agent. ``serve`` shows the node state to the kubelet.
 
-    What the node state withholds under ``WHO`` follows from ``_changing``, ``_going`` and ``_released`` alone. A GPU is
-    in ``_changing`` from a change's ``withhold`` to its ``settle``, and from a start that finds an interrupted change
-    in the journal; its UUIDs in ``_going`` are those that the last settled change still waits for, none where it is
-    over.
+    What the node state withholds under ``WHO`` follows from ``_changing``, ``_going``, ``_newer_than_checkpoint`` and
+    ``_released`` alone. A GPU is in ``_changing`` from a change's ``withhold`` to its ``settle``, and from a start that
+    finds an interrupted change in the journal; in ``_newer_than_checkpoint`` from a start whose checkpoint is older
+    than its journal to the first discovery. Its UUIDs in ``_going`` are those that the last settled change still waits
+    for, none where it is over.
     """
 
     def __init__(  # noqa: PLR0913
@@ -74,8 +76,13 @@ class MigNode:
         serve: Callable[[], None],
         say: Callable[[str], None],
         daemons_ended: Callable[[frozenset[str]], Awaitable[None]],
+        kept: Callable[[], Awaitable[None]],
         by_claim: ByClaim,
+        checkpoint_changes: Mapping[GpuUuid, str] | None,
     ) -> None:
+        """``kept`` returns when the modes are on disk, or cannot be; ``checkpoint_changes`` are the journal's entries
+        that the checkpoint in the node state has seen, None without one.
+        """
         self.boot_id = boot_id
         self.evictor = Evictor(say)
         self.parted = PartedChoice(settings.mig)
@@ -87,19 +94,23 @@ class MigNode:
         self._serve = serve
         self._say = say
         self._daemons_ended = daemons_ended
+        self._kept = kept
         self._by_claim = by_claim
         self._turned = asyncio.Event()
         self._journal = Journal(settings.state_dir)
         self._changing: dict[GpuUuid, frozenset[str]] = {}
         self._going: dict[GpuUuid, frozenset[str]] = {}
         self._released: dict[GpuUuid, None] = {}
+        self._newer_than_checkpoint: frozenset[GpuUuid] = frozenset()
+        self.changes: dict[GpuUuid, str] = dict(checkpoint_changes or {})
+        """The id of the last entry of the journal that the node state's hardware was read after, by GPU."""
         self._said: dict[str, None] = {}
         self._taken = asyncio.Condition()
         self._discovery = 0
         self._settled = asyncio.Event()
         self.parted.reread()
         self.reconciler = MigReconciler(self, self._journal, now)
-        self._withhold_interrupted()
+        self._withhold_interrupted(checkpoint_changes)
 
     # What the daemon tells
 
@@ -111,6 +122,7 @@ class MigNode:
         async with self._taken:
             self._discovery = self._monitor.discoveries
             self._taken.notify_all()
+        self._read_after_changes()
         self.wishes_changed()
         self._turn()
         if self._settled.is_set():
@@ -120,6 +132,17 @@ class MigNode:
         if changed:
             self._monitor.rescan()
         return changed
+
+    def _read_after_changes(self) -> None:
+        """The node state is of NVML as it was after every change that has ended: one ends when it was discovered."""
+        gpus = [gpu.uuid for gpu in self._node_state.node.gpus if not self.reconciler.is_running(gpu.uuid)]
+        self.changes |= {gpu: self._journal.id(gpu) for gpu in gpus}
+        self._newer_than_checkpoint = frozenset()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a change waits for containers to end."""
+        return any(status.state is MigState.WAITING for status in self.reconciler.statuses.values())
 
     @property
     def statuses(self) -> tuple[MigStatus, ...]:
@@ -259,7 +282,10 @@ class MigNode:
         return NvmlMig(self._monitor, gpu, self._process_root, may_close=may_close)
 
     async def holders(self) -> Mapping[str, Sequence[str]] | None:
-        """All pods that hold a device named by a UUID, of any device plugin or by claim."""
+        """All pods that hold a device named by a UUID, of any device plugin or by claim: those that the kubelet lists
+        now, and whoever got a device that it does not list yet.
+        """
+        given = self._node_state.grants.open
         try:
             async with asyncio.timeout(HOLDERS_WITHIN_S):
                 answer = await self._kubelet.list()
@@ -273,11 +299,16 @@ class MigNode:
                 found.setdefault(physical_id(DeviceId(device)), {})[name] = None
         for device, name in self._by_claim.holding(answer):
             found.setdefault(device, {})[name] = None
+        # A grant may have been listed meanwhile to another call, after this one was answered by the kubelet.
+        for device_id in (*given, *self._node_state.grants.open):
+            found.setdefault(physical_id(device_id), {UNLISTED: None})
         return {device: tuple(pods) for device, pods in found.items()}
 
     async def withhold(self, gpu: GpuUuid, keep: frozenset[str]) -> None:
         self._changing[gpu] = keep
         self._show()
+        # The mode that the change is for is on disk before the first step: a start knows what the instances are of.
+        await self._kept()
 
     async def quiet(self, gpu: GpuUuid, keep: frozenset[str]) -> bool:
         found = self._node_state.node.gpu(gpu)
@@ -305,7 +336,7 @@ class MigNode:
             log.warning("the changed MIG instances are not discovered yet", extra={"after_s": REDISCOVER_WITHIN_S})
 
     def evict(self, pods: frozenset[str], why: str) -> None:  # noqa: ARG002 - the evictor says why itself
-        self._evicted = pods
+        self._evicted = pods - {UNLISTED}
 
     def told(self, status: MigStatus) -> None:
         level = logging.INFO if status.state is MigState.APPLIED else logging.WARNING
@@ -352,13 +383,22 @@ class MigNode:
                 if not keep:
                     going.add(gpu.uuid)
             reasons.update(dict.fromkeys(sorted(going & {*devices, gpu.uuid}), GOING))
+            if gpu.uuid in self._newer_than_checkpoint:
+                reasons[gpu.uuid] = NEWER
             if gpu.uuid in self._released:
                 reasons[gpu.uuid] = RELEASED
         return reasons
 
-    def _withhold_interrupted(self) -> None:
-        """No new container gets what an interrupted change was about to remove, or had just made."""
-        for gpu in self._node_state.node.gpus:
+    def _withhold_interrupted(self, checkpoint_changes: Mapping[GpuUuid, str] | None) -> None:
+        """No new container gets what an interrupted change was about to remove, or had just made; nor a GPU whose
+        journal says more than the checkpoint: it was changed, and the agent killed before it could write that down.
+        """
+        seen = checkpoint_changes or {}
+        gpus = self._node_state.node.gpus
+        self._newer_than_checkpoint = frozenset(
+            gpu.uuid for gpu in gpus if self._journal.id(gpu.uuid) != seen.get(gpu.uuid, "")
+        )
+        for gpu in gpus:
             entry = self._journal.read(gpu.uuid)
             if entry is not None and not entry.done and entry.boot_id == self.boot_id:
                 self._changing[gpu.uuid] = frozenset(str(mig.uuid) for mig in gpu.mig_instances if _stays(mig, entry))

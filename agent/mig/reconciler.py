@@ -78,6 +78,10 @@ class MigReconciler:
         self._news += 1
         self._poked.set()
 
+    def is_running(self, gpu: GpuUuid) -> bool:
+        """Whether a change of the GPU is under way, from its first step to the discovery that shows what came of it."""
+        return gpu in self._running
+
     async def run(self) -> None:
         """Reconcile until cancelled. A change that takes long, or hangs, delays no other GPU's."""
         try:

@@ -16,14 +16,13 @@ from inventory.layout.layout import REPLICA_MARK, physical_id
 WHO = "mps"
 MIG = "mig"
 """The name under which MIG withholds what is to be cut again or reset."""
-MOST_REPLICAS = 100
-"""Device ids of one GPU that pods may still hold after it is planned otherwise: a hundred percents, at most."""
 
 
 class MpsNode:
     """The daemons that the node state's layout needs. ``serve`` shows the kubelet the node state as it is now.
 
-    ``warn`` is the reporter's ``warning``; ``holders`` gives the holder of each device id. ``claims`` gives the daemons
+    ``warn`` is the reporter's ``warning``; ``holders`` gives the holder of each device id, those that Allocate gave a
+    moment ago among them. ``claims`` gives the daemons
     that claims ask for: their devices are a claim's already, and are withheld from nobody.
     """
 
@@ -71,17 +70,12 @@ class MpsNode:
         self._withhold()
 
     def held(self) -> None:
-        """The kubelet has reported the holders of devices."""
+        """Other devices are held: the kubelet has said so, or Allocate has given some."""
         self._daemons.hold({physical_id(device) for device in self._holders() if REPLICA_MARK in device})
 
     def health(self, event: Event) -> None:
         if isinstance(event, ResetObserved):
             self._daemons.reset(event.gpu)
-
-    def device_ids(self) -> set[DeviceId]:
-        """What pods may still hold of devices whose daemon runs, planned or not."""
-        devices = {device for state in self.states() for device in state.devices}
-        return {DeviceId(f"{device}{REPLICA_MARK}{n}") for device in devices for n in range(MOST_REPLICAS)}
 
     def states(self) -> tuple[DaemonState, ...]:
         return self._daemons.states()
@@ -115,4 +109,5 @@ class MpsNode:
         self._warn("MpsDaemonLost", "Restart", text)
 
     def _pods_of(self, devices: Collection[str]) -> list[str]:
-        return pod_names(holder for held, holder in self._holders().items() if physical_id(held) in devices)
+        holders = ((held, holder) for held, holder in self._holders().items() if physical_id(held) in devices)
+        return pod_names(holder for _, holder in holders if holder.pod)

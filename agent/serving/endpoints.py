@@ -5,8 +5,10 @@ They listen from the first moment, and answer once ``serve`` has loaded what tha
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,8 @@ from kube.listening.sockets import listening
 if TYPE_CHECKING:
     from agent.serving.handlers import Handlers
 
+log = logging.getLogger(__name__)
+
 SOCKET_NAME = "agent.sock"
 BACKLOG = 128
 
@@ -24,8 +28,10 @@ BACKLOG = 128
 class Endpoints:
     """Starts and stops the listeners. No request is answered before ``serve``; none is refused after ``bind``."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, node_addresses: Sequence[str] = ()) -> None:
+        """``node_addresses``: of this node, beside those that the routes tell."""
         self._answers = answers
+        self._node_addresses = node_addresses
         self._public: list[socket.socket] = []
         self._local: socket.socket | None = None
         self._path: Path | None = None
@@ -37,7 +43,8 @@ class Endpoints:
         return self._handlers is not None
 
     def bind(self, address: Address | None, state_dir: Path) -> None:
-        """Listen on both (``address`` None: on the socket alone). Raises OSError.
+        """Listen on both (``address`` None: on the socket alone). Raises OSError where the address cannot be had;
+        without a folder that can be written there is no local socket.
 
         ``port`` is then the TCP port in use; port 0 asks for any.
         """
@@ -45,21 +52,16 @@ class Endpoints:
             self._public = listening(address.host, address.port, backlog=BACKLOG)
             self.port = int(self._public[0].getsockname()[1])
         path = state_dir / SOCKET_NAME
-        # The state folder belongs to one agent: what stands there is a dead agent's.
-        path.unlink(missing_ok=True)
-        self._local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
         try:
-            self._local.bind(str(path))
-        finally:
-            os.umask(before)
+            self._local = _local(path)
+        except OSError as failed:
+            log.warning("no local socket", extra={"path": str(path), "error": str(failed)})
+            return
         self._path = path
-        _open(self._local)
 
     async def serve(self) -> None:
         """Answer, from now on. What that takes is loaded beside the loop: devices are served meanwhile."""
-        assert self._local is not None, "nothing to serve on before bind"
-        handlers = await asyncio.to_thread(_handlers, self._answers)
+        handlers = await asyncio.to_thread(_handlers, self._answers, self._node_addresses)
         handlers.serve(self._public, self._local)
         self._handlers = handlers
 
@@ -78,11 +80,28 @@ class Endpoints:
                 self._path.unlink()
 
 
-def _handlers(answers: Answers) -> "Handlers":
+def _local(path: Path) -> socket.socket:
+    """A socket of this user alone. Raises OSError."""
+    # The state folder belongs to one agent: what stands there is a dead agent's.
+    path.unlink(missing_ok=True)
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        found.bind(str(path))
+    except OSError:
+        found.close()
+        raise
+    finally:
+        os.umask(before)
+    _open(found)
+    return found
+
+
+def _handlers(answers: Answers, node_addresses: Sequence[str]) -> "Handlers":
     import agent.process.certificates  # noqa: F401 - before anything imports aiohttp
     from agent.serving.handlers import Handlers
 
-    return Handlers(answers)
+    return Handlers(answers, node_addresses)
 
 
 def _open(listener: socket.socket) -> None:

@@ -7,7 +7,7 @@ only the lower half is: routes, middlewares and the rest of ``aiohttp.web`` are 
 import asyncio
 import math
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 from aiohttp.web_request import BaseRequest
@@ -34,22 +34,26 @@ Paths = Mapping[str, tuple[str, Answer]]
 class Handlers:
     """aiohttp's side of ``agent.serving.endpoints``."""
 
-    def __init__(self, answers: Answers, times: Times | None = None) -> None:
-        """``times``: what peers may take, where it is not the usual."""
+    def __init__(self, answers: Answers, node_addresses: Sequence[str] = (), times: Times | None = None) -> None:
+        """``node_addresses``: of this node, beside those that the routes tell. ``times``: what peers may take, where
+        it is not the usual.
+        """
         self._answers = answers
+        self._node_addresses = node_addresses
         self._times = times
         self._servers: list[tuple[Server, Listener]] = []
 
-    def serve(self, public: list[socket.socket], local: socket.socket) -> None:
-        """Answer on sockets that listen already."""
+    def serve(self, public: list[socket.socket], local: socket.socket | None) -> None:
+        """Answer on sockets that listen already; ``local`` None: there is no local one."""
         probes: Paths = {
             "/healthz": ("GET", self._healthz),
             "/readyz": ("GET", self._readyz),
             "/metrics": ("GET", self._exposition),
         }
-        self._run(probes, public, Listener(PUBLIC, self._times, group_of_address=OwnAddresses().group_of))
+        own = OwnAddresses(given=self._node_addresses)
+        self._run(probes, public, Listener(PUBLIC, self._times, group_of_address=own.group_of))
         people: Paths = {"/v1/node": ("GET", self._node), "/v1/release": ("POST", self._on_release)}
-        self._run(people, [local], Listener(LOCAL, self._times))
+        self._run(people, [] if local is None else [local], Listener(LOCAL, self._times))
 
     async def stop(self) -> None:
         for server, listener in self._servers:

@@ -1,30 +1,27 @@
 """The addresses of this node: from them the kubelet's probes come, whatever the cluster's network makes of them.
 
 A probe's source is the node's own address, or that of the bridge which the pod's default route leads to. Both are
-known in the pod: the first by the downward API, the second by its routes.
+known in the pod: the first by ``--node-addresses``, the second by its routes.
 """
 
 import ipaddress
-import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from kube.listening.places import Group
 
 NODE: Final = Group("node")
-_VARIABLE: Final = "NODE_IPS"
-"""Comma-separated, as the downward API writes ``status.hostIPs``."""
 _FRESH_S: Final = 60.0
 
 
 class OwnAddresses:
-    """``group_of`` tells peers of the node from others. Read anew after a minute: routes change."""
+    """``group_of`` tells peers of the node from others. Routes and interfaces are read anew after a minute."""
 
-    def __init__(self, proc: Path = Path("/proc"), given: str | None = None) -> None:
+    def __init__(self, proc: Path = Path("/proc"), given: Sequence[str] = ()) -> None:
         self._proc = proc
-        self._given = given if given is not None else os.environ.get(_VARIABLE, "")
+        self._given = tuple(given)
         self._found: frozenset[str] = frozenset()
         self._read_s = float("-inf")
 
@@ -43,7 +40,7 @@ class OwnAddresses:
         return NODE if str(peer) in self._found else None
 
     def _addresses(self) -> Iterator[str]:
-        yield from (each.strip() for each in self._given.split(",") if each.strip())
+        yield from self._given
         yield from gateways(_lines(self._proc / "net/route"), _lines(self._proc / "net/ipv6_route"))
         yield from local(_lines(self._proc / "net/fib_trie"), _lines(self._proc / "net/if_inet6"))
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from agent.telemetry.fields import BY_NAME, FIELDS, Field, FieldKind
 from agent.telemetry.legacy import LEGACY
-from yamlfile import ConfigError
+from yamlfile import ConfigError, UnreadableError
 
 MAX_BYTES = 1 << 20
 MOST_BROKEN = 32
@@ -61,12 +61,15 @@ class _RefusedLine(Exception):  # noqa: N818 - told, never raised to a caller
 
 
 def read(path: Path) -> Collectors:
-    """The fields that the file names. Raises ConfigError where there is no such file, or no line that can be used."""
+    """The fields that the file names. Raises ConfigError where there is no such file, or no line that can be used, and
+    UnreadableError where it is there and cannot be read now.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as failed:
-        raise ConfigError(str(path), "", failed.strerror or "an error", "a collectors file") from None
+        kind = ConfigError if isinstance(failed, FileNotFoundError | NotADirectoryError) else UnreadableError
+        raise kind(str(path), "", failed.strerror or "an error", "a collectors file") from None
     if len(raw) > MAX_BYTES:
         raise ConfigError(str(path), "", f"more than {MAX_BYTES >> 20} MiB", "a collectors file")
     return parse(raw.removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape"), str(path))

@@ -36,7 +36,7 @@ from agent.telemetry.windows import SlidingCounts, XidMemory
 from agent.words import node as words
 from inventory.devices import DeviceId, Gpu, GpuUuid
 from kube.clock import Clock, SystemClock, sleep
-from yamlfile import ConfigError
+from yamlfile import ConfigError, UnreadableError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -344,7 +344,9 @@ class Sampler:
     # The collectors file
 
     def _read_collectors(self) -> None:
-        """Read the file where it has changed; a bad file changes nothing."""
+        """Read the file where it has changed; a bad file changes nothing. One that cannot be read is tried again at the
+        next pass.
+        """
         path = self.settings.collectors
         identity: tuple[str | int, ...] | None = None if path is None else (str(path), *_identity(path))
         if identity == self._file_identity:
@@ -355,6 +357,10 @@ class Sampler:
             return
         try:
             self.collectors = collectors.read(path)
+        except UnreadableError as failed:
+            self._file_identity = None
+            log.warning("collectors file cannot be read, the fields stay as they are", extra={"problem": str(failed)})
+            return
         except ConfigError as wrong:
             log.warning("collectors file rejected, the fields stay as they are", extra={"problem": str(wrong)})
             self._problem(words.collectors_rejected(str(wrong)))

@@ -22,6 +22,19 @@ def old_config_stays(problem: str) -> str:
     return f"Config rejected, the old one stays: {problem}. Correct it; it is read again"
 
 
+@_waiting
+def config_unreadable(problem: str) -> str:
+    return f"Config cannot be read, what was in use stays: {problem}. It is read again until it can be"
+
+
+@_note
+def no_state(problem: str) -> str:
+    return (
+        f"State folder: {problem}. Devices are served without it: a restart forgets what the agent knows, and no MIG "
+        "layout is changed and no claim prepared. See that the folder can be written"
+    )
+
+
 @_refusal
 def collectors_rejected(problem: str) -> str:
     return f"Collectors file rejected, the fields stay as they are: {problem}. Correct it; it is read again"

@@ -129,6 +129,12 @@ class AwaitPods(Struct, frozen=True, kw_only=True):
     patches: tuple[Patch, ...] = ()
 
 
+class AwaitOwner(Struct, frozen=True, kw_only=True):
+    """A child that may not start yet beside its owner: an Event says why, and it is looked at again in a while."""
+
+    message: str
+
+
 class EmitEvent(Struct, frozen=True, kw_only=True):
     """An Event about the job."""
 
@@ -158,4 +164,4 @@ WorkloadAction = (
 )
 """An action about the Workload alone, whatever it was made for."""
 
-Action = WorkloadAction | StartJob | StopJob | UngatePods | AwaitPods | EmitEvent | Refuse
+Action = WorkloadAction | StartJob | StopJob | UngatePods | AwaitPods | AwaitOwner | EmitEvent | Refuse

@@ -22,7 +22,7 @@ from controller.jobframework.raw import (
 )
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.meta import OwnerReference
-from inventory.api.names import ABOVE_MIN_REPLICAS, FULL_PARALLELISM, MIN_REPLICAS
+from inventory.api.names import ABOVE_MIN_REPLICAS, AWAITS_OWNER, FULL_PARALLELISM, MIN_REPLICAS
 
 _MAX_INT32 = 2**31 - 1
 MAX_DIGITS = 9
@@ -111,6 +111,11 @@ def controller_of(job: Json) -> OwnerReference | None:
     return None
 
 
+def awaits_owner(job: Json) -> bool:
+    """Whether it was created with an owner whose own controller did not make it."""
+    return annotations(job).get(AWAITS_OWNER) == "true"
+
+
 def is_managed(job: Json, namespace_labels: Mapping[str, str], settings: JobSettings) -> bool:
     if not settings.managed_jobs_namespace_selector.matches(namespace_labels):
         return False
@@ -123,19 +128,27 @@ def managed_ancestor(job: Json, settings: JobSettings, cluster: ClusterObjects) 
     An owner counts by its uid: a new object under an old name owns nothing. All are in the job's namespace, which the
     caller has matched. Raises NestingTooDeepError.
     """
+    found = ancestor(job, settings, cluster)
+    return None if found is None else found[0].uid
+
+
+def ancestor(job: Json, settings: JobSettings, cluster: ClusterObjects) -> tuple[OwnerReference, Json] | None:
+    """That job itself, and the reference to it."""
     namespace = text(job, "metadata", "namespace")
-    found: str | None = None
+    found: tuple[OwnerReference, Json] | None = None
     current = job
     for _ in range(MAX_DEPTH):
         reference = controller_of(current)
         if reference is None:
             return found
         owner = cluster.owner(namespace, reference)
+        if owner is None and cluster.has_workload(reference.uid):
+            return (reference, {})  # of a kind that is queued by somebody else
         if owner is None or text(owner, "metadata", "uid") != reference.uid:
             return found
         is_job = cluster.is_job_kind(reference.api_version, reference.kind)
         if is_job and (queue_name(owner) or settings.manage_jobs_without_queue_name):
-            found = reference.uid
+            found = (reference, owner)
         current = owner
     if controller_of(current) is None:
         return found

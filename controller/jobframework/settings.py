@@ -7,6 +7,7 @@ import msgspec
 
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import WorkloadKey
+from controller.jobframework.charge import Charge
 from controller.jobframework.kind import JobKind, Look, no_objects
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
@@ -37,6 +38,10 @@ def is_never_spare(_pod: Json) -> bool:
 
 
 def has_not_ended(_namespace: str, _job: OwnerReference) -> bool:
+    return False
+
+
+def has_no_workload(_uid: str) -> bool:
     return False
 
 
@@ -80,6 +85,8 @@ class ClusterObjects:
     """Whether the job, of a kind that is queued here, has finished; by its namespace and a reference to it."""
     may_be_spare: Callable[[Json], bool] = is_never_spare
     """Whether a new pod of what serves may be above its minimum of replicas: it is until it is known not to be."""
+    has_workload: Callable[[str], bool] = has_no_workload
+    """Whether a Workload names the object of that uid as what controls it."""
     device_plan: DevicePlan = no_plan
     claim_devices: ClaimDevices = no_claim_devices
     look: Look = no_objects
@@ -92,6 +99,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     ``workloads``: those that the job controls (by the uid of their controller), and the prebuilt one that it names.
     ``gated_pods``: how many of its pods still wait behind the gate of elastic jobs. ``left_pods``: by pod set, those
     that have not ended of a job that has, or is being deleted; "" for pods that name none, None where nobody asked.
+    ``charge``: what the Workload of the job above it is charged for and what runs by that, without this job; None where
+    it is not a child that starts by that. ``unread``: why nobody knows what is above such a child.
     """
 
     kind: JobKind
@@ -100,3 +109,5 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     namespace_labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     gated_pods: int = 0
     left_pods: Mapping[str, int] | None = None
+    charge: Charge | None = None
+    unread: str = ""

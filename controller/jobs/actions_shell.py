@@ -5,7 +5,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from controller.jobframework import names
-from controller.jobframework.actions import Action, AwaitPods, EmitEvent, Refuse, StartJob, StopJob, UngatePods
+from controller.jobframework.actions import (
+    Action,
+    AwaitOwner,
+    AwaitPods,
+    EmitEvent,
+    Refuse,
+    StartJob,
+    StopJob,
+    UngatePods,
+)
 from controller.jobframework.kind import JobKind, Patch, api_version
 from controller.jobframework.raw import Json, annotations, labels, sequence, text
 from controller.jobframework.steps import not_startable
@@ -28,8 +37,8 @@ class JobActions:
     """``carry_out`` raises ActionFailedError and KubeError. ``tell`` records an Event: about what, type, reason, note.
 
     ``started`` and ``suspended`` get the kind of a job of which that was written.
-    ``_written`` holds our last patches of jobs that no watch has shown, by the framework of their kind: only
-    ``_patch_job`` adds to it.
+    ``_waiting``: by uid, what was last told of a child that waits for its owner. ``_written`` holds our last patches of
+    jobs that no watch has shown, by the framework of their kind: only ``_patch_job`` adds to it.
     """
 
     def __init__(
@@ -49,10 +58,15 @@ class JobActions:
         self._started = started
         self._suspended = suspended
         self._written: dict[str, WrittenVersions] = {}
+        self._waiting: dict[str, str] = {}
 
     def behind(self, kind: JobKind, key: ObjectKey, uid: str, resource_version: str) -> bool:
         """Whether this view of a job is older than our own last write to it: nothing may be decided by it."""
         return self._versions(kind).behind(key, uid, resource_version)
+
+    def gone(self, uid: str) -> None:
+        """The job of that uid is."""
+        self._waiting.pop(uid, None)
 
     def forget(self, kind: JobKind, key: ObjectKey) -> None:
         """The job is gone."""
@@ -81,6 +95,12 @@ class JobActions:
                 for patch in patches:
                     await self._patch_job(kind, job, patch)
                 raise NotYetError(f"{count} of its pods have not ended")
+            case AwaitOwner(message=note):
+                uid = text(job, "metadata", "uid")
+                if self._waiting.get(uid) != note:
+                    self._tell(_reference(kind, job), "Normal", "AwaitsOwner", note)
+                self._waiting[uid] = note
+                raise NotYetError(note)
             case UngatePods(gate=gate, counts=counts):
                 await self._ungate(kind, job, gate, counts)
             case _:

@@ -16,6 +16,7 @@ from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import compose, names
 from controller.jobframework.actions import (
     Action,
+    AwaitOwner,
     AwaitPods,
     CreateWorkload,
     DeleteWorkload,
@@ -31,6 +32,7 @@ from controller.jobframework.foreignmarks import smaller_gang
 from controller.jobframework.kind import Outcome, Review, completed, refused
 from controller.jobframework.marks import (
     NestingTooDeepError,
+    awaits_owner,
     is_managed,
     managed_ancestor,
     prebuilt_mark,
@@ -53,6 +55,7 @@ from controller.jobframework.steps import (
     update,
 )
 from controller.jobs import elastic
+from controller.jobs.children import beside_its_owner
 from controller.jobs.ending import outlived, reclaimed
 from controller.lifecycle.readiness import pods_ready_action
 from controller.objects.meta import Condition, find_condition
@@ -102,6 +105,8 @@ def _job(context: Context) -> list[Action]:
         return _leaving(context, own)
     if context.kind.is_skipped(job) or not is_managed(job, seen.namespace_labels, settings):
         return _unmanaged(context, own)
+    if seen.unread and context.kind.is_suspended(job):
+        return [AwaitOwner(message=seen.unread)]
     try:
         ancestor = managed_ancestor(job, settings, context.cluster)
     except NestingTooDeepError as error:
@@ -137,9 +142,17 @@ def _withdraw(workload: SeenWorkload) -> list[Action]:
 
 
 def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Action]:
-    """A part of a larger job: that job's workload counts its pods, and both start together."""
+    """A part of a larger job: that job's workload counts its pods, and both start together.
+
+    Its owner's controller starts it, if that made it; else it starts here, as far as that workload goes.
+    """
     actions = _withdrawn(own)
-    if context.cluster.is_admitted(ancestor) or context.kind.is_suspended(context.job):
+    admitted, waits = context.cluster.is_admitted(ancestor), awaits_owner(context.job)
+    if waits and admitted and context.seen.charge is not None:
+        return [*actions, *beside_its_owner(context, context.seen.charge)]
+    if waits and context.kind.is_suspended(context.job) and context.kind.finished(context.job) is None:
+        return [*actions, AwaitOwner(message=words.owner_not_admitted())]
+    if admitted or context.kind.is_suspended(context.job):
         return actions
     stop = StopJob(patches=(context.kind.suspend(context.job),))
     return [*actions, stop, event("Suspended", words.owner_not_admitted())]

@@ -7,19 +7,27 @@ back. Nothing here knows a kind of job: kinds come with the resources of their o
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, NamedTuple
+
+import msgspec
 
 from controller.config.settings import VOLCANO_JOB, ControllerConfig
 from controller.engine.mirror.specs import System
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
+from controller.jobframework.charge import Charge
 from controller.jobframework.kind import JobKind, api_version
+from controller.jobframework.marks import NestingTooDeepError, ancestor
+from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import JobError, Json
-from controller.jobframework.settings import ClaimDevices, Observed, no_claim_devices
+from controller.jobframework.settings import ClaimDevices, ClusterObjects, Observed, no_claim_devices
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.ending import awaits_pods
 from controller.jobs.reconcile import is_orphan, reconcile, unowned
+from controller.jobshell.charges_shell import ChargeReader
 from controller.jobshell.clusterobjects import cluster_objects, is_selected, job_settings
+from controller.jobshell.owners_shell import Owners
 from controller.jobshell.watched import (
     JobKinds,
     KeptJob,
@@ -34,7 +42,7 @@ from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES, RawWorkloads
+from controller.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, PODS, WORKLOAD_CLASSES, RawWorkloads
 from controller.watching.ledger import Ledger
 from controller.watching.workqueue import WorkQueue
 from kube.client import Client
@@ -90,10 +98,17 @@ class JobController:
         self._kinds = kinds
         self._resources: dict[str, Resource] = {kind.framework: resource for resource, kind in kinds.items()}
         self._frameworks = {(api_version(kind), kind.kind): kind.framework for kind in kinds.values()}
-        self._externals = {one for one in external_kinds(config.integrations.external_frameworks) if one in feeds}
+        externals = external_kinds(config.integrations.external_frameworks)
+        self._externals = {one for one in externals if one in feeds}
         self._owned = frozenset(owned)
-        self._cluster = cluster_objects(
+        known = cluster_objects(
             feeds, kinds, self.is_admitted, externals=self._externals, owned=owned, claim_devices=claim_devices
+        )
+        self._cluster = replace(known, has_workload=self.has_workload)
+        self.owners = Owners(client, (*kinds, *externals, *owned))
+        self._kinds_by_name = {(api_version(kind), kind.kind): kind for kind in kinds.values()}
+        self.charges = ChargeReader(
+            client, self._cluster, workloads=self._workloads_of, children=self._jobs_below, behind=self._is_behind
         )
         self._selectors = {VOLCANO_JOB: config.switch(System.VOLCANO).namespaces}
         self._has_pods = config.integrations.queue_pods
@@ -107,6 +122,8 @@ class JobController:
         """Jobs by the Workload that they name as made for them."""
         self._children: dict[str, set[JobKey]] = {}
         """Jobs by the uid of what controls them."""
+        self._awaiting: set[JobKey] = set()
+        """Those of them with the mark of ``awaits_owner``."""
         self._reads: dict[JobKey, tuple[_ReadObject, ...]] = {}
         self._readers: dict[_ReadObject, set[JobKey]] = {}
 
@@ -124,6 +141,7 @@ class JobController:
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if kind is not None:
                 self._hear_job(JobKey(kind.framework, *key), entry.object)
             case Removed(key=key, old=entry) if kind is not None:
+                self._actions.gone(entry.uid)
                 self._hear_job(JobKey(kind.framework, *key), entry.object, gone=True)
             case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 self._enqueue_all()
@@ -136,8 +154,18 @@ class JobController:
             note(self._prebuilt, WorkloadKey(f"{key.namespace}/{job.prebuilt}"), key, gone=gone)
         if job.controller:
             note(self._children, job.controller, key, gone=gone)
+            self._hear_sibling(key, job, gone=gone)
         self._hear_references(key, job, gone=gone)
         self._queue.put(key)
+
+    def _hear_sibling(self, key: JobKey, job: KeptJob, *, gone: bool) -> None:
+        """Children that start by what their owner is charged for are looked at again beside any other child."""
+        if job.awaits:
+            (self._awaiting.discard if gone else self._awaiting.add)(key)
+        if self._awaiting:
+            for sibling in self._children.get(job.controller, ()):
+                if sibling in self._awaiting:
+                    self._queue.put(sibling)
 
     def _hear_references(self, key: JobKey, job: KeptJob, *, gone: bool) -> None:
         for read in self._reads.pop(key, ()):
@@ -200,11 +228,20 @@ class JobController:
                 self._enqueue_parts(owner.uid)
                 break
         else:
+            self._of_another(workload, key, gone=gone)
             waits = meta.deletion_timestamp is not None or is_orphan(workload)
             if waits and not gone and not self._is_of_pods(workload):
                 self._queue.put(JobKey("", meta.namespace, meta.name))
         for job in self._prebuilt.get(key, ()):
             self._queue.put(job)
+
+    def _of_another(self, workload: Workload, key: WorkloadKey, *, gone: bool) -> None:
+        """A Workload that somebody else made, for an object of a kind that is not followed here."""
+        for owner in workload.metadata.owner_references:
+            of_pods = owner.kind == PODS.kind or (owner.api_version, owner.kind) in self._grouped
+            if owner.controller and not of_pods:
+                note(self._by_owner, owner.uid, key, gone=gone)
+                self._enqueue_parts(owner.uid)
 
     def _is_external(self, owner: OwnerReference) -> bool:
         return any((owner.api_version, owner.kind) == (one.api_version, one.kind) for one in self._externals)
@@ -232,14 +269,70 @@ class JobController:
             return  # the watch brings what was written, and with it the next reconciliation
         if entry is not None and not self._is_ours(key, uid):
             return
+        if entry is not None and entry.object.awaits:
+            self.charges.rest(key.namespace)
         await self._finish_orphans(key, kind, uid)
         if entry is None:
             self._actions.forget(kind, at)
             return
         job: Json = entry.object.json
         seen = await self._observed(kind, job, uid, entry.object.prebuilt)
-        for action in reconcile(seen, self._settings, self._cluster):
+        if not entry.object.awaits:
+            await self._carry_out(kind, job, seen, self._cluster)
+            return
+        above = await self.owners.above(job, self._cluster)
+        if not self.is_below(job, above.cluster):
+            seen = msgspec.structs.replace(seen, unread=above.unread)
+            await self._carry_out(kind, job, seen, above.cluster)
+            return
+        async with self.charges.alone(key.namespace):
+            charge = await self.charge_above(job, above.cluster)
+            seen = msgspec.structs.replace(seen, charge=charge)
+            await self._carry_out(kind, job, seen, above.cluster)
+
+    async def _carry_out(self, kind: JobKind, job: Json, seen: Observed, cluster: ClusterObjects) -> None:
+        for action in reconcile(seen, self._settings, cluster):
             await self._actions.carry_out(kind, job, action)
+
+    def is_below(self, child: Json, cluster: ClusterObjects) -> bool:
+        """Whether a job above it is admitted, so that the child may start; ``cluster`` knows its owners."""
+        try:
+            found = ancestor(child, self._settings, cluster)
+        except (JobError, NestingTooDeepError):
+            return False  # the reconciler refuses it
+        return found is not None and self.is_admitted(found[0].uid)
+
+    async def charge_above(self, child: Json, cluster: ClusterObjects) -> Charge | None:
+        """What the job above is charged for, less the child itself; None where there is no such job, or no charge.
+
+        ``cluster`` knows the owners of the child.
+        """
+        found = ancestor(child, self._settings, cluster) if self.is_below(child, cluster) else None
+        if found is None:
+            return None
+        reference, above = found
+        kind = self._kinds_by_name.get((reference.api_version, reference.kind))
+        job = None if kind is None else (kind, above)
+        return await self.charges.read(reference.uid, job=job, child=child)
+
+    def _workloads_of(self, uid: str) -> list[SeenWorkload]:
+        found = (seen_workload(self._ledger, self._raws, key) for key in sorted(self._by_owner.get(uid, ())))
+        return [workload for workload in found if workload is not None]
+
+    def _jobs_below(self, uid: str) -> list[tuple[JobKind, Json]]:
+        """Jobs that the object of that uid controls."""
+        found = []
+        for child in sorted(self._children.get(uid, ())):
+            resource = self._resources[child.kind]
+            entry = self._feeds[resource].get(ObjectKey(child.namespace, child.name))
+            if entry is not None:
+                found.append((self._kinds[resource], entry.object.json))
+        return found
+
+    def _is_behind(self, kind: JobKind, job: Json) -> bool:
+        meta = job["metadata"]
+        key = ObjectKey(meta.get("namespace", ""), meta.get("name", ""))
+        return self._actions.behind(kind, key, meta.get("uid", ""), meta.get("resourceVersion", ""))
 
     def _is_ours(self, key: JobKey, uid: str) -> bool:
         """Whether the job is queued here: one of Volcano's only where its switch selects the namespace, or has."""
@@ -301,6 +394,10 @@ class JobController:
             return
         for action in unowned(workload, self._settings):
             await self._workloads.carry_out(action, workload.typed.metadata.namespace, "", ())
+
+    def has_workload(self, uid: str) -> bool:
+        """Whether a Workload names the object of that uid as what controls it."""
+        return uid in self._by_owner
 
     def is_admitted(self, uid: str) -> bool:
         """Whether the workload of the job of that uid is."""

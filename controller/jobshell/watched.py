@@ -9,7 +9,7 @@ import msgspec
 
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework.kind import JobKind, ObjectKind
-from controller.jobframework.marks import controller_of, prebuilt_workload, queue_name
+from controller.jobframework.marks import awaits_owner, controller_of, prebuilt_workload, queue_name
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import JobError, Json
 from controller.jobkinds.declared.kind import DeclaredKind
@@ -105,13 +105,14 @@ class KeptJob(msgspec.Struct, frozen=True):
     """A job, or an object that jobs are read with, packed between two looks at it: a tenth of the memory.
 
     Beside it stands what every change of it is asked for: the name of its ``queue``, the uid of its ``controller``, and
-    the Workload that was made for it; empty where it has none, or none that can be read.
+    the Workload that was made for it; empty where it has none, or none that can be read. ``awaits``: ``awaits_owner``.
     """
 
     packed: bytes
     queue: str = ""
     controller: str = ""
     prebuilt: str = ""
+    awaits: bool = False
 
     @classmethod
     def of(cls, given: Json) -> "KeptJob":
@@ -139,6 +140,7 @@ class KeptJob(msgspec.Struct, frozen=True):
             sys.intern(_readable(queue_name, asked)),
             "" if owner is None else owner.uid,
             _readable(prebuilt_workload, asked),
+            bool(_readable(_awaits, asked)),
         )
 
     @property
@@ -146,6 +148,10 @@ class KeptJob(msgspec.Struct, frozen=True):
         """Made anew each time."""
         found: Json = msgspec.json.decode(zlib.decompress(self.packed))
         return found
+
+
+def _awaits(job: Json) -> str:
+    return "true" if awaits_owner(job) else ""
 
 
 def _readable(mark: Callable[[Json], str], job: Json) -> str:

@@ -6,7 +6,7 @@ Actions are carried out in order until one fails; then the pods are reconciled a
 from typing import Final
 
 from controller.engine.conditions.reasons import WORKLOAD_SLICE_REPLACED
-from controller.jobframework.actions import EmitEvent, Refuse, WorkloadAction
+from controller.jobframework.actions import AwaitOwner, EmitEvent, Refuse, WorkloadAction
 from controller.jobframework.marks import prebuilt_mark
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod
@@ -41,7 +41,7 @@ class DeletePod(Struct, frozen=True, kw_only=True):
     uncounted: tuple[Json, ...] = ()
 
 
-PodAction = WorkloadAction | EmitEvent | PatchPod | DeletePod | Refuse
+PodAction = WorkloadAction | EmitEvent | PatchPod | DeletePod | AwaitOwner | Refuse
 
 
 def is_of_pods(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> bool:

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from controller.engine.conditions import status
-from controller.jobframework.actions import EmitEvent, Refuse
+from controller.jobframework.actions import AwaitOwner, EmitEvent, Refuse
 from controller.jobframework.podview import TERMINATION_TARGET
 from controller.jobframework.raw import Json
 from controller.jobshell.workloadactions import WorkloadActions
@@ -14,7 +14,7 @@ from controller.objects.meta import to_json
 from controller.pods.actions import DeletePod, PatchPod, PodAction
 from controller.watching.kinds import PODS
 from controller.watching.ledger import WrittenVersions
-from controller.watching.workqueue import ActionFailedError
+from controller.watching.workqueue import ActionFailedError, NotYetError
 from controller.writing.workloadwrites import Stamped, stamped_write
 from kube.clock import Clock
 from kube.objects import ObjectReference
@@ -78,6 +78,8 @@ class PodActions:
                         await self._delete(pods[action.name], action)
                     case EmitEvent(type=type_, reason=reason, message=note):
                         events.append((type_, reason, note))
+                    case AwaitOwner(message=note):
+                        events.append(("Normal", "AwaitsOwner", note))
                     case Refuse(reason=reason, sentence=note):
                         events.append(("Warning", reason, note))
                     case PatchPod():
@@ -88,6 +90,8 @@ class PodActions:
             if event not in told:
                 self._tell(about, *event)
         self._told[about.uid] = tuple(events)
+        if waiting := next((action.message for action in actions if isinstance(action, AwaitOwner)), ""):
+            raise NotYetError(waiting)
 
     def forget(self, uid: str) -> None:
         """What Events were about has gone."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.jobframework import names
+from controller.jobframework.charge import Charge
 from controller.jobframework.marks import prebuilt_mark, priority_class, queue_name
 from controller.jobframework.names import PRIORITY_CLASS, QUEUE_NAME, is_object_name
 from controller.jobframework.podsets import UNCONSTRAINED, JobPodSet, SeenWorkload, check_requests
@@ -182,7 +183,7 @@ class SeenPods:
     ``workload``: the one of the name that ``compose.workload_name`` gives, whatever owns it. ``pod_group``: the object
     of Volcano's or KAI's that they are in. ``namespace_terminating``: the namespace is being deleted: no pods follow.
     ``predecessor_runs``: the pod whose quota this one takes over may still be on its node. ``minimum``: of a pod above
-    the minimum of its group, that group's Workload.
+    the minimum of its group, that group's Workload. ``charge``, ``unread``: as of a job, see ``Observed``.
     """
 
     pods: tuple[SeenPod, ...]
@@ -192,6 +193,8 @@ class SeenPods:
     namespace_terminating: bool = False
     predecessor_runs: bool = False
     minimum: SeenWorkload | None = None
+    charge: Charge | None = None
+    unread: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

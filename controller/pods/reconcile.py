@@ -17,6 +17,7 @@ from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingErr
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import compose, names
 from controller.jobframework.actions import (
+    AwaitOwner,
     CreateWorkload,
     DeleteWorkload,
     FinishReason,
@@ -59,6 +60,7 @@ from controller.pods.actions import (
     is_of_pods,
     orphaned,
 )
+from controller.pods.children import within_the_charge
 from controller.pods.group import MAIN, Group, SeenPods
 from controller.pods.replacing import is_stale, spare_finalizers, waiting
 from controller.pods.start import infos_by_set, places, released, role_in, start_patch
@@ -106,12 +108,16 @@ def _owned(
 
     One that was above its minimum, and is taken back into that, had a workload of its own.
     """
+    if seen.unread and any(pod.is_gated and pod.stays for pod in pods):
+        return [AwaitOwner(message=seen.unread)]
     ancestor = managed_ancestor(pods[0].raw, settings, cluster)
     if ancestor is not None and not pods[0].above_minimum_of:
         free = cluster.is_admitted(ancestor)
         own = seen.workload
         was_above = own is not None and ABOVE_MINIMUM_OF in own.typed.metadata.annotations and is_of_pods(own, pods)
         left = dropped(own) if own is not None and was_above else []
+        if free and seen.charge is not None:
+            return [*left, *within_the_charge(pods, seen.charge, cluster)]
         return [*left, *(PatchPod(name=pod.name, body=released(pod)) for pod in pods if free or pod.is_over)]
     if left := left_behind(pods, seen.workload, seen.minimum, cluster):
         return left

@@ -7,17 +7,21 @@ Only pods with the label that the admission policy puts on them are followed her
 
 import asyncio
 from collections.abc import Collection, Iterator
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
+from controller.jobframework.charge import Charge
 from controller.jobframework.marks import controller_of, prebuilt_mark
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, SUSPENDING_PARENT, GroupName, SeenPod, key_of
 from controller.jobframework.raw import JobError, Json, annotations
 from controller.jobframework.settings import ClusterObjects, JobSettings
+from controller.jobshell.charges_shell import ChargeReader
+from controller.jobshell.owners_shell import Owners
 from controller.jobshell.watched import seen_workload
 from controller.objects.decode import KUEUE
 from controller.objects.meta import OwnerReference, is_true
@@ -41,6 +45,7 @@ from controller.watching.kinds import (
 )
 from controller.watching.ledger import Ledger
 from controller.watching.workqueue import WorkQueue
+from controller.words import jobs as words
 from inventory.api.names import ABOVE_MINIMUM_OF
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
@@ -94,6 +99,16 @@ def read_pod(raw: bytes) -> QueuedPod:
     )
 
 
+class AboveJobs(Protocol):
+    """What the controller of jobs knows about a pod below one."""
+
+    owners: Owners
+    charges: ChargeReader
+
+    def is_below(self, child: Json, cluster: ClusterObjects) -> bool: ...
+    async def charge_above(self, child: Json, cluster: ClusterObjects) -> Charge | None: ...
+
+
 class PodController:
     """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled, beside what ``pod_groups`` runs.
 
@@ -114,6 +129,7 @@ class PodController:
         job_resources: Collection[Resource],
         *,
         pod_groups: GroupObjects,
+        above_jobs: AboveJobs | None = None,
     ) -> None:
         self._client = client
         self._feeds = feeds
@@ -124,6 +140,7 @@ class PodController:
         self._cluster = cluster
         self._job_resources = frozenset(job_resources)
         self._pod_groups = pod_groups
+        self._above_jobs = above_jobs
         pod_groups.changed = self.pod_group
         self._queue: WorkQueue[GroupKey] = WorkQueue("pods", self._reconcile)
         self._groups: dict[GroupKey, set[ObjectKey]] = {}
@@ -293,9 +310,25 @@ class PodController:
         foreign = next((pod.foreign_group for pod in pods if pod.foreign_group), None)
         seen = self._observed(group, tuple(pods), foreign)
         if seen is not None:
-            await self._carry_out(group, seen, reconcile_pods(seen, self._settings, self._cluster))
+            if self._above_jobs is not None and any(pod.is_gated and pod.stays for pod in pods):
+                await self._beside_a_job(self._above_jobs, group, seen)
+            else:
+                await self._carry_out(group, seen, reconcile_pods(seen, self._settings, self._cluster))
             if foreign is not None and not pods[0].part:
                 await self._pod_groups.tell(group.namespace, foreign, seen, self._pods_above(group))
+
+    async def _beside_a_job(self, jobs: AboveJobs, group: GroupKey, seen: SeenPods) -> None:
+        """Pods that wait, perhaps below a job that is queued: they start by its charge, one group after another."""
+        first = min(seen.pods, key=lambda pod: pod.age_key)
+        above = await jobs.owners.above(first.raw, self._cluster)
+        if not jobs.is_below(first.raw, above.cluster):
+            seen = replace(seen, unread=above.unread)
+            await self._carry_out(group, seen, reconcile_pods(seen, self._settings, above.cluster))
+            return
+        async with jobs.charges.alone(group.namespace):
+            charge = await jobs.charge_above(first.raw, above.cluster)
+            seen = replace(seen, charge=charge, unread="" if charge is not None else words.owner_not_admitted())
+            await self._carry_out(group, seen, reconcile_pods(seen, self._settings, above.cluster))
 
     def _pods_above(self, group: GroupKey) -> list[SeenPod]:
         """Those above the minimum of the group."""

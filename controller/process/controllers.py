@@ -6,7 +6,7 @@ controllers wait for pods, before they remove the first scheduling gate.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from controller.failures.nodefailures_shell import FEATURES, NodeFailureControll
 from controller.failures.stuckpods_shell import FEATURE as RECOVERY
 from controller.failures.stuckpods_shell import StuckPodController
 from controller.jobframework import names
-from controller.jobframework.settings import ClusterObjects, DevicePlan, is_never_spare
+from controller.jobframework.settings import ClusterObjects, DevicePlan, has_no_workload, is_never_spare
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.jobkinds_shell import JobKindController
 from controller.jobs.reconcile_shell import JobController
@@ -306,8 +306,7 @@ class TermControllers:
 
     def _pod_controller(self, jobs: JobController | None) -> Iterator[NamedTask]:
         """Plain pods. ``jobs`` is None where no kind of job is queued here: then no pod belongs to one that is."""
-        is_admitted = (lambda _uid: False) if jobs is None else jobs.is_admitted
-        settings, cluster = job_settings(self._config, self._own_namespace), self._cluster_of_pods(is_admitted)
+        settings, cluster = job_settings(self._config, self._own_namespace), self._cluster_of_pods(jobs)
         publish = self._events.publish
         written = [system for system in self._systems if not self._config.switch(system).keep_scheduler_name]
         groups = GroupObjects(
@@ -323,6 +322,7 @@ class TermControllers:
             cluster,
             self._job_kinds,
             pod_groups=groups,
+            above_jobs=jobs,
         )
         self._of_workloads.append(controller.workload)
         self._of_others.append(controller.hear)
@@ -338,16 +338,17 @@ class TermControllers:
         if DEPLOYMENTS in self._feeds:
             yield "deployments", self._after_loading(self._deployments().run)
 
-    def _cluster_of_pods(self, is_admitted: Callable[[str], bool]) -> ClusterObjects:
-        return cluster_objects(
+    def _cluster_of_pods(self, jobs: JobController | None) -> ClusterObjects:
+        known = cluster_objects(
             self._feeds,
             self._job_kinds,
-            is_admitted,
+            has_no_workload if jobs is None else jobs.is_admitted,
             self._device_plan,
             self._externals,
             may_be_spare(self._feeds) if DEPLOYMENTS in self._feeds else is_never_spare,
             owned=self._owned,
         )
+        return known if jobs is None else replace(known, has_workload=jobs.has_workload)
 
     def _deployments(self) -> DeploymentController:
         """The replicas of Deployments, whose pods are queued one by one."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
@@ -163,6 +164,8 @@ class ViewServer:
         """Users who wait for a forecast of what is not there yet."""
         self._making = asyncio.Semaphore(1)
         """Of answers one at a time is made: users wait for each other, and what decides does not wait for them."""
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By user: each waits with one request for ``_making``, so that no one's many stand before another's one."""
 
     @property
     def serving(self) -> bool:
@@ -311,7 +314,8 @@ class ViewServer:
     async def shown(self, answers: Answers, asked: Asked, user: User) -> Any:
         """As this user may see it. Raises RefusedError and KubeError."""
         foretold = await self._leader.foretold(asked)
-        async with self._making:
+        turn = self._turns.setdefault(user.name, asyncio.Lock())
+        async with turn, self._making:
             for _ in answers.prepared(asked):
                 await asyncio.sleep(0)
             gathered = answers.gathered(asked, foretold)
@@ -319,7 +323,7 @@ class ViewServer:
                 raise RefusedError(404, f'{asked.right.resource}.{asked.right.group} "{asked.name}" not found')
             found = await asyncio.to_thread(namespaces, gathered, self._leader.known())
         hidden = await self._reviews.hidden(user, found, granted=asked.namespace)
-        async with self._making:
+        async with turn, self._making:
             return await asyncio.to_thread(answers.shown, asked, gathered, hidden)
 
     # -- who asks ----------------------------------------------------------------------------------------------------

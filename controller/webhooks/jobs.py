@@ -2,7 +2,7 @@
 
 It does what the chart's policies do: a job with a queue is created suspended, and a job without a queue gets the
 LocalQueue ``default`` where its namespace has one. The webhook's configuration leaves out other namespaces and children
-of other jobs.
+that their owner's controller made; every other child is marked, and waits for the controller.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from typing import Any, Final
 from controller.conversion.tree import Json, child, text
 from controller.jobframework.raw import JobError
 from controller.webhooks.review import answered, escaped
+from inventory.api.names import AWAITS_OWNER
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 DEFAULT_QUEUE: Final = "default"
@@ -75,7 +76,21 @@ def patch(
             operations.append(labelled(labels))
         elif not manage_without_queue_name:
             return []
-    return [*operations, *suspended(job, suspend_path), *differences(job, _made(job, defaulted or _as_it_is))]
+    held = [*operations, *suspended(job, suspend_path), *awaiting(metadata)]
+    return [*held, *differences(job, _made(job, defaulted or _as_it_is))]
+
+
+def awaiting(metadata: Json) -> list[Json]:
+    """The operation that marks a job with an owner whose controller did not make it: the controller releases it."""
+    owners = metadata.get("ownerReferences")
+    if not isinstance(owners, list) or not any(isinstance(each, dict) and each.get("controller") for each in owners):
+        return []
+    annotations = child(metadata, "annotations", ".request.object.metadata")
+    if annotations is None:
+        return [{"op": "add", "path": "/metadata/annotations", "value": {AWAITS_OWNER: "true"}}]
+    if annotations.get(AWAITS_OWNER) == "true":
+        return []
+    return [{"op": "add", "path": f"/metadata/annotations/{escaped(AWAITS_OWNER)}", "value": "true"}]
 
 
 def _as_it_is(job: Json) -> Json:

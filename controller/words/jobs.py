@@ -127,3 +127,23 @@ def pods_other_than_prebuilt(workload: str) -> str:
 @_refusal
 def unreadable_topology(problem: str) -> str:
     return f"The pods cannot start: {problem}. See status.admission of the Workload"
+
+
+@_waiting
+def no_such_child(owner: str, child: str) -> str:
+    return f"Its owner is of kind {owner}, which makes no {child}"
+
+
+@_waiting
+def beyond_the_charge(workload: str, count: int, requests: str, left: str) -> str:
+    return f"Workload {workload} has no room for {count} more pods that ask for {requests}: left are {left}"
+
+
+@_waiting
+def owner_is_not_readable(owner: str, right: str) -> str:
+    return f"Its owner {owner} cannot be read: the controller lacks the right to {right}"
+
+
+@_note
+def started_beside_its_owner(workload: str) -> str:
+    return f"Started within what workload {workload} is charged for"

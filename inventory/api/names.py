@@ -39,6 +39,10 @@ ARRIVAL: Final = "tessera.dev/arrival"
 """When the job arrives in a simulation, a duration from its start."""
 JOINING: Final = "tessera.dev/joining"
 """A label of pods that were created behind the gate for an object with groups of pods, and are in no group yet."""
+AWAITS_OWNER: Final = "tessera.dev/awaits-owner"
+"""An annotation of jobs that were created with an owner whose own controller did not make them: suspended, they wait
+until the controller finds them within what the owner's Workload is charged for.
+"""
 MIN_REPLICAS: Final = "tessera.dev/min-replicas"
 """Of what serves: the replicas above this number are the first to be reclaimed."""
 ABOVE_MIN_REPLICAS: Final = "tessera.dev/above-min-replicas"

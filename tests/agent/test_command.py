@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -385,7 +387,9 @@ def test_a_bad_variable_is_exit_2_and_named(start: Start) -> None:
 
 
 def test_a_second_agent_on_the_same_state_folder_is_exit_1_and_one_line(start: Start, short_folder: Path) -> None:
-    with command._claim(short_folder / "state"):
+    lock, _ = command._claim(short_folder / "state")
+    assert lock is not None
+    with lock:
         code, text = start()
     assert code == 1
     assert text == f"tessera-agent: --state-dir: {short_folder}/state is in use by another agent\n"
@@ -406,12 +410,11 @@ def test_broken_hardware_state_is_exit_1_and_one_line(start: Start, short_folder
     assert "simulated-hardware.json" in line
 
 
-def test_a_state_folder_that_cannot_be_is_exit_1_and_one_line(start: Start, short_folder: Path) -> None:
+def test_simulated_hardware_needs_a_state_folder_and_says_so(start: Start, short_folder: Path) -> None:
     (short_folder / "file").write_text("")
     code, text = start("--state-dir", str(short_folder / "file" / "state"))
     assert code == 1
-    (line,) = text.splitlines()
-    assert line.startswith("tessera-agent: --state-dir: ")
+    assert text.splitlines()[-1].startswith("tessera-agent: --simulate: ")
 
 
 def test_a_state_folder_too_deep_for_sockets_is_exit_1_and_one_line(start: Start, short_folder: Path) -> None:
@@ -447,3 +450,125 @@ def test_help_and_version_are_for_people(capsys: pytest.CaptureFixture[str]) -> 
             command.run([flag], {})
         assert ended.value.code == 0
         assert expected in capsys.readouterr().out
+
+
+@pytest.fixture
+def too_many(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], list[int]]:
+    """Have the next opens of a file fail as they do for a process that has too many open; the list has what is left."""
+
+    def fail(path: Path, times: int) -> list[int]:
+        left, real = [times], Path.open
+
+        def opened(self: Path, *args: Any, **more: Any) -> Any:
+            if self == path and left[0] and "w" not in more.get("mode", ""):
+                left[0] -= 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(self))
+            return real(self, *args, **more)
+
+        monkeypatch.setattr(Path, "open", opened)
+        return left
+
+    return fail
+
+
+async def test_a_config_that_cannot_be_read_for_a_moment_is_not_rejected_and_is_read_again(
+    lab: Lab, process: Process, monkeypatch: pytest.MonkeyPatch, too_many: Callable[[Path, int], list[int]]
+) -> None:
+    monkeypatch.setattr(command, "FIRST_RETRY_S", 0.01)
+    process.start(EAGER)
+    await process.healthy(3)
+    left = too_many(process.path, 3)
+    process.path.write_text(SHARED)
+    await process.healthy(9)
+    assert left == [0]
+    (problem,) = lab.reporter.problems
+    assert problem == (
+        f"Config cannot be read, what was in use stays: {process.path}: found too many open files, "
+        "expected a readable file. It is read again until it can be"
+    )
+
+
+async def test_a_config_that_could_not_be_read_at_the_start_is_read_again(
+    process: Process, monkeypatch: pytest.MonkeyPatch, too_many: Callable[[Path, int], list[int]]
+) -> None:
+    monkeypatch.setattr(command, "FIRST_RETRY_S", 0.01)
+    process.start(EAGER)
+    await process.healthy(3)
+    await process.stop()
+    process.path.write_text(SHARED)
+    too_many(process.path, 2)
+    process.start()
+    await process.healthy(9)
+
+
+async def test_a_folder_of_configurations_that_cannot_be_listed_for_a_moment_changes_nothing(
+    lab: Lab, process: Process, configs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "FIRST_RETRY_S", 0.01)
+    (configs / "any-name.yaml").write_text(SHARED)
+    process.start()
+    await process.healthy(9)
+    real = Path.iterdir
+
+    def refused(self: Path) -> Iterator[Path]:
+        if self == configs:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(self))
+        yield from real(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", refused)
+        await lab.until(lambda: any("too many open files" in one for one in lab.reporter.problems))
+        assert len(lab.endpoint().healthy) == 9
+    (configs / "any-name.yaml").write_text(EAGER)
+    await process.healthy(3)
+
+
+def test_a_state_folder_that_cannot_be_written_is_claimed_for_nobody_and_the_reason_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    lock, without = command._claim(tmp_path / "file" / "state")
+    assert lock is None
+    assert str(tmp_path / "file") in without
+
+
+def test_a_state_folder_that_can_be_read_alone_has_one_agent_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "agent.lock").touch()
+    real = Path.open
+
+    def read_only(self: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
+        if "w" in mode:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+        return real(self, mode, *args, **more)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    lock, without = command._claim(tmp_path)
+    assert lock is not None
+    assert "Read-only file system" in without
+    with pytest.raises(command.StateDirInUse):
+        command._claim(tmp_path)
+    lock.close()
+
+
+async def test_an_agent_whose_state_folder_cannot_be_written_runs_on_and_says_so(
+    agent: AgentProcess, kubelet: StandInKubelet, short_folder: Path
+) -> None:
+    """A process of its own, without simulated hardware: that would need the folder."""
+    assert kubelet.endpoints == {}
+    (short_folder / "file").write_text("no folder can be made here")
+    agent.fleet = None
+    agent.flags = ["--state-dir", str(short_folder / "file" / "state")]
+    agent.start()
+    assert agent.process is not None
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", agent.port), 5) as client:
+            client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            return b" 200 " in client.recv(100)
+        return False
+
+    await eventually(answers, within_s=HANG_S)
+    assert agent.process.poll() is None
+    said = [line for line in agent.log().splitlines() if "the state folder cannot be written" in line]
+    assert len(said) == 1
+    assert agent.stop() == 0

@@ -80,3 +80,48 @@ async def test_a_required_channel_that_goes_later_leaves_devices_unhealthy(lab: 
     await lab.look_again()
     await lab.until(lambda: len(lab.down()) == 2)
     assert [one for one in lab.report().problems if "does not exist" in one]
+
+
+def told(lab: Lab) -> list[str]:
+    return [problem for problem in lab.reporter.problems if problem.startswith("State folder: ")]
+
+
+async def test_without_a_state_folder_devices_are_served_and_it_is_said_once(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder can be made here")
+    lab.flags["--state-dir"] = str(tmp_path / "file" / "state")
+    await lab.serve(fleet(2))
+    assert len((await lab.kubelet.allocate(GPU, 2)).devices) == 2
+    await lab.until(lambda: bool(told(lab)))
+    for _ in range(3):
+        await lab.look_again()
+    assert len(told(lab)) == 1
+    assert any("Not a directory" in problem for problem in lab.report().problems)
+
+
+async def test_a_state_folder_that_is_full_for_a_while_is_a_problem_as_long(lab: Lab) -> None:
+    await lab.serve(fleet(1))
+    checkpoint = lab.state_dir / "checkpoint.json"
+    await lab.until(checkpoint.exists)
+    checkpoint.unlink()
+    checkpoint.mkdir()
+    (checkpoint / "in-the-way").touch()
+    lab.agent._files.changed()
+    await lab.until(lambda: bool(told(lab)))
+    (checkpoint / "in-the-way").unlink()
+    checkpoint.rmdir()
+    lab.agent._files.changed()
+    await lab.until(lambda: not lab.report().problems)
+    assert len(told(lab)) == 1
+
+
+async def test_without_a_state_folder_no_mig_layout_is_changed(lab: Lab, tmp_path: Path) -> None:
+    """A change that could not be written down first could not be undone after a crash."""
+    (tmp_path / "file").write_text("no folder can be made here")
+    lab.flags["--state-dir"] = str(tmp_path / "file" / "state")
+    lab.power_on(fleet(2))
+    await lab.kubelet.start()
+    await lab.start(EAGER + "layout:\n- {gpus: [0], mode: mig, profiles: [3g.20gb]}\n")
+    await lab.until(lambda: any("Not a directory" in problem for problem in lab.agent.node_state.problems))
+    await lab.until(lambda: bool(lab.agent.mig.statuses) and lab.agent.mig.statuses[0].state.value == "Failed")
+    assert not lab.simulation.hardware.gpus[0].mig.enabled
+    await lab.until(lambda: GPU in lab.kubelet.endpoints and lab.endpoint().healthy == {lab.uuid(1)})

@@ -169,7 +169,8 @@ async def test_a_gpulayout_right_after_the_start_waits_for_no_poll(
     watch._labels, watch._layouts_known = {}, True
     watch._layouts = {"half": Found("half", {}, layout(entry))}
     lab.agent._node_changed()
-    assert lab.agent.node_state.awaits_holders is not settled
+    assert lab.agent.node_state.awaits_holders
+    assert lab.endpoint().healthy == {lab.uuid(0), lab.uuid(1)}
     await lab.until(lambda: SHARED in lab.kubelet.endpoints and len(lab.endpoint(SHARED).healthy) == 2)
 
 

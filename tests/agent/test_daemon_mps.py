@@ -81,6 +81,7 @@ async def test_a_container_becomes_a_client_of_its_gpus_daemon_with_an_equal_sha
     assert paths.control.is_socket()
     assert compute_mode(lab, 0) == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
     assert "NEW SERVER" in paths.control_log.read_text(), "no client was sent through before"
+    await lab.shown()
     # No pod holds the GPU any more: the daemon ends with the agent, and the GPU is as it was.
     lab.kubelet.delete("pod")
     await lab.until(lambda: lab.agent.holders.reachable and not lab.agent.holders.holders, "held by none")
@@ -230,6 +231,7 @@ async def test_uneven_shares_and_percents_bring_their_limits_to_daemons_that_hav
     }
     # Both daemons limit nobody of themselves.
     assert [limits(lab, 0), limits(lab, 1)] == [(100.0, None), (100.0, None)]
+    await lab.shown()
     # Without its clients a GPU is whole again, its daemon gone and its compute mode given back.
     for pod in caps:
         lab.kubelet.delete(pod)
@@ -264,6 +266,7 @@ async def test_equal_parts_of_two_gpus_have_one_daemon_and_a_limit_on_each(lab: 
     other = (await lab.kubelet.allocate(PERCENT, 40, pod="one")).response
     assert {mount.host_path for mount in other.mounts} == set(mounts.values()), "whichever GPU it is of"
     assert [compute_mode(lab, index) for index in (0, 1)] == [pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS] * 2
+    await lab.shown()
     for pod in ("two", "one"):
         lab.kubelet.delete(pod)
     lab.agent.holders.nudge()

@@ -112,7 +112,7 @@ def test_after_every_step_the_node_state_is_whole_and_views_agree_with_health(st
             check(node_state, view)
         listed = [device for view in node_state.views() for device in view.by_id]
         assert len(listed) == len(set(listed))
-        assert set(listed) <= node_state.device_ids()
+        assert {physical_id(one) for one in listed} <= node_state.units()
 
 
 def served(node_state: NodeState) -> dict[str, set[str]]:

@@ -9,14 +9,17 @@ import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 
 from deviceplugin import manager as manager_module
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import FIRST_RETRY_S, LONGEST_RETRY_S, POLL_S, UNHEARD_S, PluginManager, sweep
 from deviceplugin.server import DevicePluginServer
+from deviceplugin.view import ResourceView
 from kube.testing import eventually
-from tests.support.deviceplugin.fakes import FakeKubelet, RecordingObserver
+from tests.support.deviceplugin.fakes import FakeKubelet, RecordingObserver, allocating
 from tests.support.deviceplugin.views import GPU, gpus, migs, shared, view_of
 
 MIG = "nvidia.com/mig-1g.10gb"
@@ -450,6 +453,35 @@ async def test_a_change_during_a_replacement_is_not_lost(kubelet: FakeKubelet, m
 
 
 # The end, and neighbours.
+
+
+@pytest.mark.parametrize("withdrawn", [[], [view_of(gpus(3))]], ids=["the resource", "a device of it"])
+async def test_a_server_that_is_being_replaced_gives_nothing_that_was_withdrawn_meanwhile(
+    kubelet: FakeKubelet, manager: PluginManager, monkeypatch: pytest.MonkeyPatch, withdrawn: list[ResourceView]
+) -> None:
+    """The kubelet may still call the old one: its connection outlives the socket's name."""
+    manager.apply([view_of(gpus(4))])
+    await manager.mend()
+    await listed(kubelet, 4)
+    old = kubelet.endpoints[GPU]
+    stopping, go_on, stop = asyncio.Event(), asyncio.Event(), DevicePluginServer.stop
+
+    async def slow(server: DevicePluginServer) -> None:
+        stopping.set()
+        await go_on.wait()
+        await stop(server)
+
+    monkeypatch.setattr(DevicePluginServer, "stop", slow)
+    (kubelet.folder / endpoint_of(kubelet)).unlink()
+    mending = asyncio.create_task(manager.mend())
+    await stopping.wait()
+    manager.apply(withdrawn)
+    try:
+        with pytest.raises(grpc.aio.AioRpcError, match="unknown device"):
+            await old.stub.Allocate(allocating(["GPU-03"]), timeout=10)
+    finally:
+        go_on.set()
+    await mending
 
 
 async def test_closing_ends_the_streams_and_leaves_no_socket(kubelet: FakeKubelet) -> None:

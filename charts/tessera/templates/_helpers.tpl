@@ -121,3 +121,22 @@ capabilities:
 {{- $enabled := toString .Values.dra.enabled -}}
 {{- if or (eq $enabled "true") (and (eq $enabled "auto") (.Capabilities.APIVersions.Has "resource.k8s.io/v1/DeviceClass")) -}}true{{- end -}}
 {{- end }}
+
+{{- /* CEL: names of the fields of an object's metadata that the request changes and may not; the argument is a list of those
+that it may change. The API server itself writes managedFields, resourceVersion and generation, and at the creation what
+tells one object from another. */ -}}
+{{- define "tessera.changedMetadata" -}}
+{{- $free := concat (list "managedFields" "resourceVersion" "generation") . | toJson | replace "\"" "'" -}}
+(dyn(object.metadata).filter(k, !(k in {{ $free }}) && (oldObject == null ?
+!(k in ['name', 'namespace', 'uid', 'creationTimestamp']) :
+!(k in dyn(oldObject.metadata)) || dyn(oldObject.metadata)[k] != dyn(object.metadata)[k])) +
+(oldObject == null ? [] : dyn(oldObject.metadata).filter(k, !(k in {{ $free }}) && !(k in dyn(object.metadata)))))
+{{- end -}}
+
+{{- /* CEL: whether an object that an agent writes belongs to the agent's own Node, and to what it belonged to before.
+`variables.own`: the name of that Node. */ -}}
+{{- define "tessera.ownedByOwnNode" -}}
+object.metadata.?ownerReferences.orValue([]).all(o,
+(o.apiVersion == 'v1' && o.kind == 'Node' && o.name == variables.own) ||
+(oldObject != null && o in oldObject.metadata.?ownerReferences.orValue([])))
+{{- end -}}

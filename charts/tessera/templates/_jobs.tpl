@@ -169,7 +169,7 @@ dict of the `kind` and of all `kinds`. */ -}}
 {{- /* Owners whose parts are left to them, as CEL's list of `group/Kind`: kinds that are queued here, and those that the
 configuration says somebody else brings to the queue (Kind.version.group). */ -}}
 {{- define "tessera.owners" -}}
-{{- $found := list -}}
+{{- $found := list "batch/Job" -}}
 {{- range include "tessera.queuedKinds" . | fromYamlArray -}}
 {{- $found = append $found (printf "%s/%s" .group .kind) -}}
 {{- end -}}
@@ -182,16 +182,57 @@ configuration says somebody else brings to the queue (Kind.version.group). */ -}
 {{- $parts := splitn "." 3 . -}}
 {{- $found = append $found (printf "%s/%s" $parts._2 $parts._0) -}}
 {{- end -}}
-{{- $found | toJson | replace "\"" "'" -}}
+{{- $found | uniq | toJson | replace "\"" "'" -}}
 {{- end -}}
 
-{{- /* CEL: the child of a job of a known kind, whose own controller made it: its parent is queued in its place, whatever
-labels it copied. A person who invents such an owner is not believed. */ -}}
+{{- /* The plural of a kind as client-go guesses it (meta.UnsafeGuessKindToResource); the argument is the kind. */ -}}
+{{- define "tessera.guessedPlural" -}}
+{{- $kind := lower . -}}
+{{- if hasSuffix "s" $kind -}}{{ $kind }}es
+{{- else if hasSuffix "y" $kind -}}{{ trimSuffix "y" $kind }}ies
+{{- else -}}{{ $kind }}s
+{{- end -}}
+{{- end -}}
+
+{{- /* CEL's map of the plurals that are not as they are guessed, by `group/Kind`. */ -}}
+{{- define "tessera.oddPlurals" -}}
+{{- $found := list -}}
+{{- $declared := list -}}
+{{- range .Values.controller.jobKinds }}{{ $declared = concat $declared (list .) (default list .owns) }}{{ end -}}
+{{- range concat (include "tessera.queuedKinds" . | fromYamlArray) $declared -}}
+{{- if ne .plural (include "tessera.guessedPlural" .kind) -}}
+{{- $found = append $found (printf "'%s/%s': '%s'" .group .kind .plural) -}}
+{{- end -}}
+{{- end -}}
+{ {{- $found | uniq | join ", " -}} }
+{{- end -}}
+
+{{- /* CEL: the child of a job of a known kind, made by that kind's own controller: its parent is queued in its place,
+whatever labels it copied. The proof is that its creator may write the status of the owner's kind: its controller may, by
+whatever name it runs, and roles for people only read it. The words of an owner reference and the name of a user prove
+nothing. An MPIJob's is the right to its finalizers: the editor role that the MPI operator ships writes its status too. A
+guess of a plural that is wrong is a right that nobody has. */ -}}
 {{- define "tessera.child" -}}
-request.userInfo.username.startsWith('system:serviceaccount:') &&
+{{- $group := "o.apiVersion.split('/')[0]" -}}
+{{- $kind := printf "%s + '/' + o.kind" $group -}}
+{{- $lower := "o.kind.lowerAscii()" -}}
 object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) &&
-(o.apiVersion.split('/')[0] + '/' + o.kind in {{ include "tessera.owners" . }} ||
-o.apiVersion.split('/')[0] in {{ .Values.controller.jobs.ownerGroups | toJson | replace "\"" "'" }}))
+({{ $kind }} in {{ include "tessera.owners" . }} ||
+{{ $group }} in {{ .Values.controller.jobs.ownerGroups | toJson | replace "\"" "'" }}) &&
+authorizer.group({{ $group }})
+.resource({{ include "tessera.oddPlurals" . }}[?{{ $kind }}].orValue({{ $lower }}.endsWith('s') ? {{ $lower }} + 'es' :
+{{ $lower }}.endsWith('y') ? {{ $lower }}.substring(0, size(o.kind) - 1) + 'ies' : {{ $lower }} + 's'))
+.subresource({{ $kind }} == 'kubeflow.org/MPIJob' ? 'finalizers' : 'status')
+.namespace(request.namespace).check('update').allowed())
+{{- end -}}
+
+{{- /* CEL: operations that mark a job which comes with an owner that its creator could not prove: the controller releases
+it within what the owner's workload is charged for. */ -}}
+{{- define "tessera.awaitsOwner" -}}
+(object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false)) ?
+(has(object.metadata.annotations) ?
+[JSONPatch{op: 'add', path: '/metadata/annotations/tessera.dev~1awaits-owner', value: 'true'}] :
+[JSONPatch{op: 'add', path: '/metadata/annotations', value: {'tessera.dev/awaits-owner': 'true'}}]) : [])
 {{- end -}}
 
 {{- /* CEL's list of what the mark of pods says that wait for a group. */ -}}

@@ -44,8 +44,7 @@ all Jobs do. */ -}}
   expression: >-
     {{ include "tessera.joins" . }} ||
     !(object.metadata.?labels[?'kueue.x-k8s.io/podset'].hasValue() &&
-    (request.userInfo.username in ['system:serviceaccount:kube-system:job-controller', 'system:kube-controller-manager'] ||
-    ({{ include "tessera.child" . | replace "\n" " " }})))
+    ({{ include "tessera.child" . | replace "\n" " " }}))
 - name: no-mirror
   expression: "!('system:nodes' in request.userInfo.?groups.orValue([]))"
 {{- end -}}

@@ -335,6 +335,25 @@ async def test_what_the_kubelet_has_forgotten_is_given_back_once_its_claim_is_go
     assert claims.held() == {claims.lab.uuid(1): "pod-b"}
 
 
+async def test_while_the_kubelet_is_silent_no_claim_counts_as_forgotten(
+    claims: ClaimLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it listed last says nothing of a container that it started since."""
+    await claims.serve(fleet(2), TWO)
+    claims.claim("a", "gpu-0")
+    await claims.watcher.prepare("a")
+    holders = claims.lab.agent.holders
+    await claims.lab.kubelet.stop()
+    holders.nudge()
+    await claims.lab.until(lambda: not holders.reachable)
+    claims.server.delete(RESOURCE_CLAIMS, "a", namespace=TEAM)
+    monkeypatch.setattr(forgotten, "LOOK_S", 0.0)
+    dra = claims.lab.agent.dra
+    for _ in range(3):
+        await dra._forgotten.look(dra._preparer.client)
+    assert claims.held() == {claims.lab.uuid(0): "pod-a"}
+
+
 async def test_admin_access_holds_no_gpu_whatever_the_kubelet_says_of_its_container(claims: ClaimLab) -> None:
     await claims.serve(fleet(2), TWO)
     claims.claim("watcher", "gpu-0", adminAccess=True)

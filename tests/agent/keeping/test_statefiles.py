@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import threading
 from pathlib import Path
 
 import pytest
 
+from agent.keeping import statefiles
 from agent.keeping.statefiles import VERSION, Checkpoint, Known, LayoutState, StateFiles, load_checkpoint, load_layout
 from inventory.layout.entries import Fractional
 from kube.testing import eventually
@@ -50,3 +52,55 @@ async def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path, capl
     with caplog.at_level(logging.WARNING):
         await StateFiles(tmp_path / "file", lambda: known(1)).close()
     assert [record.message for record in caplog.records] == ["state files not saved"]
+
+
+async def test_a_kill_loses_what_has_changed_since_the_last_write_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the disk takes: what comes meanwhile is in the write after it."""
+    begun, go_on = threading.Event(), threading.Event()
+    save = statefiles.save_checkpoint
+
+    def slow(folder: Path, checkpoint: Checkpoint) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        save(folder, checkpoint)
+
+    monkeypatch.setattr(statefiles, "save_checkpoint", slow)
+    at_present = [known(1)]
+    files = StateFiles(tmp_path, lambda: at_present[-1])
+    task = asyncio.create_task(files.run())
+    files.changed()
+    await eventually(begun.is_set)
+    at_present.append(known(2))
+    files.changed()
+    assert on_disk(tmp_path) is None, "a kill now loses both"
+    begun.clear()
+    go_on.set()
+    await eventually(lambda: on_disk(tmp_path) == known(2))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_modes_can_be_waited_for_until_they_are_on_disk(tmp_path: Path) -> None:
+    """A MIG change takes no step before."""
+    at_present = [known(1)]
+    files = StateFiles(tmp_path, lambda: at_present[-1])
+    await asyncio.gather(files.flush(), files.flush())
+    assert load_layout(tmp_path) == known(1).layout
+    at_present.append(known(2))
+    await files.flush()
+    assert load_layout(tmp_path) == known(2).layout
+
+
+async def test_a_folder_that_cannot_be_written_holds_nobody_up_and_is_told_when_that_changes(tmp_path: Path) -> None:
+    folder, told = tmp_path / "state", list[str]()
+    folder.touch()
+    files = StateFiles(folder, lambda: known(1), lambda: told.append(files.failed))
+    await files.flush()
+    await files.flush()
+    assert len(told) == 1
+    assert str(folder) in told[0]
+    folder.unlink()
+    await files.flush()
+    assert (told[1:], on_disk(folder)) == ([""], known(1))

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.kubelet.grants import Grants
 from agent.kubelet.podresources import (
     IDLE_INTERVAL_S,
     LONGEST_RETRY_S,
     SETTLE_S,
     SHORTEST_INTERVAL_S,
+    WAITING_INTERVAL_S,
     Holder,
     HolderWatch,
     PodResources,
@@ -57,6 +59,10 @@ def ids(*names: str) -> set[DeviceId]:
     return {DeviceId(name) for name in names}
 
 
+def units(*names: str) -> set[str]:
+    return set(names)
+
+
 # One answer.
 
 
@@ -81,7 +87,7 @@ def test_what_a_claim_brought_is_held_by_its_container_and_another_drivers_is_pa
     }
     found = holders_of(answer, set(), lambda *key: claimed.get(key))
     assert found == {DeviceId("GPU-0"): Holder("team", "pod", "main", ResourceName("a"))}
-    assert holders_of(answer, ids("GPU-0")) == {}
+    assert holders_of(answer, units("GPU-0")) == {}
 
 
 def test_all_containers_that_have_a_device_by_one_claim_share_it() -> None:
@@ -102,7 +108,7 @@ def test_all_containers_that_have_a_device_by_one_claim_share_it() -> None:
 
 def test_each_device_has_the_container_that_holds_it() -> None:
     answer = listing(("ml", "train", "main", GPU, ["GPU-0", "GPU-1"]), ("ml", "serve", "web", GPU, ["GPU-2::3"]))
-    assert holders_of(answer, ids("GPU-0", "GPU-1", "GPU-2::3", "GPU-9")) == {
+    assert holders_of(answer, units("GPU-0", "GPU-1", "GPU-2", "GPU-9")) == {
         "GPU-0": Holder("ml", "train", "main", GPU),
         "GPU-1": Holder("ml", "train", "main", GPU),
         "GPU-2::3": Holder("ml", "serve", "web", GPU),
@@ -111,12 +117,12 @@ def test_each_device_has_the_container_that_holds_it() -> None:
 
 def test_devices_of_other_plugins_are_passed_over() -> None:
     answer = listing(("a", "b", "c", "rdma/hca", ["mlx5_0"]), ("a", "b", "c", GPU, ["GPU-0"]))
-    assert set(holders_of(answer, ids("GPU-0"))) == {"GPU-0"}
+    assert set(holders_of(answer, units("GPU-0"))) == {"GPU-0"}
 
 
-def test_a_device_under_a_former_resource_name_is_still_held() -> None:
+def test_a_device_under_a_former_resource_name_and_in_a_former_shape_is_still_held() -> None:
     answer = listing(("a", "b", "c", "nvidia.com/gpu.shared", ["GPU-0::0"]))
-    assert holders_of(answer, ids("GPU-0::0"))[DeviceId("GPU-0::0")].resource == "nvidia.com/gpu.shared"
+    assert holders_of(answer, units("GPU-0"))[DeviceId("GPU-0::0")].resource == "nvidia.com/gpu.shared"
 
 
 @given(st.lists(st.tuples(*[st.sampled_from("ab")] * 4, st.lists(st.sampled_from(["0", "1", "2", "x"]))), max_size=6))
@@ -156,7 +162,18 @@ class Watched:
         self.kubelet = ScriptedKubelet(self.clock)
         self.changes = 0
         self.devices = ids("GPU-0", "GPU-1")
-        self.watch = HolderWatch(self.kubelet, lambda: self.devices, self._changed, self.clock)
+        self.waits = False
+        self.socket = 1
+        self.grants = Grants()
+        self.watch = HolderWatch(
+            self.kubelet,
+            lambda: {str(device) for device in self.devices},
+            self._changed,
+            self.clock,
+            grants=self.grants,
+            waits=lambda: self.waits,
+            kubelet=lambda: self.socket,
+        )
 
     def _changed(self) -> None:
         self.changes += 1
@@ -240,6 +257,52 @@ async def test_that_nobody_holds_a_device_is_told_once_it_was_asked_about(watche
     await watched.watch.refresh()
     await watched.watch.refresh()
     assert (watched.watch.holders, watched.changes) == ({}, before + 1)
+
+
+async def test_while_a_change_waits_for_a_pod_to_end_it_asks_every_few_seconds(watched: Watched) -> None:
+    watched.waits = True
+    watched.watch.nudge()
+    await watched.pass_time(20)
+    before = watched.changes
+    await watched.pass_time(5)
+    assert watched.changes > before, "each answer is told: one that is the same may be what is waited for"
+    assert max(watched.gaps()[1:]) == SHORTEST_INTERVAL_S + WAITING_INTERVAL_S
+    watched.waits = False
+    await watched.pass_time(30)
+    assert watched.gaps()[-1] == SHORTEST_INTERVAL_S + IDLE_INTERVAL_S
+
+
+async def test_an_answer_on_demand_is_asked_for_a_second_after_the_last_at_the_earliest(watched: Watched) -> None:
+    await watched.pass_time(5)
+    began_s = watched.clock.monotonic()
+    asking = [asyncio.create_task(watched.watch.ask()) for _ in range(3)]
+    await settle()
+    await watched.pass_time(4)
+    await asyncio.gather(*asking)
+    assert watched.watch.began_s > began_s
+    assert min(watched.gaps()) >= SHORTEST_INTERVAL_S
+    assert [at_s - began_s for at_s in watched.kubelet.asked_at[1:]] == [0, 1, 2]
+
+
+async def test_a_nudge_ends_a_long_wait_for_a_kubelet_that_was_away(watched: Watched) -> None:
+    watched.kubelet.failing = True
+    await watched.pass_time(100)
+    watched.kubelet.failing = False
+    watched.watch.nudge()
+    await settle()
+    assert watched.watch.reachable
+
+
+async def test_what_another_kubelet_listed_is_held_until_this_one_lists_it(watched: Watched) -> None:
+    watched.kubelet.answer = listing(("ml", "train", "main", GPU, ["GPU-0"]), ("ml", "other", "main", "rdma", ["x"]))
+    await watched.pass_time(11)
+    watched.socket, watched.kubelet.answer = 2, listing()
+    await watched.pass_time(11)
+    assert watched.watch.holders == {}
+    assert watched.grants.open == {"GPU-0": GPU}
+    watched.kubelet.answer = listing(("ml", "train", "main", GPU, ["GPU-0"]))
+    await watched.pass_time(11)
+    assert watched.grants.open == {}
 
 
 async def test_while_the_kubelet_is_away_the_last_known_holders_stay(watched: Watched) -> None:

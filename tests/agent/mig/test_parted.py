@@ -1,5 +1,6 @@
 """mig-parted's file as it is, and the label that chooses from it."""
 
+import errno
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from agent.words import mig as words
 from inventory.devices import Gpu, GpuUuid
 from inventory.layout.entries import GpuMode, Mig, WhenBusy, Whole
 from tests.agent.answers import rows
-from tests.support.inventory.builders import gpu
+from tests.support.inventory.builders import gpu, uuid
 from yamlfile import ConfigError
 
 A100, H100 = 0x20B210DE, 0x233010DE
@@ -227,3 +228,26 @@ def test_what_a_layout_names_is_the_layouts_and_a_difference_is_said(choice: Par
     choice.label = "all-disabled"
     choice.wishes(machine(), {second.uuid: Whole()})
     assert not choice.problems
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_keeps_what_it_said_and_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "configs.yaml"
+    text = "version: v1\nmig-configs:\n  {}: [{{devices: all, mig-enabled: true, mig-devices: {{1g.5gb: 1}}}}]\n"
+    path.write_text(text.format("old"))
+    choice = PartedChoice(MigSettings(config_file=path))
+    choice.label = "old"
+    assert choice.reread()
+    path.write_text(text.format("old-and-new"))
+    with monkeypatch.context() as patch:
+
+        def refused(*_: object, **__: object) -> object:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        patch.setattr(Path, "open", refused)
+        assert not choice.reread(), "nothing changed"
+    assert choice.wishes((gpu(0),), {}).keys() == {uuid(0)}
+    assert choice.reread(), "it is read as soon as it can be"
+    choice.wishes((gpu(0),), {})
+    assert "old-and-new" in choice.problems[0]

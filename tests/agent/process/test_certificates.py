@@ -20,6 +20,6 @@ def counted(first: str) -> tuple[int, int]:
 
 
 def test_the_systems_authorities_are_read_by_who_asks_for_them_alone() -> None:
-    held, later = counted("import agent.serving.endpoints; agent.serving.endpoints._handlers(None)")
+    held, later = counted("import agent.serving.endpoints; agent.serving.endpoints._handlers(None, ())")
     assert held == 0
     assert later == counted("")[1]

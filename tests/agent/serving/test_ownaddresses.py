@@ -41,7 +41,7 @@ def own(tmp_path: Path) -> OwnAddresses:
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "route").write_text(ROUTES)
     (tmp_path / "net" / "fib_trie").write_text(TRIE)
-    return OwnAddresses(tmp_path, given="192.168.1.7, fd00:7::1")
+    return OwnAddresses(tmp_path, given=["192.168.1.7", "fd00:7::1"])
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_other_addresses_are_not(own: OwnAddresses, address: str) -> None:
 
 
 def test_a_machine_without_those_tables_has_what_it_was_given(tmp_path: Path) -> None:
-    own = OwnAddresses(tmp_path / "nowhere", given="192.168.1.7")
+    own = OwnAddresses(tmp_path / "nowhere", given=["192.168.1.7"])
     assert own.group_of("192.168.1.7") == NODE
     assert own.group_of("10.244.20.1") is None

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from controller.jobframework import names
 from controller.jobframework.actions import (
+    AwaitOwner,
     CreateWorkload,
     DeleteWorkload,
     EmitEvent,
@@ -79,6 +80,8 @@ class PodsWorld:
                 world.delete(self.workloads, name)
             case RemoveFinalizer(name=name):
                 world.remove_finalizer(self.workloads, name)
+            case AwaitOwner():
+                self.events.append(("Normal", "AwaitsOwner"))
             case EmitEvent(type=type_, reason=reason):
                 self.events.append((type_, reason))
             case Refuse(reason=reason):

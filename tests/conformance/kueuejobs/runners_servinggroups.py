@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig
 from controller.jobframework.actions import (
+    AwaitOwner,
     CreateWorkload,
     DeleteWorkload,
     EmitEvent,
@@ -90,6 +91,8 @@ class ServingWorld:
                 self.workloads[name]["metadata"]["deletionTimestamp"] = "2025-01-01T00:00:00Z"
             case RemoveFinalizer(name=name):
                 self.workloads[name]["metadata"]["finalizers"] = []
+            case AwaitOwner():
+                self.events.append(("Normal", "AwaitsOwner"))
             case EmitEvent(type=type_, reason=reason):
                 self.events.append((type_, reason))
             case Refuse(reason=reason):

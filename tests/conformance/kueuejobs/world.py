@@ -17,6 +17,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.actions import (
     Action,
+    AwaitOwner,
     AwaitPods,
     CreateWorkload,
     DeleteWorkload,
@@ -100,6 +101,8 @@ class World:
                 delete(self.workloads, name)
             case RemoveFinalizer(name=name):
                 remove_finalizer(self.workloads, name)
+            case AwaitOwner():
+                self.events.append(("Normal", "AwaitsOwner"))
             case EmitEvent(type=type_, reason=reason):
                 self.events.append((type_, reason))
             case Refuse(reason=reason):

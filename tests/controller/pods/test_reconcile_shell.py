@@ -235,7 +235,8 @@ async def test_a_queued_jobs_own_pod_is_free_when_the_job_is_admitted_and_has_no
             job(scene, "j")
             await eventually(lambda: bool(workload_of(scene, "j")))
             owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "controller": True}
-            pod(scene, "a", owners=[{**owner, "uid": scene.server.get(JOBS, "j", namespace="team")["metadata"]["uid"]}])
+            owners = [{**owner, "uid": scene.server.get(JOBS, "j", namespace="team")["metadata"]["uid"]}]
+            pod(scene, "a", owners=owners, labels={"batch.kubernetes.io/job-name": "j"})
             pod(scene, "b")
             await eventually(lambda: _name(scene, "b") != "none yet", what="its own pod is looked at")
             assert _name(scene, "a") == "none yet"

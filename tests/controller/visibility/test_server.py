@@ -30,7 +30,7 @@ from kube.clock import Backoff
 from kube.errors import UnavailableError
 from kube.listening.connection import Times
 from kube.listening.places import PlaceLimits
-from kube.testing import FakeApiServer, VirtualClock
+from kube.testing import FakeApiServer, VirtualClock, eventually
 from tests.controller.visibility.test_redaction import KUEUE, SPACES, VIEW, preempting
 from tests.support.controller.viewworld import PERSON, SERVED_AS, FrontProxyWorld, asked
 
@@ -377,6 +377,25 @@ async def test_a_user_who_asks_too_often_waits_and_others_do_not(monkeypatch: py
         assert (await scene.get("/apis", tls=front, user=other))[0] == 200
         scene.clock.advance(1.0)
         assert (await scene.get("/apis", tls=front, user=PERSON))[0] == 200
+
+
+async def test_anothers_one_request_stands_behind_one_of_a_users_many() -> None:
+    async with served() as scene:
+        front, order = scene.front(), list[str]()
+        await scene.server._making.acquire()  # an answer is being made
+
+        async def ask(name: str) -> None:
+            assert (await scene.get(tls=front, user=User(name)))[0] == 200
+            order.append(name)
+
+        many = [asyncio.create_task(ask("many")) for _ in range(20)]
+        turns = scene.server._turns
+        await eventually(lambda: "many" in turns and len(turns["many"]._waiters or ()) == 19, what="all of many wait")
+        one = asyncio.create_task(ask("one"))
+        await eventually(lambda: "one" in turns and turns["one"].locked(), what="another waits, too")
+        scene.server._making.release()
+        await asyncio.gather(*many, one)
+        assert order.index("one") <= 2
 
 
 async def test_forged_tokens_are_bounded_before_they_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:

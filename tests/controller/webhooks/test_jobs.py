@@ -38,6 +38,28 @@ def patch(body: bytes, **options: Any) -> list[dict[str, Any]]:
 
 
 SUSPEND = {"op": "add", "path": "/spec/suspend", "value": True}
+AWAITS = "tessera.dev/awaits-owner"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "controller", "marks"),
+    [
+        (None, True, [{"op": "add", "path": "/metadata/annotations", "value": {AWAITS: "true"}}]),
+        ({"a": "b"}, True, [{"op": "add", "path": "/metadata/annotations/tessera.dev~1awaits-owner", "value": "true"}]),
+        ({AWAITS: "true"}, True, []),
+        (None, False, []),
+    ],
+    ids=str,
+)
+def test_a_job_that_comes_with_an_owner_is_marked(
+    annotations: dict[str, str] | None, controller: bool, marks: list[dict[str, Any]]
+) -> None:
+    body = job({QUEUE_LABEL: "q"})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "1", "controller": controller}
+    body["metadata"] |= {"ownerReferences": [owner], **({} if annotations is None else {"annotations": annotations})}
+    assert patch(review(body)) == [SUSPEND, *marks]
+
+
 IN_TEAM = {"has_default_queue": lambda namespace: namespace == "team"}
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from hack.cluster.programs import binaries
+from tests.support.controller.celpolicies import evaluated
 from tests.support.e2e.charttext import rendered
 from tests.support.e2e.policyorder import Admission, policies
 
@@ -82,3 +83,50 @@ def test_what_is_made_of_an_object_is_the_same_in_every_order(
     assert ("kueue.x-k8s.io/manager" in spec or "kueue.x-k8s.io/pod-suspending-parent" in spec) is (queue != "")
     assert ("deployment-a" in spec) is (kind == "Deployment" and meta == GANG)
     assert [each for each in found if each != first] == []
+
+
+OWNERS = (
+    "controller.config.integrations.externalFrameworks={Proxy.v1.lab.example}",
+    "controller.jobs.ownerGroups={leaderworkerset.x-k8s.io,others.example}",
+    "controller.jobKinds[0].group=odd.example",
+    "controller.jobKinds[0].version=v1",
+    "controller.jobKinds[0].kind=Mouse",
+    "controller.jobKinds[0].plural=mice",
+    "controller.jobKinds[0].suspend=.spec.suspend",
+    "controller.jobKinds[0].podSets[0].template=.spec.template",
+    "controller.jobKinds[0].ready.count=.status.ready",
+    "controller.jobKinds[0].active.count=.status.active",
+)
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "right"),
+    [
+        ("batch/v1", "Job", "batch/jobs/status"),
+        ("kubeflow.org/v2beta1", "MPIJob", "kubeflow.org/mpijobs/finalizers"),
+        ("odd.example/v1", "Mouse", "odd.example/mice/status"),
+        ("lab.example/v1", "Proxy", "lab.example/proxies/status"),
+        ("others.example/v1", "Bus", "others.example/buses/status"),
+        ("lab.example/v1", "Other", ""),
+        ("v1", "Pod", ""),
+    ],
+)
+def test_a_child_is_its_owners_by_the_right_to_the_owners_status(api: str, kind: str, right: str) -> None:
+    binaries.build("helm")
+    found = [each for each in yaml.safe_load_all(rendered("job-suspend-policy", values=OWNERS)) if each]
+    conditions = next(each["spec"]["matchConditions"] for each in found if each["kind"] == "MutatingAdmissionPolicy")
+    (no_child,) = (each["expression"] for each in conditions if each["name"] == "no-child")
+
+    def is_child(*rights: str, controller: bool = True) -> bool:
+        owner = {"apiVersion": api, "kind": kind, "name": "o", "uid": "1", "controller": controller}
+        known = {
+            "object": {"metadata": {"ownerReferences": [owner]}},
+            "request": {"namespace": "team", "userInfo": {"username": "system:serviceaccount:team:builder"}},
+            "authorizer": {"rights": list(rights)},
+        }
+        return not evaluated(no_child, known)
+
+    assert not is_child()
+    assert not is_child("update batch/cronjobs/status team", f"update {right} elsewhere", f"get {right} team")
+    assert is_child(f"update {right} team") is (right != "")
+    assert not is_child(f"update {right} team", controller=False)

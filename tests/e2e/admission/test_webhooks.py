@@ -18,6 +18,7 @@ from hack.cluster.state import Spec
 from tests.support.e2e.charttext import rendered
 from tests.support.e2e.lab import until
 from tests.support.e2e.webhooklab import (
+    BUILDER,
     CONTROLLER,
     JOBSET,
     QUEUE,
@@ -69,14 +70,71 @@ def test_a_job_without_a_queue_goes_to_the_default_queue_of_its_namespace(cluste
     assert tried(cluster, job(namespace="team", labels={QUEUE: "a"}))["metadata"]["labels"][QUEUE] == "a"
 
 
-def test_the_child_of_another_job_is_its_owners_unless_a_person_says_so(cluster: Cluster) -> None:
-    body = job(labels={QUEUE: "a"})
-    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "1", "controller": True}
-    body["metadata"]["ownerReferences"] = [owner]
-    assert not suspended(tried(cluster, body, f"--as={JOBSET}"))
-    assert suspended(tried(cluster, body))
-    body["metadata"]["ownerReferences"] = [owner | {"controller": False}]
-    assert suspended(tried(cluster, body, f"--as={JOBSET}"))
+def owner(api: str, kind: str, *, controller: bool = True) -> dict[str, Any]:
+    return {"apiVersion": api, "kind": kind, "name": "s", "uid": "1", "controller": controller}
+
+
+def owned(*owners: dict[str, Any], **given: Any) -> dict[str, Any]:
+    body = job(labels={QUEUE: "a"}, **given)
+    body["metadata"]["ownerReferences"] = list(owners)
+    return body
+
+
+def test_the_child_of_another_job_is_its_owners_where_the_owners_controller_made_it(cluster: Cluster) -> None:
+    jobset = owner("jobset.x-k8s.io/v1alpha2", "JobSet")
+    assert not suspended(tried(cluster, owned(jobset), f"--as={JOBSET}"))
+    assert suspended(tried(cluster, owned({**jobset, "controller": False}), f"--as={JOBSET}"))
+
+
+OWNERS = [
+    ("batch/v1", "Job"),
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    ("kubeflow.org/v1", "PyTorchJob"),
+    ("kubeflow.org/v2beta1", "MPIJob"),
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
+    ("ray.io/v1", "RayCluster"),
+    ("ray.io/v1", "RayJob"),
+    ("ray.io/v1", "RayService"),
+    ("workload.codeflare.dev/v1beta2", "AppWrapper"),
+    ("sparkoperator.k8s.io/v1beta2", "SparkApplication"),
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
+]
+
+
+@pytest.mark.parametrize(("api", "kind"), OWNERS, ids=str)
+def test_an_owner_reference_by_an_account_of_the_namespace_starts_nothing(
+    cluster: Cluster, api: str, kind: str
+) -> None:
+    """A token that an administrator of the namespace may mint: a right to the owner's status it has of no kind."""
+    made = tried(cluster, owned(owner(api, kind)), f"--as={BUILDER}")
+    assert suspended(made)
+    assert made["metadata"]["annotations"] == {"tessera.dev/awaits-owner": "true"}
+
+
+@pytest.mark.parametrize(("api", "kind"), OWNERS, ids=str)
+def test_whoever_may_write_the_status_of_the_owners_kind_is_its_controller_by_any_name(
+    cluster: Cluster, api: str, kind: str
+) -> None:
+    plural, group = f"{kind.lower()}s", api.partition("/")[0]
+    name, subresource = f"controller-of-{plural}", "finalizers" if kind == "MPIJob" else "status"
+    rule = {"apiGroups": [group], "resources": [f"{plural}/{subresource}"], "verbs": ["update"]}
+    meta = {"name": name, "namespace": "plain"}
+    created(cluster, {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta, "rules": [rule]})
+    cluster.kubectl("create", "rolebinding", name, f"--role={name}", f"--user={name}", "-n", "plain")
+    cluster.kubectl("create", "rolebinding", f"{name}-edits", "--clusterrole=edit", f"--user={name}", "-n", "plain")
+    until(lambda: not suspended(tried(cluster, owned(owner(api, kind)), f"--as={name}")), "the child left to its owner")
+    other = owned(owner(*next(each for each in OWNERS if each[0] != api)))
+    assert suspended(tried(cluster, other, f"--as={name}")), "it is the controller of no other kind"
+
+
+def test_a_held_job_is_not_adopted_into_running(cluster: Cluster) -> None:
+    created(cluster, job("held", labels={QUEUE: "a"}), f"--as={BUILDER}")
+    adopt = {"metadata": {"ownerReferences": [owner("jobset.x-k8s.io/v1alpha2", "JobSet")]}, "spec": {"suspend": False}}
+    patch = ("patch", "job", "held", "-n", "plain", f"--as={BUILDER}", "--type=merge", "-p")
+    assert "only the controller starts a Job" in refusal(cluster, *patch, json.dumps(adopt))
+    adopt.pop("spec")
+    assert refusal(cluster, *patch, json.dumps(adopt)) == ""
+    assert "only the controller starts a Job" in refusal(cluster, *patch, '{"spec":{"suspend":false}}')
 
 
 CRDS = Path(os.environ.get("TESSERA_SHARED") or Path(__file__).parents[4] / "shared") / "crds"
@@ -138,6 +196,11 @@ def test_a_kind_is_held_by_its_own_field_and_started_by_the_controller_alone(
     assert is_held(in_default)
     assert in_default["metadata"]["labels"] == {"app": "x", QUEUE: "default"}
     name = created(cluster, body("plain", **{QUEUE: "a"}))["metadata"]["name"]
+    off = json.dumps({"metadata": {"labels": {QUEUE: None}}})
+    for who in ((), (f"--as={BUILDER}",)):
+        said = refusal(cluster, "patch", kind.lower(), name, "-n", "plain", "--type=merge", "-p", off, *who)
+        assert f'only the controller takes a {kind} that is held out of queue "a"' in said
+        assert f"delete the {kind} to withdraw it" in said
     field = ".".join((*above, "suspend"))
     patch: Any = False
     for key in reversed((*above, "suspend")):
@@ -152,8 +215,8 @@ def test_only_the_controller_starts_a_queued_job_and_the_job_controller_does_its
     said = refusal(cluster, *start)
     assert "only the controller starts a Job of queue" in said
     around = '{"metadata":{"labels":{"kueue.x-k8s.io/queue-name":null}},"spec":{"suspend":false}}'
-    said = refusal(cluster, *start[:-1], around)  # of two policies that refuse the API server names one
-    assert "only the controller starts" in said or "may change only while the Job is suspended" in said
+    said = refusal(cluster, *start[:-1], around)  # of several that refuse the API server names one
+    assert "only the controller" in said or "may change only while the Job is suspended" in said
     assert "only the controller starts" in refusal(cluster, *start, f"--as={JOBSET}")
     assert not started(cluster, "waits")
     assert refusal(cluster, *start, f"--as={CONTROLLER}") == ""
@@ -162,6 +225,17 @@ def test_only_the_controller_starts_a_queued_job_and_the_job_controller_does_its
     assert refusal(cluster, *stop) == "", "users may suspend"
     until(lambda: not started(cluster, "waits"), "the Job suspended by the job controller")
     cluster.kubectl("delete", "job", "waits", "-n", "plain", "--cascade=foreground", "--timeout=120s")
+
+
+def test_taking_the_label_off_is_not_the_way_around_the_queue(cluster: Cluster) -> None:
+    created(cluster, job("stays", labels={QUEUE: "a"}), f"--as={BUILDER}")
+    patch = ("patch", "job", "stays", "-n", "plain", f"--as={BUILDER}", "--type=merge", "-p")
+    for value in (None, ""):
+        off = json.dumps({"metadata": {"labels": {QUEUE: value}}})
+        assert "delete the Job to withdraw it" in refusal(cluster, *patch, off)
+        assert "only the controller starts" in refusal(cluster, *patch, '{"spec":{"suspend":false}}')
+    assert not started(cluster, "stays")
+    cluster.kubectl("delete", "job", "stays", "-n", "plain", f"--as={BUILDER}")
 
 
 RUNNING = [
@@ -176,7 +250,8 @@ RUNNING = [
 ]
 WAITING = [
     ({QUEUE: "b"}, ""),
-    ({QUEUE: None, PRIORITY: "high"}, ""),
+    ({QUEUE: None, PRIORITY: "high"}, "delete the Job to withdraw it"),
+    ({QUEUE: ""}, "delete the Job to withdraw it"),
     ({QUEUE: "B_b"}, "expected the name of a LocalQueue"),
     ({PRIORITY: None}, "not removed"),
     ({SECONDS: "20"}, ""),

@@ -20,7 +20,9 @@ from tests.support.e2e.charttext import rendered
 from tests.support.e2e.kubernetes import POLICIES
 from tests.support.e2e.lab import until
 from tests.support.e2e.webhooklab import (
+    BUILDER,
     CONTROLLER,
+    JOBSET,
     QUEUE,
     Webhook,
     chosen_by_helm,
@@ -191,6 +193,28 @@ def test_jobs_of_queues_are_suspended_and_the_controller_alone_starts_them(hooke
     assert "only the controller starts" in refusal(hooked, *start)
     assert refusal(hooked, *start, f"--as={CONTROLLER}") == ""
     until(lambda: started(hooked, "waits"), "the Job started by the job controller")
+
+
+def test_an_owner_reference_by_an_account_of_the_namespace_starts_nothing(hooked: Cluster) -> None:
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "1", "controller": True}
+    child = job(labels={QUEUE: "a"})
+    child["metadata"]["ownerReferences"] = [owner]
+    assert not suspended(tried(hooked, child, f"--as={JOBSET}")), "its own controller may write the status of JobSets"
+    made = tried(hooked, child, f"--as={BUILDER}")
+    assert suspended(made)
+    assert made["metadata"]["annotations"] == {"tessera.dev/awaits-owner": "true"}
+    of_job = pod(labels={QUEUE: "a", "kueue.x-k8s.io/podset": "main"})
+    of_job["metadata"] |= {
+        "namespace": "plain",
+        "ownerReferences": [{**owner, "apiVersion": "batch/v1", "kind": "Job"}],
+    }
+    assert is_held(tried(hooked, of_job, f"--as={BUILDER}"))
+    assert not is_held(tried(hooked, of_job, "--as=system:serviceaccount:kube-system:job-controller"))
+    held = created(hooked, job(labels={QUEUE: "a"}), f"--as={BUILDER}")["metadata"]["name"]
+    off = json.dumps({"metadata": {"labels": {QUEUE: None}}})
+    said = refusal(hooked, "patch", "job", held, "-n", "plain", f"--as={BUILDER}", "--type=merge", "-p", off)
+    assert "delete the Job to withdraw it" in said
+    hooked.kubectl("delete", "job", held, "-n", "plain")
 
 
 def test_pods_of_queues_are_held(hooked: Cluster) -> None:

@@ -1,10 +1,12 @@
 """The configuration changes under a running agent: what it touches changes, the rest does not notice."""
 
+import re
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.e2e.lab import EXAMPLES, FAST, GPU, SHARED, WAIT_S, Agent, Lab, fleet, until
+from tests.support.e2e.lab import EXAMPLES, FAST, GPU, SHARED, WAIT_S, Agent, Lab, fleet, held_by, until
 
 pytestmark = pytest.mark.e2e
 
@@ -49,6 +51,47 @@ def test_sighup_changes_the_resource_that_changed_and_leaves_the_others_alone(la
     lab.await_amounts({**OFFERED, SHARED: 2})
     assert {name: identity(agent, name) for name in (GPU, SHARED)} == before
     assert pod.container == ran
+
+
+def answered(agent: Agent, before: int) -> str:
+    """The GPU that Allocate gives next after ``before`` letters of the log, as soon as it does."""
+    end_s = time.monotonic() + WAIT_S
+    while time.monotonic() < end_s:
+        found = re.search(r"msg=allocated .*devices=(GPU-\S+)", agent.log()[before:])
+        if found is not None:
+            return found[1]
+        time.sleep(0.005)
+    raise AssertionError("nothing was allocated")
+
+
+@pytest.mark.parametrize("later_s", [0.0, 0.05])
+def test_a_gpu_that_was_given_just_before_its_layout_changes_is_shared_with_no_second_pod(
+    lab: Lab, agent: Agent, later_s: float
+) -> None:
+    """What the kubelet lists decides: the agent is not asked."""
+    raced = "nvidia.com/gpu.raced"
+    before = len(agent.log())
+    lab.run("first", {GPU: 1}, wait=False)
+    device = answered(agent, before)
+    time.sleep(later_s)  # the kubelet has not been asked since: that is the race
+    entry = f"{{gpus: [{device}], mode: timeSlicing, replicas: 2, resource: {raced}, whenBusy: wait}}"
+    agent.reload(BASE + f"layout:\n- {entry}\n")
+    second = lab.run("second", {raced: 1}, wait=False)
+    # What is asked for later is given meanwhile: the kubelet has had its chance.
+    for bystander in ("bystander", "other-bystander"):
+        lab.run(bystander, {SHARED: 1})
+    agent.until(lambda found: device in held_by(found, "first"), "the first pod is listed")
+    given = lab.given()
+    assert given["first"] == {GPU: [device]}
+    assert "second" not in given
+    assert lab.amounts().get(raced, 0) == 0
+    lab.delete_pods("first")
+    second.await_ready()
+    (share,) = lab.given()["second"][raced]
+    assert share.partition("::")[0] == device
+    lab.delete_pods()
+    agent.take_up(BASE)
+    lab.await_amounts({**OFFERED, raced: 0})
 
 
 def test_a_resource_that_appears_is_registered_and_one_that_goes_is_retired(lab: Lab, agent: Agent) -> None:

@@ -25,6 +25,7 @@ from kube.config import from_kubeconfig
 from kube.testing import eventually
 from tests.agent.cluster.test_gpunode import largest
 from tests.support.e2e.agentrights import as_agent
+from tests.support.e2e.lab import until
 
 pytestmark = pytest.mark.e2e
 
@@ -198,6 +199,142 @@ def test_an_agent_labels_its_own_node_only_and_changes_nothing_else(cluster: Clu
     asyncio.run(all_of_it())
     assert labels(cluster)["site"] == "lab"
     cluster.kubectl("label", "node", "node-1", f"{COUNT}-")
+
+
+def denied(cluster: Cluster, *args: str, **more: Any) -> str:
+    """What the API server says to the agent of node-1; empty if it does it."""
+    try:
+        cluster.kubectl(*args, "--dry-run=server", as_agent(cluster, "node-1"), **more)
+    except ClusterError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(scope="module")
+def guarded(cluster: Cluster) -> Cluster:
+    """Policies take effect a moment after they were made."""
+    label = ("label", "node", "node-2", "nvidia.com/x=1", "--overwrite")
+    until(lambda: "may not change node" in denied(cluster, *label), "the policy of Nodes")
+    gpunode = json.dumps(
+        {
+            "apiVersion": "tessera.dev/v1alpha1",
+            "kind": "GpuNode",
+            "metadata": {"name": "node-2"},
+            "status": {"summary": {"gpus": 0, "healthy": 0, "product": ""}},
+        }
+    )
+    apply = ("apply", "--server-side", "-f", "-")
+    until(lambda: "may not write the GpuNode" in denied(cluster, *apply, input=gpunode), "the policy of GpuNodes")
+    return cluster
+
+
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "4cdb5b8f-0000-4000-8000-000000000000"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("ownerReferences", [CONFIG_MAP]),
+        ("finalizers", ["example.com/held"]),
+        ("annotations", {"a": "b"}),
+        ("generateName", "other-"),
+    ],
+)
+def test_an_agents_token_writes_nothing_of_its_nodes_metadata_but_labels(
+    guarded: Cluster, field: str, value: Any
+) -> None:
+    """With an owner that is gone, the garbage collector would delete the Node."""
+    patch = json.dumps({"metadata": {field: value}})
+    assert f"not a node's {field}" in denied(guarded, "patch", "node", "node-1", "--type=merge", "-p", patch)
+
+
+def test_an_agents_token_takes_no_finalizer_off_its_node(guarded: Cluster) -> None:
+    held = ("patch", "node", "node-1", "--type=merge", "-p")
+    guarded.kubectl(*held, '{"metadata": {"finalizers": ["example.com/held"]}}')
+    assert "not a node's finalizers" in denied(guarded, *held, '{"metadata": {"finalizers": null}}')
+    assert denied(guarded, "label", "node", "node-1", f"{COUNT}=8") == ""
+    guarded.kubectl(*held, '{"metadata": {"finalizers": null}}')
+
+
+def owner(name: str, kind: str = "Node", **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "name": name, "uid": CONFIG_MAP["uid"], **more}
+
+
+OWNED = [
+    ({"ownerReferences": [owner("node-1")]}, ""),
+    ({"ownerReferences": [owner("node-2", blockOwnerDeletion=True)]}, "belongs to its own Node alone"),
+    ({"ownerReferences": [owner("node-1"), {**CONFIG_MAP, "uid": "0"}]}, "belongs to its own Node alone"),
+    ({"finalizers": ["example.com/held"]}, "metadata.finalizers"),
+    ({"labels": {"a": "b"}}, "metadata.labels"),
+    ({"annotations": {"a": "b"}}, "metadata.annotations"),
+]
+
+
+@pytest.mark.parametrize(("meta", "said"), OWNED, ids=str)
+def test_a_gpunode_belongs_to_its_own_node_and_has_nothing_else_in_its_metadata(
+    guarded: Cluster, meta: dict[str, Any], said: str
+) -> None:
+    status = {"summary": {"gpus": 0, "healthy": 0, "product": ""}}
+    body = {"apiVersion": "tessera.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "node-1", **meta}}
+    found = denied(guarded, "apply", "--server-side", "-f", "-", input=json.dumps({**body, "status": status}))
+    assert said in found if said else found == ""
+
+
+@pytest.mark.parametrize(("meta", "said"), OWNED, ids=str)
+def test_a_slice_belongs_to_its_own_node_and_has_nothing_else_in_its_metadata(
+    guarded: Cluster, tmp_path: Path, meta: dict[str, Any], said: str
+) -> None:
+    if not any("t-tessera-agent-slices" in line for line in policies(guarded)):
+        text = rendered(tmp_path, {"dra": {"enabled": True}})
+        guarded.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
+    spec = {
+        "driver": "gpu.nvidia.com",
+        "nodeName": "node-2",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+    }
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s", **meta},
+        "spec": spec,
+    }
+    create = ("create", "-f", "-")
+    until(lambda: "of node" in denied(guarded, *create, input=json.dumps(body)), "the policy in effect")
+    found = denied(guarded, *create, input=json.dumps({**body, "spec": {**spec, "nodeName": "node-1", "devices": []}}))
+    assert said in found if said else found == ""
+
+
+def policies(cluster: Cluster) -> list[str]:
+    return cluster.kubectl("get", "validatingadmissionpolicies", "-o", "name").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("meta", "about", "said"),
+    [
+        ({}, owner("node-1"), ""),
+        ({}, owner("node-2"), "tells of its own Node only"),
+        ({"finalizers": ["example.com/held"]}, owner("node-1"), "metadata.finalizers"),
+        ({"ownerReferences": [owner("node-1", blockOwnerDeletion=True)]}, owner("node-1"), "metadata.ownerReferences"),
+    ],
+    ids=str,
+)
+def test_an_agents_events_are_about_its_own_node_and_hold_nothing_back(
+    guarded: Cluster, meta: dict[str, Any], about: dict[str, Any], said: str
+) -> None:
+    body = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "e", "namespace": "default", **meta},
+        "regarding": about,
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "action": "Probe",
+        "reason": "GpuUnhealthy",
+        "type": "Warning",
+        "reportingController": "tessera.dev/agent",
+        "reportingInstance": "a",
+    }
+    found = denied(guarded, "create", "-f", "-", input=json.dumps(body))
+    assert said in found if said else found == ""
 
 
 def test_an_agent_writes_its_own_gpunode_only(cluster: Cluster) -> None:

@@ -105,7 +105,15 @@ def test_what_goes_to_a_queue_is_held_and_nobody_but_the_controller_lets_it_go(c
     started = pod_body("e", queue="q", labels={"kueue.x-k8s.io/podset": "main"})
     assert is_held(made(started))
     by_job = "--as=system:serviceaccount:kube-system:job-controller"
-    assert not is_held(made(started, by_job, "--as-group=system:masters"))
+    assert is_held(made(started, by_job))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "1", "controller": True}
+    started["metadata"]["ownerReferences"] = [owner]
+    assert not is_held(made(started, by_job))
+    for role in ("admin", "edit"):
+        cluster.kubectl("create", "rolebinding", f"jane-{role}", f"--clusterrole={role}", "--user=jane", "-n", TEAM)
+    asked = ("auth", "can-i", "create", "pods", "-n", TEAM, "--as=jane")
+    wait_until(lambda: not refused(cluster, *asked), "the rights of jane", timeout_s=30)
+    assert is_held(made(started, "--as=jane")), "a label and an owner reference prove nothing"
     cluster.kubectl("create", "-f", "-", input=json.dumps(pod_body("mine", queue="q")))
     change = ("patch", "pod", "mine", "-n", TEAM, "--type=merge", "-p")
     assert "only the controller lets a queued pod go" in refused(cluster, *change, '{"spec":{"schedulingGates":[]}}')

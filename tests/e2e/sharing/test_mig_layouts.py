@@ -107,6 +107,35 @@ def test_a_change_that_a_pod_is_in_the_way_of_is_refused_by_its_name(lab: Lab, a
     lab.await_amounts({GPU: 1, FOUR: 1, TWO: 1})
 
 
+def test_an_agent_killed_between_a_change_and_its_checkpoint_offers_no_instance_that_is_gone(
+    lab: Lab, agent: Agent, parted: Path
+) -> None:
+    """The files are those of that moment: the journal says done, the checkpoint has the instances before the change."""
+    checkpoint = agent.state_dir / "checkpoint.json"
+    before = set(instances(agent.report(), 1))
+    until(lambda: all(one in checkpoint.read_text() for one in before), "the checkpoint has the instances")
+    kept = checkpoint.read_bytes()
+    recut = config(parted, "3g.40gb", "1g.10gb")
+    agent.take_up(recut)
+    lab.await_amounts({FOUR: 0, TWO: 0, THREE: 1, ONE: 1})
+    there = set(instances(agent.report(), 1))
+    agent.sim(slow={"call": "nvmlInit", "seconds": 20.0})
+    agent.kill()
+    checkpoint.write_bytes(kept)
+    agent.start()
+    try:
+        agent.until(lambda found: bool(found.servers) and all(one.streams for one in found.servers), "it serves")
+        assert not agent.report().driver_up
+        asked = [lab.run(f"early-{name[-7]}", {name: 1}, wait=False) for name in (FOUR, TWO)]
+        assert lab.run("whole", {GPU: 1}).container, "a GPU that was not changed is given meanwhile"
+        assert lab.offered().keys().isdisjoint({FOUR, TWO}), "the kubelet was offered an instance that is gone"
+        assert {pod.name for pod in asked}.isdisjoint(lab.given())
+    finally:
+        agent.sim(slow={"call": "nvmlInit", "seconds": 0})
+    lab.await_amounts({FOUR: 0, TWO: 0, THREE: 1, ONE: 1})
+    assert set(lab.run("late", {THREE: 1}).visible) <= there
+
+
 def test_pods_in_the_way_are_evicted_where_the_layout_says_drain(lab: Lab, agent: Agent, parted: Path) -> None:
     lab.run("busy", {FOUR: 1})
     agent.until(lambda r: bool(held_by(r, "busy")), "the pod's device")

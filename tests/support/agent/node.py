@@ -190,6 +190,11 @@ class Lab:
         endpoint = self.kubelet.endpoints.get(resource)
         return endpoint is not None and bool(endpoint.devices)
 
+    async def shown(self) -> None:
+        """The agent knows from the kubelet's List what every pod holds: nothing counts by the answer to Allocate."""
+        holders, grants = self.agent.holders, self.agent.node_state.grants
+        await self.until(lambda: set(holders.holders) == self.kubelet.held() and not grants.open, "what pods hold")
+
     async def restart(self, config: str = EAGER) -> Agent:
         await self.stop()
         return await self.start(config)

@@ -10,13 +10,14 @@ from cel_expr_python.ext import ext_optional, ext_strings
 
 from controller.engine.model.gates import DEFAULTS, FeatureGates
 from controller.jobframework.raw import Json
+from tests.support.controller.celauthorizer import AUTHORIZER
 from tests.support.controller.celquantities import FUNCTIONS
 
-_ROOTS: Final = ("object", "oldObject", "oldSelf", "params", "request", "self", "variables")
+_ROOTS: Final = ("authorizer", "object", "oldObject", "oldSelf", "params", "request", "self", "variables")
 _ENVIRONMENT: Final = cel.NewEnv(
     variables=dict.fromkeys(_ROOTS, cel.Type.DYN),
     extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
-    functions=list(FUNCTIONS),
+    functions=[*FUNCTIONS, *AUTHORIZER],
 )
 
 

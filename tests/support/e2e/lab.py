@@ -249,6 +249,15 @@ class Lab:
                 found[group.resource_name] += len(group.device_ids)
         return found
 
+    def given(self) -> dict[str, dict[str, list[str]]]:
+        """What each pod has, as the kubelet lists it: the device ids by resource."""
+        found: dict[str, dict[str, list[str]]] = {}
+        with grpc.insecure_channel(f"unix:{self.host.kubelet_dir}/pod-resources/kubelet.sock") as channel:
+            for pod in pb_grpc.PodResourcesListerStub(channel).List(pb.ListPodResourcesRequest()).pod_resources:
+                for group in (group for container in pod.containers for group in container.devices):
+                    found.setdefault(pod.name, {}).setdefault(group.resource_name, []).extend(group.device_ids)
+        return found
+
     # Agents.
 
     @contextlib.contextmanager

@@ -35,10 +35,13 @@ from kube.client import Client
 from kube.clock import Backoff, SystemClock
 from kube.config import from_kubeconfig
 from tests.support.e2e.charttext import CHART, NAMESPACE, rendered
+from tests.support.e2e.editorroles import cluster_role
 from tests.support.e2e.lab import until
 
 CONTROLLER: Final = f"system:serviceaccount:{NAMESPACE}:t-tessera-controller"
 JOBSET: Final = "system:serviceaccount:jobset-system:jobset-controller-manager"
+BUILDER: Final = "system:serviceaccount:plain:builder"
+"""With the roles that people have in their namespace: Kubernetes' own, and those for editors of each kind."""
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 _MUTATING: Final = ("job-suspend", "pod-gate", "serving-queue", "foreign", "fractions", "claims")
 CONFIGURATIONS: Final = (
@@ -53,6 +56,10 @@ def prepared(cluster: Cluster) -> None:
     cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
     # The other controller may do everything here: what holds it back is admission alone.
     cluster.kubectl("create", "clusterrolebinding", "jobset", "--clusterrole=cluster-admin", f"--user={JOBSET}")
+    cluster.kubectl("create", "serviceaccount", "builder", "-n", "plain")
+    created(cluster, cluster_role("editors"))
+    for role in ("admin", "edit", "editors"):
+        cluster.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={BUILDER}", "-n", "plain")
     # Ours has what the chart's webhook templates give it, and may start Jobs.
     cluster.kubectl("create", "serviceaccount", "t-tessera-controller", "-n", NAMESPACE)
     cluster.kubectl("create", "clusterrole", "starter", "--verb=get,patch", "--resource=jobs")

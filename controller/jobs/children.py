@@ -1,0 +1,72 @@
+"""Jobs that somebody else made for their owner than the owner's controller: they start within what that is charged for.
+
+They were created suspended, with the mark ``tessera.dev/awaits-owner``. One that runs, and is no longer within the
+charge because of what the owner's own controller has started since, is suspended again: what is proven goes first.
+"""
+
+import msgspec
+
+from controller.jobframework.actions import Action, AwaitOwner, StartJob, StopJob
+from controller.jobframework.charge import Beyond, Charge, Pods, asked, deal, group_kind, makes
+from controller.jobframework.context import Context
+from controller.jobframework.marks import controller_of
+from controller.jobframework.names import POD_SET
+from controller.jobframework.podsets import (
+    FlavorMissingError,
+    JobPodSet,
+    PodSetInfo,
+    SeenWorkload,
+    StartConflictError,
+    infos,
+    typed_template,
+)
+from controller.jobframework.raw import strings
+from controller.jobframework.steps import event
+from controller.words import jobs as words
+
+
+def beside_its_owner(context: Context, charge: Charge) -> list[Action]:
+    """For a child whose owner's workload is admitted. Raises JobError."""
+    kind, job = context.kind, context.job
+    if kind.finished(job) is not None:
+        return []
+    suspended, sets = kind.is_suspended(job), kind.pod_sets(job)
+    dealt = deal(charge, [pods_of(each) for each in sets])
+    owner = controller_of(job)
+    beyond = dealt.sentence if isinstance(dealt, Beyond) else ""
+    if owner is not None and not makes(group_kind(owner.api_version, owner.kind), (kind.group, kind.kind)):
+        beyond = words.no_such_child(owner.kind, kind.kind)
+    if beyond:
+        waiting: list[Action] = [AwaitOwner(message=beyond)]
+        return waiting if suspended else [StopJob(patches=(kind.suspend(job),)), event("Suspended", beyond), *waiting]
+    if isinstance(dealt, Beyond) or not suspended:
+        return []
+    try:
+        given = {info.name: info for info in infos(charge.workload.typed, context.cluster.flavor, elastic=False)}
+        own = tuple(_info(given[name], each) for name, each in zip(dealt.pod_sets, sets, strict=True))
+        patches = kind.start(job, _as_workload(context, sets), own)
+    except StartConflictError as conflict:
+        return [AwaitOwner(message=f"The job cannot start: {conflict}")]
+    except FlavorMissingError as missing:
+        return [AwaitOwner(message=f"The job cannot start yet: {missing}")]
+    if not patches:
+        return []
+    started = [event("Started", words.started_beside_its_owner(charge.workload.name))]
+    return [StartJob(patches=patches, name=charge.workload.name, uid=charge.workload.uid), *started]
+
+
+def pods_of(pod_set: JobPodSet) -> Pods:
+    """A start has labelled the template with the pod set that its pods were charged to."""
+    spec = typed_template(pod_set.template, f"pod set {pod_set.name}").spec
+    return asked(spec, pod_set.count, strings(pod_set.template, "metadata", "labels").get(POD_SET, ""))
+
+
+def _info(given: PodSetInfo, pod_set: JobPodSet) -> PodSetInfo:
+    """What the owner's pod set gets, for one of the child's."""
+    return msgspec.structs.replace(given, name=pod_set.name, count=pod_set.count)
+
+
+def _as_workload(context: Context, sets: tuple[JobPodSet, ...]) -> SeenWorkload:
+    """The child's own templates in the form that a start takes them from: it has no workload."""
+    meta = {"name": context.job["metadata"]["name"], "namespace": context.job["metadata"].get("namespace", "")}
+    return SeenWorkload.of({"metadata": meta, "spec": {"podSets": [each.as_json() for each in sets]}})

@@ -1,0 +1,60 @@
+"""Pods of a queued job that its own controller did not make: they start within what its Workload is charged for."""
+
+import msgspec
+
+from controller.jobframework.actions import AwaitOwner
+from controller.jobframework.charge import Beyond, Charge, asked, deal, group_kind, makes
+from controller.jobframework.marks import controller_of
+from controller.jobframework.names import POD_SET
+from controller.jobframework.podsets import (
+    FlavorMissingError,
+    PodSetInfo,
+    StartConflictError,
+    started_template,
+    template_patch,
+    typed_template,
+)
+from controller.jobframework.podview import SeenPod
+from controller.jobframework.raw import Json
+from controller.jobframework.settings import ClusterObjects
+from controller.pods.actions import PatchPod, PodAction
+from controller.pods.start import infos_by_set, released
+from controller.words import jobs as words
+
+
+def within_the_charge(pods: tuple[SeenPod, ...], charge: Charge, cluster: ClusterObjects) -> list[PodAction]:
+    """Those that wait lose their gate from the oldest on, while there is room. Raises JobError."""
+    actions: list[PodAction] = []
+    for pod in pods:
+        if not pod.is_gated or not pod.stays:
+            actions.append(PatchPod(name=pod.name, body=released(pod)))
+            continue
+        own = asked(typed_template({"spec": pod.raw.get("spec") or {}}, "pod").spec, 1, pod.labels.get(POD_SET, ""))
+        dealt, owner = deal(charge, (own,)), controller_of(pod.raw)
+        if owner is not None and not makes(group_kind(owner.api_version, owner.kind), ("", "Pod")):
+            return [*actions, AwaitOwner(message=words.no_such_child(owner.kind, "Pod"))]
+        if isinstance(dealt, Beyond):
+            return [*actions, AwaitOwner(message=dealt.sentence)]
+        (name,) = dealt.pod_sets
+        try:
+            body = _started(pod, infos_by_set(charge.workload, cluster)[name])
+        except StartConflictError as conflict:
+            return [*actions, AwaitOwner(message=f"The pod cannot start: {conflict}")]
+        except FlavorMissingError as missing:
+            return [*actions, AwaitOwner(message=f"The pod cannot start yet: {missing}")]
+        actions.append(PatchPod(name=pod.name, body=body))
+        charge = msgspec.structs.replace(charge, taken=(*charge.taken, msgspec.structs.replace(own, pod_set=name)))
+    return actions
+
+
+def _started(pod: SeenPod, info: PodSetInfo) -> Json:
+    """The merge patch that lets it go with what its pod set has: flavors' node selector and tolerations, and labels.
+
+    No gate can be put on a pod that is there, so places of a topology are not waited for.
+    """
+    now = {"metadata": pod.raw.get("metadata") or {}, "spec": pod.raw.get("spec") or {}}
+    wanted = started_template(now, msgspec.structs.replace(info, scheduling_gates=()))
+    patch, freed = template_patch(now, wanted), released(pod)
+    metadata = {**patch.get("metadata", {}), **freed["metadata"]}
+    metadata["labels"] = {**patch.get("metadata", {}).get("labels", {}), **freed["metadata"]["labels"]}
+    return {"metadata": metadata, "spec": {**patch.get("spec", {}), **freed.get("spec", {})}}

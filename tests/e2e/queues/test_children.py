@@ -1,0 +1,128 @@
+"""Queued work starts within its quota alone, whatever an account of the namespace writes.
+
+The API server with the chart's policies and rights, the controller and the Job controller are real; kwok plays pods.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.errors import ClusterError
+from hack.cluster.programs import binaries
+from hack.cluster.state import Spec
+from hack.cluster.waiting import until as wait_until
+from tests.support.e2e.charttext import rendered
+from tests.support.e2e.kubernetes import SUSPEND_BY
+from tests.support.e2e.podlab import GPU, QUEUE, TEAM, pod_body, pod_lab, pods_installed, refused
+from tests.support.e2e.queuelab import ALONE, until
+
+pytestmark = pytest.mark.e2e
+
+ACCOUNT = f"system:serviceaccount:{TEAM}:builder"
+BUILDER = f"--as={ACCOUNT}"
+"""A service account whose token an administrator of the namespace may mint."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    for program in ("kubernetes", "kwok", "helm"):
+        binaries.build(program)
+    spec = Spec(nodes=(), kwok_nodes=2, kwok_capacity={GPU: "8"})
+    with Cluster.up(f"children-{os.getpid()}", spec) as cluster, pods_installed(cluster):
+        text = rendered(f"job-suspend-{SUSPEND_BY}", "job-policy", "job-rules-policy")
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=text)
+        cluster.kubectl("create", "serviceaccount", "builder", "-n", TEAM)
+        for role in ("admin", "edit"):
+            binding = ("create", "rolebinding", role, f"--clusterrole={role}", f"--user={ACCOUNT}")
+            cluster.kubectl(*binding, "-n", TEAM)
+        wait_until(lambda: _held(cluster), "the policies in effect", timeout_s=60)
+        yield cluster
+
+
+def _held(cluster: Cluster) -> bool:
+    try:
+        found = _create(cluster, job("probe"), "--dry-run=server")
+    except ClusterError:
+        return False  # the policy that refuses acts before the one that suspends
+    return bool(found["spec"].get("suspend"))
+
+
+def job(name: str, gpus: int = 1, *, owners: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    container = {"name": "c", "image": "none", "resources": {"limits": {GPU: str(gpus)}}}
+    pods = {"spec": {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0}}
+    meta = {"name": name, "namespace": TEAM, "labels": {QUEUE: "one"}, "ownerReferences": list(owners)}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": pods}}
+
+
+def _create(cluster: Cluster, body: dict[str, Any], *flags: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        cluster.kubectl("create", "-o", "json", "-f", "-", *flags, input=json.dumps(body))
+    )
+    return found
+
+
+def _get(cluster: Cluster, kind: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.kubectl("get", kind, name, "-n", TEAM, "-o", "json"))
+    return found
+
+
+def owner(found: dict[str, Any]) -> dict[str, Any]:
+    meta = found["metadata"]
+    return {
+        "apiVersion": found["apiVersion"],
+        "kind": found["kind"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+    }
+
+
+def told(cluster: Cluster, name: str) -> str:
+    listed = json.loads(cluster.kubectl("get", "events.events.k8s.io", "-n", TEAM, "-o", "json"))["items"]
+    return " ".join(each.get("note", "") for each in listed if each["regarding"].get("name") == name)
+
+
+@asynccontextmanager
+async def running(cluster: Cluster, folder: Path) -> AsyncIterator[None]:
+    """A controller, and a queue of one GPU."""
+    async with pod_lab(cluster) as lab:
+        lab.config(folder)
+        await lab.queue("one", 1)
+        with lab.queues.controllers(folder, "one", flags=ALONE):
+            yield
+
+
+async def test_an_account_of_the_namespace_starts_no_queued_work_beside_a_job_that_runs(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The quota of one GPU is all that ever runs: no Job and no pod starts by naming a job that was admitted."""
+    async with running(cluster, tmp_path):
+        first = _create(cluster, job("first"), BUILDER)
+        await until(lambda: _get(cluster, "job", "first")["status"].get("active") == 1, "the first Job runs")
+        waiting = _create(cluster, job("waiting"), BUILDER)
+        for number, above in enumerate((first, waiting)):
+            made = _create(cluster, job(f"child-{number}", owners=(owner(above),)), BUILDER)
+            assert made["spec"]["suspend"] is True
+            assert made["metadata"]["annotations"]["tessera.dev/awaits-owner"] == "true"
+            body = pod_body(f"pod-{number}", queue="one", labels={"kueue.x-k8s.io/podset": "main"})
+            body["metadata"]["ownerReferences"] = [owner(above)]
+            assert _create(cluster, body, BUILDER)["spec"]["schedulingGates"]
+        await until(lambda: "which makes no Job" in told(cluster, "child-0"), "the child told why it waits")
+        await until(lambda: "no room for 1 more" in told(cluster, "pod-0"), "the pod told why it waits")
+        for name in ("waiting", "child-0", "child-1"):
+            patch = ("patch", "job", name, "-n", TEAM, BUILDER, "--type=merge", "-p")
+            assert "only the controller" in refused(cluster, *patch, '{"spec": {"suspend": false}}')
+            off = json.dumps({"metadata": {"labels": {QUEUE: None}}})
+            assert "delete the Job to withdraw it" in refused(cluster, *patch, off)
+            assert _get(cluster, "job", name)["spec"]["suspend"] is True
+        for name in ("pod-0", "pod-1"):
+            assert _get(cluster, "pod", name)["spec"]["schedulingGates"]
+        cluster.kubectl("delete", "job", "first", "-n", TEAM, "--cascade=foreground", "--timeout=120s")
+        await until(lambda: _get(cluster, "job", "waiting")["status"].get("active") == 1, "the next in the queue runs")
+        assert _get(cluster, "job", "child-1")["spec"]["suspend"] is True

@@ -43,6 +43,7 @@ from kube.clock import Backoff, SystemClock
 from kube.testing import eventually
 from tests.controller.conversion.test_review import queue, review
 from tests.support.controller.webhookprocess import InThisLoop, in_this_loop
+from tests.support.hang import HANG_S
 
 TEAM = Known(frozenset({"team"}))
 PLAN = '{"gpu":{"main":{"gpu.nvidia.com/uuid":["GPU-1"]}}}'
@@ -371,7 +372,7 @@ async def test_a_real_process_serves_is_watched_and_ends_with_its_parent() -> No
     arguments = [Path(f"/proc/{first}/{name}").read_bytes() for name in ("cmdline", "environ")]
     assert not any(b"PRIVATE KEY" in each for each in arguments)
     os.kill(first, signal.SIGKILL)
-    await eventually(lambda: len(processes) == 2 and pair.process.serving, within_s=60)
+    await eventually(lambda: len(processes) == 2 and pair.process.serving, within_s=HANG_S)
     await eventually_ready(pair)
     await pair.process.stop()
     assert processes[1].returncode == 0, "it ended by itself"
@@ -404,7 +405,7 @@ async def eventually_ready(pair: Both) -> None:
 
 async def until(condition: Callable[[], Any]) -> None:
     """``eventually`` for a question that takes a request."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while not await condition():  # noqa: ASYNC110 - it takes a request to know
             await asyncio.sleep(0.02)
 

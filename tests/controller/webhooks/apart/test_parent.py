@@ -156,7 +156,9 @@ async def test_conversion_needs_nothing_and_admission_waits_for_what_it_depends_
         assert (await pair.response("/mutate-job", job()))["allowed"]
 
 
-async def test_what_only_the_deciding_process_knows_is_asked_of_it() -> None:
+async def test_what_only_the_deciding_process_knows_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.webhooks.apart.child_shell.ASKS_S", HANG_S)
+    monkeypatch.setattr("controller.webhooks.apart.parent_shell.ANSWER_S", HANG_S)
     asked: list[Any] = []
 
     async def of_claim(question: bytes) -> bytes:

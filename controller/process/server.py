@@ -54,11 +54,20 @@ def probe(problem: Callable[[], str | None]) -> Handler:
 
 def exposed(make: Callable[[], Parts[Exposition]]) -> Handler:
     """The page of /metrics: read on the loop, in parts, and written on a thread. A thousand queues have 100,000 series,
-    and a hundred thousand workloads take most of a second to count.
+    and a hundred thousand workloads take most of a second to count. One page is made at a time, and whoever asks
+    meanwhile gets it too: the port asks nobody who they are, and the thread takes its time from what decides.
     """
+    making: asyncio.Task[bytes] | None = None
+
+    async def made() -> bytes:
+        return await asyncio.to_thread((await worked(make())).text)
 
     async def answer(_: web.Request) -> web.Response:
-        body = await asyncio.to_thread((await worked(make())).text)
+        nonlocal making
+        if making is None or making.done():
+            making = asyncio.create_task(made(), name="metrics")
+        # Shielded: others wait for it too.
+        body = await asyncio.shield(making)
         return web.Response(body=body, headers={"Content-Type": TEXT_TYPE})
 
     return answer

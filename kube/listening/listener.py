@@ -85,7 +85,11 @@ class Listener:
         """What ``handler`` answers, with its phases told to the connection. The answer is sent here, and not by aiohttp
         after the handler, so that its end is known; a client that breaks off is no error of the handler's.
         """
-        connection = self._by_protocol[request.protocol]
+        from aiohttp.web_response import Response
+
+        connection = self._by_protocol.get(request.protocol)
+        if connection is None:
+            return Response(status=400)  # it is gone since the request was read: nobody hears this
         connection.began(request)
         self.places.began(connection.id)
         try:

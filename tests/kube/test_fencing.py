@@ -13,6 +13,7 @@ from kube.resources import LEASES
 from kube.testing import FakeApiServer
 from kube.writing.writer import Tuning, Writer
 from kube.writing.writes import Abandoned, Verb, Write
+from tests.support.hang import HANG_S
 
 BODY = {"metadata": {"name": "a"}, "spec": {}}
 
@@ -61,7 +62,7 @@ async def test_a_write_that_was_allowed_and_then_stood_still_is_abandoned(
     swift = Tuning(parallel=1, first_pause_s=0.002, longest_pause_s=0.02)
     async with Writer(client, clock=SystemClock(), random=lambda: 0.5, tuning=swift, may_write=answers(True)) as writer:
         write = Write(verb=Verb.CREATE, resource=LEASES, name="a", body=BODY, kind=dict, namespace="ns")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             outcome = await writer.put(write)
     assert isinstance(outcome, Abandoned)
     assert server.requests == []

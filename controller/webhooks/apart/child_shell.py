@@ -67,7 +67,7 @@ _OOM_SCORE: Final = "500"
 class Questions:
     """Asks the deciding process. ``ask`` gives None where no answer comes in time."""
 
-    def __init__(self, link: Link[ToServe], *, limit_s: float = ASKS_S) -> None:
+    def __init__(self, link: Link[ToServe], *, limit_s: float) -> None:
         self._link = link
         self._limit_s = limit_s
         self._number = 0
@@ -122,7 +122,7 @@ class Worker:
         self._default_queues: frozenset[str] = frozenset()
         self._suspend_paths: dict[tuple[str, str], tuple[str, ...]] = {}
         self._knows = False
-        self._questions = Questions(link)
+        self._questions = Questions(link, limit_s=ASKS_S)
         self._server = webhook_server(
             config,
             self._suspend_paths,

@@ -8,11 +8,13 @@ import ssl
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from controller.config.settings import Address
 from controller.engine.model.resources import ClusterQueueName
-from controller.process.server import Listener
+from controller.forecast.parts_shell import worked
+from controller.process.server import Listener, exposed
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.webhooks.injection import CRDS, PLACEHOLDER
 from controller.webhooks.keeper import SECRETS
@@ -42,6 +44,38 @@ async def test_a_packed_body_is_not_unpacked() -> None:
         session.get(url, data=packed) as answer,
     ):
         assert await answer.read() == packed
+    await listener.stop()
+
+
+async def test_scrapes_at_one_time_share_one_page() -> None:
+    """However many strangers scrape, one page is made at a time."""
+    made, go_on = list[int](), asyncio.Event()
+
+    class Page:
+        def text(self) -> bytes:
+            return f"page {len(made)}".encode()
+
+    def make() -> Any:
+        yield
+        return Page()
+
+    async def slow(parts: Any) -> Any:
+        made.append(len(made))
+        await go_on.wait()
+        return await worked(parts)
+
+    listener = Listener(Address("127.0.0.1", 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("controller.process.server.worked", slow)
+        listener.routes["/metrics"] = exposed(make)
+        await listener.start()
+        asked = [asyncio.create_task(get(listener.port, "/metrics")) for _ in range(8)]
+        await eventually(lambda: len(made) == 1)
+        broken_off = asked.pop()
+        broken_off.cancel()
+        go_on.set()
+        assert {await each for each in asked} == {(200, "page 1")}
+        assert await get(listener.port, "/metrics") == (200, "page 2")
     await listener.stop()
 
 

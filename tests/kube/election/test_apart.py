@@ -14,6 +14,7 @@ from kube.election.apart_shell import LeadershipApart
 from kube.election.lease import Identity, LeaseRef, LeaseTiming
 from kube.resources import LEASES
 from kube.testing import FakeApiServer, eventually
+from tests.support.hang import HANG_S
 
 OURS = LeaseRef("tessera", "tessera-controller")
 QUICK = LeaseTiming(lease_s=1.5, renew_s=1.0, retry_s=0.1)
@@ -27,7 +28,7 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 def apart(server: FakeApiServer, name: str = "a", timing: LeaseTiming = QUICK) -> LeadershipApart:
     def connect() -> Client:
-        return Client(server.config, timeout_s=2.0)
+        return Client(server.config, timeout_s=HANG_S)
 
     return LeadershipApart(connect, (OURS,), me=Identity(name), clock=SystemClock(), random=lambda: 0.5, timing=timing)
 
@@ -70,7 +71,7 @@ class Replica:
 
     def _stand_still(self) -> None:
         self.still.set()
-        self._go_on.wait(30)
+        self._go_on.wait(HANG_S)
         self.writes.append(self.leadership.leading)
 
     @contextmanager
@@ -81,7 +82,7 @@ class Replica:
         finally:
             self._go_on.set()
             self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
-            self._thread.join(30)
+            self._thread.join(HANG_S)
             assert not self._thread.is_alive()
 
     def stand_still(self) -> None:

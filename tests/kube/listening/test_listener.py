@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from aiohttp.web_exceptions import HTTPForbidden
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
@@ -304,3 +305,9 @@ def test_the_soft_limit_of_files_is_raised_to_the_hard_one() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_a_request_whose_connection_is_gone_before_its_turn_is_no_error() -> None:
+    listener = Listener(FEW, LONG)
+    assert (await listener.answered(make_mocked_request("GET", "/"), fine)).status == 400
+    assert len(listener.places) == 0

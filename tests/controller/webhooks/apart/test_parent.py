@@ -43,6 +43,7 @@ from kube.clock import Backoff, SystemClock
 from kube.testing import eventually
 from tests.controller.conversion.test_review import queue, review
 from tests.support.controller.webhookprocess import InThisLoop, in_this_loop
+from tests.support.hang import HANG_S
 
 TEAM = Known(frozenset({"team"}))
 PLAN = '{"gpu":{"main":{"gpu.nvidia.com/uuid":["GPU-1"]}}}'
@@ -155,7 +156,9 @@ async def test_conversion_needs_nothing_and_admission_waits_for_what_it_depends_
         assert (await pair.response("/mutate-job", job()))["allowed"]
 
 
-async def test_what_only_the_deciding_process_knows_is_asked_of_it() -> None:
+async def test_what_only_the_deciding_process_knows_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.webhooks.apart.child_shell.ASKS_S", HANG_S)
+    monkeypatch.setattr("controller.webhooks.apart.parent_shell.ANSWER_S", HANG_S)
     asked: list[Any] = []
 
     async def of_claim(question: bytes) -> bytes:
@@ -371,7 +374,7 @@ async def test_a_real_process_serves_is_watched_and_ends_with_its_parent() -> No
     arguments = [Path(f"/proc/{first}/{name}").read_bytes() for name in ("cmdline", "environ")]
     assert not any(b"PRIVATE KEY" in each for each in arguments)
     os.kill(first, signal.SIGKILL)
-    await eventually(lambda: len(processes) == 2 and pair.process.serving, within_s=60)
+    await eventually(lambda: len(processes) == 2 and pair.process.serving, within_s=HANG_S)
     await eventually_ready(pair)
     await pair.process.stop()
     assert processes[1].returncode == 0, "it ended by itself"
@@ -404,7 +407,7 @@ async def eventually_ready(pair: Both) -> None:
 
 async def until(condition: Callable[[], Any]) -> None:
     """``eventually`` for a question that takes a request."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while not await condition():  # noqa: ASYNC110 - it takes a request to know
             await asyncio.sleep(0.02)
 

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from agent.hardware.migchange import GpuMig, InUseError, ModeChange
 from agent.hardware.query import NvmlError
+from agent.kubelet.podresources import UNLISTED
 from agent.mig.journal import Journal, JournalEntry
 from agent.mig.outcomes import MigState, Outcome, Wish
 from agent.words import mig as words
@@ -163,7 +164,7 @@ class GpuChange:
         self, mig: GpuMig, found: InTheWay, wish: Wish, holders: Mapping[str, Sequence[str]]
     ) -> Outcome | None:
         pods, text = self._blockers(mig, found.blocking, holders)
-        if pods and wish.when_busy is WhenBusy.REFUSE:
+        if pods and refuses(wish, pods):
             return self._end(MigState.REFUSED, words.busy(self._name, text), pods)
         say = words.being_evicted if pods and wish.when_busy is WhenBusy.DRAIN else words.waits_for_ends
         going = self._not_of(mig, found.kept)
@@ -334,7 +335,7 @@ class GpuChange:
         pods = tuple(sorted(holders.get(self._gpu, ())))
         if pods:
             who = ", ".join(pods)
-            if wish.when_busy is WhenBusy.REFUSE:
+            if refuses(wish, pods):
                 return self._end(MigState.REFUSED, words.busy(self._name, words.in_use(who)), pods)
             return structs.replace(
                 self._end(MigState.WAITING, words.waits_for_holders(self._name, who), pods),
@@ -351,6 +352,13 @@ class GpuChange:
 
     def _end(self, state: MigState, sentence: str = "", pods: tuple[str, ...] = ()) -> Outcome:
         return Outcome(state, sentence, pods, self._changed)
+
+
+def refuses(wish: Wish, pods: Sequence[str]) -> bool:
+    """Whether these pods end the try. One that the kubelet has not listed yet is waited for: it may have failed, and
+    nobody could ask again when it is gone.
+    """
+    return wish.when_busy is WhenBusy.REFUSE and UNLISTED not in pods
 
 
 def alike(existing: Sequence[Existing], target: Sequence[Slot]) -> bool:

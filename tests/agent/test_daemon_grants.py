@@ -196,3 +196,17 @@ async def test_while_no_kubelet_runs_at_the_start_a_gpu_whose_mode_is_to_change_
     assert shares(lab) == set()
     lab.kubelet.delete("pod")
     await lab.until(lambda: len(shares(lab)) == 2)
+
+
+async def test_an_instance_of_a_pod_that_was_never_listed_is_waited_for_also_where_the_layout_refuses(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grants, "UNLISTED_S", 3.0)
+    half, third = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-2g.10gb"
+    refusing = [config.replace(", whenBusy: wait", "") for config in (CUT, RECUT)]
+    await lab.serve(fleet(1), refusing[0], resource=half)
+    lab.kubelet.unlisted.add(POD)
+    await lab.kubelet.allocate(half, 1)
+    lab.kubelet.delete("pod")
+    await lab.agent.reconfigure(lab.settings(refusing[1]))
+    await lab.until(lambda: third in lab.kubelet.endpoints and len(lab.endpoint(third).healthy) == 2)

@@ -11,6 +11,7 @@ from agent import daemon
 from agent.kubelet import grants
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
+from tests.support.hang import HANG_S
 
 SHARED = "nvidia.com/gpu.shared"
 SLICED = EAGER + "layout:\n- {gpus: [0], mode: timeSlicing, replicas: 2, whenBusy: wait}\n"
@@ -125,7 +126,7 @@ async def test_a_resource_that_is_withdrawn_gives_nothing_from_then_on_whatever_
     assert [one.name for one in lab.agent.node_state.layout.resources] == [SHARED]
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=[lab.uuid(0)])])
     with pytest.raises(grpc.aio.AioRpcError, match="unknown device"):
-        await endpoint.stub.Allocate(request, timeout=10)
+        await endpoint.stub.Allocate(request, timeout=HANG_S)
 
 
 async def test_an_instance_that_was_given_a_moment_ago_is_not_cut_away(lab: Lab) -> None:

@@ -92,7 +92,7 @@ async def test_a_restarted_kubelet_is_registered_with_under_silent_peers(
 
 
 def _answers(agent: AgentProcess) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", agent.port), timeout=1.0) as peer:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", agent.port), timeout=HANG_S) as peer:
         peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         return peer.recv(100).startswith(b"HTTP/1.1 200")
     return False

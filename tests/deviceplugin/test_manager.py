@@ -21,6 +21,7 @@ from deviceplugin.view import ResourceView
 from kube.testing import eventually
 from tests.support.deviceplugin.fakes import FakeKubelet, RecordingObserver, allocating
 from tests.support.deviceplugin.views import GPU, gpus, migs, shared, view_of
+from tests.support.hang import HANG_S
 
 MIG = "nvidia.com/mig-1g.10gb"
 
@@ -478,7 +479,7 @@ async def test_a_server_that_is_being_replaced_gives_nothing_that_was_withdrawn_
     manager.apply(withdrawn)
     try:
         with pytest.raises(grpc.aio.AioRpcError, match="unknown device"):
-            await old.stub.Allocate(allocating(["GPU-03"]), timeout=10)
+            await old.stub.Allocate(allocating(["GPU-03"]), timeout=HANG_S)
     finally:
         go_on.set()
     await mending

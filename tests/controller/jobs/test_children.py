@@ -14,6 +14,7 @@ from kube.testing import eventually
 from tests.controller.jobs.test_reconcile_shell import OTHERS, OtherKind, condition, other, part, suspended
 from tests.controller.process.test_jobs import job
 from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
+from tests.support.hang import HANG_S
 
 AWAITS = {"metadata": {"annotations": {"tessera.dev/awaits-owner": "true"}}}
 
@@ -59,14 +60,14 @@ async def test_children_start_within_what_their_owner_is_charged_for(both: Contr
             await eventually(lambda: "until the job that owns it is admitted" in told(scene, "a-0"))
             assert not runs(scene, "a-0")
             scene.finish("before")
-            await eventually(lambda: runs(scene, "a-0"), within_s=20)
+            await eventually(lambda: runs(scene, "a-0"), within_s=HANG_S)
             child(scene, "a-1")
-            await eventually(lambda: runs(scene, "a-1"), within_s=20)
+            await eventually(lambda: runs(scene, "a-1"), within_s=HANG_S)
             child(scene, "a-2")
             await eventually(lambda: "no room for 1 more" in told(scene, "a-2"))
             assert not runs(scene, "a-2")
             finish(scene, "a-0")
-            await eventually(lambda: runs(scene, "a-2"), within_s=20, what="the room of the child that ended")
+            await eventually(lambda: runs(scene, "a-2"), within_s=HANG_S, what="the room of the child that ended")
             assert len(scene.server.list_all(WORKLOADS)) == 2, "children have none"
             labels = scene.server.get(JOBS, "a-2", namespace="team")["spec"]["template"]["metadata"]["labels"]
             assert labels["kueue.x-k8s.io/podset"] == "main"
@@ -96,7 +97,7 @@ async def test_what_the_owners_controller_makes_goes_before_what_others_made(bot
         async with scene.controller(both, core_only=False):
             await eventually(lambda: not suspended(scene, OTHERS, "a"))
             child(scene, "a-0")
-            await eventually(lambda: runs(scene, "a-0"), within_s=20)
+            await eventually(lambda: runs(scene, "a-0"), within_s=HANG_S)
             part(scene, "a-own", OTHERS, "a", suspend=False)
             await eventually(lambda: not runs(scene, "a-0"), what="suspended again")
             assert runs(scene, "a-own")

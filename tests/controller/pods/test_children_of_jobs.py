@@ -10,12 +10,14 @@ from kube.testing import eventually
 from tests.controller.pods.test_reconcile_shell import WITH_PODS, free, pod
 from tests.controller.process.test_jobs import job
 from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
+from tests.support.hang import HANG_S
 
 WITH_SPARK: Final = config(
     CONFIG
     + "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication, pod]}\n"
     + "resources: {excludeResourcePrefixes: [memory]}\n"
 )
+
 APPLICATIONS: Final = resource_of(SparkApplication())
 
 
@@ -96,5 +98,5 @@ async def test_executors_start_within_what_their_application_is_charged_for() ->
             assert found["labels"]["kueue.x-k8s.io/podset"] == "executor"
             assert "kueue.x-k8s.io/managed" not in found.get("finalizers", [])
             scene.server.merge(PODS, ended, {"status": {"phase": "Succeeded"}}, namespace="team")
-            await eventually(lambda: free(scene, waits), within_s=20, what="the room of the executor that ended")
+            await eventually(lambda: free(scene, waits), within_s=HANG_S, what="the room of the executor that ended")
             assert not free(scene, "large")

@@ -93,8 +93,9 @@ class NodeState:
         self._answered_s = float("-inf")
         """When the kubelet was asked for the holders that are known."""
         self._other_shapes: dict[str, str] = {}
-        self._offered_as: dict[tuple[str, bool], ResourceName] = {}
-        """The resource of each UUID's devices, by whether they are replicas of it."""
+        self._offered_as: frozenset[tuple[str, bool, ResourceName]] = frozenset()
+        """The UUID of each device that is offered, whether the device is a replica of it, and the resource."""
+        self._offered_units: frozenset[str] = frozenset()
         self._withheld: dict[str, dict[str, str]] = {}
         self._reports: dict[str, tuple[str, ...]] = {}
         self.answers: dict[str, str] = {}
@@ -287,11 +288,12 @@ class NodeState:
         # A GPU whose holders are unknown is not in the plan at all: unlisted for a moment, never shared.
         sure = structs.replace(self.node, gpus=tuple(g for g in self.node.gpus if g.uuid not in self._unsettled))
         self.layout = plan(sure, self._spec, self.modes)
-        self._offered_as = {
-            (device.physical_id, REPLICA_MARK in device.id): resource.name
+        self._offered_as = frozenset(
+            (device.physical_id, REPLICA_MARK in device.id, resource.name)
             for resource in self.layout.resources
             for device in resource.devices
-        }
+        )
+        self._offered_units = frozenset(unit for unit, _, _ in self._offered_as)
         self._choosers = {r.name: Chooser(r.devices, self.links) for r in self.layout.resources}
 
     def _decide(self, wanted_s: float | None, new: AbstractSet[GpuUuid]) -> None:
@@ -327,11 +329,13 @@ class NodeState:
         found: dict[str, str] = {}
         for device, resource in (*hands.items(), *self.grants.open.items()):
             unit = physical_id(device)
-            shapes = [self._offered_as.get((unit, shared)) for shared in (False, True)]
-            same = not any(shapes) if device in self._claimed else shapes[REPLICA_MARK in device] == resource
+            offered = unit in self._offered_units
+            same = (
+                not offered if device in self._claimed else (unit, REPLICA_MARK in device, resource) in self._offered_as
+            )
             if not same:
                 reason = f"a container holds it as {resource}, and it is to be another resource"
-                found.update(dict.fromkeys({unit, str(host.get(unit, unit))} if not any(shapes) else {unit}, reason))
+                found.update(dict.fromkeys({unit} if offered else {unit, str(host.get(unit, unit))}, reason))
         return found
 
     def _in_the_way(self, blocked: Blocked) -> str:

@@ -25,7 +25,7 @@ from inventory.layout.layout import physical_id
 from inventory.layout.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication
 from kubeletapi import podresources_v1_pb2 as pb
 from tests.support.inventory.builders import gpu, node, uuid
-from tests.support.inventory.layouts import fractional, layout, on, sliced
+from tests.support.inventory.layouts import LARGE, SMALL, UNEVEN, fractional, layout, on, sliced
 
 GPU = ResourceName("nvidia.com/gpu")
 DRIVER = ResourceName("gpu.nvidia.com")
@@ -345,3 +345,30 @@ def test_a_share_of_a_gpu_that_was_given_whole_a_moment_ago_is_offered_to_nobody
     world.step("answer", 0)
     assert {view.resource.name: set(view.by_id) for view in world.views} == {GPU: {uuid(0), uuid(1)}}
     assert list(world.views[0].unhealthy) == [DeviceId(uuid(0))]
+
+
+def test_shares_of_unequal_size_are_one_shape_though_each_size_has_a_resource() -> None:
+    """Another container may have the small share beside one that has the large share."""
+    world = World()
+    world.discover([0, 1])
+    entry = LayoutEntry(on(0), LayoutMode.MPS, clients=UNEVEN)
+    world.state.reconfigured(structs.replace(world.state.choices, gpu_layout=layout(entry)), 0.5)
+    world.now_s = 1.0
+    world.step("ask", 0)
+    world.step("answer", 0)
+    for _ in range(2):
+        (large,) = [view for view in world.views if view.resource.name == LARGE]
+        (device,) = large.by_id
+        if not world.pods:
+            world.state.grants.granted(LARGE, [DeviceId(device)], world.now_s)
+            world.pods.append(Pod("pod", LARGE, (DeviceId(device),), frozenset({uuid(0)}), recorded=True))
+        world.views = world.state.views()
+        assert {name: unhealthy for name, (_, unhealthy) in shown(world.views).items()} == {
+            GPU: set(),
+            LARGE: set(),
+            SMALL: set(),
+        }
+        world.ask()
+        world.now_s += 1.0
+        world.answer(0)
+    assert not world.state.waits

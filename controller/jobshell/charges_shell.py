@@ -89,7 +89,8 @@ class ChargeReader:
             raise NotYetError("a job beside it has just been written")
         pods = _of_tree(listing.items, {above, *tree}, workload.name, without)
         makers = [each for uid, each in tree.items() if uid != without and not any(self._children(uid))]
-        if job is not None and not tree and _makes_its_pods(job[0]):
+        # A job below it changes nothing of the pods that the job itself is yet to make.
+        if job is not None and _makes_its_pods(job[0]):
             makers.append(job)
         makers = [each for each in makers if not _is_its_own(child, *each)]
         return Charge(workload=workload, taken=tuple(self._taken(makers, pods)))

@@ -58,6 +58,8 @@ TIMES: Final = Times(idle_by_group={PROXY: 600.0})
 """The API server keeps connections open for later users: closing one under a request would fail that."""
 _BODY_BYTES: Final = 256 * 1024
 """Of a manifest. Nothing else that is asked for needs a body."""
+HEAD_BYTES: Final = {None: 1 << 15, PROXY: 1 << 18, AMONG_US: 1 << 18}
+"""The front proxy and replicas write a header for each of a user's groups; tokens have some thousand bytes."""
 _OTHER_HEADERS: Final = 100
 """Beside one for each of a user's groups."""
 _USER: Final = web.RequestKey("user", str)
@@ -156,7 +158,9 @@ class ViewServer:
         self._paths = frozenset(self._documents)
         self._serving: Serving | None = None
         self.door = Door()
-        self.listener = Listener(limits, times, tls=self.door.context, group_of_peer=self._group_of)
+        self.listener = Listener(
+            limits, times, tls=self.door.context, head_bytes=HEAD_BYTES, group_of_peer=self._group_of
+        )
         self.trust = Trust()
         self.port = 0
         self.page: Page | None = None

@@ -1,9 +1,9 @@
 """One accepted connection: the HTTP protocol behind it, and how long its peer may take for each part.
 
-A peer has ``headers_s`` for the headers of a request from its first byte on (of the first request from the connection
-on), ``body_s`` for the body, ``answer_s`` to read the answer from the moment at which it no longer keeps up, and
-``idle_s`` between requests. What takes longer is cut off without an answer. How long an answer takes to be made is up
-to its handler.
+A peer has ``headers_s`` for the head of a request from its first byte on (of the first request from the connection
+on), which has ``head_bytes`` at most; ``body_s`` for the body; ``answer_s`` to read the answer from the moment at which
+it no longer keeps up; and ``idle_s`` between requests. What takes longer, or is larger, is cut off without an answer.
+How long an answer takes to be made is up to its handler.
 """
 
 import asyncio
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
 
+HEAD_BYTES: Final = 1 << 14
+"""Of a request line and its headers: as much as nginx and Node.js take by default."""
 _WRITTEN_BYTES: Final = 1 << 16
 """So much of an answer may wait for its peer before the rest of it waits too."""
 
@@ -32,6 +34,25 @@ class Times(Struct, frozen=True, kw_only=True):
     answer_s: float = 20.0
     idle_s: float = 75.0
     idle_by_group: Mapping[Group, float] = {}
+
+
+class Head:
+    """The head of one request on its way in: how many bytes of it have come, counted up to the empty line."""
+
+    _END: Final = b"\r\n\r\n"
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._tail: bytes | None = b""
+        """The last bytes of a head that has not ended; None once it has."""
+
+    def came(self, data: bytes) -> None:
+        if self._tail is None:
+            return
+        seen = self._tail + data
+        end = seen.find(self._END)
+        self.bytes += len(data) if end < 0 else end + len(self._END) - len(self._tail)
+        self._tail = seen[-len(self._END) + 1 :] if end < 0 else None
 
 
 class _Phase(Enum):
@@ -49,7 +70,10 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(
-        self, number: ConnectionId, times: Times, made: Callable[["Connection"], asyncio.Protocol | None]
+        self,
+        number: ConnectionId,
+        times: Times,
+        made: Callable[["Connection"], asyncio.Protocol | None],
     ) -> None:
         """``made`` is called when the peer is known, after TLS: the HTTP protocol, or None to close."""
         self.id = number
@@ -58,8 +82,10 @@ class Connection(asyncio.Protocol):
         self.group: Group | None = None
         self.lost: Callable[[], None] = lambda: None
         self.streams = False
+        self.head_bytes = HEAD_BYTES
         self._times = times
         self._made = made
+        self._head = Head()
         self._phase = _Phase.HEADERS
         self._due: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -81,8 +107,14 @@ class Connection(asyncio.Protocol):
         if self.inner is None:
             return
         if self._phase is _Phase.IDLE:
-            self._phase = _Phase.HEADERS
+            self._phase, self._head = _Phase.HEADERS, Head()
             self._within(self._times.headers_s)
+        if self._phase is _Phase.HEADERS:
+            self._head.came(data)
+            if self._head.bytes > self.head_bytes:
+                # Not handed on: the parser would keep what it refuses, in an error with all of its frames.
+                self.abort()
+                return
         self.inner.data_received(data)
 
     def eof_received(self) -> bool | None:

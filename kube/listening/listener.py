@@ -9,10 +9,10 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from kube.listening.connection import Connection, Times
+from kube.listening.connection import HEAD_BYTES, Connection, Times
 from kube.listening.files import is_reserved
 from kube.listening.places import ConnectionId, Group, PlaceLimits, Places
 
@@ -45,15 +45,18 @@ class Listener:
         times: Times | None = None,
         *,
         tls: ssl.SSLContext | None = None,
+        head_bytes: Mapping[Group | None, int] | None = None,
         group_of_address: Callable[[str], Group | None] = lambda _: None,
         group_of_peer: Callable[[asyncio.Transport], Group | None] = lambda _: None,
     ) -> None:
-        """``group_of_address``: the group of a peer by its IP address; all addresses of a group count as one.
-        ``group_of_peer``: by what the TLS handshake proved, asked with ``tls`` alone.
+        """``head_bytes``: of a request line and its headers, by group, None for all who are in none; ``HEAD_BYTES`` for
+        those that it lacks. ``group_of_address``: the group of a peer by its IP address; all addresses of a group count
+        as one. ``group_of_peer``: by what the TLS handshake proved, asked with ``tls`` alone.
         """
         self.places = Places(limits)
         self._times = times or Times()
         self._tls = tls
+        self._head_bytes = head_bytes or {}
         self._group_of_address = group_of_address
         self._group_of_peer = group_of_peer
         self._connections: dict[ConnectionId, Connection] = {}
@@ -194,6 +197,7 @@ class Listener:
                 self._abort(each)
             if connection.id in closed:
                 return None
+        connection.head_bytes = self._head_bytes.get(connection.group, HEAD_BYTES)
         protocol = self._make()
         self._by_protocol[protocol] = connection
         return protocol

@@ -16,11 +16,13 @@ from aiohttp.web_exceptions import HTTPForbidden
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
 from aiohttp.web_server import Server
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.visibility.tls import calling
 from controller.webhooks.certificates import new_authority, new_client, new_serving
 from controller.webhooks.tls import load
-from kube.listening.connection import Times
+from kube.listening.connection import HEAD_BYTES, Head, Times
 from kube.listening.files import RESERVED_FILES, raise_file_limit
 from kube.listening.listener import Listener
 from kube.listening.places import Group, PlaceLimits
@@ -134,6 +136,46 @@ async def test_headers_that_come_byte_by_byte_have_one_deadline() -> None:
             writer.write(b"a")
             await asyncio.sleep(SHORT_S / 10)
         assert await gone == b""
+
+
+async def test_a_head_without_end_is_cut_off_unread() -> None:
+    listener = Listener(FEW, LONG)
+    async with served(listener) as clients:
+        reader, writer = await clients.open()
+        writer.write(b"GET / HTTP/1.1\r\n")
+        gone = asyncio.create_task(ended(reader))
+        line, sent = b"X-A: " + b"a" * 4_000 + b"\r\n", 0
+        while not gone.done():
+            writer.write(line)
+            sent += len(line)
+            await asyncio.wait([gone], timeout=0.001)
+            assert sent < 1 << 24, "it is still read"
+        assert await gone == b""
+        await settled(listener, 0)
+
+
+async def test_a_head_is_counted_for_each_request_and_a_body_is_no_part_of_it() -> None:
+    async def reading(request: BaseRequest) -> StreamResponse:
+        return Response(text=str(len(await request.read())))
+
+    listener = Listener(FEW, LONG)
+    async with served(listener, reading) as clients:
+        reader, writer = await clients.open()
+        body = b"a" * (4 * HEAD_BYTES)
+        for _ in range(3):
+            head = b"POST / HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * (HEAD_BYTES // 3) + b"\r\n"
+            writer.write(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert (await answer(reader)).endswith(str(len(body)).encode())
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(1, 5)))
+def test_a_head_has_the_same_size_however_it_comes(rest: bytes, sizes: list[int]) -> None:
+    whole = b"GET / HTTP/1.1\r\nA: b\r\n\r\n"
+    sent, head, at = whole + rest, Head(), 0
+    for size in (*sizes, len(sent)):
+        head.came(sent[at : at + size])
+        at += size
+    assert head.bytes == len(whole)
 
 
 async def test_a_body_has_one_deadline() -> None:

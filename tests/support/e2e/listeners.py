@@ -18,6 +18,7 @@ from tests.support.e2e import crowd
 from tests.support.e2e.lab import ROOT
 
 PAGE: Final = ROOT / "docs" / "security.md"
+HEADS: Final = 200
 LATE_S: Final = 10.0
 """A busy machine may be so late."""
 
@@ -30,6 +31,7 @@ class Row:
     may_connect: str
     connections: int
     of_one_address: int | None
+    head_bytes: int
     body_bytes: int
     tls_s: float | None
     headers_s: float
@@ -52,7 +54,8 @@ def table() -> Table:
     ports: dict[str, Row] = {}
     sockets: list[re.Pattern[str]] = []
     for line in lines:
-        name, _, may, many, address, _, body, tls, headers, body_s, _ = (part.strip() for part in line[1:-1].split("|"))
+        cells = [part.strip() for part in line[1:-1].split("|")]
+        name, _, may, many, address, _, head, body, tls, headers, body_s, _ = cells
         names = re.findall(r"`([^`]+\.sock)`", name)
         sockets += [re.compile(re.escape(each).replace("N", r"\d+").replace("DRIVER", ".+") + "$") for each in names]
         if name.isdecimal():
@@ -61,6 +64,7 @@ def table() -> Table:
                 may,
                 int(_number(many) or 0),
                 None if (most := _number(address)) is None else int(most),
+                int(_number(head) or 0),
                 int(_number(body) or 0),
                 _number(tls),
                 _number(headers) or 0.0,
@@ -132,6 +136,7 @@ class Target:
     async def greedy(self) -> None:
         """Peers that take much."""
         await self.large()
+        await self.endless_heads()
         await self.many()
 
     async def silent(self) -> None:
@@ -176,6 +181,16 @@ class Target:
                     first = await reader.readline()
                     assert not first or first.split(b" ")[1].startswith((b"4", b"5")), first
         assert psutil.Process(self.pid).memory_info().rss - before < (16 << 20), self.row.name
+
+    async def endless_heads(self) -> None:
+        """Peers whose headers have no end are cut off; what they sent is not kept, however often they come again."""
+        before, line = psutil.Process(self.pid).memory_info().rss, b"X-A: " + b"a" * 4_000 + b"\r\n"
+        for _ in range(HEADS):
+            with contextlib.suppress(OSError):
+                async with self.connected() as (reader, writer), asyncio.timeout(LATE_S):
+                    writer.write(b"GET / HTTP/1.1\r\n" + line * (2 + 2 * self.row.head_bytes // len(line)))
+                    await reader.read()
+        assert psutil.Process(self.pid).memory_info().rss - before < (32 << 20), self.row.name
 
     async def many(self) -> None:
         """Of many connections there stand as many as the page says at most; a new peer is answered beside them."""

@@ -53,10 +53,10 @@ def _held(cluster: Cluster) -> bool:
     return bool(found["spec"].get("suspend"))
 
 
-def job(name: str, gpus: int = 1, *, owners: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+def job(name: str, gpus: int = 1, *, owners: tuple[dict[str, Any], ...] = (), queue: str = "one") -> dict[str, Any]:
     container = {"name": "c", "image": "none", "resources": {"limits": {GPU: str(gpus)}}}
     pods = {"spec": {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0}}
-    meta = {"name": name, "namespace": TEAM, "labels": {QUEUE: "one"}, "ownerReferences": list(owners)}
+    meta = {"name": name, "namespace": TEAM, "labels": {QUEUE: queue}, "ownerReferences": list(owners)}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": pods}}
 
 
@@ -89,11 +89,11 @@ def told(cluster: Cluster, name: str) -> str:
 
 
 @asynccontextmanager
-async def running(cluster: Cluster, folder: Path) -> AsyncIterator[None]:
+async def running(cluster: Cluster, folder: Path, queue: str = "one") -> AsyncIterator[None]:
     """A controller, and a queue of one GPU."""
     async with pod_lab(cluster) as lab:
         lab.config(folder)
-        await lab.queue("one", 1)
+        await lab.queue(queue, 1)
         with lab.queues.controllers(folder, "one", flags=ALONE):
             yield
 
@@ -126,3 +126,38 @@ async def test_an_account_of_the_namespace_starts_no_queued_work_beside_a_job_th
         cluster.kubectl("delete", "job", "first", "-n", TEAM, "--cascade=foreground", "--timeout=120s")
         await until(lambda: _get(cluster, "job", "waiting")["status"].get("active") == 1, "the next in the queue runs")
         assert _get(cluster, "job", "child-1")["spec"]["suspend"] is True
+
+
+async def test_room_is_kept_for_the_pods_that_a_job_is_yet_to_make(cluster: Cluster, tmp_path: Path) -> None:
+    """A Job whose service account comes later makes its pods later; a child beside it changes nothing of that."""
+    async with running(cluster, tmp_path, "two"):
+        body = job("later", queue="two")
+        body["spec"]["template"]["spec"]["serviceAccountName"] = "comes-later"
+        above = owner(_create(cluster, body, BUILDER))
+        await until(lambda: not _get(cluster, "job", "later")["spec"]["suspend"], "the Job started")
+        _create(cluster, job("dummy", owners=(above,), queue="two"), BUILDER)
+        await until(lambda: "which makes no Job" in told(cluster, "dummy"), "the child told why it waits")
+        beside = pod_body("beside", queue="two", labels={"kueue.x-k8s.io/podset": "main"})
+        beside["metadata"]["ownerReferences"] = [above]
+        _create(cluster, beside, BUILDER)
+        await until(lambda: "no room for 1 more" in told(cluster, "beside"), "the pod told why it waits")
+        cluster.kubectl("create", "serviceaccount", "comes-later", "-n", TEAM)
+        await until(lambda: _get(cluster, "job", "later")["status"].get("active") == 1, "the Job makes its pod")
+        assert _get(cluster, "pod", "beside")["spec"]["schedulingGates"]
+
+
+async def test_a_pod_keeps_the_mark_by_which_it_is_counted(cluster: Cluster, tmp_path: Path) -> None:
+    """Whoever may edit pods could hide them from the count otherwise."""
+    async with running(cluster, tmp_path, "three"):
+        _create(cluster, job("counted", queue="three"), BUILDER)
+        await until(lambda: _get(cluster, "job", "counted")["status"].get("active") == 1, "the Job runs")
+        found = json.loads(cluster.kubectl("get", "pods", "-n", TEAM, "-l", "job-name=counted", "-o", "json"))["items"]
+        patch = ("patch", "pod", found[0]["metadata"]["name"], "-n", TEAM, BUILDER, "--type=merge", "-p")
+        for mark in (
+            {"annotations": {"kueue.x-k8s.io/workload": None}},
+            {"annotations": {"kueue.x-k8s.io/workload": "another"}},
+            {"labels": {"kueue.x-k8s.io/podset": None}},
+        ):
+            said = refused(cluster, *patch, json.dumps({"metadata": mark}))
+            assert "only the controller says by which workload a pod runs" in said
+        assert not refused(cluster, *patch, json.dumps({"metadata": {"labels": {"own": "label"}}}))

@@ -159,7 +159,7 @@ class Listener:
         connection = self._connections[number] = Connection(number, self._times, self._known)
         connection.lost = lambda: self._left(connection)
         task = self._shaking[number] = self._begin(self._connect(connection, accepted))
-        task.add_done_callback(lambda _: self._shaking.pop(number, None))
+        task.add_done_callback(lambda ended: self._connected(connection, accepted, cancelled=ended.cancelled()))
 
     def _begin(self, work: Awaitable[None]) -> "asyncio.Task[None]":
         task = asyncio.ensure_future(work)
@@ -183,6 +183,12 @@ class Listener:
         except asyncio.CancelledError:
             self._left(connection)
             raise
+
+    def _connected(self, connection: Connection, accepted: socket.socket, *, cancelled: bool) -> None:
+        self._shaking.pop(connection.id, None)
+        if cancelled and connection.transport is None:
+            accepted.close()  # no transport may have taken it over yet
+            self._left(connection)
 
     def _known(self, connection: Connection) -> asyncio.Protocol | None:
         """The peer is known: the HTTP protocol for it, or None where it gets no place."""

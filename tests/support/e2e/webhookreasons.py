@@ -132,6 +132,14 @@ def _is_refused_as_made(asked: Asked) -> bool:
     return ruled is not None and asked.made is not None and bool(refused(ruled.rules, review(ruled, asked.made)))
 
 
+def _leaves_its_queue(asked: Asked) -> bool:
+    """A held job without its label could be started by anybody who may edit it."""
+    ruled = BY_KIND.get(asked.kind)
+    if ruled is None or asked.old is None or asked.refused or not _seen(ruled, asked).was_suspended:
+        return False
+    return bool(labels(asked.old).get(names.QUEUE_NAME)) and not labels(asked.new).get(names.QUEUE_NAME)
+
+
 def _changes_nothing(asked: Asked) -> bool:
     return asked.refused and asked.old == asked.new
 
@@ -149,6 +157,7 @@ def _has_gaps(asked: Asked) -> bool:
 
 REASONS: Final[tuple[tuple[str, Callable[[Asked], bool]], ...]] = (
     ("a difference on purpose, which conformance declares", _is_declared),
+    ("a difference on purpose: only the controller takes a held job out of its queue", _leaves_its_queue),
     ("rules of another kind than the object's", _is_of_another_kind),
     ("the controller refuses it: the rule asks for other objects, or for what CEL cannot read", _is_the_controllers),
     ("MultiKueue's managedBy", _is_dispatched),

@@ -107,7 +107,7 @@ class ChargeReader:
                     yield uid, (kind, job)
 
     def _taken(self, makers: Collection[Job], pods: list[Json]) -> Iterator[Pods]:
-        """Of each job that makes pods as many as it asks for, though they may not be there yet, or as many as are."""
+        """The pods of jobs that make some: as many as each asks for, though they are yet to come, or all there are."""
         for kind, job in makers:
             uid = text(job, "metadata", "uid")
             own = [pod for pod in pods if _controller_uid(pod) == uid]
@@ -120,7 +120,7 @@ class ChargeReader:
             yield asked(spec, 1, labels(pod).get(POD_SET, ""))
 
     def _asked(self, kind: JobKind, given: Json) -> tuple[JobPodSet, ...]:
-        """Nothing of a job that is suspended, has ended, or cannot be read: its pods are counted one by one."""
+        """The job's pod sets; none where it does not run, or cannot be read: its pods are counted one by one."""
         try:
             job = completed(kind, given, self._cluster.look)
             if kind.is_suspended(job) or kind.finished(job) is not None:

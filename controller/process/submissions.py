@@ -33,7 +33,7 @@ _DEFAULT: Final = "default"
 _REVIEWS_PER_S: Final = 1.0
 _REVIEWS_AT_ONCE: Final = 10
 _REVIEW_S: Final = 0.4
-"""Of the half second for which the process that serves webhooks waits."""
+"""A part of the half second for which the process that serves webhooks waits."""
 ELSEWHERE_S: Final = 0.4
 """Of the same, where another replica leads."""
 Elsewhere = Callable[[bytes], Awaitable[bytes]]

@@ -169,7 +169,7 @@ class ViewServer:
         self._making = asyncio.Semaphore(1)
         """Of answers one at a time is made: users wait for each other, and what decides does not wait for them."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By user: each waits with one request for ``_making``, so that no one's many stand before another's one."""
+        """One lock a user: a user waits for ``_making`` with one request, however many there are."""
 
     @property
     def serving(self) -> bool:

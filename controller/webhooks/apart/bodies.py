@@ -11,7 +11,7 @@ ONE_BYTES: Final = 4 * 1024 * 1024
 MANY_BYTES: Final = 64 * 1024 * 1024
 """A conversion review of many objects: an unpaged list comes as one."""
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""Of all bodies together; half of it of those that are not large."""
+"""The bound of all bodies together; those that are not large take half of it at most."""
 
 
 class BodyTooLargeError(Exception):

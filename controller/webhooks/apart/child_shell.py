@@ -47,14 +47,14 @@ from kube.loglines import LogfmtFormatter
 log = logging.getLogger(__name__)
 
 ASKS_S: Final = 0.5
-"""So long an answer of the deciding process is waited for."""
+"""How long an answer of the deciding process is waited for."""
 _ASKS: Final = 16
 """Questions at a time; who comes beside them is answered without."""
 _MOST_BYTES: Final = 1024 * 1024 * 1024
-"""Of its memory: a review of 64 MiB takes 400 MiB."""
+"""The most memory that this process may take: a review of 64 MiB takes 400 MiB."""
 _TIDY_S: Final = 1.0
 _BIND_S: Final = 5.0
-"""So long a port may be taken by the process before this one, which has yet to hear that its parent is gone."""
+"""How long the process before this one may still hold the port: it has yet to hear that its parent is gone."""
 _BIND_AGAIN_S: Final = 0.1
 _READ_BYTES: Final = 16 << 10
 """One TLS record: each of its connections is a stranger's, and holds so much."""

@@ -26,6 +26,7 @@ async def lab(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     monkeypatch.setattr(monitor, "ANXIOUS_PROBE_S", 0.02)
     monkeypatch.setattr(worker, "EVENT_WAIT_MS", 5)
     monkeypatch.setattr(podresources, "SHORTEST_INTERVAL_S", 0.05)
+    monkeypatch.setattr(podresources, "WAITING_INTERVAL_S", 0.05)
     monkeypatch.setattr(manager, "POLL_S", 0.02)
     monkeypatch.setattr(statefiles, "SAVE_PAUSE_S", 0.05)
     async with laboratory(short_folder) as lab:

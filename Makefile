@@ -52,11 +52,11 @@ types: setup
 	@echo "check: mypy --strict"
 	@$(BIN)/mypy
 
-# Three at a time suit two cores: some tests wait for processes and devices that hang.
+# Four at a time suit two cores: some tests wait for processes and devices that hang, and some for leases to run out.
 fast: setup
 	@echo "check: fast tests"
 	@test -d $(VENV)/bytecode || $(FAST) --collect-only > /dev/null || true  # compiled once, not by each worker
-	@$(FAST) -n 3 --dist worksteal
+	@$(FAST) -n 4 --dist worksteal
 
 explore: setup ## the properties with fresh seeds for TIME (10m); prints what it found, as it is pinned
 	@echo "explore: properties with fresh seeds, $(or $(TIME),10m)"

@@ -10,7 +10,9 @@ from typing import Final
 
 from controller.engine.model.podrequests import amounts, one_pod
 from controller.engine.model.resources import CPU
-from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.names import POD_SET
+from controller.jobframework.podsets import JobPodSet, SeenWorkload, typed_template
+from controller.jobframework.raw import strings
 from controller.objects.core import PodSpec
 from controller.objects.meta import Struct
 from controller.words import jobs as words
@@ -83,6 +85,12 @@ def makes(owner: GroupKind, child: GroupKind) -> bool:
 
 def asked(spec: PodSpec, count: int, pod_set: str = "") -> Pods:
     return Pods(count=count, requests={str(name): amount for name, amount in one_pod(spec).items()}, pod_set=pod_set)
+
+
+def pods_of(pod_set: JobPodSet) -> Pods:
+    """The pods that a job asks for by this pod set. A start has labelled its template with the one it is charged to."""
+    spec = typed_template(pod_set.template, f"pod set {pod_set.name}").spec
+    return asked(spec, pod_set.count, strings(pod_set.template, "metadata", "labels").get(POD_SET, ""))
 
 
 def places(workload: SeenWorkload) -> tuple[Place, ...]:

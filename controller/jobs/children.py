@@ -7,10 +7,9 @@ charge because of what the owner's own controller has started since, is suspende
 import msgspec
 
 from controller.jobframework.actions import Action, AwaitOwner, StartJob, StopJob
-from controller.jobframework.charge import Beyond, Charge, Pods, asked, deal, group_kind, makes
+from controller.jobframework.charge import Beyond, Charge, deal, group_kind, makes, pods_of
 from controller.jobframework.context import Context
 from controller.jobframework.marks import controller_of
-from controller.jobframework.names import POD_SET
 from controller.jobframework.podsets import (
     FlavorMissingError,
     JobPodSet,
@@ -18,9 +17,7 @@ from controller.jobframework.podsets import (
     SeenWorkload,
     StartConflictError,
     infos,
-    typed_template,
 )
-from controller.jobframework.raw import strings
 from controller.jobframework.steps import event
 from controller.words import jobs as words
 
@@ -53,12 +50,6 @@ def beside_its_owner(context: Context, charge: Charge) -> list[Action]:
         return []
     started = [event("Started", words.started_beside_its_owner(charge.workload.name))]
     return [StartJob(patches=patches, name=charge.workload.name, uid=charge.workload.uid), *started]
-
-
-def pods_of(pod_set: JobPodSet) -> Pods:
-    """A start has labelled the template with the pod set that its pods were charged to."""
-    spec = typed_template(pod_set.template, f"pod set {pod_set.name}").spec
-    return asked(spec, pod_set.count, strings(pod_set.template, "metadata", "labels").get(POD_SET, ""))
 
 
 def _info(given: PodSetInfo, pod_set: JobPodSet) -> PodSetInfo:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from controller.jobframework.charge import MAKES, Charge, Pods, asked, group_kind
+from controller.jobframework.charge import MAKES, Charge, Pods, asked, group_kind, pods_of
 from controller.jobframework.kind import JobKind, completed
 from controller.jobframework.marks import controller_of
 from controller.jobframework.names import POD_SET, WORKLOAD
@@ -114,7 +114,7 @@ class ChargeReader:
             sets = self._asked(kind, job)
             if len(own) < sum(each.count for each in sets):
                 pods = [pod for pod in pods if _controller_uid(pod) != uid]
-                yield from (_pods_of(each) for each in sets)
+                yield from (pods_of(each) for each in sets)
         for pod in pods:
             spec = typed_template({"spec": pod.get("spec") or {}}, text(pod, "metadata", "name")).spec
             yield asked(spec, 1, labels(pod).get(POD_SET, ""))
@@ -128,11 +128,6 @@ class ChargeReader:
             return kind.pod_sets(job)
         except JobError:
             return ()
-
-
-def _pods_of(pod_set: JobPodSet) -> Pods:
-    spec = typed_template(pod_set.template, f"pod set {pod_set.name}").spec
-    return asked(spec, pod_set.count, strings(pod_set.template, "metadata", "labels").get(POD_SET, ""))
 
 
 def _is_its_own(child: Json, kind: JobKind, job: Json) -> bool:

@@ -66,7 +66,7 @@ _USER: Final = web.RequestKey("user", str)
 ANONYMOUS: Final = "system:anonymous"
 AUTHENTICATED: Final = "system:authenticated"
 READ_S: Final = 20.0
-"""For a body."""
+"""How long the body of a request may take."""
 REVIEWED: Final = "/replicas/reviews"
 """What a replica that was asked about a dry run asks the one that leads."""
 

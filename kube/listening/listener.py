@@ -180,15 +180,13 @@ class Listener:
         except OSError as failed:  # TLS errors and time-outs are among these
             _broke_off(failed)
             self._left(connection)
-        except asyncio.CancelledError:
-            self._left(connection)
-            raise
 
     def _connected(self, connection: Connection, accepted: socket.socket, *, cancelled: bool) -> None:
         self._shaking.pop(connection.id, None)
-        if cancelled and connection.transport is None:
-            accepted.close()  # no transport may have taken it over yet
+        if cancelled:
             self._left(connection)
+            if connection.transport is None:
+                accepted.close()  # no transport may have taken it over yet
 
     def _known(self, connection: Connection) -> asyncio.Protocol | None:
         """The peer is known: the HTTP protocol for it, or None where it gets no place."""

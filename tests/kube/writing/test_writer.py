@@ -264,7 +264,7 @@ async def test_who_is_not_the_leader_writes_nothing(server: FakeApiServer, clien
     ) as writer:
         server.hold = asyncio.Event()
         first = writer.put(state("a", 1))
-        await eventually(lambda: writer.in_flight == 1)
+        await eventually(lambda: len(server.requests) == 1, what="the first has left: it is past the fence")
         waiting = [writer.put(state("a", 2)), writer.put(state("b", 1))]
         leading = False
         server.hold.set()

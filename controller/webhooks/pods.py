@@ -35,18 +35,15 @@ def answer(body: bytes, *, manage_without_queue_name: bool = False) -> bytes:
 def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
     """The JSON patch (RFC 6902) that marks ``pod``; empty for one of no queue. Raises ConversionError for no pod.
 
-    Without a queue, only pods without an owner are managed: the owner of the others is to be queued itself.
+    Pods that their owner's own controller made are not asked about: the webhook's match conditions know whose they are.
     """
     metadata = child(pod, "metadata", ".request.object") or {}
     labels = child(metadata, "labels", _META)
     parent = (child(metadata, "annotations", _META) or {}).get(SUSPENDING_PARENT)
     joins = parent in SERVING_PARENTS
-    if not joins and not text(labels or {}, QUEUE_LABEL, f"{_META}.labels"):
-        owners = _items(metadata, "ownerReferences", _META)
-        if not manage_without_queue_name or any(
-            isinstance(owner, dict) and owner.get("controller") for owner in owners
-        ):
-            return []
+    named = bool(text(labels or {}, QUEUE_LABEL, f"{_META}.labels"))
+    if not (joins or named or manage_without_queue_name):
+        return []
     spec = child(pod, "spec", ".request.object")
     if spec is None:
         return []  # no pod: the API server refuses it

@@ -207,23 +207,30 @@ configuration says somebody else brings to the queue (Kind.version.group). */ -}
 { {{- $found | uniq | join ", " -}} }
 {{- end -}}
 
-{{- /* CEL: the child of a job of a known kind, made by that kind's own controller: its parent is queued in its place,
-whatever labels it copied. The proof is that its creator may write the status of the owner's kind: its controller may, by
-whatever name it runs, and roles for people only read it. The words of an owner reference and the name of a user prove
-nothing. An MPIJob's is the right to its finalizers: the editor role that the MPI operator ships writes its status too. A
-guess of a plural that is wrong is a right that nobody has. */ -}}
-{{- define "tessera.child" -}}
-{{- $group := "o.apiVersion.split('/')[0]" -}}
+{{- /* CEL: whether who creates the object may write the status of the kind of its owner `o`: the proof that the owner's own
+controller made it. That controller may, by whatever name it runs, and roles for people only read the status. The words of
+an owner reference and the name of a user prove nothing. An MPIJob's is the right to its finalizers: the editor role that
+the MPI operator ships writes its status too. A guess of a plural that is wrong is a right that nobody has. */ -}}
+{{- define "tessera.writesStatusOfOwner" -}}
+{{- $group := "(o.apiVersion.contains('/') ? o.apiVersion.split('/')[0] : '')" -}}
 {{- $kind := printf "%s + '/' + o.kind" $group -}}
 {{- $lower := "o.kind.lowerAscii()" -}}
-object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) &&
-({{ $kind }} in {{ include "tessera.owners" . }} ||
-{{ $group }} in {{ .Values.controller.jobs.ownerGroups | toJson | replace "\"" "'" }}) &&
 authorizer.group({{ $group }})
 .resource({{ include "tessera.oddPlurals" . }}[?{{ $kind }}].orValue({{ $lower }}.endsWith('s') ? {{ $lower }} + 'es' :
 {{ $lower }}.endsWith('y') ? {{ $lower }}.substring(0, size(o.kind) - 1) + 'ies' : {{ $lower }} + 's'))
 .subresource({{ $kind }} == 'kubeflow.org/MPIJob' ? 'finalizers' : 'status')
-.namespace(request.namespace).check('update').allowed())
+.namespace(request.namespace).check('update').allowed()
+{{- end -}}
+
+{{- /* CEL: the child of a job of a known kind, made by that kind's own controller: its parent is queued in its place,
+whatever labels it copied. */ -}}
+{{- define "tessera.child" -}}
+{{- $group := "o.apiVersion.split('/')[0]" -}}
+{{- $kind := printf "%s + '/' + o.kind" $group -}}
+object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) &&
+({{ $kind }} in {{ include "tessera.owners" . }} ||
+{{ $group }} in {{ .Values.controller.jobs.ownerGroups | toJson | replace "\"" "'" }}) &&
+{{ include "tessera.writesStatusOfOwner" . }})
 {{- end -}}
 
 {{- /* CEL: operations that mark a job which comes with an owner that its creator could not prove: the controller releases

@@ -27,14 +27,15 @@ object.metadata.?annotations[?'kueue.x-k8s.io/pod-suspending-parent'].orValue(''
 {{- end -}}
 
 {{- /* Match conditions: pods that go to a queue when they are created. Pods of a queued Job that was started have their
-place in the queue already, whatever controller made them, as has what a kubelet mirrors. Without a queue, pods that nothing controls wait too where
-all Jobs do. */ -}}
+place in the queue already, whatever controller made them, as has what a kubelet mirrors. Without a queue, pods wait too where
+all Jobs do, but for those that their owner's own controller made: that owner is to be queued itself. */ -}}
 {{- define "tessera.queuedPods" -}}
 - name: queued
   expression: >-
     {{ include "tessera.queueName" . }} != '' || {{ include "tessera.joins" . }}
     {{- if .Values.controller.jobs.manageWithoutQueueName }} ||
-    !object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))
+    !object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) &&
+    {{ include "tessera.writesStatusOfOwner" . | replace "\n" " " }})
     {{- end }}
 {{- if ne (include "tessera.plainPodsQueued" .) "true" }}
 - name: of-a-serving-kind

@@ -56,12 +56,13 @@ def test_a_pod_of_a_queue_has_each_mark_once_and_keeps_those_of_others(given: di
     assert all(gate in made["spec"]["schedulingGates"] for gate in given["spec"].get("schedulingGates") or [])
 
 
-def test_a_pod_without_a_queue_passes_unless_such_are_managed_and_nothing_controls_it() -> None:
+def test_a_pod_without_a_queue_passes_unless_such_are_managed_whatever_owner_it_names() -> None:
     for labels in (None, {}, {QUEUE_LABEL: ""}):
         assert marks(patched(pod(labels))) == ("", 0, 0)
         assert marks(patched(pod(labels), manage_without_queue_name=True)) == ("true", 1, 1)
     owned = pod(meta={"ownerReferences": OWNED})
-    assert marks(patched(owned, manage_without_queue_name=True)) == ("", 0, 0)
+    assert marks(patched(owned)) == ("", 0, 0)
+    assert marks(patched(owned, manage_without_queue_name=True)) == ("true", 1, 1)
 
 
 anything = st.recursive(

@@ -42,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
 @pytest.fixture(scope="module")
 def before(site: Life) -> tuple[set[Thing], set[str]]:
     """Of a cluster that nothing was installed in: its objects, and the files of its node."""
-    return site.everything(), site.files()
+    return site.before()
 
 
 @pytest.fixture(scope="module")
@@ -118,5 +118,5 @@ def test_an_uninstall_leaves_what_the_page_names(site: Life, before: tuple[set[T
     site.lab.await_amounts({GPU: 0})
     theirs = {("ClusterQueue", "", "team"), ("ResourceFlavor", "", "any"), ("LocalQueue", "default", "team")}
     objects, files = before
-    until(lambda: site.everything() - objects == site.left() | theirs, "what is left is what the page names")
+    site.await_left(objects, site.left() | theirs)
     assert site.files() - files <= FILES

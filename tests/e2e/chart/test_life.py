@@ -51,7 +51,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
 @pytest.fixture(scope="module")
 def before(life: Life) -> tuple[set[Thing], set[str]]:
     """Of a cluster that nothing was installed in: its objects, and the files of its node."""
-    return life.everything(), life.files()
+    return life.before()
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_an_uninstall_leaves_what_the_page_names(life: Life, before: tuple[set[T
     life.shell.follow("upgrade.md", "Uninstalling")
     life.lab.await_amounts({GPU: 0})
     objects, files = before
-    until(lambda: life.everything() - objects == left(life), "what is left is what the page names")
+    life.await_left(objects, left(life))
     assert life.files() - files <= FILES
     assert life.containers() == there
     assert life.suspended("late")

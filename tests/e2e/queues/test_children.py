@@ -6,7 +6,7 @@ The API server with the chart's policies and rights, the controller and the Job 
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
 from tests.support.e2e.charttext import rendered
 from tests.support.e2e.kubernetes import SUSPEND_BY
-from tests.support.e2e.podlab import GPU, QUEUE, TEAM, pod_body, pod_lab, pods_installed, refused
+from tests.support.e2e.podlab import GPU, HOLDING, QUEUE, TEAM, pod_body, pod_lab, pods_installed, refused
 from tests.support.e2e.queuelab import ALONE, until
 
 pytestmark = pytest.mark.e2e
 
 ACCOUNT = f"system:serviceaccount:{TEAM}:builder"
+CONFIG_MAP: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap"}
 BUILDER = f"--as={ACCOUNT}"
 """A service account whose token an administrator of the namespace may mint."""
 
@@ -67,6 +68,33 @@ def _create(cluster: Cluster, body: dict[str, Any], *flags: str) -> dict[str, An
     return found
 
 
+@contextmanager
+def all_wait(cluster: Cluster) -> Iterator[None]:
+    """The chart's policies for pods where work without a queue waits, too."""
+    wait = "controller.jobs.manageWithoutQueueName=true"
+
+    def gated() -> bool:
+        return "schedulingGates" in _create(cluster, pod_body("probe"), "--dry-run=server")["spec"]
+
+    def apply(*values: str) -> None:
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered(*HOLDING, values=values))
+
+    apply(wait)
+    try:
+        wait_until(gated, "the policy in effect", timeout_s=120)
+        yield
+    finally:
+        apply()
+
+
+def replica_set(name: str) -> dict[str, Any]:
+    """Of no pod yet."""
+    pod = pod_body(name, restartPolicy="Always")
+    template = {"metadata": {"labels": {"of": name}}, "spec": pod["spec"]}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"of": name}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name, "namespace": TEAM}, "spec": spec}
+
+
 def _get(cluster: Cluster, kind: str, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(cluster.kubectl("get", kind, name, "-n", TEAM, "-o", "json"))
     return found
@@ -88,12 +116,25 @@ def told(cluster: Cluster, name: str) -> str:
     return " ".join(each.get("note", "") for each in listed if each["regarding"].get("name") == name)
 
 
+def waits_beside(cluster: Cluster, name: str) -> bool:
+    """Whether the pod, which a Job did not make, has been told that the Job's charge has no room for it.
+
+    The Job controller may have taken its name off the pod before that, as off all pods that its selector does not
+    match: then the pod waits in its own queue.
+    """
+    pod = _get(cluster, "pod", name)
+    released = "ownerReferences" not in pod["metadata"]
+    assert pod["spec"]["schedulingGates"]
+    return released or "no room for 1 more" in told(cluster, name)
+
+
 @asynccontextmanager
 async def running(cluster: Cluster, folder: Path, queue: str = "one") -> AsyncIterator[None]:
-    """A controller, and a queue of one GPU."""
+    """A controller, a queue of one GPU, and one of none."""
     async with pod_lab(cluster) as lab:
         lab.config(folder)
         await lab.queue(queue, 1)
+        await lab.queue(f"{queue}-empty", 0)
         with lab.queues.controllers(folder, "one", flags=ALONE):
             yield
 
@@ -110,11 +151,11 @@ async def test_an_account_of_the_namespace_starts_no_queued_work_beside_a_job_th
             made = _create(cluster, job(f"child-{number}", owners=(owner(above),)), BUILDER)
             assert made["spec"]["suspend"] is True
             assert made["metadata"]["annotations"]["tessera.dev/awaits-owner"] == "true"
-            body = pod_body(f"pod-{number}", queue="one", labels={"kueue.x-k8s.io/podset": "main"})
+            body = pod_body(f"pod-{number}", queue="one-empty", labels={"kueue.x-k8s.io/podset": "main"})
             body["metadata"]["ownerReferences"] = [owner(above)]
             assert _create(cluster, body, BUILDER)["spec"]["schedulingGates"]
         await until(lambda: "which makes no Job" in told(cluster, "child-0"), "the child told why it waits")
-        await until(lambda: "no room for 1 more" in told(cluster, "pod-0"), "the pod told why it waits")
+        await until(lambda: waits_beside(cluster, "pod-0"), "the pod told why it waits")
         for name in ("waiting", "child-0", "child-1"):
             patch = ("patch", "job", name, "-n", TEAM, BUILDER, "--type=merge", "-p")
             assert "only the controller" in refused(cluster, *patch, '{"spec": {"suspend": false}}')
@@ -137,10 +178,10 @@ async def test_room_is_kept_for_the_pods_that_a_job_is_yet_to_make(cluster: Clus
         await until(lambda: not _get(cluster, "job", "later")["spec"]["suspend"], "the Job started")
         _create(cluster, job("dummy", owners=(above,), queue="two"), BUILDER)
         await until(lambda: "which makes no Job" in told(cluster, "dummy"), "the child told why it waits")
-        beside = pod_body("beside", queue="two", labels={"kueue.x-k8s.io/podset": "main"})
+        beside = pod_body("beside", queue="two-empty", labels={"kueue.x-k8s.io/podset": "main"})
         beside["metadata"]["ownerReferences"] = [above]
         _create(cluster, beside, BUILDER)
-        await until(lambda: "no room for 1 more" in told(cluster, "beside"), "the pod told why it waits")
+        await until(lambda: waits_beside(cluster, "beside"), "the pod told why it waits")
         cluster.kubectl("create", "serviceaccount", "comes-later", "-n", TEAM)
         await until(lambda: _get(cluster, "job", "later")["status"].get("active") == 1, "the Job makes its pod")
         assert _get(cluster, "pod", "beside")["spec"]["schedulingGates"]
@@ -161,3 +202,19 @@ async def test_a_pod_keeps_the_mark_by_which_it_is_counted(cluster: Cluster, tmp
             said = refused(cluster, *patch, json.dumps({"metadata": mark}))
             assert "only the controller says by which workload a pod runs" in said
         assert not refused(cluster, *patch, json.dumps({"metadata": {"labels": {"own": "label"}}}))
+
+
+async def test_where_all_pods_wait_no_word_of_an_owner_lets_one_pass(cluster: Cluster, tmp_path: Path) -> None:
+    """Pods that their owner's own controller made pass: here those of a ReplicaSet."""
+    async with running(cluster, tmp_path, "four"):
+        settings = _create(cluster, {**CONFIG_MAP, "metadata": {"name": "settings", "namespace": TEAM}}, BUILDER)
+        replicas = _create(cluster, replica_set("replicas"), BUILDER)
+        with all_wait(cluster):
+            for above in (settings, replicas):
+                body = pod_body(f"of-{above['kind'].lower()}")
+                body["metadata"]["ownerReferences"] = [owner(above)]
+                made = _create(cluster, body, BUILDER)
+                assert made["spec"]["schedulingGates"]
+                assert made["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
+            cluster.kubectl("scale", "replicaset", "replicas", "-n", TEAM, "--replicas=1")
+            await until(lambda: _get(cluster, "rs", "replicas")["status"].get("readyReplicas") == 1, "its own pod runs")

@@ -18,10 +18,11 @@ import yaml
 
 from hack import agentimage
 from hack.cluster.cluster import Cluster
+from hack.cluster.errors import ClusterError
 from hack.cluster.state import Spec
 from hack.release import RELEASES
 from tests.support.e2e.kubernetes import FLATTENS
-from tests.support.e2e.lab import CRDS, EXAMPLES, GPU, ROOT, Lab
+from tests.support.e2e.lab import CRDS, EXAMPLES, GPU, ROOT, Lab, until
 from tests.support.e2e.typed import Shell
 
 Json = dict[str, Any]
@@ -185,6 +186,12 @@ class Life:
 
     # What was before it, and what is left.
 
+    def before(self) -> tuple[set[Thing], set[str]]:
+        """Objects of the cluster and files of its node, once the kubelet has made its own, seconds after it is ready."""
+        own = {("Lease", "kube-node-lease", self.lab.host.name), ("CSINode", "", self.lab.host.name)}
+        until(lambda: own <= self.everything(), "the objects of the kubelet")
+        return self.everything(), self.files()
+
     def everything(self) -> set[Thing]:
         """All objects of all kinds, but Events and what has no life of its own."""
         kinds = self.cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
@@ -202,6 +209,20 @@ class Life:
         found |= {("CustomResourceDefinition", "", path.stem) for path in CRDS.glob("*.yaml")}
         found |= {("APIService", "", name) for name in served}
         return found | {("Namespace", "", NAMESPACE), ("GpuNode", "", self.lab.host.name)}
+
+    def await_left(self, before: set[Thing], left: set[Thing]) -> None:
+        """Return once what there is more than ``before`` is just this. ClusterError with what differs."""
+        more: set[Thing] = set()
+
+        def is_left() -> bool:
+            nonlocal more
+            more = self.everything() - before
+            return more == left
+
+        try:
+            until(is_left, "what is left is what the page names")
+        except ClusterError as error:
+            raise ClusterError(f"{error}\nbeside it: {sorted(more - left)}\ngone: {sorted(left - more)}") from error
 
     def files(self) -> set[str]:
         """What lies where the agent writes on the node, by its path there."""

@@ -4,6 +4,7 @@ Each row comes with what it is made from, so that it is made anew only when that
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -13,7 +14,15 @@ from controller.engine.conditions.sentences import sentence
 from controller.engine.engine import Engine
 from controller.engine.mirror.specs import MirroredName, QueueSpec, System
 from controller.engine.model.encoding import hosts
-from controller.engine.model.resources import CPU, UNLIMITED, Amount, ClusterQueueName, ResourceName, WorkloadKey
+from controller.engine.model.resources import (
+    CPU,
+    UNLIMITED,
+    Amount,
+    ClusterQueueName,
+    FlavorResource,
+    ResourceName,
+    WorkloadKey,
+)
 from controller.engine.queues.found import found_of, last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.cells import NO_QUOTA, bounded
@@ -58,6 +67,14 @@ class _Counts(NamedTuple):
         return _Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
+class _Sums(NamedTuple):
+    """Of a queue, or of a cohort and all that is below it: whole amounts, though not all of them are lent upwards."""
+
+    counts: _Counts
+    quota: Mapping[FlavorResource, Amount]
+    used: Mapping[FlavorResource, Amount]
+
+
 def tree_rows(engine: Engine) -> Iterator[tuple[str, Json]]:
     """Every ClusterQueue and Cohort, the ones above first."""
     queues, seen = engine.state.cluster.queues, set[QuotaNode]()
@@ -65,39 +82,46 @@ def tree_rows(engine: Engine) -> Iterator[tuple[str, Json]]:
         root = state.node.root()
         if root not in seen:
             seen.add(root)
-            yield from reversed([*_below(engine, root)][:-1])
+            *rows, _ = _below(engine, root)
+            yield from reversed(rows)
     # A Cohort that nothing names yet is a tree of its own.
     for cohort in engine.state.cluster.quota.cohorts.values():
         if cohort.root() not in seen:
             seen.add(cohort.root())
-            yield from reversed([*_below(engine, cohort.root())][:-1])
+            *rows, _ = _below(engine, cohort.root())
+            yield from reversed(rows)
 
 
 def _below(engine: Engine, node: QuotaNode) -> Iterator[Any]:
-    """The rows of all that is below, then its own, then its counts."""
+    """The rows of all that is below, then its own, then its sums."""
+    quota = Counter({fr: each.nominal for fr, each in node.spec.quotas.items()} if node.spec is not None else {})
     state = engine.state.cluster.queues.get(ClusterQueueName(node.name)) if node.is_queue else None
     if state is not None:
         active, parked = engine.state.queues.counts(state.name)
         admitted = sum(holder.admitted for holder in state.holders.values())
         counts = _Counts(active + parked, parked, len(state.holders), admitted)
+        used = Counter({fr: cell.usage for fr, cell in node.cells.items()})
     else:
-        counts = _Counts()
+        counts, used = _Counts(), Counter()
         for child in (*node.cohorts.values(), *node.queues.values()):
-            rows = [*_below(engine, child)]
-            counts = counts.plus(rows[-1])
-            yield from rows[:-1]
-    yield _name(node), _node_row(engine, node, state, counts)
-    yield counts
+            *rows, below = _below(engine, child)
+            counts = counts.plus(below.counts)
+            quota.update(below.quota)
+            used.update(below.used)
+            yield from rows
+    sums = _Sums(counts, quota, used)
+    yield _name(node), _node_row(engine, node, state, sums)
+    yield sums
 
 
 def _name(node: QuotaNode) -> str:
     return f"{'queue' if node.is_queue else 'cohort'}/{node.name}"
 
 
-def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, counts: _Counts) -> Json:
+def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, sums: _Sums) -> Json:
     problems = [problem.message for problem in engine.inactive(state.name)] if state is not None else []
     stopped = _STATES.get(state.policies.stop) if state is not None else None
-    held = share(node)
+    held, counts = share(node), sums.counts
     return {
         "kind": "queue" if node.is_queue else "cohort",
         "name": node.name,
@@ -111,7 +135,7 @@ def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, counts:
         "parked": counts.parked,
         "reserving": counts.reserving,
         "admitted": counts.admitted,
-        "resources": list(_resources(node, _mirrored(engine, node))),
+        "resources": list(_resources(node, sums, _mirrored(engine, node))),
     }
 
 
@@ -122,17 +146,21 @@ def _mirrored(engine: Engine, node: QuotaNode) -> QueueSpec | None:
     return engine.mirror.queues.queues[MirroredName(node.name)]
 
 
-def _resources(node: QuotaNode, mirrored: QueueSpec | None) -> Iterator[Json]:
+def _resources(node: QuotaNode, sums: _Sums, mirrored: QueueSpec | None) -> Iterator[Json]:
+    """What a queue never lends is its own; what a cohort's members never lend it counts all the same, and says so."""
+    quotas = node.spec.quotas if node.spec is not None else {}
     for fr, cell in sorted(node.cells.items()):
-        quota = node.spec.quotas.get(fr, NO_QUOTA) if node.spec is not None else NO_QUOTA
-        if not (cell.subtree_quota or cell.usage or fr in (node.spec.quotas if node.spec is not None else {})):
+        quota, used = quotas.get(fr, NO_QUOTA), sums.used.get(fr, 0)
+        if not (cell.subtree_quota or sums.quota.get(fr) or used or fr in quotas):
             continue
+        whole = bounded(sums.quota.get(fr, 0))
+        kept = cell.local_quota if node.is_queue else whole - bounded(cell.subtree_quota)
         amounts = {
             "nominal": quota.nominal,
-            "subtree": bounded(cell.subtree_quota),
-            "used": cell.usage,
+            "subtree": whole,
+            "used": used,
             "borrowed": node.borrowed(fr) if node.parent is not None else 0,
-            "guaranteed": bounded(cell.local_quota),
+            "guaranteed": bounded(kept),
             "borrowingLimit": quota.borrowing_limit,
             "lendingLimit": quota.lending_limit,
             "available": node.available(fr),

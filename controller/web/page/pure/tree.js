@@ -2,22 +2,27 @@
 
 const ORDER = new Intl.Collator("en", { numeric: true });
 
+const COHORT = "cohort/";
+
+/** The name of the cohort that a row's `parent` is; empty where it has none. The server says `cohort/NAME`. */
+export function cohortOf(row) {
+  return row.parent ? row.parent.slice(COHORT.length) : "";
+}
+
 /**
  * Rows in the order in which they are shown, each with its `depth`, 0 at the top. `nodes`: {name, kind, parent}, kind
- * `cohort` or `queue`. A parent that nobody describes is made up (Kueue's cohorts need no object of their own), and of
- * parents in a circle each node is shown once.
+ * `cohort` or `queue`, parent `cohort/NAME` or null. A parent that nobody describes is made up (Kueue's cohorts need no
+ * object of their own), and of parents in a circle each node is shown once.
  */
 export function treeRows(nodes) {
   const cohorts = new Map(nodes.filter((node) => node.kind === "cohort").map((node) => [node.name, node]));
-  for (const node of nodes) {
-    if (node.parent && !cohorts.has(node.parent)) {
-      cohorts.set(node.parent, { name: node.parent, kind: "cohort", parent: "", made: true });
-    }
+  for (const name of nodes.map(cohortOf)) {
+    if (name && !cohorts.has(name)) cohorts.set(name, { name, kind: "cohort", parent: null, made: true });
   }
   const queues = nodes.filter((node) => node.kind === "queue");
   const children = new Map();
   for (const node of [...cohorts.values(), ...queues]) {
-    const parent = cohorts.has(node.parent) ? node.parent : "";
+    const parent = cohortOf(node);
     (children.get(parent) ?? children.set(parent, []).get(parent)).push(node);
   }
   const rows = [];
@@ -34,12 +39,20 @@ export function treeRows(nodes) {
   };
   walk("", 0);
   for (const name of cohorts.keys()) {
-    if (seen.has(`cohort/${name}`)) continue;
+    if (seen.has(COHORT + name)) continue;
     rows.push({ ...cohorts.get(name), depth: 0 });
-    seen.add(`cohort/${name}`);
+    seen.add(COHORT + name);
     walk(name, 1);
   }
   return rows;
+}
+
+/** The cohorts above a row, the outermost first. Of a circle each is named once. */
+export function cohortsAbove(row, rows) {
+  const parents = new Map(rows.filter((each) => each.kind === "cohort").map((each) => [each.name, cohortOf(each)]));
+  const above = [];
+  for (let name = cohortOf(row); name && !above.includes(name); name = parents.get(name) ?? "") above.unshift(name);
+  return above;
 }
 
 function byKindAndName(a, b) {

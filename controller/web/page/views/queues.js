@@ -5,7 +5,7 @@ import { badge, choice, empty, fetched, figure, link, panel } from "../parts/ui.
 import { history } from "../parts/history.js";
 import { amount, count, plural, quantity, resource as short } from "../pure/format.js";
 import { ofResource, resourcesOf } from "../pure/model.js";
-import { quotaBar } from "../pure/tree.js";
+import { cohortsAbove, quotaBar } from "../pure/tree.js";
 
 export const title = (page) => page.route.parts[1] ? `Queue ${page.route.parts[1]}` : "Queues";
 
@@ -42,7 +42,7 @@ function line(row, chosen) {
       ${queue ? nothing : html`<small>cohort</small>`}${row.weight !== undefined && row.weight !== 1 ? html`<small>weight ${amount(row.weight)}</small>` : nothing}</th>
     <td class="less">${queue ? badge(kind, word, (row.problems ?? []).join("\n")) : nothing}</td>
     <td class="wide">${has.known ? quotaDrawn(has) : nothing}</td>
-    <td class="number">${has.known ? quantity(chosen, has.used) : "–"}</td><td class="number muted">${has.known ? quantity(chosen, has.nominal) : "–"}</td>
+    <td class="number">${has.known ? quantity(chosen, has.used) : "–"}</td><td class="number muted">${has.known ? quantity(chosen, has.nominal) : "–"}${has.guaranteed ? html`<small>${quantity(chosen, has.guaranteed)} never lent</small>` : nothing}</td>
     <td class="number ${has.borrowed ? "borrowed" : "muted"}">${has.known ? quantity(chosen, has.borrowed) : "–"}</td><td class="number less">${has.known && queue ? quantity(chosen, has.available) : ""}</td>
     <td class="number less">${row.share === undefined || row.share === null ? "–" : amount(row.share / 1000)}</td>
     <td class="number less">${count(row.admitted ?? 0)}</td>
@@ -65,7 +65,7 @@ function one(page, row) {
   const hours = page.route.query.hours ?? "24";
   const past = page.ask(`page/history?what=${row.kind === "cohort" ? "cohort" : "queue"}&name=${encodeURIComponent(row.name)}&hours=${encodeURIComponent(hours)}`, 120);
   const running = page.known.running.filter((each) => each.queue === row.name);
-  return html`<p class="crumbs">${link(["queues"], {}, "Queues")}${row.parent ? html` › ${row.parent}` : nothing} ${badge(kind, word)}</p>
+  return html`<p class="crumbs">${link(["queues"], {}, "Queues")}${cohortsAbove(row, page.known.tree).map((name) => html` › ${name}`)} ${badge(kind, word)}</p>
     ${(row.problems ?? []).map((problem) => html`<p class="note warn">${problem}</p>`)}
     <dl class="figures">
       ${figure("Running", count(row.admitted), plural(row.reserving, "workload holds", "workloads hold") + " quota")}

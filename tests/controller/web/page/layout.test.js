@@ -1,9 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bridges, grouped, hit, layout, neighbour } from "./pure/fleetlayout.js";
+import { nodeOf } from "./pure/model.js";
 import { moved, scrolledTo, visible } from "./pure/window.js";
+import { gpuLike, groupLike, nodeLike } from "./recorded.js";
 
-const node = (name, block, rack, gpus = 8) => ({ name, block, rack, gpus: Array.from({ length: gpus }, (_, index) => ({ index })) });
+const LEVELS = ["x/block", "x/rack", "kubernetes.io/hostname"];
+const node = (name, block, rack, gpus = 8) => nodeOf(nodeLike({ name, levels: [block, rack, name], gpus: Array.from({ length: gpus }, (_, index) => gpuLike({ index })) }), LEVELS);
 const fleet = (count, gpus = 8) => grouped(Array.from({ length: count }, (_, at) => node(`n-${at}`, `b-${at >> 5}`, `r-${(at >> 3) & 3}`, gpus)));
 
 test("blocks, racks and nodes are in the natural order of their names", () => {
@@ -30,10 +33,10 @@ test("every GPU has a tile inside the width, and no two nodes lie on each other"
 });
 
 test("bridges join neighbours of one NVLink group and no others", () => {
-  const pairs = { ...node("n", "", "", 4), linkGroups: [{ kind: "NV4", gpus: [0, 1] }, { kind: "NV4", gpus: [2, 3] }, { kind: "PIX", gpus: [] }] };
+  const pairs = { ...node("n", "", "", 4), linkGroups: [groupLike({ kind: "NV4", gpus: [0, 1] }), groupLike({ kind: "NV4", gpus: [2, 3] }), groupLike({ kind: "PIX", gpus: [] })] };
   assert.deepEqual(bridges(pairs, 4), [[0, 1], [2, 3]]);
-  assert.deepEqual(bridges({ ...pairs, linkGroups: [{ kind: "NV18", gpus: [0, 1, 2, 3] }] }, 2), [[0, 1], [0, 2], [1, 3], [2, 3]]);
-  assert.deepEqual(bridges({ ...pairs, linkGroups: [{ kind: "PIX", gpus: [0, 1] }] }, 4), []);
+  assert.deepEqual(bridges({ ...pairs, linkGroups: [groupLike({ kind: "NV18", gpus: [0, 1, 2, 3] })] }, 2), [[0, 1], [0, 2], [1, 3], [2, 3]]);
+  assert.deepEqual(bridges({ ...pairs, linkGroups: [groupLike({ kind: "PIX", gpus: [0, 1] })] }, 4), []);
 });
 
 test("few nodes have large tiles, and many have tiles that can still be told apart", () => {

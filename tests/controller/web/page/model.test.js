@@ -6,12 +6,15 @@ import { gpuOf, nodeOf, ofResource, queueOfHolder, resourcesOf } from "./pure/mo
 import { formatRoute, parseRoute } from "./pure/route.js";
 import { heldShare, matches, stateOf, totals, wordsOf } from "./pure/tiles.js";
 import { timeline } from "./pure/timeline.js";
-import { quotaBar, treeRows } from "./pure/tree.js";
+import { cohortOf, cohortsAbove, quotaBar, treeRows } from "./pure/tree.js";
+import { QUEUES, cohortLike, gpuLike, holderLike, linkLike, nodeLike, partLike, queueLike, quotaLike, recordLike } from "./recorded.js";
 
-const holder = (name, takes = 1) => ({ pod: `${name}-0`, workload: name, hidden: false, takes });
-const gpu = (parts, more = {}) => gpuOf({ index: 0, uuid: "GPU-1", product: "H100", mode: "whole", health: "Healthy", reasons: [], busy: null, parts, ...more });
-const whole = (...holders) => [{ name: "whole", size: 1, health: "Healthy", holders }];
-const row = (more = {}) => ({ name: "n-1", ready: true, cordoned: false, taints: [], levels: ["b-1", "r-1", "n-1"], gpus: [], linkGroups: [], ...more });
+const holder = (name, takes = 1) => holderLike({ pod: `${name}-0`, workload: name, hidden: false, takes });
+const part = (name, size, ...holders) => partLike({ name, size, health: "Healthy", holders });
+const unmade = (parts, more = {}) => gpuLike({ index: 0, uuid: "u", product: "H100", health: "Healthy", reasons: [], busy: null, parts, ...more });
+const gpu = (parts, more = {}) => gpuOf(unmade(parts, more));
+const whole = (...holders) => [part("whole", 1, ...holders)];
+const row = (more = {}) => nodeLike({ name: "n-1", ready: true, cordoned: false, taints: [], levels: ["b-1", "r-1", "n-1"], gpus: [], linkGroups: [], ...more });
 const LEVELS = ["x/block", "x/rack", "kubernetes.io/hostname"];
 
 test("every address leads to a view and back, whatever is in its names", () => {
@@ -36,18 +39,18 @@ test("a GPU is out of service before it is idle, and held before its node counts
 });
 
 test("shares of the parts of a GPU add up to what is given out", () => {
-  const shared = gpu([{ name: "share", size: 4, health: "Healthy", holders: [holder("a/b"), holder("a/c", 2)] }]);
+  const shared = gpu([part("share", 4, holder("a/b"), holder("a/c", 2))]);
   assert.deepEqual(shared.parts.map((part) => part.share), [0.25, 0.5, 0.25]);
   assert.equal(heldShare(shared), 0.75);
-  const percents = gpu([{ name: "percent", size: 100, health: "Healthy", holders: [holder("a/b", 30)] }]);
+  const percents = gpu([part("percent", 100, holder("a/b", 30))]);
   assert.equal(heldShare(percents), 0.3);
-  const mig = gpu([{ name: "3g.40gb", size: 1, health: "Healthy", holders: [holder("a/b")] }, { name: "1g.10gb", size: 1, health: "Healthy", holders: [] }]);
+  const mig = gpu([part("3g.40gb", 1, holder("a/b")), part("1g.10gb", 1)]);
   assert.equal(Math.round(heldShare(mig) * 7), 3);
   assert.equal(heldShare(gpu(whole(holder("a/b")))), 1);
 });
 
 test("sums of the fleet count each GPU once and take the mean of those that are measured", () => {
-  const node = nodeOf(row({ gpus: [{ index: 0, parts: whole(holder("a/b")), health: "Healthy", reasons: [], busy: 0.5 }, { index: 1, parts: whole(), health: "Healthy", reasons: [], busy: null }] }), LEVELS);
+  const node = nodeOf(row({ gpus: [unmade(whole(holder("a/b")), { busy: 0.5 }), unmade(whole(), { index: 1 })] }), LEVELS);
   const sums = totals([node, nodeOf(row({ ready: false }), LEVELS)]);
   assert.equal(sums.gpus, 2);
   assert.equal(Object.values(sums.byState).reduce((a, b) => a + b), 2);
@@ -55,7 +58,7 @@ test("sums of the fleet count each GPU once and take the mean of those that are 
 });
 
 test("a filter wants all its words, in a name, a place or a holder", () => {
-  const node = nodeOf(row({ gpus: [{ index: 0, uuid: "u", product: "H100", mode: "whole", parts: whole(holder("team-a/bert")), health: "Healthy", reasons: ["XID 79"], busy: null }] }), LEVELS);
+  const node = nodeOf(row({ gpus: [unmade(whole(holder("team-a/bert")), { reasons: ["XID 79"] })] }), LEVELS);
   for (const [text, wanted] of [["", true], ["R-1 bert", true], ["xid", true], ["bert r-2", false]]) assert.equal(matches(node, wordsOf(text)), wanted, text);
   assert.deepEqual([node.block, node.rack], ["b-1", "r-1"]);
 });
@@ -66,11 +69,34 @@ test("a holder without a name has its queue in what is said of it", () => {
   assert.equal(queueOfHolder({ name: "a/b", workload: null }, new Map()), "");
 });
 
+test("the server's cohorts and queues are one tree, each below its own cohort", () => {
+  const tree = treeRows(QUEUES);
+  assert.equal(tree.length, QUEUES.length);
+  assert.deepEqual(tree.slice(0, 3).map((each) => `${each.depth} ${each.name}`), ["0 all", "1 online", "2 production"]);
+  for (const each of tree) assert.deepEqual([each.depth, cohortOf(each)], [cohortsAbove(each, tree).length, cohortsAbove(each, tree).at(-1) ?? ""], each.name);
+});
+
+test("amounts of a cohort are the sums of what stands below it", () => {
+  for (const above of QUEUES.filter((each) => each.kind === "cohort")) {
+    const members = QUEUES.filter((each) => cohortOf(each) === above.name);
+    for (const { resource, nominal: own } of above.resources) {
+      const whole = ofResource(above, resource);
+      for (const [field, ownPart] of [["nominal", own], ["used", 0]]) {
+        const sum = members.reduce((total, each) => total + ofResource(each, resource)[field], ownPart);
+        assert.equal(whole[field], sum, `${above.name}: ${field} of ${resource}`);
+      }
+    }
+  }
+});
+
 test("cohorts stand before what is in them, made ones too, and a circle ends", () => {
-  const rows = treeRows([{ name: "q2", kind: "queue", parent: "c" }, { name: "q1", kind: "queue", parent: "c" }, { name: "alone", kind: "queue", parent: "" }, { name: "d", kind: "cohort", parent: "c" }]);
+  const queue = (name, parent) => queueLike({ name, parent });
+  const cohort = (name, parent) => cohortLike({ name, parent });
+  const rows = treeRows([queue("q2", "cohort/c"), queue("q1", "cohort/c"), queue("alone", null), cohort("d", "cohort/c")]);
   assert.deepEqual(rows.map((each) => `${each.depth} ${each.name}`), ["0 c", "1 d", "1 q1", "1 q2", "0 alone"]);
-  const circle = treeRows([{ name: "a", kind: "cohort", parent: "b" }, { name: "b", kind: "cohort", parent: "a" }, { name: "q", kind: "queue", parent: "b" }]);
+  const circle = treeRows([cohort("a", "cohort/b"), cohort("b", "cohort/a"), queue("q", "cohort/b")]);
   assert.deepEqual(circle.map((each) => each.name).sort(), ["a", "b", "q"]);
+  assert.deepEqual(cohortsAbove(circle.find((each) => each.name === "q"), circle), ["a", "b"]);
 });
 
 test("a quota's bar never leaves its frame, and what is beyond the quota is borrowed", () => {
@@ -82,22 +108,22 @@ test("a quota's bar never leaves its frame, and what is beyond the quota is borr
 });
 
 test("what a queue has is the sum of its flavors, and of a cohort the quota below it", () => {
-  const parts = [{ flavor: "a", resource: "nvidia.com/gpu", nominal: 8, subtree: 8, used: 3 }, { flavor: "b", resource: "nvidia.com/gpu", nominal: 4, subtree: 16, used: 1 }];
-  assert.equal(ofResource({ kind: "queue", resources: parts }, "nvidia.com/gpu").nominal, 12);
-  assert.equal(ofResource({ kind: "cohort", resources: parts }, "nvidia.com/gpu").nominal, 24);
-  assert.equal(ofResource({ kind: "queue", resources: parts }, "cpu").known, false);
-  assert.deepEqual(resourcesOf([{ resources: [{ resource: "cpu" }, { resource: "nvidia.com/gpu" }] }]), ["nvidia.com/gpu", "cpu"]);
+  const parts = [["a", 8, 8, 3], ["b", 4, 16, 1]].map(([flavor, nominal, subtree, used]) => quotaLike({ flavor, resource: "nvidia.com/gpu", nominal, subtree, used }));
+  assert.equal(ofResource(queueLike({ resources: parts }), "nvidia.com/gpu").nominal, 12);
+  assert.equal(ofResource(cohortLike({ resources: parts }), "nvidia.com/gpu").nominal, 24);
+  assert.equal(ofResource(queueLike({ resources: parts }), "cpu").known, false);
+  assert.deepEqual(resourcesOf(QUEUES), ["nvidia.com/gpu", "cpu"]);
 });
 
 test("the same decision again and again is one step of the story, the newest first", () => {
-  const record = (at, sentence, more = {}) => ({ at, rule: "no_quota", reason: "r", sentence, details: [], preempts: [], ...more });
+  const record = (at, sentence) => recordLike({ at, sentence });
   const steps = timeline({ conditions: [{ type: "Admitted", status: "True", lastTransitionTime: "1970-01-01T00:02:00Z" }], story: [record(10, "x"), record(20, "x"), record(30, "y"), record(40, "x")] });
   assert.deepEqual(steps.map((step) => [step.at, step.times]), [[120, undefined], [40, 1], [30, 1], [10, 2]]);
   assert.equal(steps[0].kind, "good");
 });
 
 test("links are drawn between GPUs that exist, and told in words", () => {
-  const drawn = fabric([{ index: 0 }, { index: 3 }], [{ a: 0, b: 3, kind: "NV18" }, { a: 0, b: 9, kind: "NV18" }, { a: 0, b: 3, kind: "SYS" }], 300);
+  const drawn = fabric([0, 3].map((index) => gpuLike({ index })), [[3, "NV18"], [9, "NV18"], [3, "SYS"]].map(([b, kind]) => linkLike({ a: 0, b, kind })), 300);
   assert.deepEqual(drawn.lines.map((line) => [line.from.index, line.to.index, line.nvlinks]), [[0, 3, 18]]);
   assert.equal(linkWords("NV1"), "1 NVLink");
   assert.equal(linkWords("PIX"), "PCIe by one PCIe switch");

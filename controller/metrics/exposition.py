@@ -26,6 +26,7 @@ from controller.engine.quota.shares import share
 from controller.engine.state.activity import local_queue_problem
 from controller.engine.state.intake import local_queue_of
 from controller.forecast.parts import Parts
+from controller.metrics.gpucounts import GpuCounts
 from controller.metrics.instruments import Instruments, Labels
 from controller.metrics.table import READ, ROLE
 from controller.metrics.workloadkinds import job_kind
@@ -33,6 +34,8 @@ from controller.objects.meta import is_true
 from controller.objects.queues import LocalQueue
 from controller.objects.workload import Workload
 from controller.watching.feeds import Feeds
+from controller.watching.kinds import GPU_NODES, NODES
+from inventory.gpustates import GpuState
 
 Gauges = dict[str, dict[Labels, float]]
 _ACTIVE: Final = "active"
@@ -97,12 +100,13 @@ def exposing(
     *,
     role: str,
     version: str,
+    gpus: GpuCounts | None = None,
 ) -> Parts[Exposition]:
     """Read off the engine, on the loop; the text is for another thread. The engine may change in the pauses: gauges of
     one workload are of one moment, those of a hundred thousand are not.
 
     ``feeds``: None before they run; ``acting``: None on a replica that does not lead.
-    ``skips``: preemptions put off in the last cycle, by ClusterQueue.
+    ``skips``: preemptions put off in the last cycle, by ClusterQueue. ``gpus``: what was counted by the last call.
     """
     found: Gauges = {family.name: {} for family in READ}
     runs = (f"python{platform.python_version()}", sys.implementation.name, f"{sys.platform}/{platform.machine()}")
@@ -119,6 +123,11 @@ def exposing(
         found["tessera_events_dropped"][()] = float(acting.events_dropped)
         yield from _engine(found, engine, config)
         _finished(found, engine, (yield from _by_kind(found, acting)), config)
+        if feeds is not None and gpus is not None:
+            counts = yield from gpus.read(feeds[NODES].objects(), feeds[GPU_NODES].objects())
+            found["tessera_gpus"] = {
+                (state.value,): float(counts[state]) for state in GpuState if state is not GpuState.IDLE
+            }
         for name, count in skips.items():
             found["kueue_admission_cycle_preemption_skips"][name,] = float(count)
     return Exposition(instruments.registry, found, role)

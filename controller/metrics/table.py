@@ -260,6 +260,12 @@ READ: Final = (
         "Free healthy devices in the domain of this level that has most: the largest gang of one-GPU pods there",
     ),
     _gauge(
+        "tessera_gpus",
+        ("state",),
+        "GPUs of all nodes, each in one state: held (idle ones too), free, watched (on probation), fault (out of "
+        "service), off (free, on a node that takes no pods)",
+    ),
+    _gauge(
         "tessera_gpu_fragmentation_ratio",
         ("flavor",),
         "The expected share of free devices that recent requests could not use",

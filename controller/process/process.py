@@ -26,6 +26,7 @@ from controller.jobshell.watched import (
     serving_kinds,
 )
 from controller.metrics.exposition import Acting, Exposition, exposing
+from controller.metrics.gpucounts import GpuCounts
 from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
 from controller.pods.reconcile_shell import read_pod
@@ -97,6 +98,7 @@ class Process:
         self._webhook: ServingProcess | None = None
         self._me = Identity(flags.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}")
         self._instruments = Instruments()
+        self._gpu_counts = GpuCounts()
         gates = config.engine.gates
         self._counting = Counting(
             self._instruments,
@@ -379,7 +381,16 @@ class Process:
             told = (running.writer.pending, running.events.dropped, self._declared)
             acting = Acting(running.core.engine, workloads, *told)
         skips = self._counting.skips
-        return exposing(self._instruments, self._config, self._feeds, acting, skips, role=self.role, version=VERSION)
+        return exposing(
+            self._instruments,
+            self._config,
+            self._feeds,
+            acting,
+            skips,
+            role=self.role,
+            version=VERSION,
+            gpus=self._gpu_counts,
+        )
 
 
 def own_namespace() -> str:

@@ -12,10 +12,9 @@ import msgspec
 from controller.web.fleetrows import NONE, FiguresOf, links, node_row
 from controller.web.live import State, levels
 from inventory.api.gpunode import Device
+from inventory.gpustates import IDLE_RATIO, GpuState, offered
 
 Json = dict[str, Any]
-IDLE: Final = 0.01
-"""Less busy than this is idle."""
 _MOST: Final = 1_000
 _MOST_ADVICE: Final = 100
 _HOUR_S: Final = 3600
@@ -52,8 +51,14 @@ class Detail:
             for gpu in row["gpus"]
             for reason in gpu["reasons"]
         ]
+        serving = offered(found.status.devices) if found is not None else {}
         resources = [
-            {"name": each.name, "devices": each.devices, "sharing": each.sharing}
+            {
+                "name": each.name,
+                "devices": each.devices,
+                "inService": min(each.devices, serving[each.name]),
+                "sharing": each.sharing,
+            }
             for each in (found.status.resources if found is not None else ())
         ]
         return {
@@ -120,11 +125,11 @@ def waste(rows: Iterable[bytes], figures: FiguresOf) -> Json:
         for gpu in row["gpus"]:
             place = {"node": row["name"], **{key: gpu[key] for key in ("index", "uuid", "product")}}
             holders = [holder for part in gpu["parts"] for holder in part["holders"]]
-            if not holders and gpu["health"] in ("Healthy", "Suspect"):
+            if not holders and gpu["state"] in (GpuState.FREE, GpuState.OFF):
                 unused.append({**place, "why": "no pod holds it"})
-            elif gpu["busy"] is not None and gpu["busy"] < IDLE:
+            elif gpu["busy"] is not None and gpu["busy"] < IDLE_RATIO:
                 peak = figures.get(gpu["uuid"], NONE).peak
-                if peak is not None and peak >= IDLE:
+                if peak is not None and peak >= IDLE_RATIO:
                     continue
                 hour_s = _HOUR_S if peak is not None and row["observed"] is not None else 0
                 since = row["observed"] - hour_s if hour_s else row["observed"]

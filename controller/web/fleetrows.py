@@ -9,6 +9,7 @@ from controller.objects.core import Node
 from controller.objects.decode import GpuNode
 from controller.objects.meta import epoch_s, is_true
 from inventory.api.gpunode import Device, HolderEntry, LinkEntry, Offer
+from inventory.gpustates import state_of
 from inventory.links import UNKNOWN_LINK, Link, PcieLevel
 
 Json = dict[str, Any]
@@ -59,7 +60,8 @@ def node_row(
     if status is not None:
         holders = _by_device(status.holders)
         devices = sorted(status.devices, key=lambda device: device.index)
-        row["gpus"] = [_gpu(device, holders, workload_of, figures) for device in devices]
+        takes_pods = row["ready"] and not row["cordoned"]
+        row["gpus"] = [_gpu(device, holders, workload_of, figures, takes_pods=takes_pods) for device in devices]
         row["linkGroups"] = list(link_groups(tuple(device.index for device in devices), status.links))
     return row
 
@@ -73,7 +75,14 @@ def _by_device(entries: Sequence[HolderEntry]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _gpu(device: Device, holders: Mapping[str, Mapping[str, int]], workload_of: WorkloadOf, figures: FiguresOf) -> Json:
+def _gpu(
+    device: Device,
+    holders: Mapping[str, Mapping[str, int]],
+    workload_of: WorkloadOf,
+    figures: FiguresOf,
+    *,
+    takes_pods: bool,
+) -> Json:
     measured, health = figures.get(device.uuid, NONE), device.health
     return {
         "uuid": device.uuid,
@@ -81,6 +90,7 @@ def _gpu(device: Device, holders: Mapping[str, Mapping[str, int]], workload_of: 
         "product": device.product,
         "memoryMiB": device.memory_mib,
         "mode": device.mode,
+        "state": state_of(device, holders, takes_pods=takes_pods, busy=measured.busy),
         "health": health.state if health is not None else "Healthy",
         "reasons": list(health.reasons) if health is not None else [],
         "since": epoch_s(health.since) if health is not None and health.since is not None else None,

@@ -1,7 +1,6 @@
 /** What a screen reader is told of changes: faults that come and go, and starts; at most one sentence a few seconds. */
 
 import { plural } from "./pure/format.js";
-import { stateOf } from "./pure/tiles.js";
 
 const PAUSE_MS = 5000;
 
@@ -24,7 +23,7 @@ export class Told {
 function faultsOf(nodes) {
   const found = new Set();
   for (const node of nodes) {
-    for (const gpu of node.gpus) if (stateOf(node, gpu) === "fault") found.add(`${node.name} GPU ${gpu.index}`);
+    for (const gpu of node.gpus) if (gpu.state === "fault") found.add(`${node.name} GPU ${gpu.index}`);
   }
   return found;
 }

@@ -3,7 +3,9 @@
 ``TESSERA_PICTURES=1`` writes a picture of each view into docs/pictures/.
 """
 
+import itertools
 import os
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,6 +100,70 @@ def test_every_view_has_its_data_and_no_barrier(browser: Browser, name: str) -> 
     if DRAW and name in ("fleet", "workload-pending"):
         browser.picture(PICTURES / f"page-{name}-phone.png")
     assert browser.errors() == []
+
+
+TREE = """
+return [...document.querySelectorAll("table.tree tbody tr")].map((row) => [
+  Number(row.querySelector("th").dataset.depth), row.className, row.querySelector("th a, th span").textContent,
+  ...[3, 4].map((at) => Number(row.children[at].innerText.split("\\n")[0].replaceAll(",", ""))),
+]);
+"""
+"""Of each row its depth, kind and name, and what it uses of how much."""
+
+
+def test_each_queue_stands_below_its_cohort_and_what_is_above_is_the_sum(browser: Browser) -> None:
+    browser.go("#/queues")
+    browser.until_text("never lent")
+    rows = [(int(depth), str(kind), str(name), used, quota) for depth, kind, name, used, quota in browser.js(TREE)]
+    assert [row[:3] for row in rows[:4]] == [
+        (0, "cohort", "all"),
+        (1, "cohort", "online"),
+        (2, "queue", "production"),
+        (1, "cohort", "science"),
+    ]
+    assert len(rows) == len(STATE.rows("queues"))
+    for at, (depth, kind, name, *amounts) in enumerate(rows):
+        if kind == "cohort":
+            below = list(itertools.takewhile(lambda row: row[0] > depth, rows[at + 1 :]))
+            members = [row[3:] for row in below if row[0] == depth + 1]
+            assert amounts == [sum(each) for each in zip(*members, strict=True)], name
+    browser.go("#/queues/production")
+    browser.until_text("› all › online")
+
+
+def test_one_failed_gpu_counts_as_one_wherever_it_is_counted(browser: Browser, server: StandIn) -> None:
+    name = next(row["name"] for row in STATE.rows("fleet") if all(gpu["state"] == "held" for gpu in row["gpus"]))
+    before = STATE.gpu_nodes[name]
+    fleet = Counter(gpu["state"] for row in STATE.rows("fleet") for gpu in row["gpus"])
+    faults = ("XID 79: fallen off the bus", "XID 94: contained", "row remapping failed")
+    failed = msgspec.structs.replace(before.status.devices[2], health=Health(state="Unhealthy", reasons=faults))
+    status = msgspec.structs.replace(
+        before.status,
+        devices=(*before.status.devices[:2], failed, *before.status.devices[3:]),
+        observed_at=datetime.now(UTC),
+    )
+    server.change(lambda state: state.gpu_nodes.update({name: msgspec.structs.replace(before, status=status)}))
+    try:
+        browser.go(f"#/nodes/{name}")
+        browser.until_text("1 GPU out of service")
+        browser.until_text("3 open faults on 1 GPU")
+        text = browser.text("main")
+        assert "7 of 8" in text
+        assert "Out of service, with all links: GPU 2" in text
+        assert browser.js('return document.querySelectorAll(".fabric line.down").length') == 7
+        offered = browser.js('return [...document.querySelectorAll("table.small td.number")].map((at) => at.textContent)')
+        assert offered == ["8", "7"]
+        browser.go("#/fleet")
+        browser.until_text("Out of service")
+        shown = browser.js(
+            'return Object.fromEntries([...document.querySelectorAll(".map-panel .legend li")]'
+            '.map((at) => [at.querySelector(".swatch").className.split("is-")[1], at.querySelector("b")?.textContent]))'
+        )
+        assert int(shown["fault"]) == fleet["fault"] + 1
+        figures = browser.text("dl.figures")
+        assert f"Out of service\n{fleet['fault'] + 1}" in figures
+    finally:
+        server.change(lambda state: state.gpu_nodes.update({name: before}))
 
 
 def test_a_fault_is_shown_and_said_as_soon_as_it_is_told(browser: Browser, server: StandIn) -> None:

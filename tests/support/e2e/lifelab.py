@@ -187,7 +187,7 @@ class Life:
     # What was before it, and what is left.
 
     def before(self) -> tuple[set[Thing], set[str]]:
-        """Objects of the cluster and files of its node, once the kubelet has made its own, seconds after it is ready."""
+        """Objects of the cluster and files of its node, once the kubelet has made its own."""
         own = {("Lease", "kube-node-lease", self.lab.host.name), ("CSINode", "", self.lab.host.name)}
         until(lambda: own <= self.everything(), "the objects of the kubelet")
         return self.everything(), self.files()

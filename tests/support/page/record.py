@@ -1,4 +1,4 @@
-"""What a running server of the page says, for the page's tests under Node: ``python -m tests.support.page.record FILE``.
+"""What a running server of the page says, for the page's tests under Node: ``python -m tests.support.page.record F``.
 
 The rows are recorded anew by each run of these tests, so none of them is older than the encoder that makes them.
 """

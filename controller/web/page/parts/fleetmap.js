@@ -9,7 +9,7 @@
 import { html, nothing, render } from "../lit.js";
 import { BRIDGED, bridges, hit, layout, neighbour } from "../pure/fleetlayout.js";
 import { percent, plural, product } from "../pure/format.js";
-import { stateOf, STATES } from "../pure/tiles.js";
+import { STATES } from "../pure/tiles.js";
 import { busyColour, palette, queueColour } from "./palette.js";
 import { paintTile } from "./tile.js";
 
@@ -97,7 +97,7 @@ class FleetMap extends HTMLElement {
       const tile = cell.tiles[at];
       const dim = marked !== null && !marked.has(`${node.name}/${gpu.index}`);
       brush.globalAlpha = dim ? 0.22 : 1;
-      paintTile(brush, tile.x, tile.y, this.map.tile, { gpu, state: stateOf(node, gpu), fill: this.fill(gpu), colours });
+      paintTile(brush, tile.x, tile.y, this.map.tile, { gpu, state: gpu.state, fill: this.fill(gpu), colours });
     });
     brush.globalAlpha = 1;
   }
@@ -207,13 +207,13 @@ export function spoken(node, gpu) {
   if (!gpu) return `${node.name}, ${place}: no GPU`;
   const held = gpu.holders.map((holder) => holder.name).join(", ");
   const busy = gpu.busy === null ? "" : `, ${percent(gpu.busy)} busy`;
-  return `${node.name} GPU ${gpu.index}, ${place}: ${STATES[stateOf(node, gpu)].label}${held ? `, held by ${held}` : ""}${busy}`;
+  return `${node.name} GPU ${gpu.index}, ${place}: ${STATES[gpu.state].label}${held ? `, held by ${held}` : ""}${busy}`;
 }
 
 function tipOf(node, gpu) {
   const holders = gpu?.holders ?? [];
   return html`<b>${node.name}</b> <span class="muted">${[node.block, node.rack].filter(Boolean).join(" · ")}</span>
-    ${gpu ? html`<p>GPU ${gpu.index} · ${product(gpu.product)} · ${STATES[stateOf(node, gpu)].label}</p>` : html`<p>No GPU</p>`}
+    ${gpu ? html`<p>GPU ${gpu.index} · ${product(gpu.product)} · ${STATES[gpu.state].label}</p>` : html`<p>No GPU</p>`}
     ${holders.slice(0, 3).map((holder) => html`<p class="holder">${holder.name}</p>`)}
     ${holders.length > 3 ? html`<p class="muted">and ${plural(holders.length - 3, "other")}</p>` : nothing}
     ${gpu && gpu.busy !== null ? html`<p>${percent(gpu.busy)} busy</p>` : nothing}

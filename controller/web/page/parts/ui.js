@@ -3,7 +3,7 @@
 import { html, nothing, svg } from "../lit.js";
 import { absolute, duration, relative } from "../pure/format.js";
 import { formatRoute } from "../pure/route.js";
-import { stateOf, STATES } from "../pure/tiles.js";
+import { STATES } from "../pure/tiles.js";
 
 const ICONS = {
   fleet: "M3 3h7v7H3zM14 3h7v7h-7zM3 14h7v7H3zM14 14h7v7h-7z",
@@ -51,9 +51,9 @@ export function badge(kind, text, title = "") {
   return html`<span class="badge is-${kind}" title=${title || nothing}><i aria-hidden="true"></i>${text}</span>`;
 }
 
-export function stateBadge(node, gpu) {
-  const state = stateOf(node, gpu);
-  return badge(state, STATES[state].label, STATES[state].hint);
+export function stateBadge(gpu) {
+  const { label, hint } = STATES[gpu.state];
+  return badge(gpu.state, label, hint);
 }
 
 /** A share from 0 to 1 as a bar. Widths are SVG attributes: the page's policy allows no style attributes. */

@@ -1,6 +1,6 @@
 /** What one GPU is, in a word, and the sums over many. Pure. */
 
-/** The states of a tile, in the order of the legend. A GPU is in the first one of `off` ... `free` that fits it. */
+/** The states of a GPU, as the server says which it is in, in the order of the legend. */
 export const STATES = {
   held: { label: "In use", hint: "A pod holds it." },
   idle: { label: "Held, idle", hint: "A pod holds it and it does nothing." },
@@ -10,19 +10,14 @@ export const STATES = {
   off: { label: "Node not ready", hint: "The node is not ready, cordoned or unheard." },
 };
 
-/** Under this share of busy time a held GPU counts as idle. */
-export const IDLE = 0.01;
-
-/** The state of one GPU of a node, a key of STATES. */
-export function stateOf(node, gpu) {
-  if (gpu.health === "Unhealthy") return "fault";
-  if (gpu.health === "Probation") return "watched";
-  if (!node.ready || node.cordoned) return isHeld(gpu) ? heldState(gpu) : "off";
-  return isHeld(gpu) ? heldState(gpu) : "free";
+/** Whether pods use the GPU. One that has failed is out of service, though its pod may not have ended yet. */
+export function isUsed(gpu) {
+  return gpu.state === "held" || gpu.state === "idle";
 }
 
-function heldState(gpu) {
-  return gpu.busy !== null && gpu.busy < IDLE ? "idle" : "held";
+/** Whether pods can neither use the GPU nor get it: it failed, or is watched after its reset. */
+export function isOut(gpu) {
+  return gpu.state === "fault" || gpu.state === "watched";
 }
 
 export function isHeld(gpu) {
@@ -48,7 +43,7 @@ export function totals(nodes) {
     if (!node.ready || node.cordoned) unready += 1;
     for (const gpu of node.gpus) {
       gpus += 1;
-      byState[stateOf(node, gpu)] += 1;
+      byState[gpu.state] += 1;
       if (gpu.busy !== null) {
         busy += gpu.busy;
         measured += 1;

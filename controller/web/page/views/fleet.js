@@ -8,7 +8,7 @@ import { sortedRows } from "../parts/table.js";
 import { badge, bar, choice, empty, fetched, figure, link, panel, stateBadge, time, workloadLink } from "../parts/ui.js";
 import { count, memory, percent, plural, product } from "../pure/format.js";
 import { queueOfHolder } from "../pure/model.js";
-import { isHeld, stateOf, STATES } from "../pure/tiles.js";
+import { isUsed, STATES } from "../pure/tiles.js";
 
 export const title = () => "Fleet";
 
@@ -60,14 +60,13 @@ function shown(page, blocks, nodes) {
 
 function figures(sums) {
   const used = sums.byState.held + sums.byState.idle;
-  const bad = sums.byState.fault + sums.byState.watched;
   return html`<dl class="figures">
     ${figure("GPUs", count(sums.gpus), `on ${plural(sums.nodes, "node")}`)}
     ${figure("In use", percent(sums.gpus ? used / sums.gpus : 0), `${count(used)} GPUs`)}
     ${figure("Free", count(sums.byState.free), "can be given now", sums.byState.free ? "" : "weak")}
     ${figure("Busy", sums.measured ? percent(sums.busy) : "–", sums.measured ? "mean of those measured" : "not measured")}
     ${sums.measured ? figure("Held, idle", count(sums.byState.idle), "doing nothing", sums.byState.idle ? "warn" : "weak") : nothing}
-    ${figure("Out of service", count(bad), sums.byState.watched ? `${count(sums.byState.watched)} on probation` : "", bad ? "bad" : "weak")}
+    ${figure("Out of service", count(sums.byState.fault), sums.byState.watched ? `${count(sums.byState.watched)} more on probation` : "", sums.byState.fault ? "bad" : "weak")}
     ${sums.unready ? figure("Not ready", plural(sums.unready, "node"), "", "bad") : nothing}
   </dl>`;
 }
@@ -92,7 +91,7 @@ function swatch(colour) {
 const COLUMNS = (now) => [
   { id: "node", label: "Node", css: "xl", sort: (node) => node.name, cell: (node) => html`${link(["nodes", node.name], {}, node.name, "strong")}<small>${[node.block, node.rack].filter(Boolean).join(" · ")}</small>` },
   { id: "state", label: "State", css: "m", sort: (node) => worst(node), cell: (node) => html`${nodeBadge(node)}<small>${node.taints.join(", ")}</small>` },
-  { id: "gpus", label: "GPUs in use", css: "m", down: true, sort: (node) => node.gpus.filter(isHeld).length, cell: (node) => html`<span class="tiles">${node.gpus.map((gpu) => html`<i class="swatch is-${stateOf(node, gpu)}"></i>`)}</span><small>${node.gpus.filter(isHeld).length} of ${node.gpus.length} in use</small>` },
+  { id: "gpus", label: "GPUs in use", css: "m", down: true, sort: (node) => node.gpus.filter(isUsed).length, cell: (node) => html`<span class="tiles">${node.gpus.map((gpu) => html`<i class="swatch is-${gpu.state}"></i>`)}</span><small>${node.gpus.filter(isUsed).length} of ${node.gpus.length} in use</small>` },
   { id: "busy", label: "Busy", css: "n", less: true, down: true, sort: meanBusy, cell: (node) => percent(meanBusy(node)) },
   { id: "product", label: "Product", css: "l", less: true, sort: (node) => node.gpus[0]?.product ?? "", cell: (node) => html`${product(node.gpus[0]?.product) || "–"}<small>${memory(node.gpus[0]?.memoryMiB)} each</small>` },
   { id: "holders", label: "Held by", css: "xxl", less: true, cell: (node) => holdersOf(node) },
@@ -128,15 +127,15 @@ function meanBusy(node) {
 function worst(node) {
   if (!node.ready) return 0;
   if (node.cordoned) return 1;
-  return node.gpus.some((gpu) => stateOf(node, gpu) === "fault") ? 2 : 3;
+  return node.gpus.some((gpu) => gpu.state === "fault") ? 2 : 3;
 }
 
 /** A node's state in a word. */
 export function nodeBadge(node) {
   if (!node.ready) return badge("fault", "Not ready");
   if (node.cordoned) return badge("off", "Cordoned");
-  const bad = node.gpus.filter((gpu) => stateOf(node, gpu) === "fault").length;
-  if (bad) return badge("fault", plural(bad, "GPU fault"));
+  const bad = node.gpus.filter((gpu) => gpu.state === "fault").length;
+  if (bad) return badge("fault", `${plural(bad, "GPU")} out of service`);
   return badge("live", "Ready");
 }
 
@@ -146,7 +145,7 @@ function side(page, node) {
     <p>${nodeBadge(node)} <span class="muted">${[node.block, node.rack].filter(Boolean).join(" · ")}</span></p>
     ${node.taints.length ? html`<p class="why">Taints: ${node.taints.join(", ")}</p>` : nothing}
     <ol class="gpu-list">${node.gpus.map((gpu) => html`<li>
-      <p class="gpu-head"><b>GPU ${gpu.index}</b>${stateBadge(node, gpu)}<span class="grow"></span>${gpu.busy === null ? nothing : html`<span class="num">${percent(gpu.busy)}</span>`}</p>
+      <p class="gpu-head"><b>GPU ${gpu.index}</b>${stateBadge(gpu)}<span class="grow"></span>${gpu.busy === null ? nothing : html`<span class="num">${percent(gpu.busy)}</span>`}</p>
       ${gpu.busy === null ? nothing : bar(gpu.busy, "thin", `${percent(gpu.busy)} busy`)}
       ${gpu.holders.map((holder) => html`<p>${workloadLink(holder.name, holder.hidden || !holder.workload)}</p>`)}
       ${gpu.reasons.map((reason) => html`<p class="why">${reason}</p>`)}

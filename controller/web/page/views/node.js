@@ -4,7 +4,7 @@ import { html, nothing, svg } from "../lit.js";
 import { badge, bar, empty, figure, link, panel, stateBadge, time, workloadLink } from "../parts/ui.js";
 import { fabric, linkWords } from "../pure/fabric.js";
 import { count, memory, percent, plural, product } from "../pure/format.js";
-import { isHeld, stateOf } from "../pure/tiles.js";
+import { isOut, isUsed } from "../pure/tiles.js";
 import { nodeBadge } from "./fleet.js";
 
 export const title = (page) => {
@@ -34,9 +34,11 @@ export function render(page) {
 }
 
 function facts(page, node) {
-  const held = node.gpus.filter(isHeld).length;
+  const used = node.gpus.filter(isUsed).length;
+  const out = node.gpus.filter(isOut).length;
   return html`<dl class="figures">
-    ${figure("GPUs in use", `${held} of ${node.gpus.length}`, product(node.gpus[0]?.product))}
+    ${figure("GPUs in use", `${used} of ${node.gpus.length}`, product(node.gpus[0]?.product))}
+    ${out ? figure("Out of service", count(out), "failed, or watched after a reset", "bad") : nothing}
     ${figure("Memory", memory(node.gpus.reduce((sum, gpu) => sum + gpu.memoryMiB, 0)), "in all GPUs")}
     ${figure("Driver", node.driver ?? "–", "")}
     ${figure("Agent", node.agent ?? "none", node.agent ? "" : "nothing heard", node.agent ? "" : "bad")}
@@ -49,7 +51,8 @@ function facts(page, node) {
 function faults(page, all, answer) {
   if (answer.error && !answer.data) return html`<p class="note warn">Faults and links are not known: ${answer.error}</p>`;
   if (!all.length) return nothing;
-  return panel(plural(all.length, "open fault"), html`<ul class="faults">${all.map((fault) => html`<li>
+  const failed = new Set(all.map((fault) => fault.gpu)).size;
+  return panel(`${plural(all.length, "open fault")} on ${plural(failed, "GPU")}`, html`<ul class="faults">${all.map((fault) => html`<li>
     <p><b>${link(["nodes", page.route.parts[1], "gpus", fault.gpu], {}, `GPU ${fault.gpu}`)}</b> ${badge(fault.state === "Probation" ? "watched" : "fault", fault.state)} <span class="muted">${time(fault.since, page.now)}</span></p>
     <p class="why">${fault.reason}</p>
     ${fault.runbook ? html`<details><summary>What to do: ${fault.runbook.title}</summary><pre class="runbook" tabindex="0">${fault.runbook.text}</pre></details>` : nothing}
@@ -58,8 +61,8 @@ function faults(page, all, answer) {
 
 function card(page, node, gpu) {
   const used = gpu.usedMiB;
-  return html`<article class="card is-${stateOf(node, gpu)}" aria-label=${`GPU ${gpu.index}`}>
-    <header><h3>${link(["nodes", node.name, "gpus", gpu.index], {}, `GPU ${gpu.index}`)}</h3>${stateBadge(node, gpu)}</header>
+  return html`<article class="card is-${gpu.state}" aria-label=${`GPU ${gpu.index}`}>
+    <header><h3>${link(["nodes", node.name, "gpus", gpu.index], {}, `GPU ${gpu.index}`)}</h3>${stateBadge(gpu)}</header>
     <p class="muted">${product(gpu.product)} · ${memory(gpu.memoryMiB)} · ${MODES[gpu.mode] ?? gpu.mode}</p>
     ${gpu.busy === null ? nothing : html`<div class="gauge"><span>Busy</span>${bar(gpu.busy, "", `${percent(gpu.busy)} busy`)}<b>${percent(gpu.busy)}</b></div>`}
     ${used === null || used === undefined ? nothing : html`<div class="gauge"><span>Memory</span>${bar(used / gpu.memoryMiB, "memory", "memory in use")}<b>${memory(used)}</b></div>`}
@@ -92,17 +95,20 @@ function links(node, answer) {
   const all = answer.data?.links ?? [];
   if (!node.linkGroups.length && !all.length) return nothing;
   const drawing = fabric(node.gpus, all, 300);
+  const out = node.gpus.filter(isOut);
+  const down = new Set(out.map((gpu) => gpu.index));
   const most = Math.max(1, ...drawing.lines.map((line) => line.nvlinks));
   return panel("Links", html`${drawing.lines.length ? html`<svg class="fabric" viewBox="0 0 300 300" role="img" aria-label="NVLinks between the GPUs of this node; the list below says the same">
-      ${drawing.lines.map((line) => svg`<line x1=${line.from.x} y1=${line.from.y} x2=${line.to.x} y2=${line.to.y} stroke-width=${0.6 + (2.4 * line.nvlinks) / most}></line>`)}
-      ${drawing.places.map((place) => svg`<g><circle cx=${place.x} cy=${place.y} r="16" class=${`gpu-dot is-${stateOf(node, node.gpus.find((gpu) => gpu.index === place.index))}`}></circle><text x=${place.x} y=${place.y + 4}>${place.index}</text></g>`)}
+      ${drawing.lines.map((line) => svg`<line class=${down.has(line.from.index) || down.has(line.to.index) ? "down" : ""} x1=${line.from.x} y1=${line.from.y} x2=${line.to.x} y2=${line.to.y} stroke-width=${0.6 + (2.4 * line.nvlinks) / most}></line>`)}
+      ${drawing.places.map((place) => svg`<g><circle cx=${place.x} cy=${place.y} r="16" class=${`gpu-dot is-${node.gpus.find((gpu) => gpu.index === place.index).state}`}></circle><text x=${place.x} y=${place.y + 4}>${place.index}</text></g>`)}
     </svg>` : nothing}
+    ${out.length ? html`<p class="why">Out of service, with all links: ${out.map((gpu) => `GPU ${gpu.index}`).join(", ")}</p>` : nothing}
     <ul class="plain">${node.linkGroups.map((group) => html`<li><b>GPU ${group.gpus.join(", ")}</b> <span class="muted">each to each: ${linkWords(group.kind)}</span></li>`)}</ul>`);
 }
 
 function resources(all, node) {
   if (!all.length) return nothing;
-  return panel("What it offers", html`<table class="small"><thead><tr><th scope="col">Resource</th><th scope="col" class="number">Devices</th><th scope="col">Sharing</th></tr></thead>
-    <tbody>${all.map((each) => html`<tr><td><code>${each.name}</code></td><td class="number">${count(each.devices)}</td><td>${each.sharing}</td></tr>`)}</tbody></table>
+  return panel("What it offers", html`<table class="small"><thead><tr><th scope="col">Resource</th><th scope="col" class="number">Devices</th><th scope="col" class="number" title="Of GPUs that are in service: what the node's allocatable has">In service</th><th scope="col">Sharing</th></tr></thead>
+    <tbody>${all.map((each) => html`<tr><td><code>${each.name}</code></td><td class="number">${count(each.devices)}</td><td class="number">${count(each.inService)}</td><td>${each.sharing}</td></tr>`)}</tbody></table>
     ${node.gpus.some((gpu) => gpu.clique) ? html`<p class="muted">NVLink fabric (clique): ${[...new Set(node.gpus.map((gpu) => gpu.clique).filter(Boolean))].join(", ")}</p>` : nothing}`);
 }

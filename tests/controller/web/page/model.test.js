@@ -4,10 +4,10 @@ import { chart, niceTop } from "./pure/chart.js";
 import { fabric, linkWords } from "./pure/fabric.js";
 import { gpuOf, nodeOf, ofResource, queueOfHolder, resourcesOf } from "./pure/model.js";
 import { formatRoute, parseRoute } from "./pure/route.js";
-import { heldShare, matches, stateOf, totals, wordsOf } from "./pure/tiles.js";
+import { heldShare, isOut, isUsed, matches, STATES, totals, wordsOf } from "./pure/tiles.js";
 import { timeline } from "./pure/timeline.js";
 import { cohortOf, cohortsAbove, quotaBar, treeRows } from "./pure/tree.js";
-import { QUEUES, cohortLike, gpuLike, holderLike, linkLike, nodeLike, partLike, queueLike, quotaLike, recordLike } from "./recorded.js";
+import { NODES, QUEUES, cohortLike, gpuLike, holderLike, linkLike, nodeLike, partLike, queueLike, quotaLike, recordLike } from "./recorded.js";
 
 const holder = (name, takes = 1) => holderLike({ pod: `${name}-0`, workload: name, hidden: false, takes });
 const part = (name, size, ...holders) => partLike({ name, size, health: "Healthy", holders });
@@ -26,16 +26,13 @@ test("every address leads to a view and back, whatever is in its names", () => {
   assert.deepEqual(parseRoute("#/x/%E0%A4%A").parts, ["x", "%E0%A4%A"]);
 });
 
-test("a GPU is out of service before it is idle, and held before its node counts as away", () => {
-  const node = row();
-  assert.equal(stateOf(node, gpu(whole())), "free");
-  assert.equal(stateOf(node, gpu(whole(holder("a/b")))), "held");
-  assert.equal(stateOf(node, gpu(whole(holder("a/b")), { busy: 0.001 })), "idle");
-  assert.equal(stateOf(node, gpu(whole(holder("a/b")), { busy: 0, health: "Unhealthy" })), "fault");
-  assert.equal(stateOf(node, gpu(whole(), { health: "Probation" })), "watched");
-  assert.equal(stateOf(node, gpu(whole(), { health: "Suspect" })), "free");
-  assert.equal(stateOf(row({ ready: false }), gpu(whole())), "off");
-  assert.equal(stateOf(row({ cordoned: true }), gpu(whole(holder("a/b")))), "held");
+test("each GPU is in one state, as the server says, and counted once", () => {
+  const states = NODES.flatMap((node) => node.gpus.map((each) => each.state));
+  assert.ok(states.every((state) => state in STATES), `${new Set(states)}`);
+  const sums = totals(NODES.map((node) => nodeOf(node, LEVELS)));
+  assert.equal(Object.values(sums.byState).reduce((a, b) => a + b), states.length);
+  assert.deepEqual(Object.keys(STATES).filter((state) => isUsed({ state })), ["held", "idle"]);
+  assert.deepEqual(Object.keys(STATES).filter((state) => isOut({ state })), ["watched", "fault"]);
 });
 
 test("shares of the parts of a GPU add up to what is given out", () => {

@@ -5,9 +5,11 @@ by the cookie, which counts only for requests that the page itself makes.
 """
 
 import asyncio
+import hmac
 import logging
 import math
 import re
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,7 +32,7 @@ from controller.web.events_shell import Hub, Looked, Watch
 from controller.web.history.asked import Asked
 from controller.web.history.queries import HistoryError
 from controller.web.live import TOPICS, State
-from controller.web.session import COOKIE, LIFE_S, Seal, Session, TooLongError
+from controller.web.session import COOKIE, HERE, LIFE_S, Seal, Session, TooLongError
 from controller.web.sight import Sight, hide
 from controller.web.waste_shell import Waste
 from inventory import __version__
@@ -317,7 +319,8 @@ class PageServer:
 
     def session(self, request: web.Request) -> Session | None:
         seal, text = self._source.seal("session"), request.cookies.get(COOKIE, "")
-        return seal.session(text, self._clock.wall()) if seal is not None and text else None
+        found = seal.session(text, self._clock.wall()) if seal is not None and text else None
+        return found if found is not None and _is_here(request, found) else None
 
     async def _session(self, request: web.Request) -> web.StreamResponse:
         match request.method:
@@ -328,7 +331,8 @@ class PageServer:
             case "POST":
                 return await self._sign_in(request)
             case "DELETE":
-                return self.with_cookie(web.Response(status=204, headers=SAFE), COOKIE, "", 0.0)
+                response = self.with_cookie(web.Response(status=204, headers=SAFE), COOKIE, "", 0.0)
+                return self.with_cookie(response, HERE, "", 0.0, http_only=False)
         raise RefusedError(405, f"method: found {request.method[:20]!r}, expected GET, POST or DELETE")
 
     async def _session_now(self, request: web.Request) -> web.StreamResponse:
@@ -360,20 +364,34 @@ class PageServer:
         seal = self._source.seal("session")
         if seal is None:
             raise RefusedError(503, "this replica has no key yet: try again", after_s=2.0)
+        session = msgspec.structs.replace(session, here=secrets.token_urlsafe(16))
         try:
             text = seal.sealed(session)
         except TooLongError as wrong:
             raise RefusedError(400, str(wrong)) from None
-        return self.with_cookie(response, COOKIE, text, session.expires_s - self._clock.wall())
+        life_s = session.expires_s - self._clock.wall()
+        response = self.with_cookie(response, COOKIE, text, life_s)
+        return self.with_cookie(response, HERE, session.here, life_s, http_only=False)
 
     @staticmethod
     def with_cookie(
-        response: web.Response, name: str, text: str, life_s: float, *, same_site: str = "Strict"
+        response: web.Response,
+        name: str,
+        text: str,
+        life_s: float,
+        *,
+        same_site: str = "Strict",
+        http_only: bool = True,
     ) -> web.Response:
         response.set_cookie(
-            name, text, max_age=max(0, int(life_s)), path="/", secure=True, httponly=True, samesite=same_site
+            name, text, max_age=max(0, int(life_s)), path="/", secure=True, httponly=http_only, samesite=same_site
         )
         return response
+
+
+def _is_here(request: web.Request, session: Session) -> bool:
+    """Whether the browser has not dropped the session."""
+    return hmac.compare_digest(request.cookies.get(HERE, "").encode(), session.here.encode()) or not session.here
 
 
 class _Pasted(msgspec.Struct):

@@ -20,6 +20,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from controller.visibility.identity import User
 
 COOKIE: Final = "__Host-tessera"
+HERE: Final = "__Host-tessera-here"
+"""Scripts may drop this one: without it COOKIE, which none can read, signs nobody in. So the page can end a session in its
+browser while no server hears of it.
+"""
 SIGNING_IN: Final = "__Host-tessera-signing-in"
 """What has to come back from an OIDC provider."""
 LIFE_S: Final = 12 * 3600.0
@@ -37,11 +41,14 @@ class TooLongError(ValueError):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``token`` or ``user``. ``expires_s``: seconds since 1970."""
+    """``token`` or ``user``. ``expires_s``: seconds since 1970. ``here``: the value of the cookie HERE; one that a former
+    version sealed has none, and needs none.
+    """
 
     expires_s: float
     token: str = ""
     user: User | None = None
+    here: str = ""
 
     def __repr__(self) -> str:
         return f"Session(until {self.expires_s:.0f})"

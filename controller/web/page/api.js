@@ -1,5 +1,14 @@
 /** Questions to the server beside the stream: kept while they are shown, and asked again when they are old. */
 
+/** As `fetch`. Raises Error with a sentence where nobody answers. */
+async function reached(path, asked) {
+  try {
+    return await fetch(path, asked);
+  } catch {
+    throw new Error("The server cannot be reached: try again.");
+  }
+}
+
 export class Answers {
   constructor(changed) {
     this.changed = changed;
@@ -17,7 +26,7 @@ export class Answers {
   async ask(path, found) {
     found.asking = true;
     try {
-      found.data = await answered(await fetch(path));
+      found.data = await answered(await reached(path));
       found.error = "";
     } catch (failed) {
       found.error = failed.message;
@@ -29,9 +38,22 @@ export class Answers {
   }
 }
 
+/** The cookie that a script may drop: without it the other one, which no script can read, signs nobody in. */
+const HERE = "__Host-tessera-here";
+
+/** Sign out. False where the server does not know of it: in this browser the session has ended all the same. */
+export async function signOut() {
+  document.cookie = `${HERE}=; Path=/; Secure; SameSite=Strict; Max-Age=0`;
+  try {
+    return (await reached("page/session", { method: "DELETE" })).ok;
+  } catch {
+    return false;
+  }
+}
+
 /** Ask what changes nothing but takes a body. Raises Error with the server's sentence. */
 export async function post(path, body) {
-  const answer = await fetch(path, {
+  const answer = await reached(path, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),

@@ -1,12 +1,12 @@
 /** The page: what its address says, drawn from what the server told, once for each change. */
 
-import { Answers } from "./api.js";
+import { Answers, signOut } from "./api.js";
 import { Derived } from "./derive.js";
 import { html, nothing, render } from "./lit.js";
 import { Live } from "./live.js";
 import { forget } from "./parts/palette.js";
 import { badge, empty, icon } from "./parts/ui.js";
-import { count } from "./pure/format.js";
+import { absolute, count } from "./pure/format.js";
 import { formatRoute, parseRoute } from "./pure/route.js";
 import { Told } from "./told.js";
 import * as theme from "./theme.js";
@@ -30,6 +30,8 @@ const told = new Told();
 let session = null;
 let drawn = "";
 let asked = false;
+/** Whether the reader has signed out: nothing is drawn any more. */
+let over = false;
 
 /** What a view is given: what is known, where the reader is, and ways to ask and to go on. */
 const page = {
@@ -62,11 +64,11 @@ function viewOf(parts) {
 }
 
 function draw() {
-  if (asked) return;
+  if (asked || over) return;
   asked = true;
   requestAnimationFrame(() => {
     asked = false;
-    now();
+    if (!over) now();
   });
 }
 
@@ -102,8 +104,8 @@ function shell(parts, view, title) {
         ${status()}
         ${session ? html`<p class="who" title=${session.groups.join(", ")}>${session.user}</p>` : nothing}
         <p class="tools">
-          <button type="button" class="quiet" aria-label="Dark" title="Light or dark" @click=${switchTheme} aria-pressed=${String(theme.isDark())}>${icon("sun")}<span>Dark</span></button>
-          ${session && session.how !== "kubeconfig" ? html`<button type="button" class="quiet" aria-label="Sign out" title="Sign out" @click=${signOut}>${icon("out")}<span>Sign out</span></button>` : nothing}
+          <button type="button" class="quiet" aria-label=${theme.isDark() ? "Light" : "Dark"} title="Light or dark" @click=${switchTheme}>${icon("sun")}<span>${theme.isDark() ? "Light" : "Dark"}</span></button>
+          ${session && session.how !== "kubeconfig" ? html`<button type="button" class="quiet" aria-label="Sign out" title="Sign out" @click=${leave}>${icon("out")}<span>Sign out</span></button>` : nothing}
         </p>
       </div>
     </header>
@@ -125,9 +127,18 @@ function switchTheme() {
   draw();
 }
 
-async function signOut() {
-  await fetch("page/session", { method: "DELETE" });
-  location.reload();
+/** Nothing of what was shown stays on the screen, whether the server hears of it or not. */
+async function leave() {
+  over = true;
+  live.rest();
+  render(html`<main id="main"><h1 tabindex="-1">Signing out …</h1></main>`, root);
+  if (await signOut()) {
+    location.reload();
+    return;
+  }
+  const until = session?.expires ? ` until ${absolute(session.expires)}` : " until it expires";
+  render(html`<main id="main"><h1 tabindex="-1">Signed out</h1><p class="note warn" role="alert">This browser has dropped the session. The server cannot be reached: it may still hold the session${until}.</p>
+    <p><button type="button" class="primary" @click=${() => location.reload()}>Sign in again</button></p></main>`, root);
 }
 
 /** Asked again where the server has too much to do, or is away; where the session has ended the stream says so. */

@@ -29,7 +29,11 @@ form.addEventListener("submit", async (event) => {
 });
 
 async function offered() {
-  const answer = await fetch("page/session");
+  const answer = await fetch("page/session").catch(() => null);
+  if (!answer) {
+    problem.textContent = "The server does not answer: try again.";
+    return;
+  }
   if (answer.ok) {
     location.reload(); // Signed in meanwhile, in another tab.
     return;

@@ -23,7 +23,7 @@ from controller.web.events_shell import LOOK_AGAIN_S
 from controller.web.fleetrows import Figures, node_row
 from controller.web.frames import Frame
 from controller.web.server_shell import FILES_BURST, PROXIED_S
-from controller.web.session import COOKIE
+from controller.web.session import COOKIE, HERE
 from controller.web.sight import Sight
 from tests.controller.visibility.test_redaction import SPACES, preempting
 from tests.support.controller.gpunodes import observed
@@ -48,11 +48,14 @@ async def signed_in(page: PageScene) -> dict[str, str]:
     headers = {"Origin": page.url}
     code, _, answer = await page.ask("/page/session", "POST", json={"token": "secret-token"}, headers=headers)
     assert code == 204
-    cookie = answer["Set-Cookie"]
+    cookie, here = answer.getall("Set-Cookie")
     assert cookie.startswith(f"{COOKIE}=")
+    assert here.startswith(f"{HERE}=")
     assert {"HttpOnly", "Secure", "SameSite=Strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
+    assert {"Secure", "SameSite=Strict", "Path=/"} <= {part.strip() for part in here.split(";")}
+    assert "HttpOnly" not in here
     assert "secret-token" not in cookie
-    return {"Cookie": cookie.partition(";")[0], "Origin": page.url}
+    return {"Cookie": "; ".join(each.partition(";")[0] for each in (cookie, here)), "Origin": page.url}
 
 
 async def test_without_a_session_there_is_a_page_to_sign_in_and_nothing_else() -> None:
@@ -88,6 +91,16 @@ async def test_a_pasted_token_signs_in_until_it_is_withdrawn() -> None:
         page.clock.advance(60)
         assert (await page.ask("/page/session", headers=headers))[0] == 401
         assert (await page.ask("/", headers=headers))[0] == 401
+
+
+async def test_a_browser_that_dropped_what_its_scripts_may_drop_is_signed_out() -> None:
+    """As it does where it cannot reach the server to sign out."""
+    async with scene() as page:
+        headers = await signed_in(page)
+        kept = {each.partition("=")[0]: each for each in headers["Cookie"].split("; ")}
+        assert (await page.ask("/page/session", headers=headers))[0] == 200
+        for cookie in (kept[COOKIE], f"{kept[COOKIE]}; {HERE}=another", kept[HERE]):
+            assert (await page.ask("/page/session", headers={**headers, "Cookie": cookie}))[0] == 401
 
 
 async def test_what_is_no_token_signs_nobody_in() -> None:

@@ -296,6 +296,30 @@ def test_who_is_not_signed_in_gets_a_form_and_then_the_view_that_was_asked_for(w
             window.until_text(wanted)
 
 
+def test_while_the_server_is_away_every_button_says_so_and_signing_out_empties_the_screen(window: Browser) -> None:
+    window.size(*WIDE)
+    window.errors()
+    state = made(nodes=4, workloads=12)
+    with StandIn(state).running() as server:
+        window.open(f"{server.url}#/fleet")
+        window.until_text("Free")
+    window.until_text("Reconnecting", ".foot")
+    waiting = next(row["workload"] for row in state.rows("pending") if not row["hidden"])
+    for address in ("#/waste", "#/nodes/node-0", "#/queues/research", f"#/workloads/{waiting}"):
+        window.go(address)
+        window.until_text("cannot be reached")
+    window.go("#/whatif")
+    window.js("document.querySelector('form button[type=submit]').click()")
+    window.until_text("cannot be reached")
+    window.js("for (const button of document.querySelectorAll('.foot button:first-child')) button.click()")
+    window.js("document.querySelector('button[aria-label=\"Sign out\"]').click()")
+    window.until_text("Signed out")
+    assert "it may still hold the session until" in window.text()
+    shown = window.text("body")
+    assert not any(word in shown for word in ("alice", "research", "Fleet", waiting.rpartition("/")[2]))
+    assert [error for error in window.errors() if "Uncaught" in error] == []
+
+
 def test_nothing_that_is_told_becomes_html(window: Browser) -> None:
     state = made(nodes=12, workloads=60, mark=EVIL)
     with StandIn(state, mark=EVIL).running() as server:

@@ -15,7 +15,7 @@ import pytest
 from controller.config.load import parse
 from controller.web.assets import POLICY
 from controller.web.server_shell import Others
-from controller.web.session import COOKIE, SIGNING_IN, Seals
+from controller.web.session import COOKIE, HERE, SIGNING_IN, Seals
 from controller.web.signin import provider_shell
 from controller.web.signin.oidc_shell import BURST, LIFE_S, OidcSignIn
 from controller.web.signin.provider_shell import ANEW_S, KEPT_S, Provider
@@ -44,7 +44,9 @@ class Way:
         code, body, answered = await self.page.ask(path, headers=sent)
         for line in answered.getall("Set-Cookie", []):
             name, _, rest = line.partition("=")
-            assert {"HttpOnly", "Secure", "Path=/"} <= {part.strip() for part in rest.split(";")}
+            marks = {part.strip() for part in rest.split(";")}
+            assert {"Secure", "Path=/"} <= marks
+            assert ("HttpOnly" in marks) is (name != HERE)
             assert f"SameSite={'Lax' if name == SIGNING_IN else 'Strict'}" in rest
             value = rest.partition(";")[0].strip('"')
             self.cookies = {key: each for key, each in self.cookies.items() if key != name}
@@ -90,7 +92,7 @@ async def test_the_provider_signs_a_person_in_and_access_reviews_see_that_user(t
         code, body = await browser.signed_in()
         assert code == 200
         assert '<meta http-equiv="refresh" content="0; url=/">' in body
-        assert list(browser.cookies) == [COOKIE]
+        assert list(browser.cookies) == [COOKIE, HERE]
         assert (await browser.ask("/"))[1] == "<h1>page</h1>"
         code, body, _ = await browser.ask("/page/session")
         assert code == 200

@@ -165,6 +165,7 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         quota_from_capacity=found.get("tessera.quotaFromCapacity", on),
         consolidation=_consolidation(found, on=on),
         takeovers_first=on,
+        limits_before_defaults=on,
         whole_searches=on,
     )
 

@@ -170,6 +170,8 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """None: nothing moves."""
     takeovers_first: bool = False
     """What takes over quota and asks for nothing new does not wait behind the head of its ClusterQueue."""
+    limits_before_defaults: bool = False
+    """A limit without a request is the request, before the default request of a LimitRange is."""
     whole_searches: bool = False
     """A flavor that others took from a workload is asked again before the workload is parked."""
 

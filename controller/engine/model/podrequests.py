@@ -5,17 +5,17 @@
 Exact sums are rounded up once, at the end.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Literal
 
 import msgspec
 
 from controller.engine.model.honestunits import HonestUnits
-from controller.engine.model.limitrange import LimitSummary
+from controller.engine.model.limitrange import LimitSummary, ResourceProblem, greater
 from controller.engine.model.resources import CPU, UNLIMITED, Amount, ResourceName
 from controller.objects.alike import one_dict
-from controller.objects.core import Container, PodSpec, ResourceRequirements
+from controller.objects.core import Container, LimitRangeItem, PodSpec, ResourceRequirements
 from controller.objects.meta import Resources
 from controller.objects.quantity import MILLI_IN_NANO, NANO, Quantity
 
@@ -24,6 +24,12 @@ Nanos = dict[ResourceName, int]
 
 _POD_LEVEL = ("cpu", "memory")
 _POD_LEVEL_PREFIX = "hugepages-"
+_NO_RANGE = LimitRangeItem()
+
+
+def is_pod_level(resource: str) -> bool:
+    """Whether a pod as a whole may ask for it."""
+    return resource in _POD_LEVEL or resource.startswith(_POD_LEVEL_PREFIX)
 
 
 def whole_amount(resource: str, nanos: int) -> Amount:
@@ -52,6 +58,17 @@ def pod_requests(spec: PodSpec) -> Nanos:
     needs the larger of that peak and of the sum of everything that keeps running. Resources of the pod as a whole
     replace the containers' sums; overhead comes on top.
     """
+    running = container_requests(spec)
+    if spec.resources is not None:
+        for key, quantity in spec.resources.requests.items():
+            if is_pod_level(key):
+                running[ResourceName(key)] = quantity.nanos
+    _add(running, spec.overhead)
+    return running
+
+
+def container_requests(spec: PodSpec) -> Nanos:
+    """What the containers ask for together, whatever the pod as a whole says."""
     running: Nanos = {}
     sidecars: Nanos = {}
     peak: Nanos = {}
@@ -69,11 +86,6 @@ def pod_requests(spec: PodSpec) -> Nanos:
             peak[name] = max(peak.get(name, nanos), nanos)
     for name, nanos in peak.items():
         running[name] = max(running.get(name, nanos), nanos)
-    if spec.resources is not None:
-        for key, quantity in spec.resources.requests.items():
-            if key in _POD_LEVEL or key.startswith(_POD_LEVEL_PREFIX):
-                running[ResourceName(key)] = quantity.nanos
-    _add(running, spec.overhead)
     return running
 
 
@@ -83,35 +95,74 @@ def _add(total: Nanos, resources: Mapping[str, Quantity]) -> None:
         total[name] = total.get(name, 0) + quantity.nanos
 
 
-def defaulted(spec: PodSpec, *, overheads: Mapping[str, Resources], limits: LimitSummary) -> PodSpec:
+def defaulted(
+    spec: PodSpec, *, overheads: Mapping[str, Resources], limits: LimitSummary, limits_first: bool = False
+) -> PodSpec:
     """``spec`` as a pod made from it would look: ``overheads`` by RuntimeClass name, ``limits`` of its namespace.
 
-    LimitRange defaults come before limits stand in for missing requests, as in Kueue.
+    ``limits_first``: a limit stands in for a request that is missing before the LimitRange's default request does, as
+    the API server reads pods; otherwise after it, as Kueue does.
     """
     container_limits, pod_limits = limits.of("Container"), limits.of("Pod")
 
-    def filled(given: ResourceRequirements, default: Resources, default_request: Resources) -> ResourceRequirements:
-        limited = {**default, **given.limits}
-        requests = {**limited, **default_request, **given.requests}
+    def filled(given: ResourceRequirements, ranged: LimitRangeItem) -> ResourceRequirements:
+        limited = {**ranged.default, **given.limits}
+        said = given.limits if limits_first else {}
+        requests = {**limited, **ranged.default_request, **said, **given.requests}
         return msgspec.structs.replace(given, limits=limited, requests=requests)
 
-    def container(given: Container) -> Container:
-        resources = filled(given.resources, container_limits.default, container_limits.default_request)
+    def container(given: Container, ranged: LimitRangeItem) -> Container:
+        resources = filled(given.resources, ranged)
         return given if resources == given.resources else msgspec.structs.replace(given, resources=resources)
+
+    def with_containers(ranged: LimitRangeItem) -> PodSpec:
+        return msgspec.structs.replace(
+            spec,
+            init_containers=tuple(container(each, ranged) for each in spec.init_containers),
+            containers=tuple(container(each, ranged) for each in spec.containers),
+        )
 
     overhead = spec.overhead
     if not overhead and spec.runtime_class_name is not None:
         overhead = overheads.get(spec.runtime_class_name, {})
-    resources = spec.resources
+    found, resources = with_containers(container_limits), spec.resources
     if resources is not None:
-        resources = filled(resources, pod_limits.default, pod_limits.default_request)
-    return msgspec.structs.replace(
-        spec,
-        init_containers=tuple(map(container, spec.init_containers)),
-        containers=tuple(map(container, spec.containers)),
-        resources=resources,
-        overhead=overhead,
-    )
+        summed = with_containers(_NO_RANGE) if limits_first else found
+        resources = filled(_summed(resources, container_requests(summed)), pod_limits)
+    return msgspec.structs.replace(found, resources=resources, overhead=overhead)
+
+
+def _summed(given: ResourceRequirements, containers: Nanos) -> ResourceRequirements:
+    """Resources of a pod with the requests that its containers tell, by resource, where it has a limit and no request.
+
+    A limit of huge pages is their request, whatever the containers ask for. Source: KEP 2837, ``defaultPodRequests``.
+    """
+    told = {
+        name: Quantity(containers[ResourceName(name)])
+        for name in given.limits
+        if name in _POD_LEVEL and ResourceName(name) in containers
+    }
+    return msgspec.structs.replace(given, requests={**told, **given.requests}) if told else given
+
+
+BELOW_CONTAINERS = "requests must reach what the containers request together"
+ABOVE_POD_LIMIT = "limits must not exceed the pod's"
+
+
+def pod_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
+    """Where the resources of a pod as a whole contradict those of its containers: the API server refuses such a pod.
+
+    Source: KEP 2837, ``validatePodResources``.
+    """
+    if spec.resources is None:
+        return
+    together = {str(name): Quantity(nanos) for name, nanos in container_requests(spec).items() if is_pod_level(name)}
+    if names := greater(together, spec.resources.requests):
+        yield ResourceProblem(f"{path}.resources", names, BELOW_CONTAINERS)
+    highest = {name: limit for name, limit in spec.resources.limits.items() if is_pod_level(name)}
+    for index, container in enumerate(spec.containers):
+        if names := greater(container.resources.limits, highest):
+            yield ResourceProblem(f"{path}.containers[{index}]", names, ABOVE_POD_LIMIT)
 
 
 def one_pod(spec: PodSpec) -> Mapping[ResourceName, Amount]:

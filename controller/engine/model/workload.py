@@ -6,6 +6,7 @@ set, usage a flavor. Nothing here looks at a clock: times are those that the obj
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -21,6 +22,7 @@ from controller.engine.model.podrequests import (
     amounts,
     defaulted,
     one_pod,
+    pod_problems,
     pod_requests,
     scaled,
 )
@@ -213,14 +215,15 @@ def _topology(
     )
 
 
-def adjusted(workload: Workload, *, overheads: Mapping[str, Resources], limits: LimitSummary) -> Workload:
+def adjusted(
+    workload: Workload, *, overheads: Mapping[str, Resources], limits: LimitSummary, limits_first: bool = False
+) -> Workload:
     """``workload`` with defaults in its templates; ``limits`` are those of its namespace, see ``defaulted``."""
+    filled = partial(defaulted, overheads=overheads, limits=limits, limits_first=limits_first)
     pod_sets = tuple(
         msgspec.structs.replace(
             pod_set,
-            template=msgspec.structs.replace(
-                pod_set.template, spec=defaulted(pod_set.template.spec, overheads=overheads, limits=limits)
-            ),
+            template=msgspec.structs.replace(pod_set.template, spec=filled(pod_set.template.spec)),
         )
         for pod_set in workload.spec.pod_sets
     )
@@ -228,8 +231,12 @@ def adjusted(workload: Workload, *, overheads: Mapping[str, Resources], limits: 
 
 
 def resource_problems(workload: Workload) -> list[ResourceProblem]:
-    """Where the workload asks for more than its own limits."""
-    return [problem for path, spec in _templates(workload) for problem in limit_problems(spec, path)]
+    """Where the workload asks for more than its own limits, or a pod for less than its containers do."""
+    return [
+        problem
+        for path, spec in _templates(workload)
+        for problem in (*limit_problems(spec, path), *pod_problems(spec, path))
+    ]
 
 
 def limit_range_problems(workload: Workload, limits: LimitSummary) -> list[ResourceProblem]:

@@ -131,7 +131,8 @@ class Shapes:
         if common is None:
             if len(self._known) >= _REMEMBERED:
                 self.forget()
-            filled = adjusted(workload, overheads=overheads, limits=limits)
+            first = config.extensions.limits_before_defaults
+            filled = adjusted(workload, overheads=overheads, limits=limits, limits_first=first)
             common = self._known[place] = _common(workload, filled, place[0], priority, config, claims)
         # What the watch's reader has shared already is not copied once more.
         is_shared = workload.spec.pod_sets is common.given

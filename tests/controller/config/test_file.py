@@ -37,6 +37,7 @@ ALL_ON = Extensions(
     quota_from_capacity=True,
     consolidation=Consolidation(),
     takeovers_first=True,
+    limits_before_defaults=True,
     whole_searches=True,
 )
 

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -204,13 +205,74 @@ def test_limit_range_defaults_come_before_limits_stand_in_for_requests() -> None
     assert all(str(one.resources.requests["memory"]) == "1" for one in spec.containers)
 
 
-def test_adjusting_twice_changes_nothing_more() -> None:
-    limits = LimitSummary([limit_range({"type": "Pod", "default": {"cpu": "4"}, "defaultRequest": {"cpu": "3"}})])
-    given_ = workload(pod_set(containers=[container(limits={"cpu": "2"})], runtimeClassName="r", resources={}))
-    overheads = {"r": {"cpu": parse_quantity("1m")}}
-    once = adjusted(given_, overheads=overheads, limits=limits)
+def test_a_limit_stands_in_for_a_request_before_the_default_request_of_a_limit_range() -> None:
+    limits = LimitSummary(
+        [limit_range({"type": "Container", "default": {"cpu": "4"}, "defaultRequest": {"cpu": "3", "memory": "2"}})]
+    )
+    given_ = workload(pod_set(initContainers=[container(limits={"memory": "9"})],
+                              containers=[container(), container(limits={"cpu": "6"}), container(cpu="1")]))  # fmt: skip
+    spec = adjusted(given_, overheads={}, limits=limits, limits_first=True).spec.pod_sets[0].template.spec
+    every = [one.resources.requests for one in (*spec.init_containers, *spec.containers)]
+    assert [{name: str(amount) for name, amount in one.items()} for one in every] == [
+        {"cpu": "3", "memory": "9"},
+        {"cpu": "3", "memory": "2"},
+        {"cpu": "6", "memory": "2"},
+        {"cpu": "1", "memory": "2"},
+    ]
+
+
+@pytest.mark.parametrize("limits_first", [False, True])
+def test_adjusting_twice_changes_nothing_more(limits_first: bool) -> None:
+    limits = LimitSummary(
+        [
+            limit_range({"type": "Pod", "default": {"cpu": "4"}, "defaultRequest": {"cpu": "3"}}),
+            limit_range({"type": "Container", "defaultRequest": {"memory": "5"}}),
+        ]
+    )
+    container_ = container(limits={"cpu": "2"})
+    given_ = workload(pod_set(containers=[container_], runtimeClassName="r", resources={"limits": {"memory": "7"}}))
+    filled = partial(adjusted, overheads={"r": {"cpu": parse_quantity("1m")}}, limits=limits, limits_first=limits_first)
+    once = filled(given_)
     assert once != given_
-    assert adjusted(once, overheads=overheads, limits=limits) == once
+    assert filled(once) == once
+
+
+@pytest.mark.parametrize("limits_first", [False, True])
+def test_a_limit_of_the_pod_is_its_request_where_no_container_requests_the_resource(limits_first: bool) -> None:
+    pod = {"limits": {"cpu": "8", "memory": "1Ki", "hugepages-2Mi": "4Mi"}, "requests": {"memory": "512"}}
+    huge = {"hugepages-2Mi": "2Mi"}
+
+    def asked(*containers: dict[str, Any], **spec: Any) -> dict[str, int]:
+        given_ = workload(pod_set(containers=list(containers), resources=pod, **spec))
+        filled = adjusted(given_, overheads={}, limits=LimitSummary(), limits_first=limits_first)
+        return dict(WorkloadInfo.of(filled, rules=NO_RULES, gates=GATES).pod_sets[0].requests)
+
+    level = {"memory": 512, "hugepages-2Mi": 4 << 20}
+    assert asked(container()) == {"cpu": 8000, **level}
+    assert asked(container("", huge, cpu="1"), container(limits={"cpu": "2"})) == {"cpu": 3000, **level}
+    assert asked(container(), initContainers=[container(cpu="2")]) == {"cpu": 2000, **level}
+
+
+def test_a_default_request_of_a_container_is_no_request_by_which_the_pod_is_charged() -> None:
+    """The API server makes the pod's limit its request before a LimitRange has any say."""
+    limits = LimitSummary([limit_range({"type": "Container", "defaultRequest": {"cpu": "1"}})])
+    given_ = workload(pod_set(containers=[container()], resources={"limits": {"cpu": "4"}}))
+    filled = adjusted(given_, overheads={}, limits=limits, limits_first=True)
+    assert WorkloadInfo.of(filled, rules=NO_RULES, gates=GATES).pod_sets[0].requests == {CPU: 4000}
+
+
+def test_a_pod_that_contradicts_its_containers_is_found() -> None:
+    def found(resources: dict[str, Any], *containers: dict[str, Any], **spec: Any) -> list[tuple[str, tuple[str, ...]]]:
+        given_ = workload(pod_set(containers=list(containers), resources=resources, **spec))
+        start = "spec.podSets[0].template.spec."
+        return [(one.path.removeprefix(start), one.resources) for one in resource_problems(given_)]
+
+    two = {"requests": {"cpu": "2", "memory": "1Gi"}}
+    assert found(two, container(cpu="8")) == [("resources", ("cpu",))]
+    assert found(two, container(cpu="1"), initContainers=[container(cpu="3")]) == [("resources", ("cpu",))]
+    assert found(two, container(cpu="1"), container(cpu="1"), overhead={"cpu": "1"}) == []
+    assert found({"limits": {"cpu": "2"}}, container(limits={"cpu": "3"})) == [("containers[0]", ("cpu",))]
+    assert found({"limits": {"cpu": "2"}}, container(limits={"cpu": "2"}), container(limits={"cpu": "1"})) == []
 
 
 def test_several_limit_ranges_give_the_tightest_bounds_and_the_first_default() -> None:

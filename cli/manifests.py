@@ -19,16 +19,11 @@ class WrongInputError(click.ClickException):
     exit_code = 2
 
 
-def read_documents(
-    manifests: Iterable[Path], strangers: list[str] | None, *, generated: bool = False
-) -> Iterator[Document]:
-    """What the files hold. Their unknown fields go to ``strangers``; None: the first one is an InputError.
-
-    ``generated``: a name may be left to the API server.
-    """
+def read_documents(manifests: Iterable[Path], strangers: list[str] | None) -> Iterator[Document]:
+    """What the files hold. Their unknown fields go to ``strangers``; None: the first one is an InputError."""
     for file in (file for path in manifests for file in _files(path)):
         text = _text(file)
-        found = documents(text, str(file) if str(file) != "-" else "standard input", generated=generated)
+        found = documents(text, str(file) if str(file) != "-" else "standard input")
         for line in unknown(text, found):
             if strangers is None:
                 raise InputError(say.unknown_field(line))

@@ -57,7 +57,7 @@ def submit(
     """
     strangers: list[str] = []
     try:
-        documents = list(read_documents(manifests, strangers, generated=True))
+        documents = list(read_documents(manifests, strangers))
     except InputError as wrong:
         raise WrongInputError(str(wrong)) from None
     for note in strangers:

@@ -21,7 +21,7 @@ from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
-from controller.simulation.documents import Document, InputError
+from controller.simulation.documents import Document, InputError, named
 from inventory.api.gpunode import KIND as GPU_NODE
 from kube.client import Client
 from yamlfile import ConfigError
@@ -43,7 +43,7 @@ def of_files(files: Iterable[Path], config: Path | None, namespace: str | None) 
     try:
         settings = _unlimited(default() if config is None else load(config))
         strangers: list[str] = []
-        objects = list(_objects(read_documents(files, strangers)))
+        objects = list(_objects(named(read_documents(files, strangers))))
     except (ConfigError, InputError) as wrong:
         raise WrongInputError(str(wrong)) from None
     for note in strangers:

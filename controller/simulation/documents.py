@@ -3,6 +3,7 @@
 What a document means is not known here.
 """
 
+import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -17,6 +18,9 @@ Json = dict[str, Any]
 _LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 _MERGE: Final = "tag:yaml.org,2002:merge"
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_LONGEST_START: Final = 58
+"""A generated name has 63 characters at most, as the API server makes them up."""
 
 
 class InputError(ValueError):
@@ -53,16 +57,16 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def documents(text: str, file: str, *, generated: bool = False) -> list[Document]:
+def documents(text: str, file: str) -> list[Document]:
     """The documents of a YAML stream (or JSON text), empty ones left out. Raises InputError.
 
-    ``generated``: a name may be left to the API server (``metadata.generateName``).
+    A name may be left to the API server (``metadata.generateName``), see ``named``.
     """
     found: list[Document] = []
     try:
         for number, data in enumerate(yaml.load_all(text, Loader=_Loader), 1):
             if data is not None:
-                found += _flat(Document(file, number, data), generated=generated)
+                found += _flat(Document(file, number, data))
     except yaml.MarkedYAMLError as wrong:
         mark = wrong.problem_mark or wrong.context_mark
         place = f"{file}:{mark.line + 1}" if mark else file
@@ -74,7 +78,7 @@ def documents(text: str, file: str, *, generated: bool = False) -> list[Document
     return found
 
 
-def _flat(document: Document, *, generated: bool) -> list[Document]:
+def _flat(document: Document) -> list[Document]:
     """The document itself, or what a ``List`` holds."""
     data = document.data
     if not isinstance(data, dict):
@@ -83,15 +87,54 @@ def _flat(document: Document, *, generated: bool) -> list[Document]:
         if not isinstance(data.get(key), str):
             raise document.error(f"{key}: found {_shown(data.get(key))}, expected a text")
     if not document.kind.endswith("List") or not isinstance(data.get("items"), list):
-        metadata, keys = data.get("metadata"), ("name", "generateName") if generated else ("name",)
-        if not isinstance(metadata, dict) or not any(isinstance(metadata.get(key), str) for key in keys):
+        metadata = data.get("metadata")
+        if not isinstance(metadata, dict) or not _is_named(metadata):
             raise document.error(f"{document.kind}: metadata.name: expected a name")
         return [document]
     inside = (
         Document(document.file, document.number, item, (*document.path, "items", index))
         for index, item in enumerate(data["items"])
     )
-    return [nested for item in inside for nested in _flat(item, generated=generated)]
+    return [nested for item in inside for nested in _flat(item)]
+
+
+def _is_named(metadata: Json) -> bool:
+    """An empty name is none."""
+    said = metadata.get("name") or metadata.get("generateName")
+    return isinstance(said, str) and said != ""
+
+
+def named(found: Iterable[Document]) -> list[Document]:
+    """With the names that are left to the API server: their start and five letters or digits, as it makes them up.
+
+    Each time others, and the same for the same files: results can be compared.
+    """
+    listed = list(found)
+    taken = {_place(document, document.data["metadata"].get("name")) for document in listed}
+    return [_with_name(document, taken) for document in listed]
+
+
+def _with_name(document: Document, taken: set[tuple[object, ...]]) -> Document:
+    metadata = document.data["metadata"]
+    if metadata.get("name"):
+        return document
+    start = metadata["generateName"][:_LONGEST_START]
+    names = (f"{start}{_suffix(f'{document.kind}/{start}/{count}')}" for count in itertools.count())
+    name = next(name for name in names if _place(document, name) not in taken)
+    taken.add(_place(document, name))
+    return Document(
+        document.file, document.number, {**document.data, "metadata": {**metadata, "name": name}}, document.path
+    )
+
+
+def _place(document: Document, name: object) -> tuple[object, ...]:
+    """What no two objects have in common."""
+    return document.version.partition("/")[0], document.kind, document.data["metadata"].get("namespace"), name
+
+
+def _suffix(of: str) -> str:
+    drawn = hashlib.sha256(of.encode()).digest()
+    return "".join(_LETTERS[byte % len(_LETTERS)] for byte in drawn[:5])
 
 
 def unknown(text: str, found: Iterable[Document]) -> Iterator[str]:

@@ -34,7 +34,7 @@ from controller.objects.queues import (
 )
 from controller.podgroups.group import group_queue
 from controller.simulation.crddefaults import with_defaults
-from controller.simulation.documents import Document, Json
+from controller.simulation.documents import Document, Json, named
 from controller.simulation.fractions import in_percents
 from controller.simulation.groups import KINDS_OF_GROUPS, groups
 from controller.simulation.growing import grown
@@ -118,7 +118,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     pod_groups: dict[tuple[str, GroupName], Json] = {}
     facts: Facts = {}
     systems: set[System] = set()
-    given = [_stored(_placed(document)) for document in documents]
+    given = [_stored(document) for document in named(map(_placed, documents))]
     externals, tiers = config.integrations.external_frameworks, config.switch(System.VOLCANO).tiers
     kinds = kinds_read(given, externals, tiers, grow=config.jobs_grow)
     for document in given:

@@ -1,12 +1,13 @@
 """What is read as a scenario: the controller's kinds of both versions, and one line for everything that is wrong."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from controller.objects.queues import ClusterQueue
-from controller.simulation.documents import InputError, documents
+from controller.simulation.documents import InputError, documents, named
 from controller.simulation.manifests import scenario
 from tests.support.controller.manifests import (
     GPU,
@@ -218,6 +219,10 @@ def test_a_wrong_document_is_refused_in_one_line(wrong: dict[str, Any], said: st
         ("a: b\n---\n- 1\n", "f.yaml: document 1: apiVersion: found nothing, expected a text"),
         ("---\n- 1\n", "f.yaml: document 1: found list, expected an object"),
         ("kind: Job\napiVersion: batch/v1\n", "f.yaml: document 1: Job: metadata.name: expected a name"),
+        (
+            "kind: Job\napiVersion: batch/v1\nmetadata: {name: '', generateName: ''}\n",
+            "f.yaml: document 1: Job: metadata",
+        ),
         ("a: [1\nb: 2\n", "f.yaml:2: no YAML"),
         ("a: \x07", "f.yaml: no YAML"),
         ("a: !!python/object:os.system {}\n", "f.yaml:1: no YAML: could not determine a constructor"),
@@ -228,6 +233,27 @@ def test_text_that_is_no_manifest_is_refused_in_one_line(text: str, said: str) -
         documents(text, "f.yaml")
     assert str(error.value).startswith(said)
     assert "\n" not in str(error.value)
+
+
+def test_names_that_are_left_to_the_api_server_are_made_up_each_time_others() -> None:
+    def unnamed(of: dict[str, Any]) -> dict[str, Any]:
+        return {**of, "metadata": {**of["metadata"], "name": "", "generateName": "job-"}}
+
+    pod = {**job("p"), "apiVersion": "v1", "kind": "Pod", "spec": job("p")["spec"]["template"]["spec"]}
+    asked = (*QUEUES, *map(unnamed, (job("a"), job("a"), pod, pod, cluster_queue("other"))))
+    found = run(*asked)
+    started = [one.workload for one in found.timeline if one.event == "Admitted"]
+    assert len(set(started)) == 4
+    assert all(re.fullmatch("ns/job-[bcdfghjklmnpqrstvwxz2456789]{5}", key) for key in started)
+    assert run(*asked) == found, "the same files give the same names"
+
+
+def test_a_made_up_name_has_at_most_63_characters_and_is_nobody_elses() -> None:
+    given_ = {"metadata": {"generateName": "a" * 70}, "kind": "X", "apiVersion": "v1"}
+    (first,) = named(given(given_))
+    (second, _) = named(given(given_, {**given_, "metadata": first.data["metadata"]}))
+    assert {len(each.data["metadata"]["name"]) for each in (first, second)} == {63}
+    assert first.data["metadata"]["name"] != second.data["metadata"]["name"]
 
 
 def test_times_stay_text_and_empty_documents_are_nothing() -> None:

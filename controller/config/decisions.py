@@ -3,7 +3,7 @@
 import difflib
 from typing import Final
 
-from controller.config.deviceclasses import claim_rules
+from controller.config.deviceclasses import OTHER_THAN_PODS, check_counted, claim_rules
 from controller.config.inertgates import GONE, IDLE
 from controller.config.queueusage import queue_usage
 from controller.config.reader import Found
@@ -24,7 +24,7 @@ from controller.engine.model.config import (
 from controller.engine.model.gates import DEFAULTS, FeatureGates
 from controller.engine.model.honestunits import HonestUnits
 from controller.engine.model.podrequests import RequestRules, Transformation
-from controller.engine.model.resources import ResourceName
+from controller.engine.model.resources import PODS, ResourceName
 from controller.objects.quantity import Quantity
 from yamlfile import Place
 
@@ -126,11 +126,16 @@ def _request_rules(found: Found) -> RequestRules:
         name = found.required(path, "input")
         if name in rules:
             raise found.places[f"{path}.input"].error("each input once", f"{name} twice")
+        factor, outputs = found.get(f"{path}.multiplyBy", ""), found.entries(f"{path}.outputs")
+        for key in ("input", "multiplyBy"):
+            check_counted(found, f"{path}.{key}")
+        if PODS in outputs:
+            raise found.places[f"{path}.outputs.{PODS}"].error(OTHER_THAN_PODS, PODS)
         rules[name] = Transformation(
             input=name,
             strategy=found.get(f"{path}.strategy", "Retain"),
-            multiply_by=found.get(f"{path}.multiplyBy", ""),
-            outputs=found.entries(f"{path}.outputs"),
+            multiply_by=factor,
+            outputs=outputs,
         )
     return RequestRules(
         exclude_prefixes=found.values("resources.excludeResourcePrefixes"),

@@ -8,7 +8,9 @@ from controller.config.settings import Policy
 from controller.engine.deviceclaims.cel import CelSyntaxError, Selector
 from controller.engine.model.deviceclaims import ClaimRules, DeviceClassMapping, DeviceSource, Measure
 from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import PODS
 
+OTHER_THAN_PODS: Final = "another resource: pods are counted by themselves"
 _PATH: Final = "resources.deviceClassMappings"
 _MOST: Final = 16
 _GATES: Final[Mapping[Measure, str]] = {
@@ -33,6 +35,12 @@ def claim_rules(found: Found, policy: Policy, gates: FeatureGates) -> ClaimRules
     )
 
 
+def check_counted(found: Found, path: str) -> None:
+    """A resource that is the configuration's to count. Raises ConfigError."""
+    if found.get(path, "") == PODS:
+        raise found.places[path].error(OTHER_THAN_PODS, PODS)
+
+
 def _mapping(found: Found, item: str, gates: FeatureGates) -> DeviceClassMapping:
     classes = found.values(f"{item}.deviceClassNames")
     if not classes:
@@ -41,6 +49,7 @@ def _mapping(found: Found, item: str, gates: FeatureGates) -> DeviceClassMapping
     measures = {source.measure for source in sources}
     if len(measures) > 1:
         raise found.places[f"{item}.sources"].error("counters alone, or capacity alone", "both")
+    check_counted(found, f"{item}.name")
     return DeviceClassMapping(
         resource=found.required(item, "name"), classes=tuple(dict.fromkeys(classes)), sources=sources
     )

@@ -128,7 +128,7 @@ _DECISIONS: Final = (
         "what a request means that the queue has no quota for",
     ),
     _key("resources.excludeResourcePrefixes[]", NOT_EMPTY, "none", "resources that count against no quota"),
-    _key("resources.transformations[].input", QUALIFIED, "", "the resource that counts as others; each once"),
+    _key("resources.transformations[].input", QUALIFIED, "", "the resource that counts as others, each once; not pods"),
     _key(
         "resources.transformations[].strategy",
         choice("Retain", "Replace"),

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from controller.engine.claims.runtimes import runtime_s
 from controller.engine.conditions.reasons import PendingReason
 from controller.engine.engine import Engine
-from controller.engine.flavors.plan import PODS
 from controller.engine.model.config import BackfillPolicy
 from controller.engine.model.resources import (
+    PODS,
     Amount,
     ClusterQueueName,
     FlavorResource,

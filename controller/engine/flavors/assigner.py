@@ -18,11 +18,11 @@ from controller.engine.flavors.assignment import (
     NoFitReason,
     PodSetChoice,
 )
-from controller.engine.flavors.plan import PODS, Answer, GroupPlan, Plan, Plans, SetPlan
+from controller.engine.flavors.plan import Answer, GroupPlan, Plan, Plans, SetPlan
 from controller.engine.flavors.scan import GroupRequest, PreemptionOracle, Rules, scan, weigh_alone
 from controller.engine.flavors.topologystep import conflicts, place, requests
 from controller.engine.model.config import QuotaCheckStrategy
-from controller.engine.model.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
+from controller.engine.model.resources import PODS, UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
 from controller.engine.model.workload import PodSetRequests
 from controller.engine.quota.queuestate import QueueState
 

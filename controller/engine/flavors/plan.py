@@ -23,6 +23,7 @@ from controller.engine.model.devicerequest import device_ask
 from controller.engine.model.honestunits import undeclared
 from controller.engine.model.identity import ByIdentity
 from controller.engine.model.resources import (
+    PODS,
     UNLIMITED,
     Amount,
     ClusterQueueName,
@@ -43,7 +44,6 @@ from inventory.api.names import ALL_NODES, GANG
 ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 """Workload annotation: the flavors it may use, separated by commas. Read behind the gate ConcurrentAdmission."""
 
-PODS: Final = ResourceName("pods")
 
 # Checks whose answer decides on which nodes the pods can run: the topology is chosen after them (KEP-2724).
 _NODE_MAKING: Final = ("kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue")

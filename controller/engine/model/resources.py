@@ -33,6 +33,8 @@ WorkloadKey = NewType("WorkloadKey", str)
 """``namespace/name`` of a Workload; the namespace may be empty, the slash is always there."""
 
 CPU: Final = ResourceName("cpu")
+PODS: Final = ResourceName("pods")
+"""Counted by itself: nothing is asked for under this name."""
 
 
 class FlavorResource(NamedTuple):

@@ -365,6 +365,22 @@ def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:
             "3: resources.transformations[0].outputs.b: found 'much', expected a quantity such as 500m or 1Gi",
         ),
         (
+            "resources:\n  transformations:\n  - {input: pods, outputs: {b: 1}}",
+            "5: resources.transformations[0].input: found pods, expected another resource: pods are counted by",
+        ),
+        (
+            "resources:\n  transformations:\n  - {input: a}\n  - {input: b, multiplyBy: pods}",
+            "6: resources.transformations[1].multiplyBy: found pods, expected another resource: pods are counted by",
+        ),
+        (
+            "resources:\n  transformations:\n  - {input: a, outputs: {b: 1, pods: 2}}",
+            "5: resources.transformations[0].outputs.pods: found pods, expected another resource: pods are counted by",
+        ),
+        (
+            "resources:\n  deviceClassMappings:\n  - {name: pods, deviceClassNames: [gpu]}",
+            "5: resources.deviceClassMappings[0].name: found pods, expected another resource: pods are counted by",
+        ),
+        (
             "resources: {excludeResourcePrefixes: ['']}",
             "3: resources.excludeResourcePrefixes[0]: found '', expected a string that is not empty",
         ),

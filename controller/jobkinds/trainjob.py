@@ -6,7 +6,8 @@ Facts (kubeflow/trainer, pkg/runtime and its plugin jobset):
   gets ``trainer.numNodes`` pods, or the policy's, and its container ``trainer.resourcesPerNode``.
 - ``runtimePatches`` may change while the TrainJob is suspended. A running JobSet is not updated: what it is to run with
   must be written before it is unsuspended.
-- ``spec.podSpecOverrides`` was what ``runtimePatches`` are, in the trainer's first releases.
+- ``spec.podSpecOverrides``, later ``spec.podTemplateOverrides``, were what ``runtimePatches`` are.
+- ``spec.initializer`` adds variables to the runtime's initializers, which run with it and without it.
 """
 
 from collections.abc import Iterator
@@ -35,7 +36,8 @@ _INITIALIZERS: Final = ("dataset-initializer", "model-initializer")
 _NODE, _LAUNCHER = "node", "launcher"
 _JOBS_OF_PATCH: Final = ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
 _POD_TEMPLATE: Final = ("template", "spec", "template")
-_OVERRIDES: Final = "spec.podSpecOverrides"
+_OVERRIDES: Final = {"overrides": "podSpecOverrides", "templateOverrides": "podTemplateOverrides"}
+"""Fields that are refused, by the names of their sentences in CEL."""
 _OLD_OVERRIDES: Final = "an older trainer's, which cannot be started with labels and gates: write spec.runtimePatches"
 
 
@@ -108,8 +110,14 @@ class TrainJob(TemplatedKind):
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        given = f"size({cel.field('object', 'spec', 'podSpecOverrides')}.orValue([])) > 0"
-        return (Rule(refused=_overridden, says={"overrides": cel.when(given, cel.says(_OVERRIDES, _OLD_OVERRIDES))}),)
+        says = {
+            name: cel.when(
+                f"size({cel.field('object', 'spec', field)}.orValue([])) > 0",
+                cel.says(f"spec.{field}", _OLD_OVERRIDES),
+            )
+            for name, field in _OVERRIDES.items()
+        }
+        return (Rule(refused=_overridden, says=says),)
 
     def pod_selector(self, job: Json) -> str:
         return selector("jobset.sigs.k8s.io/jobset-name", job)
@@ -131,8 +139,9 @@ class TrainJob(TemplatedKind):
 
 
 def _overridden(review: Review) -> Iterator[Refusal]:
-    if sequence(review.new, "spec", "podSpecOverrides"):
-        yield Refusal(type="Forbidden", field=_OVERRIDES, sentence=_OLD_OVERRIDES)
+    for field in _OVERRIDES.values():
+        if sequence(review.new, "spec", field):
+            yield Refusal(type="Forbidden", field=f"spec.{field}", sentence=_OLD_OVERRIDES)
 
 
 def job_set_spec(job: Json, *, own_patch: bool = True) -> Json:
@@ -140,8 +149,8 @@ def job_set_spec(job: Json, *, own_patch: bool = True) -> Json:
 
     ``own_patch``: with the manager's entry of ``runtimePatches``.
     """
-    if sequence(job, "spec", "podSpecOverrides"):
-        raise JobError(f"{_OVERRIDES}: {_OLD_OVERRIDES}")
+    for refusal in _overridden(Review(new=job)):
+        raise JobError(f"{refusal.field}: {refusal.sentence}")
     reference = _runtime_of(job)
     runtime = fact(job, reference)
     if runtime is None:

@@ -100,6 +100,7 @@ def rendered() -> str:
     for crd in kueue.crds():
         table.add_crd(crd)
     _add_jax(table)
+    _add_present_trainer(table)
     return table.text()
 
 
@@ -113,6 +114,44 @@ def _add_jax(table: Table) -> None:
         "jaxReplicaSpecs": kept["pytorchReplicaSpecs"],
         "runPolicy": kept["runPolicy"],
     }
+
+
+_TRAIN_JOB: Final = "trainer.kubeflow.org/v1alpha1 TrainJob"
+_PATCH: Final = f"{_TRAIN_JOB}.spec.runtimePatches"
+_INITIALIZER: Final = f"{_TRAIN_JOB}.spec.initializer"
+_CORE: Final = "io.k8s.api.core.v1"
+_PRESENT_TRAINER: Final[Types] = {
+    f"{_TRAIN_JOB}.spec": {
+        "activeDeadlineSeconds": "",
+        "initializer": _INITIALIZER,
+        "podTemplateOverrides": "",
+        "runtimePatches": _PATCH,
+    },
+    f"{_TRAIN_JOB}.status": {"trainerStatus": ""},
+    _INITIALIZER: dict.fromkeys(("dataset", "model"), f"{_INITIALIZER}.of"),
+    f"{_INITIALIZER}.of": {
+        "env": f"{_CORE}.EnvVar",
+        "secretRef": f"{_CORE}.LocalObjectReference",
+        "storageUri": "",
+    },
+    _PATCH: {"manager": "", "time": "", "trainingRuntimeSpec": f"{_PATCH}.runtime"},
+    f"{_PATCH}.runtime": {"template": f"{_PATCH}.jobSet"},
+    f"{_PATCH}.jobSet": {"metadata": META, "spec": f"{_PATCH}.jobSet.spec"},
+    f"{_PATCH}.jobSet.spec": {"replicatedJobs": f"{_PATCH}.replicatedJob"},
+    f"{_PATCH}.replicatedJob": {"name": "", "template": f"{_PATCH}.job"},
+    f"{_PATCH}.job": {"metadata": META, "spec": f"{_PATCH}.job.spec"},
+    f"{_PATCH}.job.spec": {"template": ROOT},
+}
+
+
+def _add_present_trainer(table: Table) -> None:
+    """What TrainJobs have beside the fields of the older CRD, by the trainer's types (``trainjob_types.go``, 2.2).
+
+    ``podTemplateOverrides`` is of release 2.1: it is known, and refused. A patch has some of a pod template's fields:
+    which of them differs between releases.
+    """
+    for name, fields in _PRESENT_TRAINER.items():
+        table.types[name] = {**table.types.get(name, {}), **fields}
 
 
 def take(folder: Path, crds: Iterable[Path]) -> None:

@@ -134,6 +134,7 @@ def of_trainjob() -> Iterator[str]:
     yield str(error.value)
     yield said("trainjob", (("spec", "runtimeRef", "kind"), "Recipe"))
     yield said("trainjob", (("spec", "podSpecOverrides"), [{}]))
+    yield said("trainjob", (("spec", "podTemplateOverrides"), [{}]))
 
 
 def of_ray() -> Iterator[str]:

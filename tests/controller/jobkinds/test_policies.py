@@ -130,7 +130,9 @@ OWN: Final[dict[str, st.SearchStrategy[list[tuple[tuple[str, ...], Any]]]]] = {
         (("spec", "sparkConf"), {"spark.dynamicAllocation.enabled": "True", "spark.executor.instances": "3"}),
         (("spec", "restartPolicy"), {"type": "Always"}),
     ]), max_size=3),
-    "trainer.kubeflow.org": st.lists(st.just((("spec", "podSpecOverrides"), [{}])), max_size=1),
+    "trainer.kubeflow.org": st.lists(st.sampled_from([
+        (("spec", "podSpecOverrides"), [{}]), (("spec", "podTemplateOverrides"), [{}]),
+    ]), max_size=2),
 }  # fmt: skip
 """Fields that the kinds' own rules are about."""
 GROUP_FIELDS: Final = st.fixed_dictionaries(

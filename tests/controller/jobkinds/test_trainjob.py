@@ -99,6 +99,7 @@ def test_a_start_keeps_the_tolerations_that_its_own_patch_would_replace() -> Non
     [
         (train_job(None), "spec.runtimeRef: there is no ClusterTrainingRuntime 'r'"),
         (train_job(None, podSpecOverrides=[{}]), "spec.podSpecOverrides: an older trainer's"),
+        (train_job(None, podTemplateOverrides=[{}]), "spec.podTemplateOverrides: .* write spec.runtimePatches"),
     ],
 )
 def test_what_cannot_be_queued_is_refused(job: Json, sentence: str) -> None:
@@ -126,9 +127,18 @@ def test_the_managers_entry_is_there_from_the_beginning_and_once() -> None:
     assert KIND.defaulted(made) is made
 
 
-def test_an_old_override_is_refused_at_its_creation() -> None:
-    (refusal,) = broken(KIND, {"spec": {"podSpecOverrides": [{}]}})
-    assert refusal.field == "spec.podSpecOverrides"
+@pytest.mark.parametrize("field", ["podSpecOverrides", "podTemplateOverrides"])
+def test_an_old_override_is_refused_at_its_creation(field: str) -> None:
+    (refusal,) = broken(KIND, {"spec": {field: [{}]}})
+    assert refusal.field == f"spec.{field}"
+    assert refusal.sentence.endswith("write spec.runtimePatches")
+
+
+def test_an_initializer_and_a_deadline_change_no_pod_set() -> None:
+    found = runtime(replicated("dataset-initializer", "dataset-initializer", container="dataset-initializer"), NODE)
+    more: Json = {"initializer": {"dataset": {"storageUri": "s3://b/d"}}, "activeDeadlineSeconds": 60}
+    assert KIND.pod_sets(train_job(found, **more)) == KIND.pod_sets(train_job(found))
+    assert KIND.counts(train_job(found, **more)) == {"dataset-initializer": 1, "node": 1}
 
 
 @pytest.mark.parametrize("policy", [{"maxRestarts": 1}, {"rules": [{"action": "RestartJobSetAndIgnoreMaxRestarts"}]}])

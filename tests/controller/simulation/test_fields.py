@@ -193,3 +193,27 @@ def test_a_kind_that_is_not_read_may_have_any_fields() -> None:
 
 def test_keys_that_are_no_text_are_unknown_and_no_crash() -> None:
     assert len(told("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\non: 1\n3: x\n")) == 2
+
+
+def test_a_train_job_of_a_present_trainer_has_only_known_fields() -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"nodeSelector": {"a": "b"}, "containers": [{"name": "n"}]}}
+    jobs = [{"name": "node", "template": {"metadata": {"labels": {}}, "spec": {"template": template}}}]
+    patch = {"template": {"metadata": {"labels": {"team": "blue"}}, "spec": {"replicatedJobs": jobs}}}
+    source = {"storageUri": "s3://b/d", "env": [{"name": "A", "value": "1"}], "secretRef": {"name": "s"}}
+    job: dict[str, Any] = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "t"},
+        "spec": {
+            "runtimeRef": {"name": "torch"},
+            "activeDeadlineSeconds": 60,
+            "initializer": {"dataset": source, "model": source},
+            "runtimePatches": [{"manager": "a.example/b", "time": None, "trainingRuntimeSpec": patch}],
+        },
+        "status": {"trainerStatus": {"progressPercentage": 5}},
+    }
+    assert list(unknown_fields(job)) == []
+    jobs[0]["templates"] = {}
+    assert [one.field for one in unknown_fields(job)] == [
+        "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].templates"
+    ]

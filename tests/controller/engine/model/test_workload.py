@@ -209,8 +209,8 @@ def test_a_limit_stands_in_for_a_request_before_the_default_request_of_a_limit_r
     limits = LimitSummary(
         [limit_range({"type": "Container", "default": {"cpu": "4"}, "defaultRequest": {"cpu": "3", "memory": "2"}})]
     )
-    given_ = workload(pod_set(initContainers=[container(limits={"memory": "9"})],
-                              containers=[container(), container(limits={"cpu": "6"}), container(cpu="1")]))  # fmt: skip
+    containers = [container(), container(limits={"cpu": "6"}), container(cpu="1")]
+    given_ = workload(pod_set(initContainers=[container(limits={"memory": "9"})], containers=containers))
     spec = adjusted(given_, overheads={}, limits=limits, limits_first=True).spec.pod_sets[0].template.spec
     every = [one.resources.requests for one in (*spec.init_containers, *spec.containers)]
     assert [{name: str(amount) for name, amount in one.items()} for one in every] == [

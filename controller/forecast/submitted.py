@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.engine.mirror.specs import Adoption, System
+from controller.forecast.refused import refused_by_rule
 from controller.foreignrules.servinggangs import stamped
 from controller.foreignrules.volcanodefaults import defaulted
 from controller.jobframework import compose, names
@@ -109,6 +110,10 @@ class Reader(msgspec.Struct, frozen=True):
             raise NotQueuedError(f"objects of kind {of[1][:63]} in {of[0][:63]} are not queued")
         if not is_managed(job, self.namespace_labels(namespace), self.settings):
             raise NotQueuedError("it names no queue, or its namespace is not managed")
+        if kind is not None and kind.is_skipped(job):
+            raise NotQueuedError("another object is queued in its place")
+        if told := refused_by_rule(kind, job, self.settings.gates, self.cluster.look):
+            raise NotQueuedError(told)
         if serving is not None:
             first = serving.first_group(job)
             if first is None:
@@ -116,8 +121,6 @@ class Reader(msgspec.Struct, frozen=True):
             return servingcompose.workload_body(serving, job, first, self.settings, self.cluster)
         if kind is None:
             return self._of_pod(job)
-        if kind.is_skipped(job):
-            raise NotQueuedError("another object is queued in its place")
         whole = completed(kind, kind.defaulted(job), self.cluster.look)
         return compose.workload_body(kind, whole, self.settings, self.cluster)
 

@@ -16,6 +16,10 @@ from controller.conversion import GROUP, HUB, OLD, ConversionError, convert
 from controller.engine.conditions.status import moment
 from controller.engine.mirror.specs import Adoption, QueueOwner, System, system_of
 from controller.foreignrules import servinggangs
+from controller.foreignrules.refusedkinds import REFUSED
+from controller.foreignrules.ruled import created
+from controller.foreignrules.table import FOREIGN_KINDS
+from controller.foreignrules.volcanojob import VOLCANO_JOB
 from controller.jobframework.foreignmarks import as_queued, foreign_queue
 from controller.jobframework.kind import Look, ObjectKind
 from controller.jobframework.podview import GroupName
@@ -89,6 +93,12 @@ _JOB_GROUPS: Final = (
 )
 """API groups that have jobs only: an unknown kind of them is an error, since leaving it out would change the result."""
 
+_FOREIGN: Final = {
+    (f"{kind.group}/{kind.version}", kind.kind): kind for kind in FOREIGN_KINDS if kind is not VOLCANO_JOB
+}
+"""Beside Volcano's Jobs, which are looked at with the jobs."""
+_WITHOUT_EFFECT: Final = {(each.group, each.kind): each.sentence for each in REFUSED}
+"""What a cluster refuses of Volcano's and KAI's other kinds, and what to write instead."""
 _PREEMPTION_DEFAULTS: Final = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
 
 
@@ -124,6 +134,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     for document in given:
         if is_declaration(document):
             continue
+        _check_foreign(document)
         if _arrives(document, kinds):
             jobs.append(in_percents(document, config.fractions))
         elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
@@ -193,7 +204,9 @@ def _object(document: Document, kinds: JobKindsRead, warnings: list[str]) -> Ite
             raise document.error(f"{what} is no kind of job that is read here, expected one of {_names(kinds)}")
         if document.kind == "Configuration":
             raise document.error(f"{what}: a configuration file is given with --config, expected a manifest")
-        warnings.append(f"{document.file}: document {document.number}: {what} decides nothing here, passed over")
+        why = _WITHOUT_EFFECT.get((document.version.partition("/")[0], document.kind), "")
+        note = f"{what} decides nothing here, passed over"
+        warnings.append(f"{document.file}: document {document.number}: {note}{why and f' ({why})'}")
         return
     try:
         yield decode_object(_defaulted(data))
@@ -201,6 +214,19 @@ def _object(document: Document, kinds: JobKindsRead, warnings: list[str]) -> Ite
         raise document.error(error) from None
     except DecodeError as error:
         raise document.error(error) from None
+
+
+def _check_foreign(document: Document) -> None:
+    """Raises InputError for a queue or a PodGroup of Volcano's or KAI's that the API server refuses."""
+    kind = _FOREIGN.get((document.version, document.kind))
+    if kind is None:
+        return
+    try:
+        told = next((f"{each.field}: {each.sentence}" for each in created(kind, document.data)), "")
+    except JobError as error:
+        told = str(error)
+    if told:
+        raise document.error(f"{document.kind} {document.data['metadata']['name']}: {told}")
 
 
 def _hub(document: Document) -> Json:
@@ -295,7 +321,7 @@ def _submissions(
 ) -> list[Submission]:
     labels = {loaded.metadata.name: loaded.metadata.labels for loaded in objects if isinstance(loaded, Namespace)}
     queues = _default_queues(objects)
-    jobs = [replica for job in jobs for replica in replicas(job, queues)]
+    jobs = [replica for job in jobs for replica in _checked(job, queues, composer, labels)]
     jobs = [group for job in jobs for group in groups(job, queues)]
     jobs = [part for job in jobs for part in above_minimum(job)]
     jobs = [part for job in jobs for part in grown(job, composer.kinds)]
@@ -326,6 +352,18 @@ def _submissions(
         seen[one.key] = document
         found.append(one)
     return sorted(found, key=lambda loaded: (loaded.arrival_s, loaded.order))
+
+
+def _checked(
+    job: Document, queues: frozenset[str], composer: Composer, labels: Mapping[str, Mapping[str, str]]
+) -> list[Document]:
+    """The job as it is, or the pods that a Deployment makes, all alike. Raises InputError for what is refused."""
+    of_namespace = labels.get(job.data["metadata"]["namespace"], {})
+    composer.check(job, of_namespace)
+    made = replicas(job, queues)
+    if made and made[0] is not job:
+        composer.check(made[0], of_namespace)
+    return made
 
 
 def _default_queues(objects: Iterable[KubernetesObject]) -> frozenset[str]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.forecast.refused import refused_by_rule
 from controller.jobframework import compose, names
 from controller.jobframework.kind import JobKind, ObjectKind, api_version, completed
 from controller.jobframework.marks import is_managed, priority_class, queue_name
@@ -168,6 +169,8 @@ REFUSED_KINDS: Final[Mapping[tuple[str, str], str]] = {
 """Why objects of other versions do not queue."""
 DEFAULT_QUEUE: Final = "default"
 
+_UID: Final = "00000000"
+"""Of an object that is looked at before it has its place."""
 _TIEBREAK_MAX: Final = 999_999
 
 
@@ -206,6 +209,21 @@ class Composer:
         self._settings = settings
         self._cluster = cluster
         self._base_s = base_s
+
+    def check(self, document: Document, namespace_labels: Mapping[str, str]) -> None:
+        """Raises InputError for a job that a cluster refuses, by a rule of its kind."""
+        if document.kind == "Workload":
+            return
+        try:
+            job = self._as_new(document.data, _UID)
+            kind = self.kinds.get((document.version, document.kind))
+            if not is_managed(job, namespace_labels, self._settings) or (kind is not None and kind.is_skipped(job)):
+                return
+            told = refused_by_rule(kind, job, self._settings.gates, self._cluster.look)
+        except JobError as error:
+            told = str(error)
+        if told:
+            raise document.error(f"{document.kind} {document.data['metadata']['name']}: {told}")
 
     def submission(
         self, documents: Sequence[Document], order: int, namespace_labels: Mapping[str, str]

@@ -43,6 +43,16 @@ def test_a_job_without_a_name_asks_for_what_its_pods_do() -> None:
     assert pod_set.count == 3
 
 
+def test_what_a_rule_of_its_kind_refuses_is_not_queued() -> None:
+    few = job(name="few", annotations={"kueue.x-k8s.io/job-min-parallelism": "9"})
+    with pytest.raises(NotQueuedError, match=r"job-min-parallelism\]: expected 1 to 2"):
+        READER.workload(few, "team", 0.0)
+    spec = {"clusterSelector": {"ray.io/cluster": "c"}, "shutdownAfterJobFinishes": True}
+    ray = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"labels": QUEUE}, "spec": spec}
+    with pytest.raises(NotQueuedError, match="clusterSelector: a queued job runs on a cluster of its own"):
+        READER.workload(ray, "team", 0.0)
+
+
 def test_a_job_without_a_queue_goes_to_the_default_one_where_there_is_one() -> None:
     assert READER.workload(job(labels={}), "open", 0.0).spec.queue_name == "default"
     with pytest.raises(NotQueuedError, match="names no queue"):
@@ -107,7 +117,7 @@ def test_what_asks_for_thousands_of_groups_costs_nothing_more_and_what_is_too_la
     spec = {"replicas": 100_000, "leaderWorkerTemplate": {"size": 3, "workerTemplate": worker}}
     many = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"labels": QUEUE}}
     assert READER.workload({**many, "spec": spec}, "team", 0.0).spec.pod_sets[0].count == 3
-    with pytest.raises(NotQueuedError, match="expected at most 100000 groups"):
+    with pytest.raises(NotQueuedError, match="expected 0 to 1000000 groups, found 2147483647"):
         READER.workload({**many, "spec": {**spec, "replicas": 2**31 - 1}}, "team", 0.0)
     container = TEMPLATE["spec"]["containers"][0]
     crowd = job()

@@ -1,0 +1,59 @@
+"""What a cluster refuses of an object that is to be queued, by the rules of its kind. Pure.
+
+The API server's policies ask them when the object is created, and the controller once more when it makes the Workload.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final
+
+from controller.engine.model.gates import FeatureGates
+from controller.foreignrules.volcanodefaults import defaulted
+from controller.foreignrules.volcanojob import VOLCANO_JOB
+from controller.jobframework.kind import JobKind, Look, Review, Rule, completed, refused
+from controller.jobframework.marks import controller_of
+from controller.jobframework.raw import Json
+from controller.jobframework.templated import TemplatedKind
+from controller.jobrules import batchjob, kinds, pods, serving
+from controller.volcanojobs.kind import VolcanoJobKind
+
+_OTHERS: Final[Mapping[tuple[str, str], Callable[[], tuple[Rule, ...]]]] = {
+    ("v1", "Pod"): pods.rules,
+    ("apps/v1", "Deployment"): serving.deployment_rules,
+    ("apps/v1", "StatefulSet"): serving.statefulset_rules,
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): serving.leaderworkerset_rules,
+}
+"""Pods and what serves, by ``apiVersion`` and ``kind``."""
+
+
+def refused_by_rule(kind: JobKind | None, job: Json, gates: FeatureGates, look: Look) -> str:
+    """The first rule that an object breaks which is queued, with its field; empty where it breaks none.
+
+    ``kind``: None for pods and what serves. ``look``: objects that it is read together with. Policies ask nothing of a
+    child that its owner's controller makes: the controller asks the rules of the kind alone. Raises JobError.
+    """
+    if isinstance(kind, VolcanoJobKind):
+        job = defaulted(job)
+    elif kind is not None:
+        job = completed(kind, kind.defaulted(job), look)
+    if controller_of(job) is None:
+        rules = _others(job["apiVersion"], job["kind"]) if kind is None else _rules(kind)  # type: ignore[arg-type]
+    else:
+        rules = () if kind is None else kind.rules
+    for refusal in refused(rules, Review(new=job, gates=gates)):
+        return f"{refusal.field}: {refusal.sentence}"
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _rules(kind: JobKind) -> tuple[Rule, ...]:
+    """Kinds are told apart by identity."""
+    if isinstance(kind, VolcanoJobKind):
+        return VOLCANO_JOB.rules
+    return kinds.rules(kind) if isinstance(kind, TemplatedKind) else batchjob.rules()
+
+
+@lru_cache(maxsize=8)
+def _others(version: str, kind: str) -> tuple[Rule, ...]:
+    found = _OTHERS.get((version, kind))
+    return () if found is None else found()

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
-import msgspec
 
 from cli.console import aside
 from cli.manifests import WrongInputError, read_documents
@@ -81,8 +80,7 @@ def simulate_command(
         settings = default() if config is None else load(config)
         nodes, events = _nodes(fleet)
         strangers: list[str] = []
-        given = scenario(read_documents(manifests, strangers if allow_unknown_fields else None), settings)
-        given = msgspec.structs.replace(given, objects=(*given.objects, *nodes))
+        given = scenario(read_documents(manifests, strangers if allow_unknown_fields else None), settings, nodes)
         notes = [*map(str, settings.without_effect), *strangers, *given.warnings]
         if events:
             notes.append(f"{fleet}: events: what happens to hardware is no part of this simulation")

@@ -49,24 +49,28 @@ def translation(pod: Json, fleet: Fleet, base: str = "") -> list[Json]:
     Raises JobError for what is no pod.
     """
     notes = strings(pod, "metadata", "annotations")
-    containers = sequence(pod, "spec", "containers")[:MOST_CONTAINERS]
-    limits = [mapping({"container": each}, "container", "resources", "limits") for each in containers]
+    (containers, limits), (inits, of_inits) = (_with_limits(pod, key, MOST_CONTAINERS) for key in _LISTS)
     if not limits or not ({FRACTION, MEMORY} & notes.keys() or any(_shares(each) for each in limits)):
         return []
     memory_mib = _memory_mib(strings(pod, "spec", "nodeSelector").get(PRODUCT, ""), fleet)
-    kai = 0 if any(GPU_PERCENT in each for each in limits) else _of_annotations(notes, memory_mib)
+    kai = 0 if any(GPU_PERCENT in each for each in (*limits, *of_inits)) else _of_annotations(notes, memory_mib)
     devices = notes.get(DEVICES, "1")
     gpus = int(devices) if kai > 0 and _is(WHOLE, devices) else 1
     named = notes.get(CONTAINER, text(containers[0], "name"))
     operations = []
-    for index, (container, limit) in enumerate(zip(containers, limits, strict=True)):
-        hami = _of_resources(limit, memory_mib)
-        asked = hami if hami > 0 else kai if text(container, "name") == named else 0
-        if asked > 0:
-            requests = mapping(container, "resources", "requests")
-            amount = -(-asked // fleet.granularity) * fleet.granularity * gpus
-            at = f"{base}/spec/containers/{index}/resources"
-            operations += _asking(at, limit, requests, amount, replaces=hami > 0)
+    shares = [_of_resources(limit, memory_mib) for limit in limits]
+    for key, listed_, found, hami in (
+        ("containers", containers, limits, shares),
+        ("initContainers", inits, of_inits, [0] * len(inits)),
+    ):
+        for index, (container, limit, share) in enumerate(zip(listed_, found, hami, strict=True)):
+            asked = share if share > 0 else kai if text(container, "name") == named else 0
+            if asked > 0:
+                requests = mapping(container, "resources", "requests")
+                amount = -(-asked // fleet.granularity) * fleet.granularity * gpus
+                operations += _asking(
+                    f"{base}/spec/{key}/{index}/resources", limit, requests, amount, replaces=share > 0
+                )
     if gpus > 1:
         operations.append({"op": "add", "path": base + _SPREAD, "value": str(gpus)})
     return operations
@@ -77,8 +81,8 @@ def refusal(pod: Json) -> str:
 
     Raises JobError for what is no pod.
     """
-    notes, containers = strings(pod, "metadata", "annotations"), sequence(pod, "spec", "containers")
-    limits = [mapping({"container": each}, "container", "resources", "limits") for each in containers]
+    notes, (own, inits) = strings(pod, "metadata", "annotations"), (_with_limits(pod, key) for key in _LISTS)
+    containers, limits = [*own[0], *inits[0]], [*own[1], *inits[1]]
     is_translated = any(GPU_PERCENT in each for each in limits)
     asks, named = not {FRACTION, MEMORY}.isdisjoint(notes), notes.get(CONTAINER)
     if asks and not is_translated and named is not None and all(text(each, "name") != named for each in containers):
@@ -95,6 +99,15 @@ def refusal(pod: Json) -> str:
     if any(_integer(each, _GPU, "1") > 1 for each in shares):
         return "nvidia.com/gpucores, gpumem: a share lies on one GPU here: ask for nvidia.com/gpu: 1"
     return _UNKNOWN if shares else ""
+
+
+_LISTS: Final = ("containers", "initContainers")
+
+
+def _with_limits(pod: Json, key: str, most: int | None = None) -> tuple[list[Json], list[Json]]:
+    """The containers of one list, and the limits of each. Raises JobError."""
+    found = sequence(pod, "spec", key)[:most]
+    return found, [mapping({"container": each}, "container", "resources", "limits") for each in found]
 
 
 _SOME_PART: Final = r"^(0?\.[0-9]*[1-9][0-9]*|1(\.0*)?)$"
@@ -191,6 +204,9 @@ VARIABLES: Final = {
     "containers": "POD.spec.containers",
     "limits": "variables.containers.map(c, c.?resources.?limits.orValue({}))",
     "requests": "variables.containers.map(c, c.?resources.?requests.orValue({}))",
+    "inits": "POD.spec.?initContainers.orValue([])",
+    "initLimits": "variables.inits.map(c, c.?resources.?limits.orValue({}))",
+    "initRequests": "variables.inits.map(c, c.?resources.?requests.orValue({}))",
     "indexes": f"{list(range(MOST_CONTAINERS))}.filter(i, i < size(variables.containers))",
     "sizes": "params.?data.orValue({})",
     "product": f"POD.spec.?nodeSelector[?'{PRODUCT}'].orValue('')",
@@ -200,7 +216,8 @@ VARIABLES: Final = {
         "int(variables.sizes.map(k, variables.sizes[k])[0]) : 0)"
     ),
     "kai": (
-        f"variables.limits.exists(l, '{GPU_PERCENT}' in l) ? 0 : {_note(FRACTION)}.matches({cel.quoted(_PART)}) ? "
+        f"(variables.limits + variables.initLimits).exists(l, '{GPU_PERCENT}' in l) ? 0 : "
+        f"{_note(FRACTION)}.matches({cel.quoted(_PART)}) ? "
         f"int(double(variables.annotations['{FRACTION}']) * 100.0 + {_NO_REQUEST}) : "
         f"{_note(MEMORY)}.matches({cel.quoted(_MIB)}) && variables.memory > 0 ? "
         + _PARTS.format(f"int(variables.annotations['{MEMORY}'])")
@@ -220,27 +237,43 @@ VARIABLES: Final = {
         "variables.containers[i].name == variables.named ? variables.kai : 0)"
         ".map(p, (p + STEP - 1) / STEP * STEP * variables.gpus)"
     ),
+    "initIndexes": (
+        f"{list(range(MOST_CONTAINERS))}.filter(i, i < size(variables.inits) && variables.kai > 0 && "
+        "variables.inits[i].name == variables.named)"
+    ),
+    "part": "(variables.kai + STEP - 1) / STEP * STEP * variables.gpus",
 }
 """Each uses those before it. ``params.data``: MiB of one GPU by its product, as texts."""
 
-_AT: Final = "'BASE/spec/containers/' + string(i) + '/resources{0}'"
+_AT: Final = "'BASE/spec/{0}/' + string(i) + '/resources{1}'"
+_NAMES: Final = ("limits", "requests")
 
 
 def _removed(name: str) -> str:
-    path = f"{_AT.format(f'/{name}/')} + k.replace('/', '~1')"
+    path = f"{_AT.format('containers', f'/{name}/')} + k.replace('/', '~1')"
     return f"{listed(_GONE)}.filter(k, k in variables.{name}[i]).map(k, JSONPatch{{op: 'remove', path: {path}}})"
 
 
-def _patch() -> str:
-    names = ("limits", "requests")
-    gone = f"(variables.hami[i] > 0 ? {' + '.join(map(_removed, names))} : [])"
-    empty = [f"(size(variables.{name}[i]) == 0 ? [{cel.added(_AT.format(f'/{name}'), '{}')}] : [])" for name in names]
+def _asked(key: str, resources: tuple[str, str], percents: str) -> str:
+    """The operations by which container ``i`` of a list asks for percents; ``resources``: its limits and requests."""
+    parts = [
+        f"(size(variables.{of}[i]) == 0 ? [{cel.added(_AT.format(key, f'/{name}'), '{}')}] : [])"
+        for name, of in zip(_NAMES, resources, strict=True)
+    ]
     asked = ", ".join(
-        cel.added(_AT.format(cel.pointer(name, GPU_PERCENT)), "string(variables.percents[i])") for name in names
+        cel.added(_AT.format(key, cel.pointer(name, GPU_PERCENT)), f"string({percents})") for name in _NAMES
     )
+    return " + ".join([*parts, f"[{asked}]"])
+
+
+def _patch() -> str:
+    gone = f"(variables.hami[i] > 0 ? {' + '.join(map(_removed, _NAMES))} : [])"
+    own = f"{gone} + {_asked('containers', _NAMES, 'variables.percents[i]')}"
+    of_init = _asked("initContainers", ("initLimits", "initRequests"), "variables.part")
     spread = cel.added(cel.quoted(f"BASE{_SPREAD}"), "string(variables.gpus)")
-    each = f"variables.indexes.filter(i, variables.percents[i] > 0).map(i, {' + '.join([gone, *empty])} + [{asked}])"
-    return f"{each}.flatten() + (variables.gpus > 1 ? [{spread}] : [])"
+    each = f"variables.indexes.filter(i, variables.percents[i] > 0).map(i, {own}).flatten()"
+    inits = f"variables.initIndexes.map(i, {of_init}).flatten()"
+    return f"{each} + {inits} + (variables.gpus > 1 ? [{spread}] : [])"
 
 
 PATCH: Final = _patch()

@@ -8,16 +8,51 @@ import copy
 from collections.abc import Iterable
 from typing import Any, Final
 
-from controller.foreignrules.fractions import Fleet, refusal, translation
-from controller.jobframework.raw import JobError, Json, mapping
+import msgspec
+
+from controller.foreignrules.fractions import PRODUCT, Fleet, refusal, translation
+from controller.jobframework.raw import JobError, Json, mapping, strings
+from controller.objects.core import Node
+from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import Document
 
+_NODE: Final = ("v1", "Node")
+_GPU_MEMORY: Final = "nvidia.com/gpu.memory"
+"""Label of a node: MiB of each of its GPUs."""
 _TEMPLATE: Final = ("spec", "template")
 _PODS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("v1", "Pod"): (),
     ("batch/v1", "Job"): _TEMPLATE,
     ("apps/v1", "Deployment"): _TEMPLATE,
 }
+
+
+def fleet_of(config: Fleet, documents: Iterable[Document], nodes: Iterable[KubernetesObject]) -> Fleet:
+    """With the memory of one GPU of each product, as nodes' labels tell it, where the configuration tells none.
+
+    Of several amounts for a product the least counts: a part of so many MiB is one on every node then. ``nodes``: those
+    that come beside the documents.
+    """
+    if config.memory_mib:
+        return config
+    told = [
+        *(_labels(each.data) for each in documents if (each.version, each.kind) == _NODE),
+        *(each.metadata.labels for each in nodes if isinstance(each, Node)),
+    ]
+    found: dict[str, int] = {}
+    for labels in told:
+        product, memory = labels.get(PRODUCT, ""), labels.get(_GPU_MEMORY, "")
+        if product and memory.isascii() and memory.isdecimal() and int(memory) > 0:
+            found[product] = min(int(memory), found.get(product, int(memory)))
+    return msgspec.structs.replace(config, memory_mib=found)
+
+
+def _labels(node: Json) -> dict[str, str]:
+    """None where they cannot be read: who decodes the node says why."""
+    try:
+        return strings(node, "metadata", "labels")
+    except JobError:
+        return {}
 
 
 def in_percents(document: Document, fleet: Fleet) -> Document:

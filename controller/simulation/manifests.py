@@ -39,7 +39,7 @@ from controller.objects.queues import (
 from controller.podgroups.group import group_queue
 from controller.simulation.crddefaults import with_defaults
 from controller.simulation.documents import Document, Json, named
-from controller.simulation.fractions import in_percents
+from controller.simulation.fractions import fleet_of, in_percents
 from controller.simulation.groups import KINDS_OF_GROUPS, groups
 from controller.simulation.growing import grown
 from controller.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
@@ -120,8 +120,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """The systems of which Queues or jobs were read: the queues that each has without an object are there too."""
 
 
-def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenario:
-    """Raises InputError for the first document that is wrong."""
+def scenario(
+    documents: Iterable[Document], config: ControllerConfig, nodes: Iterable[KubernetesObject] = ()
+) -> Scenario:
+    """``nodes``: with their GpuNodes, those that come beside the documents. Raises InputError for the first document
+    that is wrong.
+    """
     warnings: list[str] = []
     jobs: list[Document] = []
     objects: list[KubernetesObject] = []
@@ -131,12 +135,14 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     given = [_stored(document) for document in named(map(_placed, documents))]
     externals, tiers = config.integrations.external_frameworks, config.switch(System.VOLCANO).tiers
     kinds = kinds_read(given, externals, tiers, grow=config.jobs_grow)
+    beside = tuple(nodes)
+    fleet = fleet_of(config.fractions, given, beside)
     for document in given:
         if is_declaration(document):
             continue
         _check_foreign(document)
         if _arrives(document, kinds):
-            jobs.append(in_percents(document, config.fractions))
+            jobs.append(in_percents(document, fleet))
         elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
             meta = document.data["metadata"]
             facts[read, meta["namespace"] if read.namespaced else "", meta["name"]] = document.data
@@ -162,7 +168,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     submissions = _submissions(jobs, objects, composer, warnings)
     return Scenario(
         base_s=base_s,
-        objects=tuple(objects),
+        objects=(*objects, *beside),
         submissions=tuple(submissions),
         warnings=tuple(warnings),
         systems={system: config.switch(system).adoption for system in sorted(systems)},

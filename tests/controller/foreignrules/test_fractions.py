@@ -1,5 +1,6 @@
 """Parts of GPUs become percents, by the webhook and by the policy alike."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pytest
@@ -16,13 +17,23 @@ FLEET: Final = Fleet(granularity=10, memory_mib={"a": 80000})
 MIXED: Final = Fleet(granularity=1, memory_mib={"a": 80000, "h": 160000})
 
 
-def pod(*limits: dict[str, Any] | None, product: str = "", **annotations: str) -> dict[str, Any]:
-    """As the API server shows it: requests are limits where nothing is written."""
-    containers = [
-        {"name": f"c{index}", "resources": {} if each is None else {"limits": {**each}, "requests": {**each}}}
+def named(start: str, limits: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    return [
+        {"name": f"{start}{index}", "resources": {} if each is None else {"limits": {**each}, "requests": {**each}}}
         for index, each in enumerate(limits)
     ]
-    spec: dict[str, Any] = {"containers": containers, **({"nodeSelector": {_PRODUCT: product}} if product else {})}
+
+
+def pod(
+    *limits: dict[str, Any] | None,
+    product: str = "",
+    inits: Iterable[dict[str, Any] | None] = (),
+    **annotations: str,
+) -> dict[str, Any]:
+    """As the API server shows it: requests are limits where nothing is written."""
+    spec: dict[str, Any] = {"containers": named("c", limits)}
+    spec |= {"nodeSelector": {_PRODUCT: product}} if product else {}
+    spec |= {"initContainers": of_inits} if (of_inits := named("i", inits)) else {}
     notes = {key.replace("_", "-"): value for key, value in annotations.items()}
     return {"metadata": {"annotations": notes} if notes else {}, "spec": spec}
 
@@ -46,11 +57,12 @@ def by_policy(given: dict[str, Any], fleet: Fleet) -> list[dict[str, Any]]:
 
 
 def asked(given: dict[str, Any], fleet: Fleet = FLEET) -> list[Any]:
-    """What each container asks for, its limits and requests being the same."""
+    """What each container asks for, init containers last, its limits and requests being the same."""
     made = patched(given, translation(given, fleet))
     assert made == patched(given, by_policy(given, fleet))
-    found = [each["resources"].get("limits") for each in made["spec"]["containers"]]
-    assert found == [each["resources"].get("requests") for each in made["spec"]["containers"]]
+    every = [*made["spec"]["containers"], *made["spec"].get("initContainers", [])]
+    found = [each["resources"].get("limits") for each in every]
+    assert found == [each["resources"].get("requests") for each in every]
     assert translation(made, fleet) == []
     return found
 
@@ -67,6 +79,19 @@ def asked(given: dict[str, Any], fleet: Fleet = FLEET) -> list[Any]:
         (pod({GPU_PERCENT: "20"}, gpu_fraction="0.3"), FLEET, [{GPU_PERCENT: "20"}]),
         (pod(None, None, gpu_fraction="0.3", gpu_fraction_container_name="c1"), FLEET, [None, {GPU_PERCENT: "30"}]),
         (pod(None, gpu_fraction="0.3", gpu_fraction_container_name="no"), FLEET, [None]),
+        (
+            pod({"cpu": "1"}, inits=[None, {"cpu": "2"}], gpu_fraction="0.33", gpu_fraction_container_name="i1"),
+            FLEET,
+            [{"cpu": "1"}, None, {"cpu": "2", GPU_PERCENT: "40"}],
+        ),
+        (
+            pod(None, inits=[None], gpu_memory="8001", gpu_fraction_container_name="i0"),
+            FLEET,
+            [None, {GPU_PERCENT: "20"}],
+        ),
+        (pod(None, inits=[None], gpu_fraction="0.3"), FLEET, [{GPU_PERCENT: "30"}, None]),
+        (pod(None, inits=[{GPU_PERCENT: "20"}], gpu_fraction="0.3"), FLEET, [None, {GPU_PERCENT: "20"}]),
+        (pod(None, inits=[{CORES: 30}], gpu_fraction="0.3"), FLEET, [{GPU_PERCENT: "30"}, {CORES: 30}]),
         (pod(None, gpu_memory="8001"), FLEET, [{GPU_PERCENT: "20"}]),
         (pod(None, gpu_memory="8000"), FLEET, [{GPU_PERCENT: "10"}]),
         (pod(None, gpu_memory="8000"), MIXED, [None]),
@@ -136,17 +161,25 @@ NOTES: Final = st.fixed_dictionaries(
         "gpu_fraction": st.sampled_from(["0.3", ".999", "1", "0", "2", ""]),
         "gpu_memory": st.sampled_from(["1", "40000", "0", "x"]),
         "gpu_fraction_num_devices": st.sampled_from(["1", "3", "0", "x"]),
-        "gpu_fraction_container_name": st.sampled_from(["c0", "c1", "no"]),
+        "gpu_fraction_container_name": st.sampled_from(["c0", "c1", "i0", "i1", "no"]),
     },
 )
 
 
 @settings(max_examples=30, deadline=None)
 @drawn(
-    st.lists(LIMITS, min_size=1, max_size=3), st.sampled_from(["", "a", "h"]), NOTES, st.sampled_from([FLEET, MIXED])
+    st.lists(LIMITS, min_size=1, max_size=3),
+    st.lists(LIMITS, max_size=2),
+    st.sampled_from(["", "a", "h"]),
+    NOTES,
+    st.sampled_from([FLEET, MIXED]),
 )
 def test_webhook_and_policy_write_the_same(
-    limits: list[dict[str, Any] | None], product: str, notes: dict[str, str], fleet: Fleet
+    limits: list[dict[str, Any] | None],
+    inits: list[dict[str, Any] | None],
+    product: str,
+    notes: dict[str, str],
+    fleet: Fleet,
 ) -> None:
-    given = pod(*limits, product=product, **notes)
+    given = pod(*limits, product=product, inits=inits, **notes)
     assert translation(given, fleet) == by_policy(given, fleet)

@@ -8,8 +8,10 @@ import pytest
 
 from controller.config.load import default
 from controller.foreignrules.fractions import Fleet
+from controller.objects.core import Node
+from controller.objects.decode import decode
 from controller.simulation.documents import Document, InputError
-from controller.simulation.fractions import in_percents
+from controller.simulation.fractions import fleet_of, in_percents
 from controller.simulation.manifests import scenario
 from inventory.api.names import GPU_PERCENT, GPU_PERCENT_DEVICES
 from tests.support.controller.manifests import job
@@ -49,6 +51,46 @@ def test_pods_and_the_templates_of_jobs_and_deployments_ask_for_percents() -> No
         owner = {"apiVersion": version, "kind": kind, "metadata": {"name": "o"}, "spec": {"template": template}}
         assert percents(made(owner)["spec"]["template"]) == ("30",)
     assert percents(template) == (None,), "the manifest itself is as it was"
+
+
+def test_a_part_may_be_for_an_init_container() -> None:
+    given = pod(gpu_fraction="0.33", gpu_fraction_container_name="warm-up")
+    given["spec"]["initContainers"] = [{"name": "warm-up"}]
+    spec = made(given)["spec"]
+    assert percents({"spec": {"containers": spec["initContainers"]}}) == ("40",)
+    assert percents(made(given)) == (None,)
+
+
+def node(name: str, product: str, mib: Any) -> Document:
+    labels = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": mib}
+    return Document("f.yaml", 1, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+
+
+def test_mib_are_percents_of_the_only_product_that_nodes_tell() -> None:
+    one = fleet_of(Fleet(), [node("a", "NVIDIA-L4", "23000"), node("b", "NVIDIA-L4", "22500"), node("c", "", "9")], ())
+    assert one.memory_mib == {"NVIDIA-L4": 22500}, "so many MiB are as many percents on each node"
+    asked = in_percents(Document("f.yaml", 1, pod(gpu_memory="2251")), one).data
+    assert percents(asked) == ("11",)
+    known = decode(node("d", "NVIDIA-H100", "80000").data, Node)
+    two = fleet_of(Fleet(), [node("a", "NVIDIA-L4", "23000"), node("e", "MIG", "0")], [known])
+    assert two.memory_mib == {"NVIDIA-L4": 23000, "NVIDIA-H100": 80000}
+    with pytest.raises(InputError, match="and no GPU that it is a part of"):
+        in_percents(Document("f.yaml", 1, pod(gpu_memory="2251")), two)
+
+
+def test_what_the_configuration_says_of_products_goes_before_what_nodes_tell() -> None:
+    assert fleet_of(FLEET, [node("a", "NVIDIA-L4", "23000")], ()) is FLEET
+    assert fleet_of(Fleet(), [node("a", "NVIDIA-L4", 23000)], ()).memory_mib == {}, "a label is a text"
+
+
+def test_a_pod_in_a_simulation_gets_the_percents_of_the_fleets_product() -> None:
+    asked = {**pod(gpu_memory="8000"), "metadata": {**pod(gpu_memory="8000")["metadata"], "namespace": "ns"}}
+    asked["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "main"}
+    beside = decode(node("n", "NVIDIA-H100", "80000").data, Node)
+    found = scenario([Document("f.yaml", 1, asked)], default(), [beside])
+    assert beside in found.objects
+    (pods,) = found.submissions[0].workload.spec.pod_sets
+    assert str(pods.template.spec.containers[0].resources.requests[GPU_PERCENT].fraction) == "10"
 
 
 def test_a_container_without_a_word_about_resources_asks_for_percents() -> None:

@@ -43,6 +43,7 @@ from controller.simulation.fractions import fleet_of, in_percents
 from controller.simulation.groups import KINDS_OF_GROUPS, groups
 from controller.simulation.growing import grown
 from controller.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
+from controller.simulation.owners import Name, by_name, is_made, without_children
 from controller.simulation.replicas import KIND as DEPLOYMENT
 from controller.simulation.replicas import is_spare, replicas
 from controller.simulation.submissions import (
@@ -136,7 +137,7 @@ def scenario(
     externals, tiers = config.integrations.external_frameworks, config.switch(System.VOLCANO).tiers
     kinds = kinds_read(given, externals, tiers, grow=config.jobs_grow)
     beside = tuple(nodes)
-    fleet = fleet_of(config.fractions, given, beside)
+    fleet, known = fleet_of(config.fractions, given, beside), by_name(given)
     for document in given:
         if is_declaration(document):
             continue
@@ -149,7 +150,7 @@ def scenario(
         elif (group := pod_group_of(document)) is not None:
             pod_groups[document.data["metadata"]["namespace"], group] = document.data
         else:
-            objects += _object(document, kinds, warnings)
+            objects += _object(document, kinds, warnings, known)
     outside = _Outside(config, objects)
     jobs = [_queued(job, pod_groups, systems, outside, config.schedulers) for job in jobs]
     systems |= {system_of(type(loaded)) for loaded in objects if isinstance(loaded, QueueOwner)}
@@ -165,7 +166,7 @@ def scenario(
         pod_groups,
         kinds,
     )
-    submissions = _submissions(jobs, objects, composer, warnings)
+    submissions = _submissions(jobs, given, objects, composer, warnings)
     return Scenario(
         base_s=base_s,
         objects=(*objects, *beside),
@@ -199,14 +200,20 @@ def _arrives(document: Document, kinds: JobKindsRead) -> bool:
     return what in kinds or what in KINDS_OF_GROUPS or what in (POD, DEPLOYMENT)
 
 
-def _object(document: Document, kinds: JobKindsRead, warnings: list[str]) -> Iterator[KubernetesObject]:
-    """The object, or a warning for one without effect. Raises InputError."""
+def _object(
+    document: Document, kinds: JobKindsRead, warnings: list[str], known: Mapping[Name, Document]
+) -> Iterator[KubernetesObject]:
+    """The object, or a warning for one without effect. Raises InputError.
+
+    What a Deployment's or another object's controller made carries the labels of its pods: it is no job.
+    """
     data = _hub(document)
     if (data["apiVersion"], data["kind"]) not in KINDS:
         what = f"{document.kind} of {document.version}"
         if sentence := REFUSED_KINDS.get((document.version, document.kind)):
             raise document.error(f"{what}: {sentence}")
-        if names_queue(document) or document.version.partition("/")[0] in _JOB_GROUPS:
+        queues = names_queue(document) and not is_made(document, known)
+        if queues or document.version.partition("/")[0] in _JOB_GROUPS:
             raise document.error(f"{what} is no kind of job that is read here, expected one of {_names(kinds)}")
         if document.kind == "Configuration":
             raise document.error(f"{what}: a configuration file is given with --config, expected a manifest")
@@ -323,29 +330,33 @@ def _without_effect(objects: Iterable[KubernetesObject], config: ControllerConfi
 
 
 def _submissions(
-    jobs: list[Document], objects: list[KubernetesObject], composer: Composer, warnings: list[str]
+    jobs: list[Document],
+    given: list[Document],
+    objects: list[KubernetesObject],
+    composer: Composer,
+    warnings: list[str],
 ) -> list[Submission]:
+    """Of those that none of the others made; ``given`` are all documents."""
     labels = {loaded.metadata.name: loaded.metadata.labels for loaded in objects if isinstance(loaded, Namespace)}
     queues = _default_queues(objects)
+
+    def is_queued(document: Document) -> bool:
+        namespace = document.data["metadata"].get("namespace", "")
+        return _arrives(document, composer.kinds) and composer.is_queued(document, labels.get(namespace, {}))
+
+    jobs = without_children(jobs, given, is_queued)
     jobs = [replica for job in jobs for replica in _checked(job, queues, composer, labels)]
     jobs = [group for job in jobs for group in groups(job, queues)]
     jobs = [part for job in jobs for part in above_minimum(job)]
     jobs = [part for job in jobs for part in grown(job, composer.kinds)]
-    owned = {
-        (job.data["metadata"]["namespace"], job.data["metadata"]["name"])
-        for job in jobs
-        if (job.version, job.kind) in composer.kinds
-    }
     found: list[Submission] = []
     seen: dict[str, Document] = {}
     apart = [part for documents in gathered(jobs) for part in parts(documents, composer.pod_groups)]
     for order, documents in enumerate(apart):
         document = documents[0]
-        if _made_of_a_job(document, owned):
-            continue
-        given = [Document(each.file, each.number, _hub(each)) for each in documents]
-        namespace, name = (given[0].data["metadata"][key] for key in ("namespace", "name"))
-        one = composer.submission(given, order, labels.get(namespace, {}))
+        stored = [Document(each.file, each.number, _hub(each)) for each in documents]
+        namespace, name = (stored[0].data["metadata"][key] for key in ("namespace", "name"))
+        one = composer.submission(stored, order, labels.get(namespace, {}))
         if one is None:
             why = f"{document.kind} {namespace}/{name} is finished or names no queue, passed over"
             warnings.append(f"{document.file}: document {document.number}: {why}")
@@ -375,18 +386,6 @@ def _checked(
 def _default_queues(objects: Iterable[KubernetesObject]) -> frozenset[str]:
     found = (loaded.metadata for loaded in objects if isinstance(loaded, LocalQueue))
     return frozenset(loaded.namespace for loaded in found if loaded.name == DEFAULT_QUEUE)
-
-
-def _made_of_a_job(document: Document, owned: set[tuple[str, str]]) -> bool:
-    """A Workload beside the job that it was made for counts once."""
-    if document.kind != "Workload":
-        return False
-    owners = document.data["metadata"].get("ownerReferences")
-    namespace = document.data["metadata"]["namespace"]
-    return isinstance(owners, list) and any(
-        isinstance(owner, dict) and owner.get("controller") and (namespace, owner.get("name")) in owned
-        for owner in owners
-    )
 
 
 class _Outside:

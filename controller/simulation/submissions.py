@@ -217,13 +217,25 @@ class Composer:
         try:
             job = self._as_new(document.data, _UID)
             kind = self.kinds.get((document.version, document.kind))
-            if not is_managed(job, namespace_labels, self._settings) or (kind is not None and kind.is_skipped(job)):
+            if not self._is_queued(kind, job, namespace_labels):
                 return
             told = refused_by_rule(kind, job, self._settings.gates, self._cluster.look)
         except JobError as error:
             told = str(error)
         if told:
             raise document.error(f"{document.kind} {document.data['metadata']['name']}: {told}")
+
+    def is_queued(self, document: Document, namespace_labels: Mapping[str, str]) -> bool:
+        """Of a job, a pod or what serves, whether it has a Workload of its own; false for one that cannot be read."""
+        try:
+            job = self._as_new(document.data, _UID)
+            return self._is_queued(self.kinds.get((document.version, document.kind)), job, namespace_labels)
+        except JobError:
+            return False
+
+    def _is_queued(self, kind: JobKind | None, job: Json, namespace_labels: Mapping[str, str]) -> bool:
+        """Raises JobError."""
+        return is_managed(job, namespace_labels, self._settings) and not (kind is not None and kind.is_skipped(job))
 
     def submission(
         self, documents: Sequence[Document], order: int, namespace_labels: Mapping[str, str]

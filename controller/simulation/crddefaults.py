@@ -1,7 +1,8 @@
 """Defaults that the CRDs of job kinds give, where they bear on what a job is charged: an API server fills them in.
 
 Sources: the schemas in the CRDs of KubeRay 1.7, JobSet 0.13, the MPI operator and the trainer v2; a conformance test
-compares them with the table. Defaults within pod templates are those of pods: decoding gives them.
+compares them with the table. Defaults within pod templates are those of pods: decoding gives them. LimitRanges, which
+are no CRD, have theirs from one field to the next.
 """
 
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 Json = dict[str, Any]
 
+_LIMIT_RANGE: Final = ("v1", "LimitRange")
 _MAX_INT32: Final = 2**31 - 1
 _WORKER_GROUP: Final = {"replicas": 0, "minReplicas": 0, "maxReplicas": _MAX_INT32, "numOfHosts": 1}
 _RUNTIME: Final = {
@@ -41,9 +43,35 @@ DEFAULTS: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
 
 def with_defaults(data: Json) -> Json:
     """The object as an API server stores it, as far as the table goes; the very object of a kind without a row."""
+    if (data["apiVersion"], data["kind"]) == _LIMIT_RANGE:
+        return _limit_range(data)
     for path, value in DEFAULTS.get((data["apiVersion"], data["kind"]), {}).items():
         data = _filled(data, path.split("."), value)
     return data
+
+
+def _limit_range(data: Json) -> Json:
+    """A container's limit is its maximum at most, and its request that limit, else the minimum, where nothing is said.
+
+    Source: Kubernetes' ``SetDefaults_LimitRangeItem``. What has another shape is left to the decoder.
+    """
+    spec = data.get("spec")
+    limits = spec.get("limits") if isinstance(spec, dict) else None
+    if not isinstance(limits, list):
+        return data
+    return {**data, "spec": {**data["spec"], "limits": [_limit(item) for item in limits]}}
+
+
+def _limit(item: Any) -> Any:
+    if not isinstance(item, dict) or item.get("type") != "Container":
+        return item
+    given = [item.get(key) or {} for key in ("max", "min", "default", "defaultRequest")]
+    if not all(isinstance(each, dict) for each in given):
+        return item
+    most, least, limit, request = given
+    limit = {**most, **limit}
+    found = {"default": limit, "defaultRequest": {**least, **limit, **request}}
+    return {**item, **{key: value for key, value in found.items() if value}}
 
 
 def _filled(value: Any, path: list[str], default: Any) -> Any:

@@ -256,6 +256,35 @@ def test_a_made_up_name_has_at_most_63_characters_and_is_nobody_elses() -> None:
     assert first.data["metadata"]["name"] != second.data["metadata"]["name"]
 
 
+@pytest.mark.parametrize(
+    ("limits", "charged"),
+    [
+        ({"max": {GPU: "4"}}, 4),
+        ({"min": {GPU: "2"}}, 2),
+        ({"max": {GPU: "4"}, "default": {GPU: "3"}, "min": {GPU: "1"}}, 3),
+        ({"max": {GPU: "4"}, "defaultRequest": {GPU: "2"}}, 2),
+    ],
+)
+def test_a_limit_range_says_what_the_api_server_makes_of_it(limits: dict[str, Any], charged: int) -> None:
+    item = {"type": "Container", **limits}
+    metadata = {"name": "l", "namespace": "ns"}
+    ranged = {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [item]}}
+    bare, own = job("bare"), job("own", 4)
+    del bare["spec"]["template"]["spec"]["containers"][0]["resources"]
+    final = run(*QUEUES, ranged, bare, own).final
+    assert final.cluster_queues["main"].usage[GPU] == charged + 4, "a limit of its own is a request"
+
+
+def test_a_pod_below_its_containers_waits_with_what_is_wrong() -> None:
+    odd = job("odd")
+    odd["spec"]["template"]["spec"] |= {
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "8"}}}],
+        "resources": {"requests": {"cpu": "2"}},
+    }
+    (waits,) = run(*QUEUES, odd).final.pending
+    assert "template.spec.resources: cpu: requests must reach what the containers request together" in waits.message
+
+
 def test_times_stay_text_and_empty_documents_are_nothing() -> None:
     (found,) = documents("---\n---\napiVersion: v1\nkind: X\nmetadata: {name: n, at: 2026-01-01T00:00:00Z}\n", "f")
     assert (found.number, found.data["metadata"]["at"]) == (2, "2026-01-01T00:00:00Z")

@@ -225,6 +225,14 @@ async def test_a_user_asks_through_the_page_and_gets_no_names_of_others() -> Non
         assert (await page.ask("/page/whatif", headers=BEARER))[0] == 405
 
 
+def test_a_manifest_may_leave_its_name_to_the_api_server_and_is_asked_the_rules_of_its_kind() -> None:
+    ((made,), _) = COMPOSER.composed(manifest_of("door").replace("name: new", "generateName: new-"), "ns", [], 0.0)
+    assert made.metadata.name.startswith("new-")
+    parted = manifest_of("door").replace("name: new", "name: new, annotations: {kueue.x-k8s.io/job-min-parallelism: x}")
+    with pytest.raises(WrongChangeError, match=r"job-min-parallelism\]: expected an integer, found 'x'"):
+        COMPOSER.composed(parted, "ns", [], 0.0)
+
+
 async def test_no_text_of_a_manifest_is_parsed_by_who_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     def parsed(*_: Any, **__: Any) -> Any:
         pytest.fail("parsed here")

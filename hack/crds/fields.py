@@ -141,6 +141,10 @@ _PRESENT_TRAINER: Final[Types] = {
     f"{_PATCH}.replicatedJob": {"name": "", "template": f"{_PATCH}.job"},
     f"{_PATCH}.job": {"metadata": META, "spec": f"{_PATCH}.job.spec"},
     f"{_PATCH}.job.spec": {"template": ROOT},
+    **{
+        f"trainer.kubeflow.org/v1alpha1 {runtime}.spec.mlPolicy.torch": {"elasticPolicy": "", "numProcPerNode": ""}
+        for runtime in ("ClusterTrainingRuntime", "TrainingRuntime")
+    },
 }
 
 
@@ -148,7 +152,7 @@ def _add_present_trainer(table: Table) -> None:
     """What TrainJobs have beside the fields of the older CRD, by the trainer's types (``trainjob_types.go``, 2.2).
 
     ``podTemplateOverrides`` is of release 2.1: it is known, and refused. A patch has some of a pod template's fields:
-    which of them differs between releases.
+    which of them differs between releases, as what a runtime says of torch does.
     """
     for name, fields in _PRESENT_TRAINER.items():
         table.types[name] = {**table.types.get(name, {}), **fields}

@@ -212,7 +212,10 @@ def test_a_train_job_of_a_present_trainer_has_only_known_fields() -> None:
         },
         "status": {"trainerStatus": {"progressPercentage": 5}},
     }
-    assert list(unknown_fields(job)) == []
+    torch = {"numProcPerNode": "auto", "elasticPolicy": {"minNodes": 1}}
+    runtime = {**job, "kind": "ClusterTrainingRuntime", "spec": {"mlPolicy": {"torch": torch}}}
+    del runtime["status"]
+    assert [*unknown_fields(job), *unknown_fields(runtime)] == []
     jobs[0]["templates"] = {}
     assert [one.field for one in unknown_fields(job)] == [
         "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].templates"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.engine.conditions.reasons import REQUEUED, PendingReason
 from controller.forecast.refused import refused_by_rule
 from controller.jobframework import compose, names
 from controller.jobframework.kind import JobKind, ObjectKind, api_version, completed
@@ -30,6 +31,7 @@ from controller.simulation.documents import Document
 from controller.simulation.groups import KINDS_OF_GROUPS
 from controller.simulation.groups import workload_body as serving_workload
 from controller.volcanojobs.kind import VolcanoJobKind
+from controller.words import jobs as words
 from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, ARRIVAL, RUNTIME, SUBGROUP
 from yamlfile.parsers import Unfit, go_duration
 
@@ -169,6 +171,13 @@ REFUSED_KINDS: Final[Mapping[tuple[str, str], str]] = {
 """Why objects of other versions do not queue."""
 DEFAULT_QUEUE: Final = "default"
 
+_ON_HOLD: Final = {
+    "type": REQUEUED,
+    "status": "False",
+    "reason": PendingReason.ON_HOLD.value,
+    "message": words.on_hold(),
+}
+"""Of a job whose owner lets it wait without quota."""
 _UID: Final = "00000000"
 """Of an object that is looked at before it has its place."""
 _TIEBREAK_MAX: Final = 999_999
@@ -281,7 +290,7 @@ class Composer:
         body = compose.workload_body(kind, job, self._settings, self._cluster)
         body["metadata"]["name"] = given["metadata"]["name"]
         del body["metadata"]["finalizers"]
-        return body
+        return {**body, "status": {"conditions": [_ON_HOLD]}} if kind.is_on_hold(job) else body
 
     def _as_new(self, given: Json, uid: str) -> Json:
         """As if it had just been created; in the namespace's default queue where it names none."""

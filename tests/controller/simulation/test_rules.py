@@ -12,7 +12,7 @@ from controller.jobkinds.table import JOB_KINDS
 from controller.servingkinds.table import STAMPED_KINDS
 from controller.simulation.documents import InputError
 from controller.simulation.manifests import scenario
-from tests.support.controller.manifests import cluster_queue, config, flavor, given, job, local_queue
+from tests.support.controller.manifests import cluster_queue, config, flavor, given, job, local_queue, run
 
 KINDS = Path(__file__).parents[3] / "examples" / "kinds"
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -162,3 +162,8 @@ def test_a_child_of_an_owner_that_is_not_there_is_asked_the_rules_of_its_kind_al
 def test_a_job_that_no_queue_is_asked_for_is_asked_no_rules() -> None:
     (alone,) = with_("rayjob", (("spec", "shutdownAfterJobFinishes"), False), (("metadata", "labels"), {}))
     assert scenario(given(*QUEUES, alone), config()).submissions == ()
+
+
+def test_a_service_that_its_owner_suspends_waits_without_quota() -> None:
+    (held,) = run(*QUEUES, *with_("rayservice", (("spec", "suspend"), True))).final.pending
+    assert (held.reason, held.message) == ("OnHold", "The job is on hold")

@@ -168,6 +168,24 @@ def test_kais_fraction_goes_to_the_container_that_it_names_and_stays_what_was_as
     assert one_product.limits(pod({PERCENT: 40}, annotations={"gpu-fraction": "0.2"})) == [{PERCENT: "40"}]
 
 
+def test_kais_fraction_may_be_for_an_init_container(one_product: Api) -> None:
+    def named(container: str) -> dict[str, Any]:
+        body = pod({"cpu": "1"}, annotations={"gpu-fraction": "0.2", "gpu-fraction-container-name": container})
+        body["spec"]["initContainers"] = [{"name": "setup", "image": "none"}]
+        return body
+
+    for made in (
+        one_product.made(named("setup"))["spec"],
+        one_product.made(job(named("setup")))["spec"]["template"]["spec"],
+    ):
+        assert made["containers"][0]["resources"]["limits"] == {"cpu": "1"}
+        resources = made["initContainers"][0]["resources"]
+        assert resources["limits"] == resources["requests"] == {PERCENT: "20"}
+    assert 'gpu-fraction-container-name: found "other", expected the name of a' in one_product.refusal(named("other"))
+    (said,) = one_product.warnings(named("setup"))
+    assert "container setup shares a GPU under MPS" in said
+
+
 @pytest.mark.parametrize("wrong", ["1.5", "0", "half", "-0.3", ""])
 def test_what_is_no_part_of_a_gpu_is_refused(one_product: Api, wrong: str) -> None:
     assert f'gpu-fraction: found "{wrong}", expected a part of one GPU' in one_product.refusal(

@@ -245,7 +245,8 @@ def test_a_limit_of_the_pod_is_its_request_where_no_container_requests_the_resou
     def asked(*containers: dict[str, Any], **spec: Any) -> dict[str, int]:
         given_ = workload(pod_set(containers=list(containers), resources=pod, **spec))
         filled = adjusted(given_, overheads={}, limits=LimitSummary(), limits_first=limits_first)
-        return dict(WorkloadInfo.of(filled, rules=NO_RULES, gates=GATES).pod_sets[0].requests)
+        requests = WorkloadInfo.of(filled, rules=NO_RULES, gates=GATES).pod_sets[0].requests
+        return {str(name): amount for name, amount in requests.items()}
 
     level = {"memory": 512, "hugepages-2Mi": 4 << 20}
     assert asked(container()) == {"cpu": 8000, **level}

@@ -45,6 +45,9 @@ class Answers:
         self._explained: dict[str, Json] = {}
         self._rows: dict[tuple[ClusterQueueName, Page], list[Json]] = {}
 
+    def workload(self, key: WorkloadKey) -> Workload | None:
+        return self._workload_of(key)
+
     def prepared(self, asked: Asked) -> Iterator[None]:
         """What takes long of ``gathered``, in parts: the loop that decides goes on between them."""
         queue, rows = ClusterQueueName(asked.name), list[Json]()

@@ -100,8 +100,8 @@ class Detail:
         }
 
 
-def told(found: Json, gpus: list[Json]) -> Json:
-    """``found``: what is answered of a workload without the page; with its GPUs it is the page's."""
+def told(found: Json, gpus: list[Json], job: str | None) -> Json:
+    """``found``: what is answered of a workload without the page; with its GPUs and its job's name it is the page's."""
     forecast = found["forecast"]
     named = {"from": "fromSeconds", "likely": "likelySeconds", "to": "toSeconds"}
     changes = forecast["changes"] if forecast is not None else []
@@ -109,6 +109,7 @@ def told(found: Json, gpus: list[Json]) -> Json:
     return {
         **found,
         "gpus": gpus,
+        "job": job,
         "forecast": None if forecast is None else {**forecast, **times},
         "change": changes[0]["sentence"] if changes else None,
     }

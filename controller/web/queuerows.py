@@ -30,6 +30,7 @@ from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import share
 from controller.forecast.forecast import Forecast
+from controller.objects.workload import Workload
 
 Json = dict[str, Any]
 POSITIONS: Final = 100
@@ -182,6 +183,13 @@ def _changeable(spec: QueueSpec, resource: ResourceName) -> float | None:
 # -- workloads that wait ---------------------------------------------------------------------------------------------
 
 ForecastOf = Callable[[WorkloadKey], Json | None]
+
+
+def job_of(workload: Workload) -> str | None:
+    """The name of the job or pod whose Workload it is, as its user knows it. None for one of a group of pods."""
+    return next((owner.name for owner in workload.metadata.owner_references if owner.controller), None)
+
+
 _STEPS: Final = 8
 """Durations are told in so many steps a doubling."""
 
@@ -209,7 +217,8 @@ def pending_rows(
     engine: Engine, queue: ClusterQueueName, key_of: Callable[[str], str], forecast_of: ForecastOf
 ) -> Iterator[Due]:
     """Those of one queue in their order, as they stand now: the engine may go on while they are looked at."""
-    queues = engine.state.queues
+    queues, problems = engine.state.queues, engine.inactive(queue)
+    idle = problems[0].message if problems else None
     ordered = queues.in_order([*queues.active(queue), *queues.parked(queue)])
     for position, pending in enumerate(ordered):
         place = position if position < POSITIONS else None
@@ -222,10 +231,11 @@ def pending_rows(
             place,
             parked,
             forecast,
+            idle,
             _Same(record),
             _Same(pending.info),
         )
-        yield Due(key_of(pending.key), of, partial(_waiting, pending, queue, place, parked, record, forecast))
+        yield Due(key_of(pending.key), of, partial(_waiting, pending, queue, place, parked, record, forecast, idle))
 
 
 class _Same:
@@ -250,11 +260,14 @@ def _waiting(
     parked: bool,
     record: DecisionRecord | None,
     forecast: Json | None,
+    idle: str | None,
 ) -> Json:
+    """``idle``: why the queue lets nobody start; None where it does."""
     pod_sets = pending.info.pod_sets
     waits = record is not None and record.rule.name not in ("FITS", "PLACED")
     return {
         "workload": pending.key,
+        "job": job_of(pending.info.workload),
         "hidden": False,
         "queue": queue,
         "localQueue": pending.local_queue,
@@ -265,7 +278,7 @@ def _waiting(
         "pods": sum(each.count for each in pod_sets),
         "asks": _sums((name, amount) for each in pod_sets for name, amount in each.requests.items()),
         "reason": record.reason.value if record is not None else None,
-        "sentence": sentence(found_of(record, pending)) if record is not None and waits else None,
+        "sentence": idle or (sentence(found_of(record, pending)) if record is not None and waits else None),
         "forecast": forecast,
     }
 
@@ -292,6 +305,7 @@ def _holding(holder: Holder) -> Json:
         nodes |= dict.fromkeys(hosts(assigned.topology_assignment))
     return {
         "workload": holder.key,
+        "job": job_of(holder.info.workload),
         "hidden": False,
         "queue": holder.cluster_queue,
         "localQueue": holder.local_queue,

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from controller.engine.model.resources import WorkloadKey
 from controller.visibility.answers import Answers
 from controller.visibility.documents import status
 from controller.visibility.identity import MAX_TOKEN, User, bearer
@@ -32,6 +33,7 @@ from controller.web.events_shell import Hub, Looked, Watch
 from controller.web.history.asked import Asked
 from controller.web.history.queries import HistoryError
 from controller.web.live import TOPICS, State
+from controller.web.queuerows import job_of
 from controller.web.session import COOKIE, HERE, LIFE_S, Seal, Session, TooLongError
 from controller.web.sight import Sight, hide
 from controller.web.waste_shell import Waste
@@ -270,7 +272,9 @@ class PageServer:
             raise RefusedError(404, "the server could not find the requested resource")
         await self._needs(user, asked.right)
         found: Json = (await self._server.shown(answers, asked, user))["status"]
-        return told(found, await _gpus(detail, f"{namespace}/{name}"))
+        workload = answers.workload(WorkloadKey(f"{namespace}/{name}"))
+        job = job_of(workload) if workload is not None else None
+        return told(found, await _gpus(detail, f"{namespace}/{name}"), job)
 
     async def _seen(self, user: User, answers: Answers, row: Json) -> Json:
         """As the user may see it, who is asked about what it names alone."""

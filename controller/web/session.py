@@ -21,8 +21,8 @@ from controller.visibility.identity import User
 
 COOKIE: Final = "__Host-tessera"
 HERE: Final = "__Host-tessera-here"
-"""Scripts may drop this one: without it COOKIE, which none can read, signs nobody in. So the page can end a session in its
-browser while no server hears of it.
+"""Scripts may drop this one: without it COOKIE, which none can read, signs nobody in. So the page can end a session in
+its browser while no server hears of it.
 """
 SIGNING_IN: Final = "__Host-tessera-signing-in"
 """What has to come back from an OIDC provider."""
@@ -41,8 +41,8 @@ class TooLongError(ValueError):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``token`` or ``user``. ``expires_s``: seconds since 1970. ``here``: the value of the cookie HERE; one that a former
-    version sealed has none, and needs none.
+    """``token`` or ``user``. ``expires_s``: seconds since 1970. ``here``: the value of the cookie HERE; one that a
+    former version sealed has none, and needs none.
     """
 
     expires_s: float

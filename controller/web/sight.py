@@ -18,7 +18,7 @@ QueueOf = Callable[[str], str | None]
 _KEYS: Final = ("workload", "pod")
 _VARIANTS: Final = 8
 """Are kept of a row: a node may be held from many namespaces."""
-_PLAIN: Final = frozenset({"asks", "clique", "levels", "name", "parent", "product", "resource", "taints"})
+_PLAIN: Final = frozenset({"asks", "clique", "job", "levels", "name", "parent", "product", "resource", "taints"})
 """Fields that name nothing in a namespace, though a slash may stand in them: ``cohort/all`` is no object of a namespace
 ``cohort``. A field that is not listed is looked at as prose is: a new one hides too much at first, never too little."""
 
@@ -76,6 +76,7 @@ def _object(row: dict[str, Any], hidden: AbstractSet[str], queue_of: QueueOf) ->
         **rest,
         **dict.fromkeys(keys, words),
         **({"localQueue": None} if "localQueue" in keys else {}),
+        **({"job": None} if "job" in row else {}),
         "hidden": True,
     }
 

@@ -15,11 +15,15 @@ export class Answers {
     this.kept = new Map();
   }
 
-  /** What is known of `path` now, {data, error}; asked for where it is older than `maxAgeS`. An old answer stays. */
-  of(path, maxAgeS) {
-    const found = this.kept.get(path) ?? { data: null, error: "", atMs: 0, asking: false };
+  /**
+   * What is known of `path` now, {data, error, code}; asked for where it is older than `maxAgeS`, or than `since`: what it is
+   * told of has changed then. An old answer stays until there is another.
+   */
+  of(path, maxAgeS, since = null) {
+    const found = this.kept.get(path) ?? { data: null, error: "", code: 0, atMs: 0, asking: false };
     this.kept.set(path, found);
-    if (!found.asking && Date.now() - found.atMs > maxAgeS * 1000) this.ask(path, found);
+    const old = Date.now() - found.atMs > maxAgeS * 1000;
+    if (!found.asking && (old || found.since !== since)) this.ask(path, Object.assign(found, { since }));
     return found;
   }
 
@@ -27,9 +31,9 @@ export class Answers {
     found.asking = true;
     try {
       found.data = await answered(await reached(path));
-      found.error = "";
+      Object.assign(found, { error: "", code: 0 });
     } catch (failed) {
-      found.error = failed.message;
+      Object.assign(found, { error: failed.message, code: failed.code ?? 0 });
       if (failed.code === 403 || failed.code === 404) found.data = null;
     }
     found.asking = false;

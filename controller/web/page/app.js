@@ -45,7 +45,7 @@ const page = {
     return live.now;
   },
   /** An answer of the server beside the stream, {data, error}. */
-  ask: (path, maxAgeS = 15) => answers.of(path, maxAgeS),
+  ask: (path, maxAgeS = 15, since = null) => answers.of(path, maxAgeS, since),
   go: (parts, query) => {
     location.hash = formatRoute(parts, query);
   },

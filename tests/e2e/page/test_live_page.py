@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from controller.config.pagesettings import CALLBACK
+from controller.web.session import HERE
 from hack import prometheus
 from hack.agents import free_port
 from hack.cluster.cluster import Cluster
@@ -28,14 +30,16 @@ from hack.prometheus import Prometheus
 from tests.support.e2e.incluster import WEB_PORT, InCluster
 from tests.support.e2e.lab import FAST, GPU, ROOT, Agent, Lab, fleet, until
 from tests.support.e2e.terminal import terminal
+from tests.support.hang import HANG_S
 from tests.support.oidc import OidcServer, provided_apart
-from tests.support.page.browser import Browser, chromium
+from tests.support.page.browser import TREE, Browser, chromium
 
 pytestmark = pytest.mark.e2e
 
 CONFIG = {"tessera": {"policy": "tessera", "pendingCondition": {"after": "1s"}}}
 GROUP = "kueue.x-k8s.io"
 LEVELS = ("example.com/block", "example.com/rack", "kubernetes.io/hostname")
+OFFERED = 'return [...document.querySelectorAll("table.small td.number")].map((at) => at.textContent)'
 BUSY, USED_MIB = 0.75, 20 * 1024
 """Of each GPU that the Job has."""
 
@@ -110,6 +114,15 @@ def objects() -> Iterator[dict[str, Any]]:
     groups = [{"coveredResources": [GPU], "flavors": [quota]}]
     yield made("ClusterQueue", "research", {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": groups})
     yield made("LocalQueue", "jobs", {"clusterQueue": "research"}, namespace="default")
+    yield made("Cohort", "all", {"parentName": "org"})
+    yield made("ResourceFlavor", "a100", {"nodeLabels": {"none": "here"}})
+    kept = {"name": "h100", "resources": [{"name": GPU, "nominalQuota": "4", "lendingLimit": "1"}]}
+    other = {"name": "a100", "resources": [{"name": GPU, "nominalQuota": "2"}]}
+    groups = [{"coveredResources": [GPU], "flavors": [kept, other]}]
+    yield made("ClusterQueue", "vision", {"namespaceSelector": {}, "cohortName": "online", "resourceGroups": groups})
+    yield made("Cohort", "online", {"parentName": "org"})
+    groups = [{"coveredResources": [GPU], "flavors": [{**quota, "name": "a100"}]}]
+    yield made("ClusterQueue", "alone", {"namespaceSelector": {}, "resourceGroups": groups})
 
 
 def job(name: str, gpus: int) -> dict[str, Any]:
@@ -181,13 +194,13 @@ def test_every_view_tells_what_the_cluster_does(browser: Browser) -> None:
     browser.go("#/queues/research")
     browser.until_text("History by hour")
     browser.go("#/pending")
-    browser.until_text("job-waits")
+    browser.until_text("default/waits")
     assert "6 gpu" in browser.text("virtual-table")
     browser.go("#/workloads")
-    browser.until_text("job-runs")
+    browser.until_text("default/runs")
     for name, wanted in (("waits", "Why it waits"), ("runs", "Its GPUs")):
         browser.go("#/pending" if name == "waits" else "#/workloads")
-        browser.until_text(f"job-{name}")
+        browser.until_text(f"default/{name}")
         browser.js("document.querySelector('virtual-table td a').click()")
         browser.until_text(wanted)
     browser.until_text("node-1 #0")
@@ -200,6 +213,22 @@ def test_every_view_tells_what_the_cluster_does(browser: Browser) -> None:
     browser.until_text("What was submitted", "section[aria-label=Outcome]")
     assert browser.violations() == []
     assert browser.errors() == []
+
+
+def test_queues_of_nested_cohorts_stand_below_them_and_add_up(browser: Browser) -> None:
+    browser.go("#/queues")
+    browser.until_text("3 never lent")
+    rows = [tuple(row) for row in browser.js(TREE)]
+    assert rows == [
+        (0, "cohort", "org", 4, 14),
+        (1, "cohort", "all", 4, 8),
+        (2, "queue", "research", 4, 8),
+        (1, "cohort", "online", 0, 6),
+        (2, "queue", "vision", 0, 6),
+        (0, "queue", "alone", 0, 8),
+    ]
+    browser.go("#/queues/vision")
+    browser.until(lambda: re.search("Queues\\W+org\\W+online\\W+Open", browser.text()), "the cohorts above it")
 
 
 def test_what_prometheus_recorded_is_drawn_by_hour_and_on_each_gpu(browser: Browser, busy: list[int]) -> None:
@@ -217,7 +246,7 @@ def test_what_prometheus_recorded_is_drawn_by_hour_and_on_each_gpu(browser: Brow
     assert drawn(browser, "Use by hour") == ["busy (gpu)", "held (gpu)", "there (gpu)"]
     assert at_the_end(browser, "Use by hour", "there") == 8
     browser.go("#/workloads")
-    browser.until_text("job-runs")
+    browser.until_text("default/runs")
     browser.js("document.querySelector('virtual-table td a').click()")
     assert drawn(browser, "Use by hour") == ["busy (gpu)", "held (gpu)"]
     assert 0 < at_the_end(browser, "Use by hour", "busy") < at_the_end(browser, "Use by hour", "held") <= 4
@@ -241,11 +270,50 @@ def at_the_end(browser: Browser, panel: str, line: str) -> float:
     return float(found[1])
 
 
-def test_a_fault_is_seen_without_a_reload_and_so_is_its_end(browser: Browser, agent: Agent) -> None:
+def one_is_out_of_service_everywhere(browser: Browser, controller: InCluster) -> None:
+    """What the fleet, the node, the API server, the command and the metrics count."""
+    legend = (
+        'return Object.fromEntries([...document.querySelectorAll(".map-panel .legend li")]'
+        '.map((at) => [at.querySelector(".swatch").className.split("is-")[1], at.querySelector("b")?.textContent]))'
+    )
+    on_the_map = {state: int(count) for state, count in browser.js(legend).items() if count and int(count)}
+    used = sum(on_the_map.get(state, 0) for state in ("held", "idle"))
+    assert on_the_map["fault"] == 1
+    assert used + on_the_map["free"] + 1 == 8
+    browser.go("#/nodes/node-1")
+    browser.until_text("1 GPU out of service")
+    assert f"{used} of 8" in browser.text("dl.figures")
+    browser.until_text("In service")
+    browser.until(lambda: browser.js(OFFERED) == ["8", "7"], "one of eight is not in service")
+    until(lambda: amounts(controller) == [8, 7], "so says the kubelet")
+    until(lambda: counted(controller) == {"held": used, "free": on_the_map["free"], "fault": 1}, "so say the metrics")
+
+
+def amounts(controller: InCluster) -> list[int]:
+    """What the node has, and what of it pods can get."""
+    node = json.loads(controller.cluster.kubectl("get", "node", "node-1", "-o", "json"))
+    return [int(node["status"][which][GPU]) for which in ("capacity", "allocatable")]
+
+
+def metrics(controller: InCluster) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{controller.metrics_port}/metrics", timeout=HANG_S) as answer:
+        return str(answer.read().decode())
+
+
+def counted(controller: InCluster) -> dict[str, int]:
+    """GPUs by state, where there are some, as the leader's metrics say."""
+    lines = re.findall(r'^tessera_gpus\{.*?state="(\w+)".*?\} ([0-9.]+)$', metrics(controller), re.MULTILINE)
+    return {state: int(float(count)) for state, count in lines if float(count)}
+
+
+def test_a_fault_is_seen_without_a_reload_and_so_is_its_end(
+    browser: Browser, agent: Agent, controller: InCluster
+) -> None:
     browser.go("#/fleet?node=node-1")
     browser.until_text("GPU 7", "aside")
     agent.sim(gpu=7, xid=79)
     browser.until_text("Out of service", "aside")
+    one_is_out_of_service_everywhere(browser, controller)
     browser.go("#/nodes/node-1/gpus/7")
     browser.until_text("What to do: ")
     agent.sim(gpu=7, reset=True)
@@ -254,11 +322,11 @@ def test_a_fault_is_seen_without_a_reload_and_so_is_its_end(browser: Browser, ag
 
 def test_a_workload_that_ends_makes_room_before_the_readers_eyes(browser: Browser, controller: InCluster) -> None:
     browser.go("#/pending")
-    browser.until_text("job-waits")
+    browser.until_text("default/waits")
     controller.cluster.kubectl("delete", "job", "runs", "-n", "default", "--wait", "--timeout=120s")
     browser.until_text("Nothing waits")
     browser.go("#/workloads")
-    browser.until_text("job-waits")
+    browser.until_text("default/waits")
 
 
 def test_signing_out_ends_what_is_shown(browser: Browser) -> None:
@@ -279,7 +347,7 @@ def test_the_companys_login_signs_in_with_the_rights_of_that_user(browser: Brows
     kubectl("create", "clusterrolebinding", "people", f"--clusterrole={role}", "--group=oidc:people")
     # Not as often as a browser can: files are let to one address a hundred a second, and a page has forty.
     browser.until(lambda: "research" in shown(browser), "the queues, once the group may see them", 90.0, every_s=2.0)
-    assert browser.js("return document.cookie") == ""
+    assert browser.js("return document.cookie").partition("=")[0] == HERE, "no script reads the session"
     sign_out(browser)
     browser.until_text("Sign in by Company login", "#oidc")
 

@@ -3,8 +3,8 @@
 ``TESSERA_PICTURES=1`` writes a picture of each view into docs/pictures/.
 """
 
-import itertools
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ import pytest
 
 from controller.objects.decode import GpuNode
 from inventory.api.gpunode import Health
-from tests.support.page.browser import Browser, chromium
+from tests.support.page.browser import TREE, Browser, chromium
 from tests.support.page.objects import workload
 from tests.support.page.standin import StandIn
 from tests.support.page.state import EVIL, State, made
@@ -102,15 +102,6 @@ def test_every_view_has_its_data_and_no_barrier(browser: Browser, name: str) -> 
     assert browser.errors() == []
 
 
-TREE = """
-return [...document.querySelectorAll("table.tree tbody tr")].map((row) => [
-  Number(row.querySelector("th").dataset.depth), row.className, row.querySelector("th a, th span").textContent,
-  ...[3, 4].map((at) => Number(row.children[at].innerText.split("\\n")[0].replaceAll(",", ""))),
-]);
-"""
-"""Of each row its depth, kind and name, and what it uses of how much."""
-
-
 def test_each_queue_stands_below_its_cohort_and_what_is_above_is_the_sum(browser: Browser) -> None:
     browser.go("#/queues")
     browser.until_text("never lent")
@@ -124,11 +115,12 @@ def test_each_queue_stands_below_its_cohort_and_what_is_above_is_the_sum(browser
     assert len(rows) == len(STATE.rows("queues"))
     for at, (depth, kind, name, *amounts) in enumerate(rows):
         if kind == "cohort":
-            below = list(itertools.takewhile(lambda row: row[0] > depth, rows[at + 1 :]))
+            ends = (end for end, row in enumerate(rows) if end > at and row[0] <= depth)
+            below = rows[at + 1 : next(ends, len(rows))]
             members = [row[3:] for row in below if row[0] == depth + 1]
             assert amounts == [sum(each) for each in zip(*members, strict=True)], name
     browser.go("#/queues/production")
-    browser.until_text("› all › online")
+    browser.until(lambda: re.search("Queues\\W+all\\W+online\\W+Open", browser.text()), "the cohorts above it")
 
 
 def test_one_failed_gpu_counts_as_one_wherever_it_is_counted(browser: Browser, server: StandIn) -> None:
@@ -151,7 +143,9 @@ def test_one_failed_gpu_counts_as_one_wherever_it_is_counted(browser: Browser, s
         assert "7 of 8" in text
         assert "Out of service, with all links: GPU 2" in text
         assert browser.js('return document.querySelectorAll(".fabric line.down").length') == 7
-        offered = browser.js('return [...document.querySelectorAll("table.small td.number")].map((at) => at.textContent)')
+        offered = browser.js(
+            'return [...document.querySelectorAll("table.small td.number")].map((at) => at.textContent)'
+        )
         assert offered == ["8", "7"]
         browser.go("#/fleet")
         browser.until_text("Out of service")

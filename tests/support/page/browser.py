@@ -20,6 +20,14 @@ RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
 DROPPED = "net::ERR_NETWORK_CHANGED"
 """Of requests under way when the machine gets a network interface, as for each pod of another scene."""
 
+TREE = """
+return [...document.querySelectorAll("table.tree tbody tr")].map((row) => [
+  Number(row.querySelector("th").dataset.depth), row.className, row.querySelector("th a, th span").textContent,
+  ...[3, 4].map((at) => Number(row.children[at].innerText.split("\\n")[0].replaceAll(",", ""))),
+]);
+"""
+"""Of each row its depth, kind and name, and what it uses of how much, on the view of all queues."""
+
 
 def ensure() -> None:
     """Return when Chromium and its driver are there; Debian's packages are installed where we may."""

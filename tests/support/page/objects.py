@@ -68,7 +68,16 @@ def workloads(count: int, seed: int, mark: str) -> Iterator[Workload]:
         yield workload(f"job-train-{at:05d}{mark}", team, size, priority=priority, at=at, runs_s=runs_s)
 
 
-def workload(name: str, team: str, gpus: int, *, priority: int = 0, at: int = 0, runs_s: int = 3600) -> Workload:
+def workload(
+    name: str,
+    team: str,
+    gpus: int,
+    *,
+    priority: int = 0,
+    at: int = 0,
+    runs_s: int = 3600,
+    owners: list[Json] | None = None,
+) -> Workload:
     """Pods of at most eight GPUs; ``at``: its place among all that came."""
     pods, each = max(1, gpus // GPUS), min(gpus, GPUS)
     container = {"name": "main", "resources": {"requests": {GPU: str(each), "cpu": str(each * GPUS)}}}
@@ -81,6 +90,7 @@ def workload(name: str, team: str, gpus: int, *, priority: int = 0, at: int = 0,
         uid=f"uid-{name}",
         creationTimestamp=_time(NOW - 400_000 + at),
         annotations={RUNTIME: f"{runs_s}s"},
+        ownerReferences=owners or [],
     )
     assert isinstance(made, Workload)
     return made

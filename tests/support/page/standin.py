@@ -17,6 +17,7 @@ from controller.web.assets import SAFE, Assets
 from controller.web.detail import Detail, told, waste
 from controller.web.events_shell import Hub, Looked, Watch
 from controller.web.live import TOPICS
+from controller.web.queuerows import job_of
 from kube.clock import SystemClock
 from tests.support.hang import HANG_S
 from tests.support.page.objects import NOW
@@ -165,7 +166,8 @@ class StandIn:
         if gathered is None:
             return _json({"message": f'workloads "{key}" not found'}, 404)
         found = answers.shown(asked, gathered, {HIDDEN})["status"]
-        return _json(told(found, [gpu for some in self._detail.gpus_of(key) for gpu in some]))
+        gpus = [gpu for some in self._detail.gpus_of(key) for gpu in some]
+        return _json(told(found, gpus, job_of(self.state.workloads[key])))
 
     @property
     def _detail(self) -> Detail:

@@ -38,12 +38,15 @@ export function link(parts, query, text, css = "") {
   return html`<a class=${css} href=${formatRoute(parts, query)}>${text}</a>`;
 }
 
-/** A workload by its key NAMESPACE/NAME, or what stands for it where the reader may not see it. */
-export function workloadLink(key, hidden, css = "") {
+/**
+ * A workload by its key NAMESPACE/NAME, or what stands for it where the reader may not see it. `job`: the name of its job,
+ * by which its user knows it, is shown where there is one.
+ */
+export function workloadLink(key, hidden, css = "", job = null) {
   const at = (key ?? "").indexOf("/");
   if (hidden || at < 0) return html`<span class="hidden-name">${key || "–"}</span>`;
   const [namespace, name] = [key.slice(0, at), key.slice(at + 1)];
-  return link(["workloads", namespace, name], {}, html`<span class="muted">${namespace}/</span>${name}`, css);
+  return link(["workloads", namespace, name], {}, html`<span class="muted">${namespace}/</span>${job ?? name}`, css);
 }
 
 /** A word with a mark of its own shape, so that colour is not all that tells it. */
@@ -72,13 +75,15 @@ export function figure(name, value, note = "", kind = "") {
 
 /** What stands where there is nothing: why, and what to do. */
 export function empty(title, text, more = nothing) {
-  return html`<div class="empty"><h3>${title}</h3><p>${text}</p>${more}</div>`;
+  return html`<div class="empty"><p class="title">${title}</p><p>${text}</p>${more}</div>`;
 }
+
+const REFUSED = { 403: "is not yours to see", 404: "is not there" };
 
 /** What stands while an answer is awaited or where there is none; else what `shown` makes of it. */
 export function fetched(answer, what, shown) {
   if (answer.data) return shown(answer.data);
-  if (answer.error) return empty(`No ${what}`, answer.error);
+  if (answer.error) return empty(`${what.charAt(0).toUpperCase()}${what.slice(1)} ${REFUSED[answer.code] ?? "cannot be shown now"}`, answer.error);
   return html`<div class="waiting" role="status"><i aria-hidden="true"></i>Asking for ${what} …</div>`;
 }
 

@@ -44,7 +44,7 @@ function pieces(part) {
       health: part.health,
     }));
     const left = part.size - part.holders.reduce((sum, holder) => sum + holder.takes, 0);
-    return left > 0 ? [...held, { label: `${left} ${unit} free`, share: left / part.size, holder: null, health: part.health }] : held;
+    return left > 0 ? [...held, { label: `${left} ${unit} free`, share: left / part.size, holder: null, health: part.health, free: true }] : held;
   }
   const slices = /^(\d+)(?:c\.(\d+))?g\./.exec(part.name) ?? /^(\d+)g\./.exec(part.name);
   return [{ label: part.name, share: slices ? Number(slices[1]) / 7 : 1 / 7, holder: part.holders[0] ?? null, health: part.health }];

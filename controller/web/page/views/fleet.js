@@ -18,7 +18,7 @@ const SHAPES = [["map", "Map"], ["table", "Table"]];
 export function render(page) {
   const { known, route } = page;
   const denied = page.live.hello?.denied?.fleet;
-  if (denied) return empty("The fleet is not yours to see", `${denied}. Ask for the role that views queues and nodes.`);
+  if (denied) return empty("The fleet is not yours to see", `${denied}. Ask for the ClusterRole whose name ends in -controller-queue-viewer.`);
   if (!known.topic("fleet").whole) return html`<div class="waiting" role="status"><i aria-hidden="true"></i>Waiting for the fleet …</div>`;
   if (!known.nodes.length) return empty("No node has a GPU yet", "Nodes appear here as soon as the agent runs on them.", html`<code>kubectl get gpunodes</code>`);
   const { query } = route;

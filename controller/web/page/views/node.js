@@ -1,7 +1,7 @@
 /** One node: its GPUs with parts and holders, their links, its faults with what to do. */
 
 import { html, nothing, svg } from "../lit.js";
-import { badge, bar, empty, figure, link, panel, stateBadge, time, workloadLink } from "../parts/ui.js";
+import { badge, bar, empty, figure, lasting, link, panel, stateBadge, time, workloadLink } from "../parts/ui.js";
 import { fabric, linkWords } from "../pure/fabric.js";
 import { count, memory, percent, plural, product } from "../pure/format.js";
 import { isOut, isUsed } from "../pure/tiles.js";
@@ -19,7 +19,7 @@ export function render(page) {
   if (denied) return empty("Nodes are not yours to see", `${denied}.`);
   if (!node && !page.known.topic("fleet").whole) return html`<div class="waiting" role="status"><i aria-hidden="true"></i>Waiting for the fleet …</div>`;
   if (!node) return empty(`No node ${name}`, "It has no GPUs, or it left the cluster.", link(["fleet"], {}, "To the fleet", "button"));
-  const more = page.ask(`page/nodes/${encodeURIComponent(name)}`, 10);
+  const more = page.ask(`page/nodes/${encodeURIComponent(name)}`, 10, node.observed);
   const gpus = index === undefined ? node.gpus : node.gpus.filter((gpu) => String(gpu.index) === index);
   return html`<p class="crumbs">${link(["fleet"], { q: node.block }, node.block || "Fleet")}${node.rack ? html` › ${link(["fleet"], { q: node.rack }, node.rack)}` : nothing}
       ${index === undefined ? nothing : html` › ${link(["nodes", name], {}, name)}`} ${nodeBadge(node)}</p>
@@ -68,7 +68,7 @@ function card(page, node, gpu) {
     ${used === null || used === undefined ? nothing : html`<div class="gauge"><span>Memory</span>${bar(used / gpu.memoryMiB, "memory", "memory in use")}<b>${memory(used)}</b></div>`}
     ${gpu.parts.length ? partList(gpu) : gpu.holders.length ? html`<ul class="holders">${gpu.holders.map((holder) => html`<li>${holderOf(holder)}</li>`)}</ul>` : html`<p class="muted">Held by nobody</p>`}
     ${gpu.reasons.map((reason) => html`<p class="why">${reason}</p>`)}
-    ${gpu.since ? html`<p class="muted">${gpu.health} since ${time(gpu.since, page.now)}</p>` : nothing}
+    ${gpu.since ? html`<p class="muted">${gpu.health} for ${lasting(gpu.since, page.now)}</p>` : nothing}
     <p class="uuid" title=${gpu.uuid}>${gpu.uuid}</p>
   </article>`;
 }
@@ -88,7 +88,7 @@ function partList(gpu) {
     return piece;
   });
   return html`<svg class="parts" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">${drawn}</svg>
-    <ul class="holders">${gpu.parts.map((part) => html`<li><b>${part.label}</b> ${part.holder ? holderOf(part.holder) : html`<span class="muted">free</span>`}</li>`)}</ul>`;
+    <ul class="holders">${gpu.parts.map((part) => html`<li><b>${part.label}</b> ${part.holder ? holderOf(part.holder) : part.free ? nothing : html`<span class="muted">free</span>`}</li>`)}</ul>`;
 }
 
 function links(node, answer) {

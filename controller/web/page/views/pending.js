@@ -13,11 +13,11 @@ export const title = () => "Pending";
 
 const COLUMNS = (now) => [
   { id: "position", label: "#", css: "xs", less: true, sort: placeOf, cell: (row) => html`<span class="num">${row.position === null ? "100+" : row.position + 1}</span>` },
-  { id: "workload", label: "Workload", css: "xl", sort: (row) => row.workload, cell: (row) => html`${workloadLink(row.workload, row.hidden, "strong")}<small>${row.queue}${row.priority ? html` · priority ${count(row.priority)}` : nothing}</small>` },
+  { id: "workload", label: "Workload", css: "xl", sort: (row) => row.workload, cell: (row) => html`${workloadLink(row.workload, row.hidden, "strong", row.job)}<small>${row.queue}${row.priority ? html` · priority ${count(row.priority)}` : nothing}</small>` },
   { id: "asks", label: "Asks for", css: "l", less: true, down: true, sort: (row) => devices(row.asks), cell: (row) => html`<span title=${asked(row.asks)}>${asked(row.asks)}</span><small>${plural(row.pods, "pod")}</small>` },
-  { id: "since", label: "Waits", css: "s", sort: (row) => row.since, cell: (row) => lasting(row.since, now) },
+  { id: "since", label: "Waits", css: "m", sort: (row) => row.since, cell: (row) => lasting(row.since, now) },
   { id: "start", label: "Expected start", css: "m", sort: (row) => row.forecast?.likely ?? null, cell: forecastCell },
-  { id: "why", label: "Why it waits", css: "xxl", less: true, cell: (row) => html`<span title=${row.sentence}>${row.sentence || "It was not tried yet"}</span><small>${row.reason}${row.parked ? ", tried again when something changes" : ""}</small>` },
+  { id: "why", label: "Why it waits", css: "xxl", less: true, cell: (row) => html`<span title=${row.sentence}>${row.sentence || "It has not been tried yet"}</span><small>${row.reason}${row.parked ? ", tried again when something changes" : ""}</small>` },
 ];
 
 function placeOf(row) {
@@ -39,7 +39,7 @@ export function render(page) {
   if (!all.length) return empty("Nothing waits", "Every workload has started. A new one that does not start at once appears here, with the reason.");
   const { query } = route;
   const words = wordsOf(query.q);
-  const rows = all.filter((row) => (!query.queue || row.queue === query.queue) && words.every((word) => `${row.workload} ${row.queue} ${row.localQueue ?? ""} ${row.reason} ${row.sentence}`.toLowerCase().includes(word)));
+  const rows = all.filter((row) => (!query.queue || row.queue === query.queue) && words.every((word) => `${row.workload} ${row.job ?? ""} ${row.queue} ${row.localQueue ?? ""} ${row.reason} ${row.sentence}`.toLowerCase().includes(word)));
   const columns = COLUMNS(page.now);
   const order = orderOf(query);
   const turns = order ? sortedRows(rows, columns, order) : inTurn(rows);

@@ -31,7 +31,7 @@ export function render(page) {
   const kind = page.route.query.kind ?? "manifest";
   return html`<p class="muted intro">The controller's own engine runs on the present state and changes nothing. Nobody else sees what you try.</p>
     <div class="two even">
-      <section class="panel" aria-label="Question"><header><h2>What would happen if …</h2>${choice("kind", "Kind of change", [["manifest", "this were submitted"], ["quota", "a quota were other"]], kind, (each) => page.put({ kind: each === "manifest" ? "" : each }))}</header>
+      <section class="panel" aria-label="Question"><header><h2>What would happen if …</h2>${choice("kind", "Kind of change", [["manifest", "this were submitted"], ["quota", "a quota were different"]], kind, (each) => page.put({ kind: each === "manifest" ? "" : each }))}</header>
         ${kind === "manifest" ? manifest(page) : quotas(page)}
       </section>
       <section class="panel" aria-label="Outcome" aria-live="polite"><header><h2>Outcome</h2></header>${outcome()}</section>
@@ -47,7 +47,7 @@ function manifest(page) {
 
 function quotas(page) {
   const rows = page.known.tree.filter((row) => row.kind === "queue").flatMap((row) => row.resources.filter((each) => each.resource.includes("/") && typeof each.changeable === "number").map((each) => ({ ...each, queue: row.name })));
-  if (!rows.length) return empty("No quota of devices", "No queue has a quota that could be other.");
+  if (!rows.length) return empty("No quota of devices", "No queue has a quota that could be changed here.");
   const changed = [...form.quotas].map(([key, nominal]) => ({ ...rows.find((row) => keyOf(row) === key), nominal: String(nominal) })).filter((each) => each.queue);
   const body = { quotas: changed.map(({ queue, flavor, resource, nominal }) => ({ queue, flavor, resource, nominal })) };
   return html`<form @submit=${(event) => submit(event, page, body)}>

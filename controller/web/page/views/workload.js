@@ -8,22 +8,26 @@ import { absolute, amount, count, percent, plural, range, resource } from "../pu
 import { timeline } from "../pure/timeline.js";
 import { stateOfWorkload } from "./pending.js";
 
-export const title = (page) => page.route.parts.slice(2).join("/");
+/** The job's name once it is known: the workload's own name stands beside it. */
+export const title = (page) => asked(page).data?.job ?? page.route.parts.slice(2).join("/");
+
+function asked(page) {
+  const [, namespace, ...rest] = page.route.parts;
+  return page.ask(`page/workloads/${encodeURIComponent(namespace)}/${encodeURIComponent(rest.join("/"))}`, 5);
+}
 
 export function render(page) {
-  const [, namespace, ...rest] = page.route.parts;
-  const path = `${encodeURIComponent(namespace)}/${encodeURIComponent(rest.join("/"))}`;
-  return fetched(page.ask(`page/workloads/${path}`, 5), "this workload", (data) => shown(page, data, namespace));
+  return fetched(asked(page), "this workload", (data) => shown(page, data, page.route.parts[1]));
 }
 
 function shown(page, data, namespace) {
   const waits = data.state === "Pending" || data.state === "HeldBack";
   const decision = data.decision;
-  return html`<p class="crumbs">${link([waits ? "pending" : "workloads"], {}, waits ? "Pending" : "Running")} › ${namespace} ${stateOfWorkload(data.state)}</p>
+  return html`<p class="crumbs">${link([waits ? "pending" : "workloads"], {}, waits ? "Pending" : "Running")} › ${namespace} ${data.job ? html`› ${page.route.parts.slice(2).join("/")} ` : nothing}${stateOfWorkload(data.state)}</p>
     <dl class="figures">
       <div class="figure"><dt>Queue</dt><dd><b>${data.clusterQueue ? link(["queues", data.clusterQueue], {}, data.clusterQueue) : "none"}</b></dd></div>
       ${figure("Priority", count(data.priority))}
-      ${data.position === null || data.position === undefined ? nothing : figure("Place in the queue", `${count(data.position + 1)}.`)}
+      ${data.position === null || data.position === undefined ? nothing : figure("Place in the queue", count(data.position + 1), data.position ? "" : "the next")}
       ${waits ? figure("Expected start", start(data.forecast), data.forecast?.ahead ? `${plural(data.forecast.ahead, "workload")} ahead` : "") : figure("GPUs", count(data.gpus.length), plural(new Set(data.gpus.map((gpu) => gpu.node)).size, "node"))}
     </dl>
     ${waits ? why(page, data, decision) : nothing}
@@ -42,7 +46,7 @@ function why(page, data, decision) {
   const rows = decision?.wouldAdmit?.resources ?? [];
   const holders = rows.flatMap((row) => (row.heldBy ?? []).map((each) => ({ ...each, resource: row.resource })));
   return panel("Why it waits", html`
-    <p class="lead">${data.blocked?.sentence ?? decision?.sentence ?? "It was not tried yet."}</p>
+    <p class="lead">${data.blocked?.sentence ?? decision?.sentence ?? "It has not been tried yet."}</p>
     ${changes(data)}
     ${before(data.forecast?.before ?? [], data.forecast?.ahead ?? 0)}
     ${(data.forecast?.assumes ?? []).length ? html`<details><summary>What the expected start assumes</summary><ul class="plain">${data.forecast.assumes.map((each) => html`<li>${each}</li>`)}</ul></details>` : nothing}

@@ -13,7 +13,7 @@ import { stateOfWorkload } from "./pending.js";
 export const title = () => "Running";
 
 const COLUMNS = (now) => [
-  { id: "workload", label: "Workload", css: "xl", sort: (row) => row.workload, cell: (row) => html`${workloadLink(row.workload, row.hidden, "strong")}<small>${row.queue}${row.priority ? html` · priority ${count(row.priority)}` : nothing}</small>` },
+  { id: "workload", label: "Workload", css: "xl", sort: (row) => row.workload, cell: (row) => html`${workloadLink(row.workload, row.hidden, "strong", row.job)}<small>${row.queue}${row.priority ? html` · priority ${count(row.priority)}` : nothing}</small>` },
   { id: "state", label: "State", css: "m", less: true, sort: (row) => row.state, cell: (row) => stateOfWorkload(row.state) },
   { id: "holds", label: "Holds", css: "l", down: true, sort: held, cell: (row) => holdsCell(row) },
   { id: "since", label: "Since", css: "s", sort: (row) => row.since, cell: (row) => time(row.since, now) },
@@ -39,7 +39,7 @@ export function render(page) {
   if (!all.length) return empty("Nothing runs", "No workload holds quota. What waits, and why, is under Pending.", html`<code>tessera submit FILE</code>`);
   const { query } = route;
   const words = wordsOf(query.q);
-  const rows = all.filter((row) => (!query.queue || row.queue === query.queue) && words.every((word) => `${row.workload} ${row.queue} ${row.state} ${row.nodes.join(" ")}`.toLowerCase().includes(word)));
+  const rows = all.filter((row) => (!query.queue || row.queue === query.queue) && words.every((word) => `${row.workload} ${row.job ?? ""} ${row.queue} ${row.state} ${row.nodes.join(" ")}`.toLowerCase().includes(word)));
   const columns = COLUMNS(page.now);
   const order = orderOf(query) ?? { by: "holds", down: true };
   const view = { rows: sortedRows(rows, columns, order), columns, keyOf: (row) => row.key, order, label: "Workloads that hold quota" };

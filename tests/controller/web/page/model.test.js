@@ -104,6 +104,11 @@ test("a quota's bar never leaves its frame, and what is beyond the quota is borr
   assert.deepEqual(quotaBar(10, 20), { own: 0.5, borrowed: 0.5, nominal: 0.5, guarantee: null });
 });
 
+test("what is free of a shared GPU is said once", () => {
+  const { parts } = gpu([part("share", 4, holder("a/b"))]);
+  assert.deepEqual(parts.map((each) => [each.label, each.free ?? false]), [["1 of 4", false], ["3 of 4 free", true]]);
+});
+
 test("what a queue has is the sum of its flavors, and of a cohort the quota below it", () => {
   const parts = [["a", 8, 8, 3], ["b", 4, 16, 1]].map(([flavor, nominal, subtree, used]) => quotaLike({ flavor, resource: "nvidia.com/gpu", nominal, subtree, used }));
   assert.equal(ofResource(queueLike({ resources: parts }), "nvidia.com/gpu").nominal, 12);

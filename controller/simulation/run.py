@@ -118,6 +118,26 @@ class Run:
             timeline=tuple(self.entries), final=final, fragmentation=report.fragmentation(self.engine, end_s)
         )
 
+    def settle(self) -> None:
+        """Until nothing changes at the first moment: for questions that need no timeline, no forecasts and no report.
+
+        Raises UnsettledError.
+        """
+        settling, next_s = self._settling(), self.now_s
+        while next_s is not None and next_s <= self.now_s:
+            self._advance()
+            self._settle(settling)
+            next_s = self._next_s()
+
+    def sentence(self, key: WorkloadKey) -> str:
+        """Why it waits, else the last that happened to it; empty for one that is not there."""
+        workload = self.workloads.get(key)
+        if workload is None:
+            return ""
+        if not is_true(workload.status.conditions, "Admitted"):
+            return why(self.engine, workload, self.now_s).message
+        return next((entry.message for entry in reversed(self.entries) if entry.workload == key), "")
+
     def _settling(self) -> Settling:
         # With the rule against eviction cycles a state may come again a few times before the rule ends the cycle.
         often = len(self.workloads) + 2 if self._config.extensions.no_eviction_cycles else 2

@@ -1,8 +1,9 @@
 """The simulation in a process of its own, with bounds of time and memory: what decides goes on meanwhile.
 
 ``python -m controller.web.whatif.child_shell BYTES`` reads pickles that its parent wrote: what is Given, lists of
-objects, lists of Workloads, each ended by an empty one. It answers with JSON. A manifest's text is read there and
-nowhere else: YAML may hold a parser for ever, or end its process.
+objects, lists of Workloads, each ended by an empty one. It answers with JSON: at once a line with the namespace that
+is asked about, at the end the outcome. A manifest's text is read there and nowhere else: YAML may hold a parser for
+ever, or end its process.
 """
 
 import asyncio
@@ -41,6 +42,7 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 _PART: Final = 100
 _ANSWER_BYTES: Final = 8 * 1024 * 1024
 _WRONG: Final = "wrong"
+_NAMESPACE: Final = "namespace"
 
 
 class Given(NamedTuple):
@@ -101,7 +103,7 @@ class WhatIf:
             if self._turn.locked():
                 raise RefusedError(429, "another simulation runs: try again", after_s=5.0)
             async with self._turn:
-                return await self._answered(asked)
+                return await self._answered(asked, user)
         finally:
             self._asking.discard(user.name)
 
@@ -111,25 +113,28 @@ class WhatIf:
             asked = read(await limited(request, BODY_BYTES))
         except WrongChangeError as wrong:
             raise RefusedError(422, str(wrong)) from None
-        right = forecasts_in(asked.namespace)
-        if asked.manifest and not await self._may(user, right):
-            raise RefusedError(403, f'User "{user.name}" may not {right}')
+        if asked.manifest:
+            await self._needs(user, asked.namespace)
         return asked
 
-    async def _answered(self, asked: Asked) -> Json:
+    async def _needs(self, user: User, namespace: str) -> None:
+        if not await self._may(user, right := forecasts_in(namespace)):
+            raise RefusedError(403, f'User "{user.name}" may not {right}')
+
+    async def _answered(self, asked: Asked, user: User) -> Json:
         begun_s, room = time.perf_counter(), self._room()
         if room < LEAST_BYTES:
             raise RefusedError(503, "the controller's container has too little memory left to simulate", after_s=60.0)
         try:
             async with asyncio.timeout(self._limit_s):
-                found = await self._simulated(self._given(asked), room)
+                found = await self._simulated(self._given(asked), room, user)
         except TimeoutError:
             raise RefusedError(503, f"the simulation took longer than {self._limit_s:.0f} s") from None
         if _WRONG in found:
             raise RefusedError(422, str(found[_WRONG]))
         return {**found, "tookS": round(time.perf_counter() - begun_s, 2)}
 
-    async def _simulated(self, given: Given, room: int) -> Json:
+    async def _simulated(self, given: Given, room: int, user: User) -> Json:
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -143,20 +148,34 @@ class WhatIf:
             assert child.stdin is not None
             assert child.stdout is not None
             with suppress(ConnectionError):
-                for part in _parts(given, list(self._objects()), list(self._workloads())):
+                child.stdin.write(pickle.dumps(given))
+                await child.stdin.drain()
+            found = _said(await child.stdout.readline())
+            if _WRONG in found:
+                return found
+            if given.asked.manifest and found[_NAMESPACE] != given.asked.namespace:
+                await self._needs(user, found[_NAMESPACE])
+            with suppress(ConnectionError):
+                for part in _parts(list(self._objects()), list(self._workloads())):
                     child.stdin.write(part)
                     await child.stdin.drain()
                     await asyncio.sleep(0)
                 child.stdin.close()
-            raw = await _all_of(child.stdout)
+            return _said(await _all_of(child.stdout))
+        except ValueError:  # a first line without an end
+            return _said(b"")
         finally:
             with suppress(ProcessLookupError):
                 child.kill()
             await child.wait()
-        try:
-            return msgspec.json.decode(raw, type=Json)
-        except msgspec.MsgspecError:
-            raise RefusedError(503, "the simulation came to no end: it needs too much memory, or failed") from None
+
+
+def _said(raw: bytes) -> Json:
+    """What the other process told. Raises RefusedError."""
+    try:
+        return msgspec.json.decode(raw, type=Json)
+    except msgspec.MsgspecError:
+        raise RefusedError(503, "the simulation came to no end: it needs too much memory, or failed") from None
 
 
 async def _all_of(stream: asyncio.StreamReader) -> bytes:
@@ -169,8 +188,7 @@ async def _all_of(stream: asyncio.StreamReader) -> bytes:
     return bytes(found)
 
 
-def _parts(given: Given, objects: list[KubernetesObject], workloads: list[Workload]) -> Iterator[bytes]:
-    yield pickle.dumps(given)
+def _parts(objects: list[KubernetesObject], workloads: list[Workload]) -> Iterator[bytes]:
     for many in (objects, workloads):
         for start in range(0, len(many), _PART):
             yield pickle.dumps(many[start : start + _PART])
@@ -180,13 +198,25 @@ def _parts(given: Given, objects: list[KubernetesObject], workloads: list[Worklo
 # -- the other process -----------------------------------------------------------------------------------------------
 
 
-def answer(sent: BinaryIO) -> Json:
+def answers(sent: BinaryIO) -> Iterator[Json]:
+    """The namespace that is asked about, before the objects are read; then the outcome."""
     given: Given = pickle.load(sent)  # noqa: S301 - from our parent
-    objects, workloads = list(_read(sent)), list(_read(sent))
-    question, asked = given.question, given.asked
+    asked, namespace = given.asked, given.asked.namespace
     try:
         if given.composer is not None:
-            arrives, more = given.composer.composed(asked.manifest, asked.namespace, objects, question.now_s)
+            namespace = given.composer.namespace(asked.manifest, namespace)
+    except WrongChangeError as wrong:
+        yield {_WRONG: str(wrong)}
+        return
+    yield {_NAMESPACE: namespace}
+    yield _outcome(given, namespace, list(_read(sent)), list(_read(sent)))
+
+
+def _outcome(given: Given, namespace: str, objects: list[KubernetesObject], workloads: list[Workload]) -> Json:
+    question = given.question
+    try:
+        if given.composer is not None:
+            arrives, more = given.composer.composed(given.asked.manifest, namespace, objects, question.now_s)
             question = msgspec.structs.replace(question, arrives=arrives, left_out=more)
         return compared(question, objects, workloads)
     except (WrongChangeError, UnsettledError) as wrong:
@@ -207,7 +237,9 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
     with suppress(OSError):
         os.nice(10)
-    sys.stdout.buffer.write(msgspec.json.encode(answer(sys.stdin.buffer)))
+    for found in answers(sys.stdin.buffer):
+        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ from controller.objects.core import Namespace
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import LocalQueue
 from controller.objects.workload import Workload
-from controller.simulation.documents import Document, InputError, documents
+from controller.simulation.documents import Document, InputError, documents, unknown
 from controller.simulation.manifests import cluster_of
 from controller.simulation.volcanogangs import count_above, pods_above
+from controller.web.whatif.question import NAMESPACE
 from controller.web.whatif.quotas import WrongChangeError
 
 MOST_LEVELS: Final = 64
@@ -44,6 +45,17 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
     facts: Mapping[tuple[ObjectKind, str, str], KeptJob]
     others: Others = Others()
 
+    def namespace(self, text: str, otherwise: str) -> str:
+        """That of the object that the text holds; ``otherwise`` where it names none. Raises WrongChangeError."""
+        try:
+            given = _only(text)
+        except InputError as wrong:
+            raise WrongChangeError(" ".join(str(wrong).split())) from None
+        found = given.data["metadata"].get("namespace", otherwise)
+        if not isinstance(found, str) or NAMESPACE.fullmatch(found) is None:
+            raise WrongChangeError(f"{_MANIFEST}: metadata.namespace: found {str(found)[:63]!r}, expected a name")
+        return found
+
     def composed(
         self, text: str, namespace: str, objects: Sequence[KubernetesObject], now_s: float
     ) -> tuple[tuple[Workload, ...], int]:
@@ -52,6 +64,8 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             given, reader = _only(text), self._reader(objects)
+            for wrong in unknown(text, (given,)):
+                raise WrongChangeError(wrong)
             whole = Document(given.file, given.number, reader.created(given.data, namespace))
             first = reader.workload(whole.data, namespace, now_s)
             above = (reader.workload(each.data, namespace, now_s) for each in islice(pods_above(whole), MOST_ABOVE))

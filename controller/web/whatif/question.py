@@ -23,11 +23,11 @@ from controller.web.whatif.quotas import QuotaChange, WrongChangeError, with_quo
 Json = dict[str, Any]
 MOST_CHANGES: Final = 500
 _MOST_QUOTAS: Final = 100
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest that arrives in ``namespace``, or quotas that change."""
+    """A manifest that arrives in its own namespace, else in ``namespace``; or quotas that change."""
 
     manifest: str = ""
     namespace: str = "default"
@@ -42,7 +42,7 @@ def read(raw: bytes) -> Asked:
         raise WrongChangeError(f"body: {str(wrong)[:200]}") from None
     if bool(asked.manifest) == bool(asked.quotas):
         raise WrongChangeError("body: expected either a manifest or quotas")
-    if _NAMESPACE.fullmatch(asked.namespace) is None:
+    if NAMESPACE.fullmatch(asked.namespace) is None:
         raise WrongChangeError(f"namespace: found {asked.namespace[:63]!r}, expected the name of a namespace")
     if len(asked.quotas) > _MOST_QUOTAS:
         raise WrongChangeError(f"quotas: found {len(asked.quotas)}, expected at most {_MOST_QUOTAS}")
@@ -81,7 +81,7 @@ def compared(question: Question, objects: Sequence[KubernetesObject], workloads:
                 "workload": each.key,
                 "hidden": False,
                 "state": after.state(WorkloadKey(each.key)),
-                "why": after.why(each.key),
+                "why": after.why(WorkloadKey(each.key)),
             }
             for each in question.arrives
         ],
@@ -109,8 +109,7 @@ class _Outcome:
             base_s=question.now_s, objects=tuple(objects), submissions=given, warnings=(), systems=question.systems
         )
         self._run = Run(scenario, question.config, until_s=0.0, check=False)
-        result = self._run.result(lambda _t, _done, _all: None)
-        self._last = {entry.workload: entry.message for entry in result.timeline}
+        self._run.settle()
         self.queues = self._run.engine.state.cluster.queues
         self.keys = [WorkloadKey(submission.key) for submission in given]
 
@@ -118,8 +117,8 @@ class _Outcome:
         holder = self._run.engine.state.cluster.holders.get(key)
         return "pending" if holder is None or holder.evicted else "admitted"
 
-    def why(self, key: str) -> str:
-        return self._last.get(key, "")
+    def why(self, key: WorkloadKey) -> str:
+        return self._run.sentence(key)
 
     def queue(self, key: WorkloadKey) -> str:
         return self._run.cluster_queue(self._run.workloads[key]) if key in self._run.workloads else ""

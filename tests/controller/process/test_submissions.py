@@ -15,7 +15,7 @@ from controller.process.process import Process
 from controller.process.view import _deciding, _given
 from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
 from controller.watching.kinds import KAI_QUEUES, NAMESPACES, NODES, VOLCANO_COMMANDS, VOLCANO_QUEUES
-from controller.web.whatif.child_shell import _parts, answer
+from controller.web.whatif.child_shell import _parts, answers
 from controller.web.whatif.question import Asked
 from controller.web.whatif.quotas import QuotaChange
 from controller.webhooks import dryrun
@@ -155,7 +155,7 @@ async def test_what_if_is_handed_the_queues_of_both_systems_as_they_are_decided_
 
         def state(**change: Any) -> Any:
             given = _given(config(BOTH), Asked(namespace="team", **change), process._submissions(), 1.7e9)
-            return answer(io.BytesIO(b"".join(_parts(given, _deciding(feeds), []))))
+            return [*answers(io.BytesIO(b"".join((pickle.dumps(given), *_parts(_deciding(feeds), [])))))][-1]
 
         feeds = process._feeds
         for pods, wanted in ((2, "admitted"), (3, "pending")):

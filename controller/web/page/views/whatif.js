@@ -4,6 +4,7 @@ import { post } from "../api.js";
 import { html, nothing } from "../lit.js";
 import { badge, choice, empty, panel, workloadLink } from "../parts/ui.js";
 import { amount, count, plural, resource as short } from "../pure/format.js";
+import { namespaceIn } from "../pure/manifest.js";
 
 export const title = () => "What if";
 
@@ -39,8 +40,8 @@ export function render(page) {
 }
 
 function manifest(page) {
-  return html`<form @submit=${(event) => submit(event, page, { manifest: form.manifest, namespace: form.namespace })}>
-    <label for="namespace">Namespace</label><input id="namespace" .value=${form.namespace} @input=${(event) => { form.namespace = event.target.value; }} spellcheck="false">
+  return html`<form @submit=${(event) => submit(event, page, { manifest: form.manifest, namespace: namespaceIn(form.manifest) ?? form.namespace })}>
+    <label for="namespace">Namespace, where the manifest names none</label><input id="namespace" .value=${form.namespace} @input=${(event) => { form.namespace = event.target.value; }} spellcheck="false">
     <label for="manifest">Manifest</label><textarea id="manifest" rows="18" spellcheck="false" .value=${form.manifest} @input=${(event) => { form.manifest = event.target.value; }}></textarea>
     <button type="submit" class="primary" ?disabled=${form.running}>${form.running ? "Simulating …" : "Simulate"}</button></form>`;
 }

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { chart, niceTop } from "./pure/chart.js";
 import { fabric, linkWords } from "./pure/fabric.js";
 import { gpuOf, nodeOf, ofResource, queueOfHolder, resourcesOf } from "./pure/model.js";
+import { namespaceIn } from "./pure/manifest.js";
 import { formatRoute, parseRoute } from "./pure/route.js";
 import { heldShare, isOut, isUsed, matches, STATES, totals, wordsOf } from "./pure/tiles.js";
 import { timeline } from "./pure/timeline.js";
@@ -122,6 +123,14 @@ test("the same decision again and again is one step of the story, the newest fir
   const steps = timeline({ conditions: [{ type: "Admitted", status: "True", lastTransitionTime: "1970-01-01T00:02:00Z" }], story: [record(10, "x"), record(20, "x"), record(30, "y"), record(40, "x")] });
   assert.deepEqual(steps.map((step) => [step.at, step.times]), [[120, undefined], [40, 1], [30, 1], [10, 2]]);
   assert.equal(steps[0].kind, "good");
+});
+
+test("the namespace of a manifest is seen in its metadata, and nowhere else", () => {
+  const block = (metadata) => `kind: Job\nmetadata:\n${metadata}spec:\n  namespace: no\n`;
+  for (const [text, wanted] of [
+    [block("  name: a\n  namespace: team\n"), "team"], [block("  labels:\n    namespace: no\n"), null], [block("  # note\n\n  namespace: 'team-b'\n"), "team-b"],
+    ["metadata: {name: a, namespace: team}\nspec: {}", "team"], ['{"kind": "Job", "metadata": {"namespace": "team"}}', "team"], ["metadata: {name: a}\nspec: {namespace: no}", null], ["", null],
+  ]) assert.equal(namespaceIn(text), wanted, text);
 });
 
 test("links are drawn between GPUs that exist, and told in words", () => {

@@ -1,6 +1,7 @@
 """What-if in queues of Volcano's and KAI's: manifests as they are written for them, and quotas of theirs."""
 
 import io
+import pickle
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from controller.objects.decode import decode
 from controller.objects.meta import KubernetesObject
 from controller.volcanojobs.kind import VolcanoJobKind
 from controller.web.live import Live, State
-from controller.web.whatif.child_shell import Given, _parts, answer
+from controller.web.whatif.child_shell import Given, _parts, answers
 from controller.web.whatif.manifest import MOST_ABOVE, Composer
 from controller.web.whatif.question import Asked, Question
 from controller.web.whatif.quotas import QuotaChange
@@ -54,7 +55,8 @@ def asked(lab: World, manifest: str = "", *quotas: QuotaChange) -> Any:
     objects: list[KubernetesObject] = list(lab.others.values())
     question = Question(config=EngineConfig(), now_s=lab.now_s, quotas=quotas, systems=SYSTEMS)
     given = Given(question, Asked(manifest=manifest, namespace="ns"), COMPOSER if manifest else None)
-    return answer(io.BytesIO(b"".join(_parts(given, objects, list(lab.workloads.values())))))
+    sent = (pickle.dumps(given), *_parts(objects, list(lab.workloads.values())))
+    return [*answers(io.BytesIO(b"".join(sent)))][-1]
 
 
 def quota(queue: str, nominal: str, resource: str = GPU) -> QuotaChange:

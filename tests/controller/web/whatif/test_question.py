@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import pickle
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ from controller.objects.workload import Workload
 from controller.visibility.identity import User
 from controller.visibility.routes import Attributes
 from controller.web.server_shell import Others
-from controller.web.whatif.child_shell import LEAST_BYTES, Given, WhatIf, _all_of, _parts, answer, room_bytes
+from controller.web.whatif.child_shell import LEAST_BYTES, Given, WhatIf, _all_of, _parts, answers, room_bytes
 from controller.web.whatif.manifest import Composer
 from controller.web.whatif.question import Asked, Question, compared, read
 from controller.web.whatif.quotas import QuotaChange, WrongChangeError
@@ -134,7 +135,7 @@ def test_the_other_process_reads_what_it_is_sent() -> None:
 
     def told(text: str = "", **more: Any) -> Any:
         given = Given(question(made, **more), Asked(manifest=text, namespace=space), COMPOSER if text else None)
-        return answer(io.BytesIO(b"".join(_parts(given, objects, workloads))))
+        return [*answers(io.BytesIO(b"".join((pickle.dumps(given), *_parts(objects, workloads)))))][-1]
 
     assert told()["present"] == {"admitted": 1, "pending": 2}
     assert "nominal of one" in told(quotas=(quota("x"),))["wrong"]
@@ -254,6 +255,25 @@ async def test_a_manifest_needs_the_right_to_forecasts_in_its_namespace() -> Non
             'User "person" may not create forecasts.view.tessera.dev in namespace other',
         )
         assert (await ask(json.dumps({"manifest": "a: 1", "namespace": "x/y"})))[0] == 422
+
+
+async def test_a_manifest_is_asked_about_in_its_own_namespace_and_needs_the_right_there() -> None:
+    text = manifest_of("door").replace("name: new", "name: new, namespace: other")
+    async with asked_through_the_page() as (page, ask):
+        denied: set[str] = set()
+        page.api.allows = lambda spec: spec.get("resourceAttributes", {}).get("namespace") not in denied
+        code, found = await ask(json.dumps({"manifest": text, "namespace": "ns"}))
+        assert (code, len(found["arrived"])) == (200, 1)
+        denied.add("other")
+        page.clock.advance(60)
+        code, found = await ask(json.dumps({"manifest": text, "namespace": "ns"}))
+        assert (code, "in namespace other" in found["message"]) == (403, True)
+
+
+def test_a_field_that_the_kind_does_not_have_is_told_with_its_line() -> None:
+    text = json.dumps(json.loads(json.dumps(yaml.safe_load(manifest_of("door"))))).replace('"spec"', '"spce"', 1)
+    with pytest.raises(WrongChangeError, match=r"manifest:1: .*spce: found an unknown field, expected spec"):
+        COMPOSER.composed(text, "ns", [], 0.0)
 
 
 async def test_a_simulation_that_takes_too_long_is_ended() -> None:

@@ -123,7 +123,8 @@ class Run:
 
         Raises UnsettledError.
         """
-        settling, next_s = self._settling(), self.now_s
+        settling = self._settling()
+        next_s: float | None = self.now_s
         while next_s is not None and next_s <= self.now_s:
             self._advance()
             self._settle(settling)

@@ -20,11 +20,12 @@ _PERCENT: Final = 100
 
 
 class Figures(NamedTuple):
-    """Of one GPU or MIG instance: shares of 1, now and the most of the last hour, and MiB."""
+    """Of one GPU or MIG instance: shares of 1, now and the most of the last hour, MiB, and degrees Celsius."""
 
     busy: float | None = None
     used_mib: float | None = None
     peak: float | None = None
+    temperature_c: int | None = None
 
 
 NONE: Final = Figures()
@@ -97,6 +98,7 @@ def _gpu(
         "clique": device.clique,
         "busy": measured.busy,
         "usedMiB": measured.used_mib,
+        "temperatureC": measured.temperature_c,
         "parts": list(_parts(device, holders, workload_of)),
     }
 

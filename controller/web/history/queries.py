@@ -23,6 +23,7 @@ MOST_PODS: Final = 200
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _MIB: Final = 1024 * 1024
 _ROUNDED_MIB: Final = 64
+_ROUNDED_C: Final = 5
 
 
 class HistoryError(ValueError):
@@ -106,6 +107,7 @@ NOW: Final = {
     "busy": "avg by (UUID) (max by (UUID, GPU_I_ID) (tessera_gpu_busy_ratio))",
     "peak": "max by (UUID) (max_over_time(tessera_gpu_busy_ratio[1h]))",
     "used": "sum by (UUID) (max by (UUID, GPU_I_ID) (DCGM_FI_DEV_FB_USED))",
+    "temperature": "max by (UUID) (DCGM_FI_DEV_GPU_TEMP)",
 }
 """Of all GPUs at this moment; ``peak``: the most of the last hour."""
 
@@ -122,11 +124,12 @@ def figures(answers: Mapping[str, Vector]) -> dict[str, Figures]:
 
 
 def _figures(found: Mapping[str, float]) -> Figures:
-    busy, peak, used = (found.get(kind) for kind in ("busy", "peak", "used"))
+    busy, peak, used, warm = (found.get(kind) for kind in ("busy", "peak", "used", "temperature"))
     return Figures(
         busy=None if busy is None else round(min(busy, 1.0), 2),
         used_mib=None if used is None else round(used / _ROUNDED_MIB) * _ROUNDED_MIB,
         peak=None if peak is None else round(min(peak, 1.0), 3),
+        temperature_c=None if warm is None else round(warm / _ROUNDED_C) * _ROUNDED_C,
     )
 
 

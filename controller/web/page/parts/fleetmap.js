@@ -7,11 +7,11 @@
  */
 
 import { html, nothing, render } from "../lit.js";
-import { BRIDGED, bridges, hit, layout, neighbour } from "../pure/fleetlayout.js";
+import { BRIDGED, WRITTEN, bridges, hit, layout, neighbour } from "../pure/fleetlayout.js";
 import { percent, plural, product } from "../pure/format.js";
 import { STATES } from "../pure/tiles.js";
 import { busyColour, palette, queueColour } from "./palette.js";
-import { paintTile } from "./tile.js";
+import { fitted, paintTile, writeTile } from "./tile.js";
 
 class FleetMap extends HTMLElement {
   shown = null;
@@ -98,6 +98,7 @@ class FleetMap extends HTMLElement {
       const dim = marked !== null && !marked.has(`${node.name}/${gpu.index}`);
       brush.globalAlpha = dim ? 0.22 : 1;
       paintTile(brush, tile.x, tile.y, this.map.tile, { gpu, state: gpu.state, fill: this.fill(gpu), colours });
+      if (this.map.tile >= WRITTEN) writeTile(brush, tile.x, tile.y, this.map.tile, linesOf(gpu), colours);
     });
     brush.globalAlpha = 1;
   }
@@ -210,6 +211,18 @@ export function spoken(node, gpu) {
   return `${node.name} GPU ${gpu.index}, ${place}: ${STATES[gpu.state].label}${held ? `, held by ${held}` : ""}${busy}`;
 }
 
+/** What stands on a large tile: which GPU, its parts or what it is, who holds it, and how it does. */
+function linesOf(gpu) {
+  const holders = gpu.parts.filter((part) => part.holder).map((part) => `${part.label} ${shortName(part.holder)}`);
+  const whole = gpu.parts.length ? holders : gpu.holders.map(shortName);
+  const measured = [gpu.busy === null ? "" : percent(gpu.busy), gpu.temperatureC === null ? "" : `${gpu.temperatureC} °C`].filter(Boolean);
+  return [`GPU ${gpu.index}`, ...(whole.length ? whole : [STATES[gpu.state].label]), ...(measured.length ? [measured.join(" · ")] : [])];
+}
+
+function shortName(holder) {
+  return (holder.workload ?? holder.pod ?? holder.name ?? "").split("/").at(-1);
+}
+
 function tipOf(node, gpu) {
   const holders = gpu?.holders ?? [];
   return html`<b>${node.name}</b> <span class="muted">${[node.block, node.rack].filter(Boolean).join(" · ")}</span>
@@ -218,11 +231,4 @@ function tipOf(node, gpu) {
     ${holders.length > 3 ? html`<p class="muted">and ${plural(holders.length - 3, "other")}</p>` : nothing}
     ${gpu && gpu.busy !== null ? html`<p>${percent(gpu.busy)} busy</p>` : nothing}
     ${gpu?.reasons.length ? html`<p class="why">${gpu.reasons.join(", ")}</p>` : nothing}`;
-}
-
-function fitted(brush, text, most) {
-  if (brush.measureText(text).width <= most) return text;
-  let end = text.length;
-  while (end > 1 && brush.measureText(`${text.slice(0, end)}…`).width > most) end -= 1;
-  return `${text.slice(0, end)}…`;
 }

@@ -71,3 +71,26 @@ function line(brush, x1, y1, x2, y2, colour, width) {
   brush.lineTo(x2, y2);
   brush.stroke();
 }
+
+const LINE_HEIGHT = 14;
+
+/** Write lines on a tile, the first in bold, on a ground of their own; those that find no room are left out. */
+export function writeTile(brush, x, y, size, lines, colours) {
+  const room = Math.floor((size - 16) / LINE_HEIGHT);
+  const shown = lines.length > room ? [...lines.slice(0, room - 1), `and ${lines.length - room + 1} more`] : lines;
+  brush.fillStyle = colours.surface;
+  brush.fillRect(x + 2, y + 8, size - 4, size - 10);
+  shown.forEach((text, at) => {
+    brush.font = `${at ? 400 : 650} 11px ${colours.font}`;
+    brush.fillStyle = at ? colours.muted : colours.ink;
+    brush.fillText(fitted(brush, text, size - 12), x + 6, y + 20 + at * LINE_HEIGHT);
+  });
+}
+
+/** A text cut to a width, with an ellipsis where something is left out. */
+export function fitted(brush, text, most) {
+  if (brush.measureText(text).width <= most) return text;
+  let end = text.length;
+  while (end > 1 && brush.measureText(`${text.slice(0, end)}…`).width > most) end -= 1;
+  return `${text.slice(0, end)}…`;
+}

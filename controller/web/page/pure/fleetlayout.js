@@ -5,9 +5,14 @@
  * that is given, and never smaller than can be told apart: a fleet that is too large for the view scrolls.
  */
 
-const SIZES = [30, 26, 22, 18, 15, 13, 11, 9, 8, 7, 6];
+const SIZES = [132, 104, 82, 64, 48, 38, 30, 26, 22, 18, 15, 13, 11, 9, 8, 7, 6];
 /** From this size on there is room between tiles for the NVLinks. */
 export const BRIDGED = 15;
+/** From this size on a tile says who holds its GPU, and how it does. */
+export const WRITTEN = 82;
+/** From this width on a node's name stands above its tiles. */
+const NAMED_WIDTH = 90;
+const NODE_HEAD = 16;
 const PAD = 8;
 const BLOCK_HEAD = 26;
 const RACK_HEAD = 17;
@@ -54,8 +59,10 @@ export function layout(blocks, widthPx, heightPx) {
 function placed(blocks, widthPx, tile, shape) {
   const gap = tile >= BRIDGED ? 4 : tile >= 13 ? 2 : 1;
   const between = Math.max(3, Math.round(tile / 3));
-  const cell = { w: shape.cols * (tile + gap) - gap, h: shape.rows * (tile + gap) - gap };
-  const out = { tile, gap, cols: shape.cols, width: 0, height: 0, cells: [], labels: [], boxes: [] };
+  const width = shape.cols * (tile + gap) - gap;
+  const head = width >= NAMED_WIDTH && tile > 30 ? NODE_HEAD : 0;
+  const cell = { w: width, h: shape.rows * (tile + gap) - gap + head };
+  const out = { tile, gap, head, cols: shape.cols, width: 0, height: 0, cells: [], labels: [], boxes: [] };
   let y = 0;
   for (const block of blocks) {
     const named = block.name !== "";
@@ -101,8 +108,9 @@ function putRack(out, rack, size, cell, between, shape, x, y) {
     const top = y + RACK_HEAD + Math.floor(at / size.cols) * (cell.h + between);
     const tiles = node.gpus.map((_, index) => ({
       x: left + (index % shape.cols) * (out.tile + out.gap),
-      y: top + Math.floor(index / shape.cols) * (out.tile + out.gap),
+      y: top + out.head + Math.floor(index / shape.cols) * (out.tile + out.gap),
     }));
+    if (out.head) out.labels.push({ text: node.name, x: left, y: top + 11, kind: "node", most: cell.w });
     out.cells.push({ node, x: left, y: top, w: cell.w, h: cell.h, tiles });
   });
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bridges, grouped, hit, layout, neighbour } from "./pure/fleetlayout.js";
+import { WRITTEN, bridges, grouped, hit, layout, neighbour } from "./pure/fleetlayout.js";
 import { nodeOf } from "./pure/model.js";
 import { moved, scrolledTo, visible } from "./pure/window.js";
 import { gpuLike, groupLike, nodeLike } from "./recorded.js";
@@ -40,7 +40,10 @@ test("bridges join neighbours of one NVLink group and no others", () => {
 });
 
 test("few nodes have large tiles, and many have tiles that can still be told apart", () => {
-  assert.ok(layout(fleet(4), 1200, 600).tile > 20);
+  const few = layout(fleet(4), 1200, 600);
+  assert.ok(few.tile >= WRITTEN, "each says who holds it");
+  assert.deepEqual(few.labels.filter((label) => label.kind === "node").map((label) => label.text), ["n-0", "n-1", "n-2", "n-3"]);
+  assert.ok(layout(fleet(1, 1), 1200, 600).labels.some((label) => label.kind === "node"), "a node of one GPU, too");
   assert.equal(layout(fleet(2000), 1200, 600).tile, 6);
 });
 

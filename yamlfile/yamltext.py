@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import yaml
 from msgspec import Struct, field
+from msgspec.structs import replace
 from yaml.events import (
     AliasEvent,
     DocumentStartEvent,
@@ -19,7 +20,9 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from yamlfile.tree import Builder, YamlKind, YamlNode, scalar
+from yamlfile.tree import Builder, ConfigError, Oddity, YamlKind, YamlNode, scalar
+
+_PASSED_OVER = "a second document: it is passed over"
 
 
 class _Open(Struct):
@@ -60,9 +63,11 @@ def _tree(events: Iterator[Event], build: Builder) -> YamlNode:
         if isinstance(event, DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise build.error(line, "a second document", "one document")
+                if not build.forgiving:
+                    raise build.error(line, "a second document", "one document")
+                return _first(root, line, events)
         elif isinstance(event, (MappingStartEvent, SequenceStartEvent)):
-            _refuse_tag(event, build, line)
+            _check_tag(event, build, line)
             build.check_depth(len(stack), line)
             stack.append(_Open(isinstance(event, MappingStartEvent), line, event.anchor))
         elif isinstance(event, (MappingEndEvent, SequenceEndEvent, NodeEvent)):
@@ -76,6 +81,20 @@ def _tree(events: Iterator[Event], build: Builder) -> YamlNode:
     return root or YamlNode(kind=YamlKind.NULL, line=1)
 
 
+def _first(root: YamlNode | None, line: int, rest: Iterator[Event]) -> YamlNode:
+    """The first of several documents, which is the one that Go's reader takes. A mark with nothing behind it begins no
+    other; what is behind one need not be YAML.
+    """
+    root = root or YamlNode(kind=YamlKind.NULL, line=1)
+    try:
+        behind = next(rest, None)
+    except yaml.YAMLError:
+        behind = None
+    if isinstance(behind, ScalarEvent) and not behind.value:
+        return root
+    return replace(root, odd=(*root.odd, Oddity(line, (), "a second document", "one document", _PASSED_OVER)))
+
+
 def _finished(
     event: Event, stack: list[_Open], anchors: dict[str, YamlNode], build: Builder, line: int
 ) -> tuple[YamlNode, str | None]:
@@ -87,10 +106,7 @@ def _finished(
             raise build.error(line, f"the alias *{event.anchor}", "an anchor before it")
         return node, None
     if isinstance(event, ScalarEvent):
-        _refuse_tag(event, build, line)
-        if event.implicit[0]:
-            return scalar(event.value, line), event.anchor
-        return YamlNode(kind=YamlKind.STRING, line=line, text=event.value), event.anchor
+        return _scalar(event, build, line), event.anchor
     done = stack.pop()
     if not done.is_map:
         return build.sequence(done.children, done.line), done.anchor
@@ -98,6 +114,33 @@ def _finished(
     return build.mapping(pairs, done.line), done.anchor
 
 
-def _refuse_tag(event: ScalarEvent | MappingStartEvent | SequenceStartEvent, build: Builder, line: int) -> None:
-    if event.tag is not None and event.tag not in ("!", "tag:yaml.org,2002:str"):
-        raise build.error(line, f"the tag {event.tag[:40]}", "no tag")
+_CORE = "tag:yaml.org,2002:"
+_TAGGED = {
+    f"{_CORE}int": YamlKind.INT,
+    f"{_CORE}float": YamlKind.FLOAT,
+    f"{_CORE}bool": YamlKind.BOOL,
+    f"{_CORE}null": YamlKind.NULL,
+}
+
+
+def _scalar(event: ScalarEvent, build: Builder, line: int) -> YamlNode:
+    kind = _TAGGED.get(event.tag or "")
+    if kind is not None:
+        node = scalar(event.value, line)
+        if node.kind is not kind:
+            raise build.error(line, node.describe(), f"what its tag says, {kind.value}")
+        return node
+    if event.tag not in (None, "!", f"{_CORE}str"):
+        raise _wrong_tag(event.tag, build, line)
+    if event.implicit[0]:
+        return scalar(event.value, line)
+    return YamlNode(kind=YamlKind.STRING, line=line, text=event.value)
+
+
+def _check_tag(event: MappingStartEvent | SequenceStartEvent, build: Builder, line: int) -> None:
+    if event.tag not in (None, "!", _CORE + ("map" if isinstance(event, MappingStartEvent) else "seq")):
+        raise _wrong_tag(event.tag, build, line)
+
+
+def _wrong_tag(tag: str | None, build: Builder, line: int) -> ConfigError:
+    return build.error(line, f"the tag {(tag or '')[:40]}", "no tag")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.config.parsers import (
     ADDRESS,
@@ -44,6 +45,8 @@ class Option(Struct, frozen=True, kw_only=True):
     """An environment variable that is set and empty is a value, not nothing."""
     sift: Callable[[str], tuple[str, tuple[str, ...]]] | None = None
     """Of a variable's text: what can be read, and the words that cannot, which are warned of and passed over."""
+    empty_is_default: bool = False
+    """Given and empty, in the file or as a flag, it is as if it were not given: NVIDIA's paths and words."""
     caution: Callable[[Any], str] | None = None
     """What has to be said of a value that is given; empty for nothing."""
 
@@ -80,6 +83,7 @@ PROCESS: tuple[Option, ...] = (
         default="",
         help="configuration file: NVIDIA's device plugin's (version v1) as it is, our sections beside it",
         env=("CONFIG_FILE",),
+        empty_is_default=True,
     ),
     _own("--node-name", "node_name", TEXT, "the host's name", "this node's name in Kubernetes", env=("NODE_NAME",)),
     _own(
@@ -374,6 +378,7 @@ NVIDIA: tuple[Option, ...] = (
     ),
 )
 """NVIDIA's settings, under their names."""
+NVIDIA = tuple(replace(option, empty_is_default=option.parser not in (TEXT, BOOL)) for option in NVIDIA)
 
 
 def _key(path: str, target: str, parser: Parser, default: str, text: str) -> Option:

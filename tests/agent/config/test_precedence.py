@@ -81,6 +81,12 @@ def test_the_config_file_itself_may_come_from_the_environment(file: Path) -> Non
     assert loaded.settings.layout.mig_strategy is MigStrategy.SINGLE
 
 
+def test_an_empty_flag_of_nvidias_is_the_default_whatever_the_file_says(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("flags: {mpsRoot: /run/mps}")
+    assert load(None, {}, {"--config": str(tmp_path / "config.yaml"), "--mps-root": ""}).settings.mps_root is None
+    assert load(None, {"CONFIG_FILE": "/nowhere"}, {"--config": ""}).path is None
+
+
 def test_an_empty_variable_is_as_good_as_none_but_for_the_socket() -> None:
     assert (
         load(None, {"MIG_STRATEGY": "", "PASS_DEVICE_SPECS": ""}, {}).settings.layout.mig_strategy is MigStrategy.NONE

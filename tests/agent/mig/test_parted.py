@@ -47,6 +47,7 @@ mig-configs:
     mig-enabled: false
   - devices: [7]
     mig-enabled: true
+    mig-devices: {}
 """
 
 
@@ -127,7 +128,7 @@ def test_a_file_is_read_as_mig_parted_reads_it(row: dict[str, Any]) -> None:
 
 
 def test_a_filter_that_means_no_board_is_said() -> None:
-    read = parse(entry("devices: all, mig-enabled: true, device-filter: [233010DE, 0x233010DE]"), "f")
+    read = parse(entry("devices: all, mig-enabled: true, mig-devices: {}, device-filter: [233010DE, 0x233010DE]"), "f")
     (warning,) = read.warnings
     assert warning.startswith("f:2: mig-configs.a[0].device-filter[0]: found '233010DE', expected a PCI device id")
     assert warning.endswith("no GPU is meant")
@@ -208,7 +209,7 @@ def test_a_broken_file_is_said_and_a_mended_one_is_read(choice: PartedChoice) ->
 def test_a_filter_that_means_no_board_is_no_failure(choice: PartedChoice, caplog: pytest.LogCaptureFixture) -> None:
     path = choice.settings.config_file
     assert path is not None
-    path.with_name("new").write_text(entry("devices: all, mig-enabled: true, device-filter: 233010DE"))
+    path.with_name("new").write_text(entry("devices: all, mig-enabled: true, mig-devices: {}, device-filter: 233010DE"))
     path.with_name("new").replace(path)
     assert choice.reread()
     choice.label = "a"

@@ -70,8 +70,8 @@ class DeviceFiles:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was asked for is there."""
-        return self._problem is None and not self._absent
+        """Whether everything that was asked for is there, and all that specs name beside it."""
+        return self._problem is None and not self._absent and not self._cdi.sockets_differ()
 
     def access(self, node: NodeInventory) -> NodeAccess:
         """The files of each GPU and MIG instance, as the node is now."""

@@ -309,7 +309,7 @@ def test_an_unhealthy_device_is_refused_with_its_reason_and_its_neighbour_is_not
 
 
 def test_more_than_one_replica_is_refused_where_the_config_says_so() -> None:
-    with pytest.raises(AllocationError, match="invalid request: maximum request size .* is 1; found 2$"):
+    with pytest.raises(AllocationError, match=r"invalid request: maximum request size .* is 1; found 2$"):
         grant(shared(2, 2, one_at_most=True), "GPU-00::0", "GPU-01::0")
     assert grant(shared(2, 2, one_at_most=True), "GPU-00::1")
     assert grant(shared(2, 2), "GPU-00::0", "GPU-00::1")

@@ -50,7 +50,7 @@ class CdiFiles:
         self._simulated = simulated
         self._written: dict[str, bytes] = {}
         self._sockets: Files | None = None
-        """Those of the driver's daemons when the specs were written last; None before, and where none are looked for."""
+        """Those of the driver's daemons at the last write; None before, and where none are looked for."""
 
     def lacking(self, spec: AllocationSpec, access: NodeAccess) -> bool:
         """Whether an answer could name a device that the files as they are do not define."""

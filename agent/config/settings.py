@@ -89,7 +89,8 @@ class DriverSettings(Struct, frozen=True, kw_only=True):
 
 
 class MigSettings(Struct, frozen=True, kw_only=True):
-    """``config_file`` is mig-parted's, of which the node's label chooses a configuration; None: the label is not read.
+    """``config_file`` is mig-parted's, of which the node's label chooses a configuration; None: of those that the MIG
+    manager makes from the hardware.
 
     ``when_busy`` is for that label: mig-parted's file has no word for it.
     """

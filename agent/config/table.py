@@ -82,7 +82,7 @@ PROCESS: tuple[Option, ...] = (
         parser=PATH,
         default="",
         help="configuration file: NVIDIA's device plugin's (version v1) as it is, our sections beside it",
-        env=("CONFIG_FILE",),
+        env=("CONFIG_FILE", "GFD_CONFIG_FILE"),
         empty_is_default=True,
     ),
     _own("--node-name", "node_name", TEXT, "the host's name", "this node's name in Kubernetes", env=("NODE_NAME",)),
@@ -168,13 +168,14 @@ def _nvidia(flag: str, path: str, target: str, parser: Parser, default: str, tex
 
 
 NVIDIA: tuple[Option, ...] = (
-    _nvidia(
-        "--mig-strategy",
-        "flags.migStrategy",
-        "layout.mig_strategy",
-        one_of(MigStrategy),
-        "none",
-        "how MIG instances become resources",
+    Option(
+        flag="--mig-strategy",
+        target="layout.mig_strategy",
+        parser=one_of(MigStrategy),
+        default="none",
+        help="how MIG instances become resources",
+        env=("MIG_STRATEGY", "GFD_MIG_STRATEGY"),
+        paths=("flags.migStrategy",),
     ),
     Option(
         flag="--fail-on-init-error",
@@ -183,7 +184,7 @@ NVIDIA: tuple[Option, ...] = (
         default="true",
         help="accepted; without GPUs or driver the agent waits for them either way",
         caution=lambda end: "no effect: without GPUs or driver the agent waits and does not end" if end else "",
-        env=("FAIL_ON_INIT_ERROR",),
+        env=("FAIL_ON_INIT_ERROR", "GFD_FAIL_ON_INIT_ERROR"),
         paths=("flags.failOnInitError",),
     ),
     Option(
@@ -359,7 +360,7 @@ NVIDIA: tuple[Option, ...] = (
         parser=BOOL,
         default="",
         help="no effect: labels are written on the Node itself",
-        env=("GFD_USE_NODE_FEATURE_API",),
+        env=("GFD_USE_NODE_FEATURE_API", "USE_NODE_FEATURE_API"),
         paths=("flags.useNodeFeatureAPI",),
     ),
     Option(
@@ -517,7 +518,7 @@ OWN: tuple[Option, ...] = (
         "mig.configFile",
         "mig.config_file",
         PATH,
-        "",
+        "configurations made from the hardware",
         "mig-parted's configuration file: the node's label nvidia.com/mig.config chooses from it",
     ),
     _key(

@@ -87,6 +87,12 @@ def test_an_empty_flag_of_nvidias_is_the_default_whatever_the_file_says(tmp_path
     assert load(None, {"CONFIG_FILE": "/nowhere"}, {"--config": ""}).path is None
 
 
+def test_feature_discoverys_own_variables_count_where_the_plugins_are_not_there() -> None:
+    assert load(None, {"GFD_MIG_STRATEGY": "mixed"}, {}).settings.layout.mig_strategy == "mixed"
+    both = {"GFD_MIG_STRATEGY": "mixed", "MIG_STRATEGY": "single"}
+    assert load(None, both, {}).settings.layout.mig_strategy == "single"
+
+
 def test_an_empty_variable_is_as_good_as_none_but_for_the_socket() -> None:
     assert (
         load(None, {"MIG_STRATEGY": "", "PASS_DEVICE_SPECS": ""}, {}).settings.layout.mig_strategy is MigStrategy.NONE

@@ -173,12 +173,8 @@ def test_the_answer_tells_what_became_of_all_its_gpus(
     assert choice.answer(statuses(choice, *states)) == answer
 
 
-def test_without_a_label_or_a_file_nothing_is_wished_and_nothing_answered(choice: PartedChoice) -> None:
+def test_without_a_label_nothing_is_wished_and_nothing_answered(choice: PartedChoice) -> None:
     assert (choice.wishes(machine(), {}), choice.answer({}), choice.problems) == ({}, None, ())
-    other = PartedChoice(MigSettings())
-    other.label = "all-1g.10gb"
-    other.reread()
-    assert (other.wishes(machine(), {}), other.answer({})) == ({}, None)
 
 
 def test_an_unknown_name_is_answered_with_those_there_are(choice: PartedChoice) -> None:

@@ -174,7 +174,7 @@ def setting(settings: Any, path: str) -> str:
 
 
 @pytest.mark.parametrize("way", ["--flag value", "-flag value", "--flag=value", "variable"])
-@pytest.mark.parametrize("row", rows("flags"), ids=lambda row: f"{row['flag']}={row['value']}")
+@pytest.mark.parametrize("row", rows("flags"), ids=lambda row: f"{row['env']}-{row['flag']}={row['value']}")
 def test_every_flag_of_nvidias_plugin_and_its_variable_do_what_they_say(row: dict[str, str], way: str) -> None:
     flag, value = f"--{row['flag']}", row["value"]
     argv = {"--flag value": [flag, value], "-flag value": [flag[1:], value], "--flag=value": [f"{flag}={value}"]}

@@ -139,6 +139,12 @@ class MetricsSettings(Struct, frozen=True):
     xid_shown_s: float = 600.0
     xid_window_ms: int = 300_000
     clock_window_ms: int = 300_000
+    no_hostname: bool = False
+    """No label with the node's name on DCGM's series."""
+    old_names: bool = False
+    """dcgm-exporter 1.x's names of labels: uuid, pod_name, pod_namespace, container_name."""
+    dashed_model: bool = False
+    """modelName with dashes for blanks."""
     pod_uid: bool = False
     pod_labels: bool = False
     pod_label_allowlist: tuple[str, ...] = ()

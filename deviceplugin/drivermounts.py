@@ -69,7 +69,7 @@ class HookProgram(Struct, frozen=True):
 
 class DriverFiles(Struct, frozen=True):
     """The driver as found below its root. ``programs``, ``files`` (configuration and firmware) and ``sockets`` are
-    (host path, container path).
+    (host path, container path), ``file_links`` links to some of the files, each with the host path of its file.
 
     ``main_folder`` is the container's folder of libcuda; ``machine`` is the processor as ``uname`` names it.
     """
@@ -79,6 +79,7 @@ class DriverFiles(Struct, frozen=True):
     libraries: tuple[Library, ...] = ()
     programs: tuple[tuple[str, str], ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    file_links: tuple[tuple[str, Symlink], ...] = ()
     sockets: tuple[tuple[str, str], ...] = ()
     hook: HookProgram | None = None
     machine: str = "x86_64"
@@ -89,6 +90,7 @@ def driver_edits(driver: DriverFiles) -> dict[str, Any]:
     libraries = [(library.host_path, library.path) for library in driver.libraries]
     if driver.hook is None or CREATE_SYMLINKS not in driver.hook.hooks:
         libraries += [(lib.host_path, link.path) for lib in driver.libraries for link in lib.links]
+        libraries += [(host, link.path) for host, link in driver.file_links]
     if driver.hook is None or UPDATE_LDCACHE not in driver.hook.hooks:
         libraries += list(_where_loaders_look(driver))
     distinct = {inside: host for host, inside in (*libraries, *driver.programs, *driver.files)}
@@ -114,7 +116,8 @@ def _hooks(driver: DriverFiles, program: HookProgram) -> list[Mapping[str, Any]]
         UPDATE_APPLICATION_PROFILE: [],
     }
     calls = (program.call(hook, words) for hook, words in arguments.items() if hook in program.hooks)
-    return [*program.links([link for library in driver.libraries for link in library.links]), *calls]
+    links = [link for library in driver.libraries for link in library.links]
+    return [*program.links([*links, *(link for _, link in driver.file_links)]), *calls]
 
 
 def _where_loaders_look(driver: DriverFiles) -> Iterable[tuple[str, str]]:

@@ -99,12 +99,14 @@ def _driver(root: HostRoot, folder: str, names: Sequence[str], version: str) -> 
         # Distributions may have some in another folder. What libcuda's has already is a link or of 32 bits.
         for library in _libraries(root, other.rstrip("/"), root.names(other), version):
             libraries.setdefault(library.name, library)
+    files, file_links = find_files(root, folder, version)
     return DriverFiles(
         version=version,
         main_folder=folder or "/",
         libraries=(*libraries.values(), *_libraries(root, beside, root.names(beside), version)),
         programs=tuple(_programs(root)),
-        files=find_files(root, folder, version),
+        files=files,
+        file_links=file_links,
         sockets=find_sockets(root),
         machine=os.uname().machine,
     )

@@ -11,9 +11,13 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from agent.kubelet.hostroot import HostRoot
+from deviceplugin.strategy import Symlink
 
 Files = tuple[tuple[str, str], ...]
 """(host path, container path)."""
+
+FileLinks = tuple[tuple[str, Symlink], ...]
+"""(host path of what a link leads to, the link)."""
 
 CONFIG_FOLDERS = ("/etc", "/usr/local/share", "/usr/share")
 CONFIGS = (
@@ -49,9 +53,12 @@ SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
 SOCKET_FOLDERS = ("/run", "/var/run")
 
 
-def find_files(root: HostRoot, libraries: str, version: str) -> Files:
-    """Configuration, firmware and X.Org modules of the driver of that ``version``, with libcuda in ``libraries``."""
-    return (*_configs(root), *_vulkan(root), *_xorg(root, libraries, version), *_firmware(root, version))
+def find_files(root: HostRoot, libraries: str, version: str) -> tuple[Files, FileLinks]:
+    """Configuration, firmware and X.Org modules of the driver of that ``version``, with libcuda in ``libraries``; and
+    the links to some of them.
+    """
+    modules, links = _xorg(root, libraries, version)
+    return (*_configs(root), *_vulkan(root), *modules, *_firmware(root, version)), links
 
 
 def find_sockets(root: HostRoot) -> Files:
@@ -75,16 +82,15 @@ def _vulkan(root: HostRoot) -> Iterable[tuple[str, str]]:
             yield found[0], f"/etc/{name}"
 
 
-def _xorg(root: HostRoot, libraries: str, version: str) -> Iterable[tuple[str, str]]:
+def _xorg(root: HostRoot, libraries: str, version: str) -> tuple[Files, FileLinks]:
     folders = (*(f"{libraries}/{below}" for below in XORG_BELOW), *XORG_FOLDERS)
     driver = _first(root, [f"{folder}/{XORG_DRIVER}" for folder in folders])
     server = _first(root, [f"{folder}/{XORG_SERVER}.{version}" for folder in folders])
-    if driver is not None:
-        yield driver
-    if server is not None:
-        # A link on the host; a second name of the same file needs no hook.
-        yield server
-        yield server[0], server[1].removesuffix(f".{version}")
+    modules = tuple(module for module in (driver, server) if module is not None)
+    if server is None:
+        return modules, ()
+    host, inside = server
+    return modules, ((host, Symlink(inside.removesuffix(f".{version}"), inside.rpartition("/")[2])),)
 
 
 def _firmware(root: HostRoot, version: str) -> Iterable[tuple[str, str]]:

@@ -63,6 +63,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_all_that_nvidias_list_has_beside_libraries_is_mounted_at_its_place(root: Path) -> None:
+    """NVIDIA's toolkit (1.20.0, run on this root) has the same mounts."""
     mounts = mounts_of(edits_of(root, HookProgram("/usr/bin/nvidia-cdi-hook")))
     for path in BESIDE:
         host = mounts[path]

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from yaml.events import (
     AliasEvent,
+    DocumentEndEvent,
     DocumentStartEvent,
     Event,
     MappingEndEvent,
@@ -54,19 +55,14 @@ def _events(text: str) -> Iterator[Event]:
 
 
 def _tree(events: Iterator[Event], build: Builder) -> YamlNode:
-    root: YamlNode | None = None
+    root = YamlNode(kind=YamlKind.NULL, line=1)
     stack: list[_Open] = []
     anchors: dict[str, YamlNode] = {}
-    documents = 0
     for event in events:
         line = event.start_mark.line + 1 if event.start_mark else 1
-        if isinstance(event, DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                if not build.forgiving:
-                    raise build.error(line, "a second document", "one document")
-                return _first(root, line, events)
-        elif isinstance(event, (MappingStartEvent, SequenceStartEvent)):
+        if isinstance(event, DocumentEndEvent):
+            return _only(root, events, build)
+        if isinstance(event, (MappingStartEvent, SequenceStartEvent)):
             _check_tag(event, build, line)
             build.check_depth(len(stack), line)
             stack.append(_Open(isinstance(event, MappingStartEvent), line, event.anchor))
@@ -78,19 +74,26 @@ def _tree(events: Iterator[Event], build: Builder) -> YamlNode:
                 stack[-1].children.append(node)
             else:
                 root = node
-    return root or YamlNode(kind=YamlKind.NULL, line=1)
+    return root
 
 
-def _first(root: YamlNode | None, line: int, rest: Iterator[Event]) -> YamlNode:
-    """The first of several documents, which is the one that Go's reader takes. A mark with nothing behind it begins no
-    other; what is behind one need not be YAML.
+def _only(root: YamlNode, rest: Iterator[Event], build: Builder) -> YamlNode:
+    """The document, with ``rest`` behind it. Of several Go's reader takes the first: then the others need not be YAML.
+    A mark with nothing behind it begins no other.
     """
-    root = root or YamlNode(kind=YamlKind.NULL, line=1)
     try:
-        behind = next(rest, None)
-    except yaml.YAMLError:
-        behind = None
-    if isinstance(behind, ScalarEvent) and not behind.value:
+        start = next(rest, None)
+        if not isinstance(start, DocumentStartEvent):
+            return root
+        line = start.start_mark.line + 1 if start.start_mark else 1
+        if not build.forgiving:
+            raise build.error(line, "a second document", "one document")
+        content = next(rest, None)
+    except yaml.MarkedYAMLError as wrong:
+        if not build.forgiving:
+            raise
+        line, content = wrong.problem_mark.line + 1 if wrong.problem_mark else 1, None
+    if isinstance(content, ScalarEvent) and not content.value:
         return root
     return replace(root, odd=(*root.odd, Oddity(line, (), "a second document", "one document", _PASSED_OVER)))
 
@@ -116,19 +119,19 @@ def _finished(
 
 _CORE = "tag:yaml.org,2002:"
 _TAGGED = {
-    f"{_CORE}int": YamlKind.INT,
-    f"{_CORE}float": YamlKind.FLOAT,
-    f"{_CORE}bool": YamlKind.BOOL,
-    f"{_CORE}null": YamlKind.NULL,
+    f"{_CORE}int": (YamlKind.INT,),
+    f"{_CORE}float": (YamlKind.FLOAT, YamlKind.INT),
+    f"{_CORE}bool": (YamlKind.BOOL,),
+    f"{_CORE}null": (YamlKind.NULL,),
 }
 
 
 def _scalar(event: ScalarEvent, build: Builder, line: int) -> YamlNode:
-    kind = _TAGGED.get(event.tag or "")
-    if kind is not None:
+    kinds = _TAGGED.get(event.tag or "")
+    if kinds is not None:
         node = scalar(event.value, line)
-        if node.kind is not kind:
-            raise build.error(line, node.describe(), f"what its tag says, {kind.value}")
+        if node.kind not in kinds:
+            raise build.error(line, node.describe(), f"what its tag says, {kinds[0].value}")
         return node
     if event.tag not in (None, "!", f"{_CORE}str"):
         raise _wrong_tag(event.tag, build, line)

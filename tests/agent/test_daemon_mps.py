@@ -295,4 +295,4 @@ async def test_where_it_is_configured_a_container_gets_replicas_of_two_gpus_and_
     # Back to one daemon a GPU: what the container holds goes on being served by its own.
     await lab.agent.reconfigure(lab.settings(CONFIG.replace("renameByDefault: true, ", "")))
     await lab.until(lambda: len(lab.agent.mps.states()) >= 1)
-    assert os.path.exists(pipe.host_path)
+    assert Path(pipe.host_path).exists()

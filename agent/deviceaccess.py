@@ -56,5 +56,9 @@ class DeviceAccess:
     async def _write(self, spec: AllocationSpec, access: NodeAccess) -> None:
         await self.files.write(spec, access)
         problem = self.files.problem
-        self._node_state.withhold(FILES, dict.fromkeys(access.devices, problem) if problem else {})
-        self._node_state.report(FILES, (problem,) if problem else ())
+        claimed = self._node_state.by_claim
+        by_claim = {mig.uuid for gpu in self._node_state.node.gpus if gpu.uuid in claimed for mig in gpu.mig_instances}
+        lacking = self.files.lacking_nodes(spec, access, by_claim)
+        reasons = dict.fromkeys(access.devices, problem) if problem else lacking
+        self._node_state.withhold(FILES, reasons)
+        self._node_state.report(FILES, (problem,) if problem else tuple(lacking.values()))

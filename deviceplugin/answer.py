@@ -65,19 +65,17 @@ def granted(
     ids: Sequence[str],
     gpus_asked: Collection[int] = (1,),
 ) -> tuple[LogicalDevice, ...]:
-    """The devices behind ``ids``, checked: known, not twice, healthy, and no more replicas than the resource allows.
+    """The devices behind ``ids``, each once, checked: known, healthy, and no more replicas than the resource allows.
 
-    Raises AllocationError. ``unhealthy`` maps a device to why it is not to be given; ``gpus_asked`` is
-    ``fractions.check_granted``'s.
+    Raises AllocationError, in the words of NVIDIA's plugin where it refuses too. ``unhealthy`` maps a device to why it
+    is not to be given; ``gpus_asked`` is ``fractions.check_granted``'s.
     """
-    if len(set(ids)) != len(ids):
-        raise AllocationError(f"invalid allocation request for {resource.name}: a device id stands twice")
     devices = []
-    for device_id in ids:
+    for device_id in dict.fromkeys(ids):
         device = by_id.get(device_id)
         if device is None:
             shown = device_id if device_id.isprintable() else ascii(device_id[:_SHOWN])  # up to ten letters for one
-            raise AllocationError(f"invalid allocation request for {resource.name}: unknown device: {shown[:_SHOWN]}")
+            raise _invalid(resource, f"unknown device: {shown[:_SHOWN]}")
         if device.id in unhealthy:
             raise AllocationError(f"device {device.id} is unhealthy: {unhealthy[device.id]}")
         devices.append(device)
@@ -86,16 +84,29 @@ def granted(
             check_granted(devices, gpus_asked)
         except FractionError as why:
             raise AllocationError(str(why)) from None
-    elif len(ids) > 1 and any(_one_at_most(resource, device) for device in devices):
-        raise AllocationError(
-            f"invalid request: maximum request size for shared resources is 1; found {len(ids)}",
+    elif len(devices) > 1 and any(_one_at_most(resource, device) for device in devices):
+        raise _invalid(
+            resource, f"invalid request: maximum request size for shared resources is 1; found {len(devices)}"
         )
+    elif len(daemons := {_daemon(device) for device in devices}) > 1:
+        raise _invalid(resource, f"found devices of {len(daemons)} MPS daemons, expected one: ask for 1")
     return tuple(devices)
+
+
+def _invalid(resource: Resource, why: str) -> AllocationError:
+    return AllocationError(f'invalid allocation request for "{resource.name}": {why}')
 
 
 def _one_at_most(resource: Resource, device: LogicalDevice) -> bool:
     alone = device.share is not None and device.share.alone
     return alone or (resource.fail_requests_greater_than_one and device.replica is not None)
+
+
+def _daemon(device: LogicalDevice) -> str:
+    """The MPS daemon of whoever gets the device; empty for none."""
+    if device.share is None or not device.share.sharing.needs_mps:
+        return ""
+    return device.share.together[0] if device.share.together else device.physical_id
 
 
 def merged(first: ContainerAnswer, envs: Mapping[str, str], mounts: Sequence[Mount]) -> ContainerAnswer:

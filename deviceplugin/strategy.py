@@ -43,6 +43,11 @@ class AllocationSpec(Struct, frozen=True):
         return any(strategy.is_cdi for strategy in self.strategies)
 
     @property
+    def gives_nodes(self) -> bool:
+        """Whether answers, or the specs that they name, hold device files."""
+        return self.uses_cdi or self.pass_device_specs
+
+    @property
     def extras(self) -> tuple[str, ...]:
         """The CDI classes beside gpu and imex-channel that containers are to get."""
         wanted = (("gdrcopy", self.gdrcopy), ("gds", self.gds), ("mofed", self.mofed))
@@ -69,12 +74,14 @@ class DeviceAccess(Struct, frozen=True):
     ``index`` is ``0`` or ``0:1`` (GPU, MIG instance on it); ``nodes`` are the files of this device alone.
     ``display_nodes`` are a whole GPU's files below ``/dev/dri`` and ``display_links`` their names by PCI bus id: CDI
     injects them, DeviceSpecs never do, as with NVIDIA's plugin.
+    ``lacking`` is why the files are not all that the device takes: one line, empty where they are.
     """
 
     index: str
     nodes: tuple[DeviceNode, ...] = ()
     display_nodes: tuple[DeviceNode, ...] = ()
     display_links: tuple[Symlink, ...] = ()
+    lacking: str = ""
 
 
 IMEX_CLASS = "imex-channel"

@@ -35,23 +35,36 @@ class Parser(Struct, frozen=True, kw_only=True):
     def from_node(self, node: YamlNode) -> Any:
         """The value of a config file's node. Raises Unfit."""
         if self.many and node.kind is YamlKind.LIST:
-            for item in node.items:
-                if item.kind not in self.kinds or "," in item.text:
+            words = [self._text(item) for item in node.items]
+            for item, word in zip(node.items, words, strict=True):
+                if word is None or "," in word:
                     raise Unfit(f"{item.describe()} in the list")
-            return self.convert(",".join(item.text for item in node.items))
-        if node.kind not in self.kinds:
+            return self.convert(",".join(word or "" for word in words))
+        text = self._text(node)
+        if text is None:
             raise Unfit(node.describe())
-        return self.convert(node.text)
+        return self.convert(text)
+
+    def _text(self, node: YamlNode) -> str | None:
+        """The node as ``convert`` takes it; None where it is of another kind. Whole numbers are in decimal digits, and
+        Go's YAML reader takes a bare ``y`` or ``n`` for a boolean where one is wanted.
+        """
+        if YamlKind.INT in self.kinds and node.whole is not None:
+            return node.whole
+        if node.kind in self.kinds or (YamlKind.BOOL in self.kinds and node.plain and node.text in _LETTERS):
+            return node.text
+        return None
 
 
 STRING = frozenset({YamlKind.STRING})
 NUMBER = frozenset({YamlKind.INT, YamlKind.FLOAT})
+_LETTERS = ("y", "Y", "n", "N")
 _GO_BOOLS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
     # What YAML 1.1 adds.
-    **dict.fromkeys(("yes", "Yes", "YES", "on", "On", "ON"), True),
-    **dict.fromkeys(("no", "No", "NO", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF"), False),
 }
 
 

@@ -6,22 +6,28 @@ from typing import Any
 from msgspec import Struct, field
 
 from yamlfile.parsers import Parser, Unfit
-from yamlfile.tree import SHOWN, ConfigError, YamlKind, YamlNode
+from yamlfile.tree import SHOWN, ConfigError, Oddity, YamlKind, YamlNode
 
 
 def _strict(path: str) -> bool:  # noqa: ARG001 - one answer for every path
     return False
 
 
+def _forgiven(path: str) -> bool:  # noqa: ARG001 - one answer for every path
+    return True
+
+
 class Document(Struct, frozen=True, kw_only=True):
     """What all places of one file share. ``lenient`` says where an unknown key is a warning and no error.
 
-    ``any_case`` says for which key paths capitals do not matter.
+    ``any_case`` says for which key paths capitals do not matter, ``as_go`` which keys may be given twice or merged (of
+    a text that was read with ``forgiving``).
     """
 
     file: str
     lenient: Callable[[str], bool] = _strict
     any_case: Callable[[str], bool] = _strict
+    as_go: Callable[[str], bool] = _forgiven
     warnings: list[str] = field(default_factory=list)
 
 
@@ -56,13 +62,30 @@ class Place:
     def is_null(self) -> bool:
         return self.node.kind is YamlKind.NULL
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is an empty string or an empty list."""
+        node = self.node
+        return (node.kind is YamlKind.STRING and not node.text) or (node.kind is YamlKind.LIST and not node.items)
+
     def children(self) -> Iterable[tuple[str, "Place"]]:
         """The keys of a section with what they hold; null is an empty section. Raises ConfigError for anything else."""
         if self.is_null:
             return []
         if self.node.kind is not YamlKind.MAP:
             raise self.error("a section")
+        for oddity in self.node.odd:
+            self._take_as_go(oddity)
         return [(key, self._child(key, node)) for key, node in self.node.entries.items()]
+
+    def _take_as_go(self, oddity: Oddity) -> None:
+        where = f"{self.document.file}:{oddity.line}"
+        for key in oddity.keys:
+            if not self.document.as_go(self._path_of(key)):
+                raise ConfigError(where, self._path_of(key), oddity.found, oddity.expected)
+        if oddity.read_as:
+            path = self._path_of(oddity.keys[0]) if oddity.keys else self.path
+            self.document.warnings.append(": ".join(part for part in (where, path, oddity.read_as) if part))
 
     def _child(self, key: str, node: YamlNode) -> "Place":
         return Place(self.document, self._path_of(key), node)

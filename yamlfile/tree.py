@@ -4,6 +4,7 @@ YAML and JSON both become this; nothing here parses.
 """
 
 import math
+import re
 from enum import StrEnum
 
 from msgspec import Struct
@@ -55,10 +56,23 @@ class YamlKind(StrEnum):
     MERGE = "a merge key (<<)"
 
 
+class Oddity(Struct, frozen=True):
+    """Legal YAML in a section that not every reader takes. ``keys`` are the section's that it is about.
+
+    ``read_as`` is how it was taken, for a warning; empty where nobody needs to hear of it.
+    """
+
+    line: int
+    keys: tuple[str, ...]
+    found: str
+    expected: str
+    read_as: str = ""
+
+
 class YamlNode(Struct, frozen=True, kw_only=True):
     """One value. ``text`` holds a scalar as written, ``items`` a list's values, ``entries`` a section's.
 
-    ``size`` counts the node and all below it.
+    ``size`` counts the node and all below it. ``plain``: a string without quotes. ``odd`` is a section's own.
     """
 
     kind: YamlKind
@@ -67,6 +81,17 @@ class YamlNode(Struct, frozen=True, kw_only=True):
     items: tuple["YamlNode", ...] = ()
     entries: dict[str, "YamlNode"] = {}
     size: int = 1
+    plain: bool = False
+    odd: tuple[Oddity, ...] = ()
+
+    @property
+    def whole(self) -> str | None:
+        """A whole number in decimal digits, however it is written (``4.0``, ``0x4``, ``1e1``, ``010``); else None."""
+        if self.kind is YamlKind.INT:
+            return str(_go_integer(self.text))
+        if self.kind is YamlKind.FLOAT and (number := float(self.text)).is_integer() and abs(number) < _EXACT:
+            return str(int(number))
+        return None
 
     def describe(self) -> str:
         """The value in a few words, for messages."""
@@ -78,19 +103,32 @@ class YamlNode(Struct, frozen=True, kw_only=True):
 
 def scalar(text: str, line: int) -> YamlNode:
     """A plain (unquoted) scalar, resolved as YAML 1.1 does where it matters here; anything else is a string."""
-    return YamlNode(kind=_kind(text), line=line, text=text)
+    kind = _kind(text)
+    return YamlNode(kind=kind, line=line, text=text, plain=kind is YamlKind.STRING)
 
 
 _BOOLS = {
     **dict.fromkeys(("true", "yes", "on"), "true"),
     **dict.fromkeys(("false", "no", "off"), "false"),
 }
+_INTEGER = re.compile(
+    r"[-+]?(0[xX]_*[0-9a-fA-F][0-9a-fA-F_]*|0[bB]_*[01][01_]*|0[oO]_*[0-7][0-7_]*|0[0-7_]*|[1-9][0-9_]*)"
+)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_EXACT = 1e18
+"""Beyond it a float is no amount that anybody meant."""
 
 
 def as_bool(text: str) -> bool | None:
-    """YAML 1.1's booleans, in the three spellings of case it allows."""
+    """YAML 1.1's booleans, in the three spellings of case it allows; without ``y`` and ``n``, see ``parsers.BOOL``."""
     known = _BOOLS.get(text.lower()) if text in (text.lower(), text.upper(), text.capitalize()) else None
     return None if known is None else known == "true"
+
+
+def _go_integer(text: str) -> int:
+    """Go's ``strconv.ParseInt(text, 0, 64)`` without the bound, as its YAML reader resolves numbers: ``010`` is 8."""
+    digits = text.replace("_", "")
+    return int(re.sub(r"^([-+]?)0(?=[0-7])", r"\g<1>0o", digits), 0)
 
 
 def _kind(text: str) -> YamlKind:
@@ -100,25 +138,17 @@ def _kind(text: str) -> YamlKind:
         return YamlKind.NULL
     if as_bool(text) is not None:
         return YamlKind.BOOL
-    try:
-        int(text)
-    except ValueError:
-        pass
-    else:
-        return YamlKind.INT if "_" not in text and len(text) < SHOWN else YamlKind.STRING
-    try:
-        number = float(text)
-    except ValueError:
-        return YamlKind.STRING
-    # `nan`, `inf` and `1_0.0` are Python's, not YAML's.
-    return YamlKind.FLOAT if math.isfinite(number) and "_" not in text else YamlKind.STRING
+    if len(text) < SHOWN and _INTEGER.fullmatch(text):
+        return YamlKind.INT
+    # Words such as `nan` and `inf` are Python's, not YAML's.
+    return YamlKind.FLOAT if _FLOAT.fullmatch(text) and math.isfinite(float(text)) else YamlKind.STRING
 
 
 class Builder:
     """Puts nodes together under the limits. Both parsers use it, so both refuse the same things.
 
     ``forgiving`` is how Go's YAML reader (sigs.k8s.io/yaml) takes a section: merge keys are carried out, and of a key
-    that is there twice the last counts, in the order of the file.
+    that is there twice the last counts, in the order of the file. The section's node keeps both as its ``odd``.
     """
 
     def __init__(self, file: str, *, forgiving: bool = False) -> None:
@@ -138,19 +168,25 @@ class Builder:
     def mapping(self, pairs: list[tuple[YamlNode, YamlNode]], line: int) -> YamlNode:
         """A section. Keys are strings, and unique unless forgiven: what a second one means differs between parsers."""
         entries: dict[str, YamlNode] = {}
+        odd: list[Oddity] = []
         for key, value in pairs:
             if key.kind in (YamlKind.LIST, YamlKind.MAP):
                 raise self.error(key.line, f"{key.kind} as a key", "a word")
-            if key.kind is YamlKind.MERGE and self.forgiving:
-                entries.update(self._merged(value, key.line))
-                continue
             if key.kind is YamlKind.MERGE:
-                raise self.error(key.line, key.kind.value, "the keys themselves")
-            if key.text in entries and not self.forgiving:
-                raise self.error(key.line, "the key twice", "it once", key.text[:SHOWN])
+                merged = self._merged(value, key.line) if self.forgiving else {}
+                odd.append(Oddity(key.line, tuple(merged), key.kind.value, "the keys themselves"))
+                entries.update(merged)
+                continue
+            if key.text in entries and not any(key.text in merge.keys for merge in odd):
+                odd.append(
+                    Oddity(key.line, (key.text,), "the key twice", "it once", "twice in its section: the last counts")
+                )
             # Messages point at the key: a section's own first line is the one below it, an alias's is elsewhere.
             entries[key.text] = value if value.line == key.line else replace(value, line=key.line)
-        return YamlNode(kind=YamlKind.MAP, line=line, entries=entries, size=self._size(list(entries.values()), line))
+        if odd and not self.forgiving:
+            raise self.error(odd[0].line, odd[0].found, odd[0].expected, "".join(odd[0].keys)[:SHOWN])
+        size = self._size(list(entries.values()), line)
+        return YamlNode(kind=YamlKind.MAP, line=line, entries=entries, size=size, odd=tuple(odd))
 
     def _merged(self, value: YamlNode, line: int) -> dict[str, YamlNode]:
         """What a merge key brings: of a list of sections the first that has a key gives it."""

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import yaml
 from msgspec import Struct, field
+from msgspec.structs import replace
 from yaml.events import (
     AliasEvent,
+    DocumentEndEvent,
     DocumentStartEvent,
     Event,
     MappingEndEvent,
@@ -19,7 +21,9 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from yamlfile.tree import Builder, YamlKind, YamlNode, scalar
+from yamlfile.tree import Builder, ConfigError, Oddity, YamlKind, YamlNode, scalar
+
+_PASSED_OVER = "a second document: it is passed over"
 
 
 class _Open(Struct):
@@ -51,18 +55,15 @@ def _events(text: str) -> Iterator[Event]:
 
 
 def _tree(events: Iterator[Event], build: Builder) -> YamlNode:
-    root: YamlNode | None = None
+    root = YamlNode(kind=YamlKind.NULL, line=1)
     stack: list[_Open] = []
     anchors: dict[str, YamlNode] = {}
-    documents = 0
     for event in events:
         line = event.start_mark.line + 1 if event.start_mark else 1
-        if isinstance(event, DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                raise build.error(line, "a second document", "one document")
-        elif isinstance(event, (MappingStartEvent, SequenceStartEvent)):
-            _refuse_tag(event, build, line)
+        if isinstance(event, DocumentEndEvent):
+            return _only(root, events, build)
+        if isinstance(event, (MappingStartEvent, SequenceStartEvent)):
+            _check_tag(event, build, line)
             build.check_depth(len(stack), line)
             stack.append(_Open(isinstance(event, MappingStartEvent), line, event.anchor))
         elif isinstance(event, (MappingEndEvent, SequenceEndEvent, NodeEvent)):
@@ -73,7 +74,28 @@ def _tree(events: Iterator[Event], build: Builder) -> YamlNode:
                 stack[-1].children.append(node)
             else:
                 root = node
-    return root or YamlNode(kind=YamlKind.NULL, line=1)
+    return root
+
+
+def _only(root: YamlNode, rest: Iterator[Event], build: Builder) -> YamlNode:
+    """The document, with ``rest`` behind it. Of several Go's reader takes the first: then the others need not be YAML.
+    A mark with nothing behind it begins no other.
+    """
+    try:
+        start = next(rest, None)
+        if not isinstance(start, DocumentStartEvent):
+            return root
+        line = start.start_mark.line + 1 if start.start_mark else 1
+        if not build.forgiving:
+            raise build.error(line, "a second document", "one document")
+        content = next(rest, None)
+    except yaml.MarkedYAMLError as wrong:
+        if not build.forgiving:
+            raise
+        line, content = wrong.problem_mark.line + 1 if wrong.problem_mark else 1, None
+    if isinstance(content, ScalarEvent) and not content.value:
+        return root
+    return replace(root, odd=(*root.odd, Oddity(line, (), "a second document", "one document", _PASSED_OVER)))
 
 
 def _finished(
@@ -87,10 +109,7 @@ def _finished(
             raise build.error(line, f"the alias *{event.anchor}", "an anchor before it")
         return node, None
     if isinstance(event, ScalarEvent):
-        _refuse_tag(event, build, line)
-        if event.implicit[0]:
-            return scalar(event.value, line), event.anchor
-        return YamlNode(kind=YamlKind.STRING, line=line, text=event.value), event.anchor
+        return _scalar(event, build, line), event.anchor
     done = stack.pop()
     if not done.is_map:
         return build.sequence(done.children, done.line), done.anchor
@@ -98,6 +117,33 @@ def _finished(
     return build.mapping(pairs, done.line), done.anchor
 
 
-def _refuse_tag(event: ScalarEvent | MappingStartEvent | SequenceStartEvent, build: Builder, line: int) -> None:
-    if event.tag is not None and event.tag not in ("!", "tag:yaml.org,2002:str"):
-        raise build.error(line, f"the tag {event.tag[:40]}", "no tag")
+_CORE = "tag:yaml.org,2002:"
+_TAGGED = {
+    f"{_CORE}int": (YamlKind.INT,),
+    f"{_CORE}float": (YamlKind.FLOAT, YamlKind.INT),
+    f"{_CORE}bool": (YamlKind.BOOL,),
+    f"{_CORE}null": (YamlKind.NULL,),
+}
+
+
+def _scalar(event: ScalarEvent, build: Builder, line: int) -> YamlNode:
+    kinds = _TAGGED.get(event.tag or "")
+    if kinds is not None:
+        node = scalar(event.value, line)
+        if node.kind not in kinds:
+            raise build.error(line, node.describe(), f"what its tag says, {kinds[0].value}")
+        return node
+    if event.tag not in (None, "!", f"{_CORE}str"):
+        raise _wrong_tag(event.tag, build, line)
+    if event.implicit[0]:
+        return scalar(event.value, line)
+    return YamlNode(kind=YamlKind.STRING, line=line, text=event.value)
+
+
+def _check_tag(event: MappingStartEvent | SequenceStartEvent, build: Builder, line: int) -> None:
+    if event.tag not in (None, "!", _CORE + ("map" if isinstance(event, MappingStartEvent) else "seq")):
+        raise _wrong_tag(event.tag, build, line)
+
+
+def _wrong_tag(tag: str | None, build: Builder, line: int) -> ConfigError:
+    return build.error(line, f"the tag {(tag or '')[:40]}", "no tag")

@@ -159,7 +159,7 @@ def _offer(resource: layout_model.Resource, devices: Sequence[LogicalDevice]) ->
         enforcement=enforced(devices[0]).value,
         granularity=share.granularity,
         spread=not share.packed,
-        daemon=share.together[0] if share.together else "",
+        daemon=share.together[0] if share.together and not limited else "",
         memory_mib=share.memory_mib if limited else None,
         threads=share.threads if limited else None,
     )

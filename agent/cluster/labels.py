@@ -261,8 +261,8 @@ def _invalid(product: str) -> dict[str, str]:
 def _whole(model: Sequence[Gpu], offers: Mapping[str, _Offer]) -> dict[str, str]:
     """Whole GPUs; those in MIG mode count too, but one that is not speaks for all."""
     plain = [gpu for gpu in model if not gpu.mig_enabled] or list(model)
-    # A GPU cut into instances is not offered itself: 0 replicas.
-    offer = _commonest([offers.get(gpu.uuid, _Offer(replicas=0 if gpu.mig_enabled else 1)) for gpu in plain])
+    # A GPU in MIG mode is 0 replicas of a GPU, though migStrategy none offers it, shared or not.
+    offer = _commonest([_Offer(replicas=0) if gpu.mig_enabled else offers.get(gpu.uuid, _Offer()) for gpu in plain])
     return {
         "gpu.product": _product(plain[0].product, *(("SHARED",) if offer.marked else ())),
         "gpu.count": str(len(model)),

@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    parser.add_argument("--version", action="version", version=f"tessera-agent {__version__}")
+    parser.add_argument("--version", "-v", action="version", version=f"tessera-agent {__version__}")
     nvidia = parser.add_argument_group("NVIDIA's device plugin's flags")
     aliases: dict[str, list[str]] = {}
     for alias, flag in FLAG_ALIASES.items():

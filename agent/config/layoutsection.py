@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.config.parsers import MEMORY_MIB
 from agent.config.reader import Reader
-from inventory.api.gpulayout import MAX_ENTRIES, MAX_MPS_CLIENTS, MAX_PROFILES, MAX_REPLICAS
+from inventory.api.gpulayout import MAX_ENTRIES, MAX_MPS_CLIENTS, MAX_PROFILES
 from inventory.devices import ResourceName
 from inventory.layout.entries import (
     PERCENT_RESOURCE,
@@ -23,6 +23,7 @@ from inventory.layout.entries import (
     WhenBusy,
 )
 from inventory.layout.sharing import SharingMode
+from inventory.listsize import MAX_REPLICAS
 from yamlfile import Document, Place, YamlKind, parse_text
 from yamlfile.parsers import BOOL, TEXT, Parser, Unfit, integer, one_of
 
@@ -134,11 +135,12 @@ def distinct_refs(place: Place, pattern: re.Pattern[str], expected: str, once: s
     """The items of a list, which are to match ``pattern`` and to differ. Raises ConfigError: ``expected``, ``once``."""
     refs: list[str] = []
     for item in place.items():
-        if item.node.kind not in (YamlKind.INT, YamlKind.STRING) or not pattern.fullmatch(item.node.text):
+        ref = item.node.whole or (item.node.text if item.node.kind is YamlKind.STRING else "")
+        if not pattern.fullmatch(ref):
             raise item.error(expected)
-        if item.node.text in refs:
-            raise item.error(once, f"{item.node.text} twice")
-        refs.append(item.node.text)
+        if ref in refs:
+            raise item.error(once, f"{ref} twice")
+        refs.append(ref)
     return tuple(refs)
 
 

@@ -97,21 +97,27 @@ def last_good(state_dir: Path) -> str | None:
 
 def parse(text: str, file: str = "config") -> tuple[dict[str, Any], tuple[str, ...]]:
     """A config file's values by Settings target, and the warnings. Raises ConfigError."""
-    values, warnings = read_tree(parse_text(text, file), file, SPECIAL)
+    values, warnings = read_tree(parse_text(text, file, forgiving=True), file, SPECIAL)
     return values, tuple(warnings)
 
 
 class _Given(Struct, frozen=True):
-    """What flags and environment say: values by Settings target, and warnings."""
+    """What flags and environment say: values by Settings target, and warnings. ``defaults`` are the targets of which a
+    flag says that the default holds, whatever the file says: NVIDIA's, given and empty.
+    """
 
     values: dict[str, Any]
     warnings: list[str]
+    defaults: set[str]
 
 
 def _given(env: Mapping[str, str], flags: Mapping[str, str]) -> _Given:
-    given = _Given({}, [])
+    given = _Given({}, [], set())
     for option in OPTIONS:
         if option.flag in flags:
+            if not flags[option.flag] and option.empty_is_default:
+                given.defaults.add(option.target)
+                continue
             _convert(option, flags[option.flag], "command line", option.flag, given)
             continue
         for name in option.variables:
@@ -144,7 +150,8 @@ def _convert(option: Option, text: str, where: str, name: str, given: _Given) ->
 
 def _build(given: _Given, text: str | None, file: str) -> LoadedConfig:
     from_file, warnings = parse(text, file) if text is not None else ({}, ())
-    values = {**from_file, **given.values}
+    kept = {target: value for target, value in from_file.items() if target not in given.defaults}
+    values = {**kept, **given.values}
     groups: dict[str, dict[str, Any]] = {}
     for target, value in values.items():
         group, _, name = target.rpartition(".")

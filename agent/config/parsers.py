@@ -10,6 +10,7 @@ from yamlfile.parsers import NUMBER, STRING, Parser, Unfit, finite, go_duration,
 from yamlfile.tree import YamlKind
 
 _CENTURIES_S = 1e10
+_SHORTEST_S = 1.0
 
 
 def _duration(text: str) -> float:
@@ -20,9 +21,10 @@ def _duration(text: str) -> float:
         value_s = finite(text) / 1e9
     else:
         value_s = go_duration(text)
-    if not 0 < value_s < _CENTURIES_S:
+    if not 0 <= value_s < _CENTURIES_S:
         raise Unfit
-    return value_s
+    # NVIDIA's zero labels without a pause.
+    return value_s or _SHORTEST_S
 
 
 DURATION = Parser(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from agent.config.table import BY_PATH, OWN_SECTIONS
-from yamlfile import Document, Place, YamlNode
+from yamlfile import Document, Place, YamlKind, YamlNode
 
 Reader = Callable[[Place, dict[str, Any]], None]
 """Reads one special section into the values (by Settings target)."""
@@ -17,13 +17,15 @@ def read_tree(root: YamlNode, file: str, special: dict[str, Reader]) -> tuple[di
     """
     values: dict[str, Any] = {}
     known = _known_paths(special)
-    document = Document(file=file, lenient=_nvidias, any_case=_any_case)
+    document = Document(file=file, lenient=_nvidias, any_case=_any_case, as_go=_nvidias)
     _walk(Place(document, "", root), "", values, special, known)
     return values, document.warnings
 
 
 def _nvidias(path: str) -> bool:
-    """An unknown key is an error in our own sections, a warning elsewhere, as NVIDIA's plugin is lenient."""
+    """An unknown key is an error in our own sections, a warning elsewhere, as NVIDIA's plugin is lenient. So is a key
+    given twice, or brought by a merge key.
+    """
     return path.partition(".")[0].partition("[")[0] not in OWN_SECTIONS
 
 
@@ -67,6 +69,8 @@ def _walk(
 
 def _take(place: Place, path: str, values: dict[str, Any]) -> None:
     option = BY_PATH[path]
+    if option.empty_is_default and place.is_empty and (option.parser.many or place.node.kind is YamlKind.STRING):
+        return
     value = place.value(option.parser)
     if warning := option.warning(value):
         place.warn(warning)

@@ -11,7 +11,6 @@ from agent.config.layoutsection import SECTION, distinct_refs
 from agent.config.reader import Reader
 from agent.health.settings import XidOverride
 from agent.health.xids import FaultClass, XidScope
-from inventory.api.gpulayout import MAX_REPLICAS
 from inventory.devices import ResourceName
 from inventory.layout.sharing import DeviceSelector, ReplicatedResource, Replication, ResourcePattern, SharingMode
 from yamlfile import Place, YamlKind
@@ -85,10 +84,6 @@ def read_replication(place: Place, mode: SharingMode, *, one_by_default: bool) -
         raise resources.error("at least one resource", "an empty list")
     _tell_overlaps(entries)
     one_at_most = _flag(fields, "failRequestsGreaterThanOne", default=one_by_default)
-    if mode is SharingMode.MPS and not one_at_most:
-        # A container speaks to one daemon, which has one device, and each client has the same share.
-        fields["failRequestsGreaterThanOne"].warn("a second replica gives an MPS client nothing: such requests fail")
-        one_at_most = True
     return Replication(
         mode=mode,
         rename_by_default=_flag(fields, "renameByDefault", default=False),
@@ -105,12 +100,14 @@ def _entry(item: Place) -> ReplicatedResource:
     fields = item.fields(_ENTRY_KEYS)
     return ReplicatedResource(
         name=_name(item.required(fields, "name")),
-        replicas=item.required(fields, "replicas").value(integer(2, MAX_REPLICAS)),
+        replicas=item.required(fields, "replicas").value(integer(2, _MOST_REPLICAS)),
         rename=_name(fields["rename"]) if "rename" in fields else None,
         devices=_selector(fields["devices"]) if "devices" in fields else DeviceSelector(),
     )
 
 
+_MOST_REPLICAS = 2**31 - 1
+"""Of an integer. How many fit on a node follows from its GPUs: ``inventory.layout.layout.plan`` says so."""
 _DEVICES = "all, a count, or a list of indexes (0), MIG indexes (0:1) and UUIDs"
 
 
@@ -118,19 +115,20 @@ def _selector(place: Place) -> DeviceSelector:
     """``all``, a count, or a list of devices."""
     if place.node.kind is YamlKind.STRING and place.node.text == "all":
         return DeviceSelector()
-    if place.node.kind is YamlKind.INT:
+    if place.node.kind is YamlKind.LIST and place.is_empty:
+        place.warn("an empty list: read as all, as without the key")
+        return DeviceSelector()
+    if place.node.whole is not None:
         return DeviceSelector(count=place.value(integer(1, 9999)))
     if place.node.kind is not YamlKind.LIST:
         raise place.error(_DEVICES)
     refs = distinct_refs(place, _DEVICE, "an index (0), a MIG index (0:1) or a UUID", "each device once")
-    if not refs:
-        raise place.error(_DEVICES, "an empty list")
     return DeviceSelector(refs=refs)
 
 
 def _tell_overlaps(entries: list[tuple[Place, ReplicatedResource]]) -> None:
-    """The first of two entries for one device counts (``inventory.layout.layout``), as with NVIDIA's plugin; a warning
-    names both.
+    """Of two entries for one device the larger number counts, or under two names the first entry
+    (``inventory.layout.layout``); a warning names both.
 
     Only what the file alone shows; UUIDs are compared as written.
     """
@@ -140,7 +138,9 @@ def _tell_overlaps(entries: list[tuple[Place, ReplicatedResource]]) -> None:
                 continue
             shared = _shared_device(earlier.devices, entry.devices)
             if shared:
-                place.warn(f"{shared} of {entry.name} a second time: {earlier_place.path} counts")
+                larger = entry.rename == earlier.rename and entry.replicas > earlier.replicas
+                counts = "this one's larger number counts" if larger else f"{earlier_place.path} counts"
+                place.warn(f"{shared} of {entry.name} a second time: {counts}")
                 break
 
 

@@ -89,7 +89,8 @@ class DriverSettings(Struct, frozen=True, kw_only=True):
 
 
 class MigSettings(Struct, frozen=True, kw_only=True):
-    """``config_file`` is mig-parted's, of which the node's label chooses a configuration; None: the label is not read.
+    """``config_file`` is mig-parted's, of which the node's label chooses a configuration; None: of those that the MIG
+    manager makes from the hardware.
 
     ``when_busy`` is for that label: mig-parted's file has no word for it.
     """
@@ -138,6 +139,12 @@ class MetricsSettings(Struct, frozen=True):
     xid_shown_s: float = 600.0
     xid_window_ms: int = 300_000
     clock_window_ms: int = 300_000
+    no_hostname: bool = False
+    """No label with the node's name on DCGM's series."""
+    old_names: bool = False
+    """dcgm-exporter 1.x's names of labels: uuid, pod_name, pod_namespace, container_name."""
+    dashed_model: bool = False
+    """modelName with dashes for blanks."""
     pod_uid: bool = False
     pod_labels: bool = False
     pod_label_allowlist: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.config.parsers import (
     ADDRESS,
@@ -44,6 +45,8 @@ class Option(Struct, frozen=True, kw_only=True):
     """An environment variable that is set and empty is a value, not nothing."""
     sift: Callable[[str], tuple[str, tuple[str, ...]]] | None = None
     """Of a variable's text: what can be read, and the words that cannot, which are warned of and passed over."""
+    empty_is_default: bool = False
+    """Given and empty, in the file or as a flag, it is as if it were not given: NVIDIA's paths and words."""
     caution: Callable[[Any], str] | None = None
     """What has to be said of a value that is given; empty for nothing."""
 
@@ -79,7 +82,8 @@ PROCESS: tuple[Option, ...] = (
         parser=PATH,
         default="",
         help="configuration file: NVIDIA's device plugin's (version v1) as it is, our sections beside it",
-        env=("CONFIG_FILE",),
+        env=("CONFIG_FILE", "GFD_CONFIG_FILE"),
+        empty_is_default=True,
     ),
     _own("--node-name", "node_name", TEXT, "the host's name", "this node's name in Kubernetes", env=("NODE_NAME",)),
     _own(
@@ -164,13 +168,14 @@ def _nvidia(flag: str, path: str, target: str, parser: Parser, default: str, tex
 
 
 NVIDIA: tuple[Option, ...] = (
-    _nvidia(
-        "--mig-strategy",
-        "flags.migStrategy",
-        "layout.mig_strategy",
-        one_of(MigStrategy),
-        "none",
-        "how MIG instances become resources",
+    Option(
+        flag="--mig-strategy",
+        target="layout.mig_strategy",
+        parser=one_of(MigStrategy),
+        default="none",
+        help="how MIG instances become resources",
+        env=("MIG_STRATEGY", "GFD_MIG_STRATEGY"),
+        paths=("flags.migStrategy",),
     ),
     Option(
         flag="--fail-on-init-error",
@@ -179,7 +184,7 @@ NVIDIA: tuple[Option, ...] = (
         default="true",
         help="accepted; without GPUs or driver the agent waits for them either way",
         caution=lambda end: "no effect: without GPUs or driver the agent waits and does not end" if end else "",
-        env=("FAIL_ON_INIT_ERROR",),
+        env=("FAIL_ON_INIT_ERROR", "GFD_FAIL_ON_INIT_ERROR"),
         paths=("flags.failOnInitError",),
     ),
     Option(
@@ -355,7 +360,7 @@ NVIDIA: tuple[Option, ...] = (
         parser=BOOL,
         default="",
         help="no effect: labels are written on the Node itself",
-        env=("GFD_USE_NODE_FEATURE_API",),
+        env=("GFD_USE_NODE_FEATURE_API", "USE_NODE_FEATURE_API"),
         paths=("flags.useNodeFeatureAPI",),
     ),
     Option(
@@ -374,6 +379,7 @@ NVIDIA: tuple[Option, ...] = (
     ),
 )
 """NVIDIA's settings, under their names."""
+NVIDIA = tuple(replace(option, empty_is_default=option.parser not in (TEXT, BOOL)) for option in NVIDIA)
 
 
 def _key(path: str, target: str, parser: Parser, default: str, text: str) -> Option:
@@ -468,6 +474,33 @@ OWN: tuple[Option, ...] = (
         before="DCGM_EXPORTER_",
     ),
     _nvidia(
+        "--no-hostname",
+        "metrics.noHostname",
+        "metrics.no_hostname",
+        BOOL,
+        "false",
+        "DCGM's series without the label with the node's name",
+        before="DCGM_EXPORTER_",
+    ),
+    _nvidia(
+        "--use-old-namespace",
+        "metrics.oldNamespace",
+        "metrics.old_names",
+        BOOL,
+        "false",
+        "the labels uuid, pod_name, pod_namespace and container_name on DCGM's series, as dcgm-exporter 1.x",
+        before="DCGM_EXPORTER_",
+    ),
+    _nvidia(
+        "--replace-blanks-in-model-name",
+        "metrics.replaceBlanksInModelName",
+        "metrics.dashed_model",
+        BOOL,
+        "false",
+        "dashes for blanks in the label modelName",
+        before="DCGM_EXPORTER_",
+    ),
+    _nvidia(
         "--kubernetes-enable-pod-uid",
         "metrics.podUid",
         "metrics.pod_uid",
@@ -512,7 +545,7 @@ OWN: tuple[Option, ...] = (
         "mig.configFile",
         "mig.config_file",
         PATH,
-        "",
+        "configurations made from the hardware",
         "mig-parted's configuration file: the node's label nvidia.com/mig.config chooses from it",
     ),
     _key(

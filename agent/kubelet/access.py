@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from agent.kubelet.hostroot import Seen, as_it_is, is_device
+from agent.words import node as words
 from deviceplugin.strategy import IMEX_CLASS, DeviceAccess, DeviceNode, NodeAccess, Symlink, imex_channel_path
 from inventory.devices import Gpu, MigInstance, NodeInventory
 
@@ -29,6 +30,8 @@ SIMULATED_NODES = {
 }
 DISPLAY_FOLDER = "/dev/dri"
 NULL = "/dev/null"
+_CAPABILITIES = 2
+"""Of a MIG instance: its GPU instance's and its compute instance's."""
 
 
 class Roots(Struct, frozen=True):
@@ -54,8 +57,12 @@ def node_access(
         links = hosts.display_links(gpu.pci_bus_id, display)
         devices[gpu.uuid] = DeviceAccess(str(gpu.index), (own,), display, links)
         for mig in gpu.mig_instances:
-            caps = tuple(hosts.node(path) for path in capability_paths(roots.proc, gpu, mig))
-            devices[mig.uuid] = DeviceAccess(index=f"{gpu.index}:{mig.index}", nodes=(own, *caps))
+            paths = capability_paths(roots.proc, gpu, mig)
+            devices[mig.uuid] = DeviceAccess(
+                index=f"{gpu.index}:{mig.index}",
+                nodes=(own, *map(hosts.node, paths)),
+                lacking="" if len(paths) == _CAPABILITIES else words.no_capabilities(gpu.index, mig.index, mig.profile),
+            )
     shared = (hosts.node(path) for path in SHARED_NODES if hosts.has(path))
     return NodeAccess(devices, tuple(shared), _extras(hosts, channels), node.driver_version)
 
@@ -81,13 +88,31 @@ def _extras(hosts: "_Hosts", channels: Iterable[int]) -> Mapping[str, tuple[Devi
 
 
 def capability_paths(proc_root: Path, gpu: Gpu, mig: MigInstance) -> tuple[str, ...]:
-    """The two capability files of a MIG instance; none where the driver lists none.
+    """The two capability files of a MIG instance; fewer where the driver lists fewer.
 
-    Source: NVIDIA's MIG user guide, "Device Nodes and Capabilities": ``access`` names the minor of ``nvidia-caps``.
+    Source: NVIDIA's MIG user guide, "Device Nodes and Capabilities": ``access`` names the minor of ``nvidia-caps``, and
+    ``mig-minors`` lists all of them. Container runtimes may hide the first from the agent.
     """
     base = proc_root / f"driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi{mig.gi_id}"
-    minors = (_capability_minor(path) for path in (base / "access", base / f"ci{mig.ci_id}" / "access"))
+    names = ("access", f"ci{mig.ci_id}/access")
+    minors = [_capability_minor(base / name) for name in names]
+    if None in minors:
+        listed = _mig_minors(proc_root)
+        own = f"gpu{gpu.minor}/gi{mig.gi_id}"
+        minors = [
+            listed.get(f"{own}/{name}") if minor is None else minor for name, minor in zip(names, minors, strict=True)
+        ]
     return tuple(f"/dev/nvidia-caps/nvidia-cap{minor}" for minor in minors if minor is not None)
+
+
+def _mig_minors(proc_root: Path) -> Mapping[str, int]:
+    """``gpu0/gi1/ci0/access 31``, a line each."""
+    try:
+        lines = (proc_root / "driver/nvidia-caps/mig-minors").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split() for line in lines)
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}  # noqa: PLR2004
 
 
 def _capability_minor(path: Path) -> int | None:

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 from agent.config.settings import DriverSettings
 from agent.keeping.files import write_atomically
 from agent.kubelet.driverfiles import NoDriverError, find_driver, find_hook, listed_folders
+from agent.kubelet.graphicsfiles import Files, find_sockets
 from agent.kubelet.hostroot import HostRoot, seen_at
 from agent.process.tasks import started
 from deviceplugin.cdi import Spec, device_names, file_name, rename_kind, specs
@@ -25,6 +26,8 @@ from deviceplugin.strategy import AllocationSpec, DeviceIdStrategy, DeviceListSt
 log = logging.getLogger(__name__)
 
 PROGRAM_TIMEOUT_S = 30.0
+IPC_OFF = "disable-ipc-discoverer"
+"""NVIDIA's feature flag for a spec without the sockets of the driver's daemons."""
 _BY_UUID = AllocationSpec(strategies=(DeviceListStrategy.CDI_CRI,), device_id=DeviceIdStrategy.UUID)
 
 
@@ -46,6 +49,8 @@ class CdiFiles:
         self.driver = driver
         self._simulated = simulated
         self._written: dict[str, bytes] = {}
+        self._sockets: Files | None = None
+        """Those of the driver's daemons at the last write; None before, and where none are looked for."""
 
     def lacking(self, spec: AllocationSpec, access: NodeAccess) -> bool:
         """Whether an answer could name a device that the files as they are do not define."""
@@ -58,6 +63,17 @@ class CdiFiles:
                 return True
         return False
 
+    def sockets_differ(self) -> bool:
+        """Whether a daemon of the driver has come or gone: a spec that names what is not there fails containers."""
+        if self._sockets is None:
+            return False
+        return self._daemons() != self._sockets
+
+    def _daemons(self) -> Files | None:
+        if self._simulated or IPC_OFF in self.driver.cdi_feature_flags:
+            return None
+        return find_sockets(HostRoot(self.driver.driver_root, self._seen))
+
     async def write(self, spec: AllocationSpec, access: NodeAccess) -> tuple[str, ...]:
         """Bring the files in line; the names of those that changed.
 
@@ -65,6 +81,7 @@ class CdiFiles:
         then no file says otherwise.
         """
         changed = []
+        self._sockets = self._daemons() if spec.uses_cdi else None
         try:
             documents = await self._documents(spec, access)
         except NoDriverError:
@@ -139,7 +156,8 @@ class CdiFiles:
             if not listed:
                 raise
             found = find_driver(root, access.driver_version, listed)
-        return structs.replace(found, hook=self._hook())
+        sockets = () if IPC_OFF in self.driver.cdi_feature_flags else found.sockets
+        return structs.replace(found, sockets=sockets, hook=self._hook())
 
     async def _listed_folders(self) -> tuple[str, ...]:
         # The cache file by name, not ldconfig's -r: that is a chroot, a right we do without.

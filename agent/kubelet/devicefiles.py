@@ -5,6 +5,7 @@ channel come after the agent as often as before it.
 """
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 
 from msgspec import structs
@@ -52,6 +53,7 @@ class DeviceFiles:
         self._cdi = CdiFiles(settings.cdi_dir, settings.driver, simulated=settings.simulate is not None)
         self._problem: str | None = None
         self._absent: tuple[str, ...] = ()
+        self._lacking = False
 
     def reconfigure(self, settings: Settings) -> None:
         """In use from the next call on: where the driver lies, and what containers get."""
@@ -70,8 +72,20 @@ class DeviceFiles:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was asked for is there."""
-        return self._problem is None and not self._absent
+        """Whether everything that was asked for is there, and all that specs name beside it."""
+        return self._problem is None and not (self._absent or self._lacking or self._cdi.sockets_differ())
+
+    def lacking_nodes(self, spec: AllocationSpec, access: NodeAccess, by_claim: Collection[str]) -> dict[str, str]:
+        """By UUID: why a container could not use a device with the files that it would get. Those in ``by_claim`` are
+        given with their files whatever ``spec`` says.
+        """
+        found = {
+            uuid: device.lacking
+            for uuid, device in access.devices.items()
+            if device.lacking and (spec.gives_nodes or uuid in by_claim)
+        }
+        self._lacking = bool(found)
+        return found
 
     def access(self, node: NodeInventory) -> NodeAccess:
         """The files of each GPU and MIG instance, as the node is now."""

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from agent.kubelet.elf import soname
+from agent.kubelet.graphicsfiles import find_files, find_sockets
 from agent.kubelet.hostroot import HostRoot, Seen, as_it_is
 from deviceplugin.drivermounts import HOOKS, DriverFiles, HookProgram, Library, chosen_hooks
 from deviceplugin.strategy import Symlink
@@ -43,7 +44,12 @@ PROGRAMS = (
     "nvidia-imex",
     "nvidia-imex-ctl",
 )
-OF_OTHER_VERSIONS = ("libnvidia-egl-gbm.so.*.*", "libnvidia-egl-wayland.so.*.*", "libnvidia-nvvm70.so.*")
+OF_OTHER_VERSIONS = (
+    "libnvidia-egl-gbm.so.*.*",
+    "libnvidia-egl-wayland.so.*.*",
+    "libnvidia-egl-wayland2.so.*.*",
+    "libnvidia-nvvm70.so.*",
+)
 """Libraries of the driver with version numbers of their own."""
 LISTED = re.compile(r"^\s*libcuda\.so\S*\s+\(libc6,[^)]*64[^)]*\)\s+=>\s+(/\S+)/libcuda\.so\S*$", re.MULTILINE)
 VERSION = re.compile(r"libcuda\.so\.(\d+\.[\d.]+)")
@@ -88,12 +94,20 @@ def find_driver(root: HostRoot, version: str, listed: Sequence[str] = ()) -> Dri
 
 def _driver(root: HostRoot, folder: str, names: Sequence[str], version: str) -> DriverFiles:
     beside = f"{folder}/vdpau"
-    libraries = (*_libraries(root, folder, names, version), *_libraries(root, beside, root.names(beside), version))
+    libraries = {library.name: library for library in _libraries(root, folder, names, version)}
+    for other in LIBRARY_FOLDERS:
+        # Distributions may have some in another folder. What libcuda's has already is a link or of 32 bits.
+        for library in _libraries(root, other.rstrip("/"), root.names(other), version):
+            libraries.setdefault(library.name, library)
+    files, file_links = find_files(root, folder, version)
     return DriverFiles(
         version=version,
         main_folder=folder or "/",
-        libraries=libraries,
+        libraries=(*libraries.values(), *_libraries(root, beside, root.names(beside), version)),
         programs=tuple(_programs(root)),
+        files=files,
+        file_links=file_links,
+        sockets=find_sockets(root),
         machine=os.uname().machine,
     )
 
@@ -123,6 +137,10 @@ def _links(root: HostRoot, folder: str, names: Sequence[str], name: str, real: s
         targets.setdefault(f"{stem}.so", f"{stem}.so.1")
     elif stem == "libGLX_nvidia":
         targets.setdefault("libGLX_indirect.so.0", name)
+    elif stem == "libnvidia-allocator":
+        targets["gbm/nvidia-drm_gbm.so"] = "../libnvidia-allocator.so.1"
+    elif stem == "libnvidia-vulkan-producer":
+        targets.setdefault("libnvidia-vulkan-producer.so", name)
     return (Symlink(f"{folder}/{link}", target) for link, target in sorted(targets.items()))
 
 
@@ -154,17 +172,26 @@ def _program(path: Path, hooks: tuple[str, ...]) -> HookProgram | None:
 
 
 def _known_hooks(program: Path) -> tuple[str, ...]:
-    """Asked for a hook it does not know, the program fails the container: an older one has fewer names in it.
+    """Asked for a hook it does not know, a program before 1.18 fails the container: it has fewer names in it.
 
-    What is no ELF file is a wrapper around the program, as the GPU operator installs it: taken for a current one.
+    What is no ELF file is a wrapper around the program, as the GPU operator installs it, with the program beside it;
+    where that is not to be seen it is taken for a current one.
     """
+    for place in (program, program.with_name(f"{program.name}.real")):
+        if (found := _hooks_in(place)) is not None:
+            return found
+    return HOOKS
+
+
+def _hooks_in(program: Path) -> tuple[str, ...] | None:
+    """The names that an ELF file has; None for anything else."""
     import mmap
 
     try:
         with program.open("rb") as file:
             if file.read(4) != b"\x7fELF":
-                return HOOKS
+                return None
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 return tuple(hook for hook in HOOKS if content.find(hook.encode()) >= 0)
     except (OSError, ValueError):
-        return HOOKS
+        return None

@@ -66,9 +66,14 @@ class _Container(Struct, frozen=True):
     resources: _Resources | None = None
 
 
+class _Claim(Struct, frozen=True):
+    name: str = ""
+
+
 class _Spec(Struct, frozen=True, rename="camel"):
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] = ()
+    resource_claims: tuple[_Claim, ...] = ()
 
 
 class _ContainerStatus(Struct, frozen=True):
@@ -140,7 +145,9 @@ def _containers(pod: _Pod) -> Iterable[tuple[str, PodContainer]]:
 
 
 def _identity(pod: _Pod) -> PodIdentity | None:
-    if next(iter(_demands((*pod.spec.init_containers, *pod.spec.containers))), None) is None:
+    """Of a pod that may have devices: by an extended resource or by claim."""
+    asks = next(iter(_demands((*pod.spec.init_containers, *pod.spec.containers))), None) is not None
+    if not asks and not pod.spec.resource_claims:
         return None
     return PodIdentity(pod.metadata.uid, pod.metadata.labels or {})
 

@@ -1,5 +1,8 @@
 """The node's label ``nvidia.com/mig.config``: which of mig-parted's configurations is wished, and the answer to it.
 
+Without a file the configurations are those that NVIDIA's MIG manager makes from the hardware, unless that one runs on
+the node: then the label is its affair.
+
 A layout takes precedence over the label: where the two differ about a GPU the label is answered ``failed``, and a line
 says which GPU it is. The rest of the configuration is carried out.
 """
@@ -9,7 +12,7 @@ from collections.abc import Mapping
 
 from agent.config.settings import MigSettings
 from agent.keeping.files import identity
-from agent.mig import parted
+from agent.mig import generated, parted
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import Configurations
 from agent.words import mig as words
@@ -21,6 +24,8 @@ log = logging.getLogger(__name__)
 
 LABEL = "nvidia.com/mig.config"
 ANSWER = "nvidia.com/mig.config.state"
+MANAGER = "nvidia.com/gpu.deploy.mig-manager"
+"""The GPU operator's label: ``true`` where it has NVIDIA's MIG manager run."""
 
 
 class PartedChoice:
@@ -29,6 +34,8 @@ class PartedChoice:
     def __init__(self, settings: MigSettings) -> None:
         self.settings = settings
         self.label: str | None = None
+        self.other_manager = False
+        """Whether NVIDIA's MIG manager runs on this node."""
         self._configurations: Configurations = {}
         self._seen: tuple[object, ...] = ()
         self._broken = ""
@@ -39,6 +46,11 @@ class PartedChoice:
     def problems(self) -> tuple[str, ...]:
         """Why the label cannot be followed, one line each; what became of its wishes is not among them."""
         return self._problems
+
+    @property
+    def _asked(self) -> bool:
+        """Whether there is a label that is ours to follow: of a file, or of a node with GPUs that can do MIG."""
+        return bool(self.label) and (self.settings.config_file is not None or bool(self._configurations))
 
     def reread(self) -> bool:
         """Read the file if it is another one than before (a ConfigMap's files are swapped). True where that changes
@@ -70,7 +82,9 @@ class PartedChoice:
     def wishes(self, gpus: tuple[Gpu, ...], named: Mapping[GpuUuid, GpuMode]) -> dict[GpuUuid, Wish]:
         """What the label wishes of these GPUs, but for those that a layout names."""
         self._problems, self._wishes = (), {}
-        if self.settings.config_file is None or not self.label:
+        if self.settings.config_file is None:
+            self._configurations = {} if self.other_manager else generated.configurations(gpus)
+        if not self._asked or self.label is None:
             return {}
         entries = self._configurations.get(self.label)
         if self._broken or entries is None:
@@ -91,7 +105,7 @@ class PartedChoice:
 
     def answer(self, statuses: Mapping[GpuUuid, MigStatus]) -> str | None:
         """The value of the state label: success, failed or pending; None where no label asks."""
-        if self.settings.config_file is None or not self.label:
+        if not self._asked:
             return None
         states = [statuses[gpu].state if gpu in statuses else None for gpu in self._wishes]
         if self._problems or any(state in (MigState.REFUSED, MigState.FAILED) for state in states):

@@ -17,7 +17,7 @@ from agent.config.settings import MigSettings, Settings
 from agent.hardware.monitor import GpuMonitor
 from agent.kubelet.podresources import UNLISTED, PodResources
 from agent.mig.change import MigHardware
-from agent.mig.choice import ANSWER, LABEL, PartedChoice
+from agent.mig.choice import ANSWER, LABEL, MANAGER, PartedChoice
 from agent.mig.evictor import Evictor
 from agent.mig.journal import Journal, JournalEntry
 from agent.mig.nvmlmig import NvmlMig, open_by
@@ -182,9 +182,13 @@ class MigNode:
 
     def labelled(self, labels: Mapping[str, str]) -> None:
         """The Node's labels are these now."""
-        if labels.get(LABEL) != self.parted.label:
-            self.parted.label = labels.get(LABEL)
-            log.info("mig.config", extra={"label": self.parted.label or ""})
+        label, other = labels.get(LABEL), labels.get(MANAGER) == "true"
+        if (label, other) != (self.parted.label, self.parted.other_manager):
+            self.parted.label, self.parted.other_manager = label, other
+            left = other and self.parted.settings.config_file is None
+            log.info(
+                "mig.config", extra={"label": label or "", "followed": "no: NVIDIA's MIG manager" if left else "yes"}
+            )
             self.wishes_changed(again=True)
 
     def reconfigured(self, settings: MigSettings) -> None:

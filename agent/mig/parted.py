@@ -8,8 +8,8 @@
         mig-enabled: true
         mig-devices: {"1g.10gb": 7}
 
-What its reader takes is taken: merge keys, a key given twice (the last counts), a subsystem's id behind the board's
-(``0x233010DE:0x16C010DE``), several attributes of a profile (``+me,gfx``).
+What its reader takes is taken: merge keys, a key given twice (the last counts), more documents (the first counts), a
+subsystem's id behind the board's (``0x233010DE:0x16C010DE``), several attributes of a profile (``+me,gfx``).
 
 An entry later in a configuration stands over an earlier one for the GPUs that both mean, as mig-parted applies them.
 """
@@ -67,9 +67,12 @@ def parse(text: str, file: str) -> Parted:
     place = Place(Document(file=file), "", parse_text(text, file, forgiving=True))
     fields = place.fields(("version", "mig-configs"))
     version = fields.get("version")
-    if version is None or version.node.text != "v1":
+    # mig-parted takes the bare key too.
+    if version.node.text != "v1" if version is not None else "version" not in place.node.entries:
         raise (version or place).error("version: v1")
     configs = place.required(fields, "mig-configs")
+    if not configs.children():
+        raise configs.error("at least one configuration", "an empty section")
     found = {name: tuple(_entry(item) for item in listed.items()) for name, listed in configs.children()}
     return Parted(found, tuple(place.document.warnings))
 
@@ -78,16 +81,19 @@ def _entry(place: Place) -> PartedEntry:
     fields = place.fields(("device-filter", "devices", "mig-enabled", "mig-devices"))
     for key in ("devices", "mig-enabled"):
         place.required(fields, key)
-    profiles = _profiles(fields["mig-devices"]) if "mig-devices" in fields else ()
     enabled = bool(fields["mig-enabled"].value(BOOL))
+    profiles = _profiles(fields["mig-devices"]) if "mig-devices" in fields else ()
     if profiles and not enabled:
         raise fields["mig-devices"].error("no instances where mig-enabled is false")
-    return PartedEntry(
+    entry = PartedEntry(
         enabled=enabled,
         profiles=profiles,
         filters=_filters(fields["device-filter"]) if "device-filter" in fields else (),
         indexes=_devices(fields["devices"]),
     )
+    if enabled:
+        place.required(fields, "mig-devices")
+    return entry
 
 
 def _profiles(place: Place) -> tuple[str, ...]:

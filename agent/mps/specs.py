@@ -71,28 +71,27 @@ def client_limit(compute_capability: tuple[int, int], cuda_version: tuple[int, i
 
 def daemon_specs(node: NodeInventory, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> tuple[DaemonSpec, ...]:
     """In the order of GPU index and MIG index; deterministic."""
-    replicas = Counter(
-        device.physical_id
+    shared = [
+        device
         for resource in layout.resources
         for device in resource.devices
         if device.share is not None and device.share.sharing is SharingMode.MPS
-    )
+    ]
+    replicas = Counter(device.physical_id for device in shared)
+    together = {device.gpu: device.share.together for device in shared if device.share is not None and not device.mig}
     found: list[DaemonSpec] = []
     for gpu in node.gpus:
         mode = modes.get(gpu.uuid)
         if isinstance(mode, Fractional):
             spec = _spec(node, gpu, clients=_WHOLE // mode.granularity, equal=False, counted=False)
-            if mode.together:
-                _join(found, spec, mode.together)
-            else:
-                found.append(spec)
+            _join(found, spec, mode.together)
         elif isinstance(mode, Dra):
             if mode.shares is not None:
                 found.append(_spec(node, gpu, clients=_WHOLE // mode.shares, equal=False, counted=False))
         elif isinstance(mode, Mps):
             found.append(_spec(node, gpu, clients=len(mode.clients), equal=mode.equal))
         elif replicas[gpu.uuid]:
-            found.append(_spec(node, gpu, clients=replicas[gpu.uuid], equal=True))
+            _join(found, _spec(node, gpu, clients=replicas[gpu.uuid], equal=True), together[gpu.uuid])
         found += [
             _instance_spec(node, gpu, index, clients=replicas[mig.uuid])
             for index, mig in enumerate(gpu.mig_instances)
@@ -121,18 +120,26 @@ def _spec(node: NodeInventory, gpu: Gpu, *, clients: int, equal: bool, counted: 
 
 
 def _join(found: list[DaemonSpec], spec: DaemonSpec, together: tuple[GpuUuid, ...]) -> None:
-    """Put the GPU of ``spec`` into the daemon of its group, which is filed under the first of the group's GPUs, there
-    or not: containers know the daemon's folder by that.
+    """Add a GPU's daemon; with ``together`` put the GPU into the one daemon of that group, which is filed under the
+    first of the group's GPUs, there or not: containers know the daemon's folder by that.
     """
+    if not together:
+        found.append(spec)
+        return
     at = next((at for at, other in enumerate(found) if other.several and other.device == together[0]), None)
     if at is None:
         found.append(structs.replace(spec, device=together[0], several=(spec.gpu,)))
         return
     known = found[at]
+    limits = (*known.limits_mib, spec.memory_mib)
+    threads = [each for each in (known.threads_percent, spec.threads_percent) if each is not None]
     found[at] = structs.replace(
         known,
         name=f"{known.name}, {spec.name.removeprefix('GPU ')}",
         several=(*known.several, spec.gpu),
+        clients=max(known.clients, spec.clients),
+        threads_percent=min(threads, default=None),
+        each_mib=limits if len(set(limits)) > 1 else (),
         refused=known.refused or spec.refused,
         exclusive=known.exclusive and spec.exclusive,
     )

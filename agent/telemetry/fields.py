@@ -69,6 +69,42 @@ CRC_DATA = "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL"
 REPLAY = "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"
 RECOVERY = "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"
 
+BANKS = "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_"
+FABRIC_STATUS = "DCGM_FI_DEV_FABRIC_MANAGER_STATUS"
+FABRIC_ERROR = "DCGM_FI_DEV_FABRIC_MANAGER_ERROR_CODE"
+FABRIC_CLIQUE = "DCGM_FI_DEV_FABRIC_CLIQUE_ID"
+FABRIC_CLUSTER = "DCGM_FI_DEV_FABRIC_CLUSTER_UUID"
+FABRIC_HEALTH = "DCGM_FI_DEV_FABRIC_HEALTH_MASK"
+TENSOR = "DCGM_FI_PROF_PIPE_TENSOR_"
+
+LINK_COUNTS: dict[int, tuple[str, str]] = {
+    number: (f"DCGM_FI_DEV_NVLINK_COUNT_{name}", text)
+    for number, name, text in (
+        (201, "TX_PACKETS", "packets sent"),
+        (202, "TX_BYTES", "bytes sent"),
+        (203, "RX_PACKETS", "packets received"),
+        (204, "RX_BYTES", "bytes received"),
+        (206, "RX_MALFORMED_PACKET_ERRORS", "malformed packets received"),
+        (207, "RX_BUFFER_OVERRUN_ERRORS", "packets dropped for want of a buffer"),
+        (208, "RX_ERRORS", "packets received with errors"),
+        (209, "RX_REMOTE_ERRORS", "packets that the other end marked as bad"),
+        (210, "RX_GENERAL_ERRORS", "packets received that do not fit"),
+        (211, "LOCAL_LINK_INTEGRITY_ERRORS", "times that errors passed their threshold"),
+        (212, "TX_DISCARDS", "packets not sent"),
+        (213, "LINK_RECOVERY_SUCCESSFUL_EVENTS", "recoveries that did"),
+        (214, "LINK_RECOVERY_FAILED_EVENTS", "recoveries that did not"),
+        (215, "LINK_RECOVERY_EVENTS", "recoveries"),
+        (219, "EFFECTIVE_ERRORS", "errors left after correction"),
+        (221, "RX_SYMBOL_ERRORS", "symbols received with errors"),
+    )
+}
+"""NVML field id, asked link by link (Blackwell), to field and words. Rates of bit errors, which DCGM decodes from two
+parts of a number, are not among them.
+"""
+GPM_ENGINES = {"NVDEC": (30, 8), "NVJPG": (40, 8), "NVOFA": (50, 2)}
+"""Engine to its first GPM metric id and how many there are."""
+GPM_LINKS = 18
+
 PER_POD = (GPU_UTIL, MEM_COPY_UTIL, ENC_UTIL, DEC_UTIL, FB_USED)
 """What can be divided among the pods of a shared device, so that the parts add up to the whole."""
 
@@ -84,9 +120,14 @@ FIELDS: tuple[Field, ...] = (
     _gauge("DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature, degrees Celsius."),
     _gauge("DCGM_FI_DEV_SLOWDOWN_TEMP", "GPU temperature that slows the clocks, degrees Celsius.", usual=False),
     _gauge("DCGM_FI_DEV_SHUTDOWN_TEMP", "GPU temperature that turns the board off, degrees Celsius.", usual=False),
+    _gauge("DCGM_FI_DEV_GPU_MAX_OP_TEMP", "Greatest GPU temperature to work at, degrees Celsius.", usual=False),
+    _gauge("DCGM_FI_DEV_MEM_MAX_OP_TEMP", "Greatest memory temperature to work at, degrees Celsius.", usual=False),
     _gauge(POWER, "Power draw, watts."),
     _gauge("DCGM_FI_DEV_POWER_USAGE_INSTANT", "Power draw of this instant, watts.", usual=False),
     _gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT", "Power limit that is set, watts."),
+    _gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF", "Power limit by default, watts.", usual=False),
+    _gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN", "Least power limit that can be set, watts.", usual=False),
+    _gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX", "Greatest power limit that can be set, watts.", usual=False),
     _gauge("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "Power limit that the driver enforces, watts.", usual=False),
     _counter(ENERGY, "Energy since the driver was loaded, millijoules."),
     _counter("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "PCIe transfers that had to be repeated."),
@@ -126,6 +167,10 @@ FIELDS: tuple[Field, ...] = (
     _counter("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Rows remapped for correctable errors."),
     _gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1 where a row could not be remapped."),
     _gauge("DCGM_FI_DEV_ROW_REMAP_PENDING", "1 while a row remap waits for a reset."),
+    *(
+        _gauge(f"{BANKS}{word}", f"Memory banks with {text} spare rows left.", usual=False)
+        for word, text in (("MAX", "all"), ("HIGH", "most"), ("PARTIAL", "some"), ("LOW", "few"), ("NONE", "no"))
+    ),
     _counter("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "Data over all NVLinks, both ways, KiB."),
     *(
         _counter(f"{NVLINK_BANDWIDTH}{link}", f"Data over NVLink {link}, both ways, KiB.", usual=False)
@@ -135,6 +180,19 @@ FIELDS: tuple[Field, ...] = (
     _counter(CRC_DATA, "NVLink data CRC errors.", usual=False),
     _counter(REPLAY, "NVLink retransmissions.", usual=False),
     _counter(RECOVERY, "NVLink recoveries.", usual=False),
+    *(_counter(name, f"NVLink 5, all links: {text}.", usual=False) for name, text in LINK_COUNTS.values()),
+    _gauge(FABRIC_STATUS, "Fabric: 0 none, 1 not started, 2 in progress, 3 done, 4 failed.", usual=False),
+    _gauge(FABRIC_ERROR, "NVML's code of what went wrong in joining the fabric; 0 nothing.", usual=False),
+    _gauge(FABRIC_CLIQUE, "Id of the clique in the fabric.", usual=False),
+    _gauge(FABRIC_HEALTH, "NVML's bit mask of the fabric's health.", usual=False),
+    _gauge("DCGM_FI_DEV_C2C_LINK_COUNT", "Links between chips.", usual=False),
+    _gauge("DCGM_FI_DEV_C2C_LINK_STATUS", "1 while the first link between chips is up.", usual=False),
+    _gauge("DCGM_FI_DEV_C2C_MAX_BANDWIDTH", "Speed of a link between chips, MB a second.", usual=False),
+    _counter("DCGM_FI_DEV_C2C_LINK_ERROR_INTR", "Errors of links between chips, by interrupt.", usual=False),
+    _counter("DCGM_FI_DEV_C2C_LINK_ERROR_REPLAY", "Repeated transfers between chips.", usual=False),
+    _counter(
+        "DCGM_FI_DEV_C2C_LINK_ERROR_REPLAY_B2B", "Repeated transfers between chips, one after another.", usual=False
+    ),
     _gauge("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "State of the virtual GPU licence; 0 where none is needed."),
     _gauge("DCGM_FI_DEV_FAN_SPEED", "Fan speed, percent.", usual=False),
     _gauge("DCGM_FI_DEV_PSTATE", "Performance state, 0 the highest.", usual=False),
@@ -153,6 +211,34 @@ FIELDS: tuple[Field, ...] = (
     _gauge("DCGM_FI_PROF_PCIE_RX_BYTES", "Data received over PCIe, bytes a second."),
     _gauge("DCGM_FI_PROF_NVLINK_TX_BYTES", "Data sent over NVLink, bytes a second.", usual=False),
     _gauge("DCGM_FI_PROF_NVLINK_RX_BYTES", "Data received over NVLink, bytes a second.", usual=False),
+    _gauge("DCGM_FI_PROF_PIPE_INT_ACTIVE", "Share of the time that the integer pipe was active, 0 to 1.", usual=False),
+    *(
+        _gauge(f"{TENSOR}{kind}_ACTIVE", f"Share of the time that the tensor pipe did {kind}, 0 to 1.", usual=False)
+        for kind in ("DFMA", "HMMA", "IMMA")
+    ),
+    *(
+        _gauge(
+            f"DCGM_FI_PROF_{engine}{n}_ACTIVE", f"Share of the time that {engine} {n} was active, 0 to 1.", usual=False
+        )
+        for engine, (_, count) in GPM_ENGINES.items()
+        for n in range(count)
+    ),
+    *(
+        _gauge(
+            f"DCGM_FI_PROF_NVLINK_L{link}_{way}_BYTES", f"Data over NVLink {link}, {word}, bytes a second.", usual=False
+        )
+        for link in range(GPM_LINKS)
+        for way, word in (("TX", "sent"), ("RX", "received"))
+    ),
+    *(
+        _gauge(f"DCGM_FI_PROF_C2C_{way}_{what}_BYTES", f"Data between chips, {word}, bytes a second.", usual=False)
+        for way, what, word in (
+            ("TX", "ALL", "sent in all"),
+            ("TX", "DATA", "sent as payload"),
+            ("RX", "ALL", "received in all"),
+            ("RX", "DATA", "received as payload"),
+        )
+    ),
     _gauge(XID_COUNT, "XIDs of the last five minutes, by XID; falls again.", usual=False),
     _gauge(CLOCK_EVENT_COUNT, "Readings of the last five minutes with held down clocks, by reason.", usual=False),
     _gauge(HEALTH_STATUS, "What each health watch finds: 0 nothing, 10 a warning, 20 a failure.", usual=False),
@@ -164,6 +250,7 @@ FIELDS: tuple[Field, ...] = (
     _label("DCGM_FI_DEV_SERIAL", "Serial number of the board."),
     _label("DCGM_FI_DEV_UUID", "UUID of the GPU."),
     _label("DCGM_FI_DEV_MINOR_NUMBER", "N of /dev/nvidiaN."),
+    _label(FABRIC_CLUSTER, "UUID of the fabric's cluster."),
     _label("DCGM_FI_DEV_PCI_BUSID", "Address on the PCI bus."),
     _label("DCGM_FI_DEV_VBIOS_VERSION", "Version of the board's BIOS."),
     _label("DCGM_FI_DEV_OEM_INFOROM_VER", "Version of the InfoROM's part for the manufacturer."),
@@ -181,7 +268,7 @@ def of_instances(name: str) -> bool:
     return name.startswith(_MEMORY_FIELDS)
 
 
-GPM_METRICS: dict[str, tuple[int, float]] = {
+GPM_USUAL: dict[str, tuple[int, float]] = {
     GR_ENGINE_ACTIVE: (1, 0.01),
     "DCGM_FI_PROF_SM_ACTIVE": (2, 0.01),
     "DCGM_FI_PROF_SM_OCCUPANCY": (3, 0.01),
@@ -195,7 +282,27 @@ GPM_METRICS: dict[str, tuple[int, float]] = {
     "DCGM_FI_PROF_NVLINK_RX_BYTES": (60, 2**20),
     "DCGM_FI_PROF_NVLINK_TX_BYTES": (61, 2**20),
 }
-"""Field to GPM metric id (NVML_GPM_METRIC_*) and factor: percent to ratio, MiB/s to bytes/s."""
+"""Field to GPM metric id (NVML_GPM_METRIC_*) and factor: percent to ratio, MiB/s to bytes/s. Asked in each pass."""
+
+GPM_METRICS: dict[str, tuple[int, float]] = {
+    **GPM_USUAL,
+    "DCGM_FI_PROF_PIPE_INT_ACTIVE": (4, 0.01),
+    f"{TENSOR}DFMA_ACTIVE": (6, 0.01),
+    f"{TENSOR}HMMA_ACTIVE": (7, 0.01),
+    f"{TENSOR}IMMA_ACTIVE": (9, 0.01),
+    **{
+        f"DCGM_FI_PROF_{engine}{n}_ACTIVE": (first + n, 0.01)
+        for engine, (first, count) in GPM_ENGINES.items()
+        for n in range(count)
+    },
+    **{f"DCGM_FI_PROF_NVLINK_L{link}_RX_BYTES": (62 + 2 * link, 2**20) for link in range(GPM_LINKS)},
+    **{f"DCGM_FI_PROF_NVLINK_L{link}_TX_BYTES": (63 + 2 * link, 2**20) for link in range(GPM_LINKS)},
+    "DCGM_FI_PROF_C2C_TX_ALL_BYTES": (100, 2**20),
+    "DCGM_FI_PROF_C2C_RX_ALL_BYTES": (101, 2**20),
+    "DCGM_FI_PROF_C2C_TX_DATA_BYTES": (102, 2**20),
+    "DCGM_FI_PROF_C2C_RX_DATA_BYTES": (103, 2**20),
+}
+"""All of them; those that are not in GPM_USUAL are asked where they are exported."""
 
 FIELD_VALUES: dict[int, tuple[str, float]] = {
     3: ("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 1),
@@ -225,6 +332,16 @@ FIELD_VALUES: dict[int, tuple[str, float]] = {
     186: ("DCGM_FI_DEV_POWER_USAGE_INSTANT", 0.001),
 }
 """NVML field id (NVML_FI_DEV_*) to field and factor."""
+
+FURTHER_VALUES: dict[int, str] = {
+    170: "DCGM_FI_DEV_C2C_LINK_COUNT",
+    171: "DCGM_FI_DEV_C2C_LINK_STATUS",
+    172: "DCGM_FI_DEV_C2C_MAX_BANDWIDTH",
+    231: "DCGM_FI_DEV_C2C_LINK_ERROR_INTR",
+    232: "DCGM_FI_DEV_C2C_LINK_ERROR_REPLAY",
+    233: "DCGM_FI_DEV_C2C_LINK_ERROR_REPLAY_B2B",
+}
+"""NVML field id to field, asked where the field is exported."""
 
 LINK_FIELDS: dict[int, str] = {161: REPLAY, 162: RECOVERY, 163: CRC_FLIT}
 """NVML field id, asked link by link, where a board has no total (Hopper)."""

@@ -31,6 +31,7 @@ CLAIM_LABELS = (
 RESERVED = frozenset(
     {
         *("gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "Hostname", "hostname"),
+        *("uuid", "container_name", "pod_namespace", "pod_name"),
         *("container", "namespace", "pod", POD_UID, "err_code", "err_msg", "xid", "clock_event"),
         *CLAIM_LABELS,
         *("window_size_in_ms", "health_watch", "health_error_code", "instance", "job"),

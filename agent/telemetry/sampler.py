@@ -30,7 +30,7 @@ from agent.telemetry.owners import owners_of
 from agent.telemetry.podlabels import PodLabelChoice
 from agent.telemetry.reading.reader import GpuReader
 from agent.telemetry.reading.readings import GpuReading
-from agent.telemetry.series import Recent, Scene, User, write
+from agent.telemetry.series import Recent, Scene, Style, User, write
 from agent.telemetry.shares import Figure
 from agent.telemetry.windows import SlidingCounts, XidMemory
 from agent.words import node as words
@@ -317,6 +317,11 @@ class Sampler:
             collectors=self.collectors,
             host=self._node_state.node.name,
             host_label=self.settings.hostname_label.value,
+            style=Style(
+                no_hostname=self.settings.no_hostname,
+                old_names=self.settings.old_names,
+                dashed_model=self.settings.dashed_model,
+            ),
         )
 
     def _recent(self, gpu: GpuUuid) -> Recent:

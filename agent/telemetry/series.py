@@ -75,6 +75,8 @@ _PARTS: tuple[tuple[str, Figure, float], ...] = (
     (POD_POWER, Figure.POWER_W, 1.0),
 )
 _FIGURE_OF = {name: figure for figure, name in FIGURES.items()}
+OLD_NAMES = {"container": "container_name", "namespace": "pod_namespace", "pod": "pod_name"}
+"""dcgm-exporter 1.x's names of a pod's labels."""
 _REST = (("owner", "unattributed"),)
 
 
@@ -92,6 +94,14 @@ class Recent(Struct, frozen=True, kw_only=True):
 
 
 NOTHING_RECENT = Recent()
+
+
+class Style(Struct, frozen=True, kw_only=True):
+    """dcgm-exporter's options for the labels of DCGM's series; see ``MetricsSettings``."""
+
+    no_hostname: bool = False
+    old_names: bool = False
+    dashed_model: bool = False
 
 
 class Scene(Struct, frozen=True, kw_only=True):
@@ -113,6 +123,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     collectors: Collectors = USUAL
     host: str = ""
     host_label: str = "Hostname"
+    style: Style = Style()
 
 
 def write(scene: Scene) -> Writer:
@@ -152,6 +163,7 @@ class _Names:
 
     def __init__(self, scene: Scene) -> None:
         self._host = (scene.host_label, scene.host)
+        self._style = scene.style
         self._node = scene.node
         self._readings = scene.readings
         self._pod_pairs = scene.pod_pairs
@@ -171,12 +183,12 @@ class _Names:
             domain, _, rest = gpu.pci_bus_id.partition(":")
             pairs = [
                 ("gpu", str(gpu.index)),
-                ("UUID", gpu.uuid),
+                ("uuid" if self._style.old_names else "UUID", gpu.uuid),
                 ("pci_bus_id", f"{domain.zfill(8)}:{rest}".upper()),
                 ("device", f"nvidia{gpu.index}"),
-                ("modelName", gpu.product),
+                ("modelName", gpu.product.replace(" ", "-") if self._style.dashed_model else gpu.product),
                 *self._instance(place),
-                self._host,
+                *(() if self._style.no_hostname else (self._host,)),
                 *((name, self._static(gpu, name)) for name in self._wanted),
             ]
             self._dcgm[place] = labels(pairs)
@@ -193,7 +205,10 @@ class _Names:
     def pod(self, holder: PodContainer, place: GpuPart) -> tuple[tuple[str, str], ...]:
         """dcgm-exporter's labels of a pod, and of the claim by which it has the device."""
         further = self._pod_pairs.get((holder.namespace, holder.pod), ())
-        return (*_pod(holder), *self._claims.get((place, holder), ()), *further)
+        named = _pod(holder)
+        if self._style.old_names:
+            named = tuple((OLD_NAMES[label], value) for label, value in named)
+        return (*named, *self._claims.get((place, holder), ()), *further)
 
     def _instance(self, place: GpuPart) -> list[tuple[str, str]]:
         if place.gi_id < 0:

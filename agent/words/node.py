@@ -94,6 +94,15 @@ def no_spec(problem: str) -> str:
 
 
 @_refusal
+def no_capabilities(gpu: object, instance: object, profile: str) -> str:
+    return (
+        f"GPU {gpu} MIG {instance} ({profile}): neither /proc/driver/nvidia/capabilities nor "
+        "/proc/driver/nvidia-caps/mig-minors names its capability files, so that no container could use it. "
+        "See that the agent sees the host's /proc"
+    )
+
+
+@_refusal
 def label_set_back(label: str, writer: str) -> str:
     return f"Label {label}, written by {writer}, conflicts with the agent; it is set back. See that one writes it"
 

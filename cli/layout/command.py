@@ -25,7 +25,7 @@ from kube.errors import NotFoundError
 from kube.resources import NODES
 from simulator.fleet.fleetfile import load_fleet
 from simulator.reading import InputError
-from yamlfile import ConfigError, parse_text, read_text
+from yamlfile import ConfigError, YamlKind, parse_text, read_text
 
 EXIT_REFUSED = 1
 MANAGER = "tessera-cli"
@@ -127,14 +127,15 @@ def _read(file: Path) -> Wanted:
     """Raises WrongInputError with one line."""
     try:
         text = read_text(file)
-        parse_text(text, str(file))  # its mistakes have a line
-        content = yaml.safe_load(text)
-        if content is None:
+        root = parse_text(text, str(file), forgiving=True)
+        if root.kind is YamlKind.NULL:
             raise WrongInputError(given.empty_layout(file))
-        kind = content.get("kind") if isinstance(content, dict) else None
+        kind = root.entries["kind"].text if "kind" in root.entries else None
         if kind is not None and kind != GPU_LAYOUTS.kind:
             raise WrongInputError(given.no_layout(file, kind))
         if kind is not None:
+            parse_text(text, str(file))  # its mistakes have a line
+            content = yaml.safe_load(text)
             found = gpulayouts.read(msgspec.json.encode(content))
             if found.problem:
                 raise WrongInputError(given.bad_layout(file, found.problem))

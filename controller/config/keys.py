@@ -39,6 +39,7 @@ from controller.engine.model.config import BackfillPolicy, PreemptionStrategy, Q
 from controller.foreignrules.schedulers import SCHEDULERS
 from controller.jobkinds.kubeflow import INIT_PYTORCH
 from controller.jobkinds.raypods import WAIT_GCS_READY
+from inventory.listsize import MAX_REPLICAS
 from yamlfile.parsers import BOOL, HTTP_URL, PATH, integer, one_of
 
 API_VERSIONS: Final = ("config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1")
@@ -371,7 +372,7 @@ OWN: Final = (
     _key("tessera.honestUnits.computeSlices", integer(1, 1024), "7", "compute slices of a whole GPU"),
     _key(
         "tessera.honestUnits.sharedReplicas",
-        integer(1, 4096),
+        integer(1, MAX_REPLICAS),
         "1",
         "how many containers share one `.shared` device",
     ),

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from inventory.listsize import MAX_REPLICAS
+
 KIND: Final = "GpuLayout"
 PLURAL: Final = "gpulayouts"
 MAX_ENTRIES: Final = 64
 MAX_PROFILES: Final = 16
-MAX_REPLICAS: Final = 4096
-"""Kubelet holds every replica as a device; more than this is a slip of the finger."""
 MAX_MPS_CLIENTS: Final = 60
 """The most that any GPU and driver take; what this one takes is known to ``agent.mps.specs``."""
 

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from inventory.api.gpulayout import MAX_REPLICAS
+from inventory.listsize import MAX_REPLICAS
 
 KIND: Final = "GpuNode"
 PLURAL: Final = "gpunodes"

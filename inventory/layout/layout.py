@@ -4,12 +4,14 @@
 left out with a problem that names it; the other GPUs are still advertised.
 """
 
+import bisect
 import fnmatch
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs
 
+from inventory import listsize
 from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigUuid, NodeInventory, ResourceName
 from inventory.layout.entries import (
     PERCENT_RESOURCE,
@@ -47,7 +49,7 @@ class Share(Struct, frozen=True):
     ``memory_mib`` and ``threads`` (a percentage) are limits for its environment; None: none of its own. Of a fractional
     GPU they are the whole GPU's: a container gets as many hundredths as it gets devices, in steps of ``granularity``.
     ``alone``: a container gets one such device at most, since a second share would not add to the first.
-    ``together``: the GPUs whose daemon is this one's, see ``Fractional``.
+    ``together``: the GPUs whose daemon is this one's, see ``Fractional`` and ``_share_of``.
     """
 
     sharing: SharingMode
@@ -160,7 +162,8 @@ def plan(node: NodeInventory, spec: LayoutSpec, modes: Mapping[GpuUuid, GpuMode]
             offered += _in_mode(gpu, modes[gpu.uuid], spec, problems)
     order = {gpu.uuid: place for place, gpu in enumerate(node.gpus)}
     # Stable: within one GPU the devices keep their order.
-    offered.sort(key=lambda item: order[item[1].gpu])
+    offered.sort(key=lambda offer: order[offer.device.gpu])
+    offered = _that_fit_a_list(offered, problems)
     return Layout(_resources(offered, spec.replication), tuple(problems), tuple(_notes(rest, spec)))
 
 
@@ -209,7 +212,9 @@ def _single(node: NodeInventory, spec: LayoutSpec, problems: list[str]) -> Itera
 
 
 def single_strategy_problem(node: NodeInventory) -> str | None:
-    """Why ``migStrategy: single`` cannot hold on this node, or None: all GPUs MIG-enabled, all cut into one profile."""
+    """Why ``migStrategy: single`` cannot hold on this node, or None: all GPUs MIG-enabled, all cut into one profile,
+    which may be a part of a GPU instance (``1c.3g.20gb``).
+    """
     whole = [str(gpu.index) for gpu in node.gpus if not gpu.mig_enabled]
     if whole:
         return words.single_whole(", ".join(whole))
@@ -219,8 +224,6 @@ def single_strategy_problem(node: NodeInventory) -> str | None:
     profiles = sorted({mig.profile for gpu in node.gpus for mig in gpu.mig_instances})
     if len(profiles) > 1:
         return words.single_mixed(", ".join(profiles))
-    if any(not mig.fills_gpu_instance for gpu in node.gpus for mig in gpu.mig_instances):
-        return words.single_part(profiles[0])
     return None
 
 
@@ -262,32 +265,103 @@ def _instance(gpu: Gpu, mig: MigInstance, name: ResourceName) -> _Base:
     return _Base(name, device, (f"{gpu.index}:{mig.index}", mig.uuid, str(gpu.index), gpu.uuid))
 
 
-_Offered = tuple[ResourceName, LogicalDevice]
+class _Offer(Struct, frozen=True):
+    """A device under a name: by itself, or ``replicas`` times, numbered from ``first``, with ``share`` each.
+
+    Replicas are counted before they are made: somebody may have asked for millions.
+    """
+
+    name: ResourceName
+    device: LogicalDevice
+    share: Share | None = None
+    replicas: int = 1
+    first: int = 0
+
+    def devices(self) -> Iterable[LogicalDevice]:
+        if self.share is None:
+            yield self.device
+            return
+        for n in range(self.first, self.first + self.replicas):
+            yield structs.replace(
+                self.device, id=DeviceId(f"{self.device.id}{REPLICA_MARK}{n}"), replica=n, share=self.share
+            )
+
+    def list_bytes(self, most: int) -> int:
+        """What it takes in the kubelet's list of devices, with ``most`` replicas at most."""
+        of = len(self.device.id), self.device.numa_node
+        if self.share is None:
+            return listsize.device_bytes(*of)
+        return listsize.replicas_bytes(*of, self.first, min(self.replicas, most))
 
 
-def _share(base: list[_Base], replication: Replication | None, problems: list[str]) -> Iterable[_Offered]:
-    """Replicate what the entries select. An earlier entry wins a device; every entry must select something."""
+def _that_fit_a_list(offered: list[_Offer], problems: list[str]) -> list[_Offer]:
+    """Without the resources of which the kubelet could not read the list; a problem names the largest number."""
+    by_name: dict[ResourceName, list[_Offer]] = {}
+    for offer in offered:
+        by_name.setdefault(offer.name, []).append(offer)
+    for name, offers in by_name.items():
+        found = max(offer.replicas for offer in offers)
+        if _fits(offers, found):
+            continue
+        fits = bisect.bisect_left(range(found), x=True, key=lambda most: not _fits(offers, most)) - 1
+        problems.append(words.list_too_long(name, found, max(fits, 0), listsize.MAX_BYTES >> 20))
+        offered = [offer for offer in offered if offer.name != name]
+    return offered
+
+
+def _fits(offers: Iterable[_Offer], most: int) -> bool:
+    return sum(offer.list_bytes(most) for offer in offers) <= listsize.MAX_BYTES
+
+
+def _share(base: list[_Base], replication: Replication | None, problems: list[str]) -> Iterable[_Offer]:
+    """Replicate what the entries select. Of two entries that offer a device under one name the larger number counts, as
+    with NVIDIA's plugin; of two names the earlier entry's. Every entry must select something.
+    """
     entry_of: dict[DeviceId, ReplicatedResource] = {}
     for wanted in replication.resources if replication else ():
         chosen = _select([item for item in base if item.name == wanted.name], wanted.devices)
         if not chosen:
             problems.append(words.no_device_shared(wanted.name))
         for item in chosen:
-            entry_of.setdefault(item.device.id, wanted)
+            earlier = entry_of.setdefault(item.device.id, wanted)
+            if earlier.rename == wanted.rename and earlier.replicas < wanted.replicas:
+                entry_of[item.device.id] = wanted
     for item in base:
         entry = entry_of.get(item.device.id)
         if entry is None or replication is None:
-            yield item.name, item.device
+            yield _Offer(item.name, item.device)
             continue
-        name = _replicated_name(entry, replication)
-        share = Share(replication.mode)
-        yield from ((name, replica) for replica in _replicas(item.device, (share,) * entry.replicas))
+        share = _share_of(item, entry, base, entry_of, replication)
+        yield _Offer(_replicated_name(entry, replication), item.device, share, entry.replicas)
 
 
-def _resources(offered: Iterable[_Offered], replication: Replication | None) -> tuple[Resource, ...]:
+def _share_of(
+    item: _Base,
+    entry: ReplicatedResource,
+    base: Iterable[_Base],
+    entry_of: Mapping[DeviceId, ReplicatedResource],
+    replication: Replication,
+) -> Share:
+    """One replica's. MPS clients that may have several replicas have one daemon for all GPUs of the resource, as with
+    NVIDIA's plugin, since a container speaks to one daemon; of a MIG instance a process could use one alone.
+    """
+    if replication.mode is not SharingMode.MPS or replication.fail_requests_greater_than_one:
+        return Share(replication.mode)
+    if item.device.mig is not None:
+        return Share(replication.mode, alone=True)
+    name = _replicated_name(entry, replication)
+    together = tuple(
+        other.device.gpu
+        for other in base
+        if (of := entry_of.get(other.device.id)) is not None and _replicated_name(of, replication) == name
+    )
+    return Share(replication.mode, together=together if len(together) > 1 else ())
+
+
+def _resources(offered: Iterable[_Offer], replication: Replication | None) -> tuple[Resource, ...]:
     grouped: dict[ResourceName, list[LogicalDevice]] = {}
-    for name, device in offered:
-        grouped.setdefault(name, []).append(device)
+    for offer in offered:
+        grouped.setdefault(offer.name, []).extend(offer.devices())
     limited = replication is not None and replication.fail_requests_greater_than_one
     return tuple(
         Resource(
@@ -306,18 +380,6 @@ def _replicated_name(entry: ReplicatedResource, replication: Replication) -> Res
     return shared_name(entry.name) if replication.rename_by_default else entry.name
 
 
-def _replicas(device: LogicalDevice, shares: Iterable[Share]) -> Iterable[LogicalDevice]:
-    for n, share in enumerate(shares):
-        yield LogicalDevice(
-            id=DeviceId(f"{device.id}{REPLICA_MARK}{n}"),
-            gpu=device.gpu,
-            mig=device.mig,
-            replica=n,
-            numa_node=device.numa_node,
-            share=share,
-        )
-
-
 def _select(items: list[_Base], selector: DeviceSelector) -> list[_Base]:
     if selector.count is not None:
         return items[: selector.count]
@@ -330,7 +392,7 @@ def _select(items: list[_Base], selector: DeviceSelector) -> list[_Base]:
 # -- GPU by GPU --------------------------------------------------------------------------------------------------
 
 
-def _in_mode(gpu: Gpu, mode: GpuMode, spec: LayoutSpec, problems: list[str]) -> Iterable[_Offered]:
+def _in_mode(gpu: Gpu, mode: GpuMode, spec: LayoutSpec, problems: list[str]) -> Iterable[_Offer]:
     if isinstance(mode, Mig):
         yield from _cut(gpu, mode, problems)
         return
@@ -344,28 +406,26 @@ def _in_mode(gpu: Gpu, mode: GpuMode, spec: LayoutSpec, problems: list[str]) -> 
         return
     device = _whole(gpu, name).device
     if isinstance(mode, Whole):
-        yield mode.resource or name, device
+        yield _Offer(mode.resource or name, device)
     elif isinstance(mode, TimeSliced):
         name = mode.resource or (shared_name(name) if mode.rename else name)
-        yield from (
-            (name, replica) for replica in _replicas(device, (Share(SharingMode.TIME_SLICING),) * mode.replicas)
-        )
+        yield _Offer(name, device, Share(SharingMode.TIME_SLICING), mode.replicas)
     elif isinstance(mode, Mps):
         name = mode.resource or (shared_name(name) if mode.rename else name)
-        shares = (Share(SharingMode.MPS, client.memory_mib, client.threads, alone=True) for client in mode.clients)
-        for client, one in zip(mode.clients, _replicas(device, shares), strict=True):
-            yield client.resource or name, one
+        for n, client in enumerate(mode.clients):
+            share = Share(SharingMode.MPS, client.memory_mib, client.threads, alone=True)
+            yield _Offer(client.resource or name, device, share, first=n)
     else:
-        yield from ((PERCENT_RESOURCE, percent) for percent in _percents(gpu, device, mode))
+        yield _percents(gpu, device, mode)
 
 
-def _percents(gpu: Gpu, device: LogicalDevice, mode: Fractional) -> Iterable[LogicalDevice]:
+def _percents(gpu: Gpu, device: LogicalDevice, mode: Fractional) -> _Offer:
     packed = mode.placement is FractionPlacement.PACKED
     share = Share(SharingMode.FRACTIONAL, gpu.memory_mib, PERCENTS, mode.granularity, packed, together=mode.together)
-    return _replicas(device, (share,) * PERCENTS)
+    return _Offer(PERCENT_RESOURCE, device, share, PERCENTS)
 
 
-def _cut(gpu: Gpu, mode: Mig, problems: list[str]) -> Iterable[_Offered]:
+def _cut(gpu: Gpu, mode: Mig, problems: list[str]) -> Iterable[_Offer]:
     """The instances that exist, wanted or not: the MIG planner's caller withholds those that it is about to remove."""
     missing = Counter(mode.profiles)
     missing.subtract(mig.profile for mig in gpu.mig_instances)
@@ -379,9 +439,9 @@ def _cut(gpu: Gpu, mode: Mig, problems: list[str]) -> Iterable[_Offered]:
         name = mode.resource or mig_resource_name(mig.profile)
         device = _instance(gpu, mig, name).device
         if mode.replicas == 1:
-            yield name, device
+            yield _Offer(name, device)
             continue
         if mode.rename and mode.resource is None:
             name = shared_name(name)
         share = Share(mode.sharing, alone=mode.sharing is SharingMode.MPS)
-        yield from ((name, replica) for replica in _replicas(device, (share,) * mode.replicas))
+        yield _Offer(name, device, share, mode.replicas)

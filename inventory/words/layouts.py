@@ -133,8 +133,11 @@ def single_mixed(profiles: str) -> str:
 
 
 @_refusal
-def single_part(profile: str) -> str:
-    return f"Nothing is advertised with migStrategy single: {profile} is a part of a GPU instance, expected whole ones"
+def list_too_long(resource: str, found: object, fits: object, mib: object) -> str:
+    return (
+        f"{resource} is not advertised: found {found} replicas, expected {fits} at most on this node: "
+        f"the kubelet takes a list of {mib} MiB. Ask for fewer"
+    )
 
 
 @_refusal

@@ -82,6 +82,20 @@ async def test_a_required_channel_that_goes_later_leaves_devices_unhealthy(lab: 
     assert [one for one in lab.report().problems if "does not exist" in one]
 
 
+@pytest.mark.parametrize(("given", "down"), [("passDeviceSpecs: true", 1), ("deviceListStrategy: envvar", 0)])
+async def test_an_instance_whose_capabilities_are_nowhere_is_unhealthy_where_files_are_given(
+    lab: Lab, tmp_path: Path, given: str, down: int
+) -> None:
+    lab.power_on(fleet(1, more="  migEnabled: [0]\n  mig: {0: [3g.20gb]}\n"))
+    lab.flags["--proc-root"] = str(tmp_path)
+    await lab.kubelet.start()
+    await lab.start(EAGER + f"flags: {{migStrategy: mixed, plugin: {{{given}}}}}\n")
+    await lab.listed("nvidia.com/mig-3g.20gb")
+    await lab.until(lambda: lab.discoveries > 0)
+    assert len(lab.down("nvidia.com/mig-3g.20gb")) == down
+    assert len([one for one in lab.report().problems if "names its capability files" in one]) == down
+
+
 def told(lab: Lab) -> list[str]:
     return [problem for problem in lab.reporter.problems if problem.startswith("State folder: ")]
 

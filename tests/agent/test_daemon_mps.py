@@ -278,3 +278,21 @@ async def test_equal_parts_of_two_gpus_have_one_daemon_and_a_limit_on_each(lab: 
     await lab.agent.reconfigure(lab.settings(MPS))
     await lab.until(lambda: not lab.agent.mps.states(), "both whole")
     assert [compute_mode(lab, index) for index in (0, 1)] == [pynvml.NVML_COMPUTEMODE_DEFAULT] * 2
+
+
+async def test_where_it_is_configured_a_container_gets_replicas_of_two_gpus_and_one_daemon(lab: Lab) -> None:
+    shared = "{failRequestsGreaterThanOne: false, resources: [{name: nvidia.com/gpu, replicas: 4}]}"
+    await served(lab, fleet(2), f"{MPS}sharing: {{mps: {shared}}}\n", "nvidia.com/gpu")
+    (only,) = lab.agent.mps.states()
+    assert set(only.devices) == {lab.uuid(0), lab.uuid(1)}
+    grant = await lab.kubelet.allocate("nvidia.com/gpu", 2)
+    assert {device.partition("::")[0] for device in grant.devices} == {lab.uuid(0), lab.uuid(1)}, "distributed"
+    pipe, _ = grant.response.mounts
+    assert pipe.host_path == str(device_paths(lab.state_dir / "mps", only.device).pipe)
+    assert set(grant.response.envs["NVIDIA_VISIBLE_DEVICES"].split(",")) == {lab.uuid(0), lab.uuid(1)}
+    with mps_client(lab, 0) as (_, given):
+        assert json.loads(given)["threads"] == 25
+    # Back to one daemon a GPU: what the container holds goes on being served by its own.
+    await lab.agent.reconfigure(lab.settings(CONFIG.replace("renameByDefault: true, ", "")))
+    await lab.until(lambda: len(lab.agent.mps.states()) >= 1)
+    assert Path(pipe.host_path).exists()

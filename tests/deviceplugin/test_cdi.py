@@ -236,6 +236,7 @@ def test_with_the_hook_program_files_are_mounted_and_its_hooks_do_the_rest() -> 
         ["nvidia-cdi-hook", "enable-cuda-compat", "--host-driver-version=535.1"],
         ["nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64"],
         ["nvidia-cdi-hook", "disable-device-node-modification"],
+        ["nvidia-cdi-hook", "update-application-profile"],
     ]
     edits = driver_edits(driver)
     assert {hook["hookName"] for hook in edits["hooks"]} == {"createContainer"}
@@ -276,7 +277,7 @@ def test_a_hook_that_is_not_to_be_asked_has_its_stand_in() -> None:
     [
         (HOOKS, (), HOOKS),
         (HOOKS, ("all",), ()),
-        (HOOKS, ("enable-cuda-compat", "update-ldcache"), ("create-symlinks", "disable-device-node-modification")),
+        (HOOKS, HOOKS[1:3], (HOOKS[0], *HOOKS[3:])),
         (("update-ldcache",), (), ("update-ldcache",)),
     ],
 )

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamlfile import ConfigError, YamlKind, parse_text, read_text
+from yamlfile import ConfigError, Document, Place, YamlKind, parse_text, read_text
 from yamlfile.jsontext import parse_json
+from yamlfile.parsers import integer
 from yamlfile.tree import MAX_BYTES
 from yamlfile.yamltext import parse_yaml
 
@@ -60,3 +61,55 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes | None
     with pytest.raises(ConfigError) as refused:
         read_text(file)
     assert said in str(refused.value)
+
+
+GO_READS = {
+    0: ("00", "+0"),
+    3: ("0b11",),
+    4: ("4.0", "0x4", "4_", "4.", "0x_4", "!!int 4", '!!int "4"', "!!float 4"),
+    8: ("010", "08", "0o10"),
+    10: ("1e1", "1e+1", "1_0", "1_0.0"),
+    -8: ("-010",),
+    12000: ("12e03",),
+}
+"""What Go's sigs.k8s.io/yaml (v1.4.0, run) makes of these where an integer is wanted."""
+GO_REFUSES = ("0o", "_4", "4.5", "0x", "1e", "1e19", "685_230.15e+1", "190:20:30", "'4'", ".inf")
+
+
+def read_integer(written: str) -> int:
+    place = Place(Document(file="f"), "", parse_text(f"r: {written}", "f"))
+    return int(place.fields(["r"])["r"].value(integer(-(10**9), 10**9)))
+
+
+@pytest.mark.parametrize("means", GO_READS)
+def test_a_number_is_what_gos_reader_makes_of_it(means: int) -> None:
+    assert {written: read_integer(written) for written in GO_READS[means]} == dict.fromkeys(GO_READS[means], means)
+
+
+@pytest.mark.parametrize("written", GO_REFUSES)
+def test_what_gos_reader_refuses_is_no_number(written: str) -> None:
+    with pytest.raises(ConfigError):
+        read_integer(written)
+
+
+@pytest.mark.parametrize(
+    ("text", "a"),
+    [
+        ("a: 1\na: 2", "2"),
+        ("a: 1\n---\na: [", "1"),
+        ("x: &b {a: 4}\n<<: *b", "4"),
+        ("<<: [{a: 1}, {a: 2}]", "1"),
+        ("a: 3\n<<: {a: 5}", "5"),
+        ("--- \na: 7\n...\nb", "7"),
+        ("%YAML 1.1\n---\na: 8", "8"),
+        ('{"a": 1, "a": 2}', "2"),
+        ("a: 1\n... \ngarbage: [", "1"),
+    ],
+)
+def test_odd_documents_are_what_gos_reader_makes_of_them(text: str, a: str) -> None:
+    """Recorded from sigs.k8s.io/yaml v1.4.0, run."""
+    assert parse_text(text, "f", forgiving=True).entries["a"].text == a
+
+
+def test_of_two_documents_an_empty_first_one_is_nothing() -> None:
+    assert parse_text("---\n---\na: 9", "f", forgiving=True).kind is YamlKind.NULL

@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 
 from agent.hardware.query import CallFailed, NvmlError, ask, must
-from agent.telemetry.fields import GPM_METRICS
+from agent.telemetry.fields import GPM_METRICS, GPM_USUAL
 from agent.telemetry.reading.readings import Values
 
 SHORTEST_S = 0.1
@@ -18,7 +18,8 @@ SHORTEST_S = 0.1
 MOST_RATIO = 1.05
 """Above it a share of the time is no figure: an instance was made anew between the samples."""
 
-_ORDER = tuple(GPM_METRICS.items())
+_Metrics = tuple[tuple[str, tuple[int, float]], ...]
+_USUAL: _Metrics = tuple(GPM_USUAL.items())
 
 
 class _Scope:
@@ -38,6 +39,14 @@ class GpmReader:
         self._supported: bool | None = None
         self._request: Any = None
         """Made with the first figures: it is 19 KiB, and many GPUs have none."""
+        self._metrics = _USUAL
+        self._wanted: frozenset[str] = frozenset()
+
+    def want(self, names: frozenset[str]) -> None:
+        """Ask for these fields beside the usual ones, from the next read on."""
+        if names != self._wanted:
+            self._wanted, self._request = names, None
+            self._metrics = tuple(item for item in GPM_METRICS.items() if item[0] in names or item[0] in GPM_USUAL)
 
     def read(self, handle: Any, gi_id: int | None, now_s: float) -> Values:
         """Figures since the last read of this scope; none the first time, or where there is no GPM.
@@ -74,14 +83,14 @@ class GpmReader:
         if not was_taken:
             return {}
         if self._request is None:
-            self._request = _request()
+            self._request = _request(self._metrics)
         self._request.sample1, self._request.sample2 = before, scope.last
         must(pynvml.nvmlGpmMetricsGet, self._request)
         return dict(self._figures())
 
     def _figures(self) -> Values:
         found: Values = {}
-        for i, (name, (_, factor)) in enumerate(_ORDER):
+        for i, (name, (_, factor)) in enumerate(self._metrics):
             metric = self._request.metrics[i]
             if metric.nvmlReturn != pynvml.NVML_SUCCESS or not math.isfinite(metric.value) or metric.value < 0:
                 continue
@@ -115,10 +124,10 @@ class GpmReader:
             self.forget(gi_id)
 
 
-def _request() -> Any:
+def _request(metrics: _Metrics) -> Any:
     request = pynvml.c_nvmlGpmMetricsGet_t()
     request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-    request.numMetrics = len(_ORDER)
-    for i, (_, (metric, _)) in enumerate(_ORDER):
+    request.numMetrics = len(metrics)
+    for i, (_, (metric, _)) in enumerate(metrics):
         request.metrics[i].metricId = metric
     return request

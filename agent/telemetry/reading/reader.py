@@ -19,6 +19,7 @@ from agent.telemetry.fields import (
     DEC_UTIL,
     ENC_UTIL,
     FIELD_VALUES,
+    GPM_METRICS,
     GPU_UTIL,
     LINK_COUNTERS,
     LINK_FIELDS,
@@ -31,22 +32,17 @@ from agent.telemetry.fields import (
     RETIRED_PENDING,
     RETIRED_SBE,
 )
-from agent.telemetry.reading import processes
+from agent.telemetry.reading import further, processes
 from agent.telemetry.reading.gpm import GpmReader
 from agent.telemetry.reading.readings import GpuReading, InstanceReading, Texts, Values
+from agent.telemetry.reading.values import BLANK_64, field_value, number
 from inventory.devices import Gpu
 
 MIB = 1 << 20
-BLANK = 0x7FFFFFF0
-BLANK_64 = 0x7FFFFFFFFFFFFFF0
-"""DCGM's "no value" and the like begin here; NVML's own are all ones."""
 WHOLE_PERCENT = 100
 ALL_LINKS = 0xFFFFFFFF
 NVML_VERSION = "DCGM_FI_NVML_VERSION"
 NVLINK_TX_KIB, NVLINK_RX_KIB, NVLINK_STATE = 138, 139, 165
-
-_MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
-_NARROW = frozenset({1, 5, 6})
 
 _SINGLE: tuple[tuple[str, Callable[..., Any], tuple[int, ...], float], ...] = (
     ("DCGM_FI_DEV_SM_CLOCK", pynvml.nvmlDeviceGetClockInfo, (pynvml.NVML_CLOCK_SM,), 1),
@@ -57,8 +53,11 @@ _SINGLE: tuple[tuple[str, Callable[..., Any], tuple[int, ...], float], ...] = (
     ("DCGM_FI_DEV_GPU_TEMP", pynvml.nvmlDeviceGetTemperature, (pynvml.NVML_TEMPERATURE_GPU,), 1),
     ("DCGM_FI_DEV_SHUTDOWN_TEMP", pynvml.nvmlDeviceGetTemperatureThreshold, (0,), 1),
     ("DCGM_FI_DEV_SLOWDOWN_TEMP", pynvml.nvmlDeviceGetTemperatureThreshold, (1,), 1),
+    ("DCGM_FI_DEV_MEM_MAX_OP_TEMP", pynvml.nvmlDeviceGetTemperatureThreshold, (2,), 1),
+    ("DCGM_FI_DEV_GPU_MAX_OP_TEMP", pynvml.nvmlDeviceGetTemperatureThreshold, (3,), 1),
     (POWER, pynvml.nvmlDeviceGetPowerUsage, (), 0.001),
     ("DCGM_FI_DEV_POWER_MGMT_LIMIT", pynvml.nvmlDeviceGetPowerManagementLimit, (), 0.001),
+    ("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF", pynvml.nvmlDeviceGetPowerManagementDefaultLimit, (), 0.001),
     ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", pynvml.nvmlDeviceGetEnforcedPowerLimit, (), 0.001),
     ("DCGM_FI_DEV_PCIE_TX_THROUGHPUT", pynvml.nvmlDeviceGetPcieThroughput, (pynvml.NVML_PCIE_UTIL_TX_BYTES,), 1),
     ("DCGM_FI_DEV_PCIE_RX_THROUGHPUT", pynvml.nvmlDeviceGetPcieThroughput, (pynvml.NVML_PCIE_UTIL_RX_BYTES,), 1),
@@ -123,6 +122,9 @@ class GpuReader:
             values.update(_licence(handle))
         if any(name.startswith("DCGM_FI_DEV_BAR1_") for name in self.wanted):
             values.update(_bar1(handle))
+        more, texts = further.read(handle, links, self.wanted)
+        values.update(more)
+        self._gpm.want(self.wanted & GPM_METRICS.keys())
         instances = self._instances(handle, gpu, now_s) if gpu.mig_enabled else ()
         if gpu.mig_capable:
             values["DCGM_FI_DEV_MIG_MODE"] = float(gpu.mig_enabled)
@@ -140,7 +142,7 @@ class GpuReader:
             links=len(links) if links_up is not None else 0,
             links_up=links_up or 0,
             first=first,
-            texts=self._labels(handle),
+            texts={**self._labels(handle), **texts},
         )
 
     def close(self) -> None:
@@ -151,7 +153,7 @@ class GpuReader:
         found: Values = {}
         for name, function, args, factor in _SINGLE:
             if name in self.wanted:
-                value = _number(figure(function, handle, *args))
+                value = number(figure(function, handle, *args))
                 if value is not None:
                     found[name] = value * factor
         if CLOCK_REASONS in found:
@@ -181,13 +183,6 @@ class GpuReader:
 
 def _text(value: Any) -> str | None:
     return None if value is None else text(value)
-
-
-def _number(value: Any) -> float | None:
-    """A figure of at most 32 bits; None for NVML's and DCGM's ways to say that there is none."""
-    if value is None or not math.isfinite(value) or value >= BLANK:
-        return None
-    return float(value)
 
 
 def _rates(handle: Any) -> Iterator[tuple[str, float]]:
@@ -248,11 +243,11 @@ def _field_values(handle: Any, links: list[int]) -> tuple[Values, int | None]:
     """Every field value in one call, and how many of ``links`` are up (None where the driver does not say)."""
     states = [(NVLINK_STATE, link) for link in links]
     traffic = [(NVLINK_TX_KIB, ALL_LINKS), (NVLINK_RX_KIB, ALL_LINKS)] if links else []
-    asked = [*((number, 0) for number in FIELD_VALUES), *traffic, *states]
+    asked = [*((field, 0) for field in FIELD_VALUES), *traffic, *states]
     answers = figure(pynvml.nvmlDeviceGetFieldValues, handle, asked)
     if answers is None:
         return {}, None
-    got = [_value(answers[i]) for i in range(len(asked))]
+    got = [field_value(answers[i]) for i in range(len(asked))]
     found: Values = {}
     for (name, factor), value in zip(FIELD_VALUES.values(), got, strict=False):
         if value is not None:
@@ -272,7 +267,7 @@ def _traffic(handle: Any, links: list[int]) -> Values:
         return {}
     found: Values = {}
     for i, link in enumerate(links):
-        sent, received = _value(answers[2 * i]), _value(answers[2 * i + 1])
+        sent, received = field_value(answers[2 * i]), field_value(answers[2 * i + 1])
         if sent is not None and received is not None:
             found[f"{NVLINK_BANDWIDTH}{link}"] = sent + received
     return found
@@ -281,13 +276,13 @@ def _traffic(handle: Any, links: list[int]) -> Values:
 def _link_errors(handle: Any, links: list[int], lacking: frozenset[str]) -> Values:
     """Sums over the links of what the board has no total of: by field values, else by the older counters."""
     found: Values = {}
-    fields = {number: name for number, name in LINK_FIELDS.items() if name in lacking}
-    asked = [(number, link) for number in fields for link in links]
+    fields = {field: name for field, name in LINK_FIELDS.items() if name in lacking}
+    asked = [(field, link) for field in fields for link in links]
     answers = figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
-    for answer, (number, _) in zip(answers or (), asked, strict=False):
-        value = _value(answer)
+    for answer, (field, _) in zip(answers or (), asked, strict=False):
+        value = field_value(answer)
         if value is not None:
-            found[fields[number]] = found.get(fields[number], 0.0) + value
+            found[fields[field]] = found.get(fields[field], 0.0) + value
     for counter, name in LINK_COUNTERS.items():
         if name in lacking and name not in found:
             counts = [figure(pynvml.nvmlDeviceGetNvLinkErrorCounter, handle, link, counter) for link in links]
@@ -312,12 +307,3 @@ def _retired(handle: Any, lacking: frozenset[str]) -> Values:
     if pending is not None:
         found[RETIRED_PENDING] = float(pending)
     return found
-
-
-def _value(answer: Any) -> float | None:
-    if answer.nvmlReturn != pynvml.NVML_SUCCESS or answer.valueType not in _MEMBERS:
-        return None
-    value = getattr(answer.value, _MEMBERS[answer.valueType])
-    if answer.valueType in _NARROW:
-        return _number(value)
-    return float(value) if math.isfinite(value) and value < BLANK_64 else None

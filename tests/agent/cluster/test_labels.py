@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from agent.cluster.labels import family, is_published, label_value, labels
 from agent.hardware.vgpu import VgpuHost
@@ -221,6 +222,21 @@ def test_mixed_strategy_tells_of_each_profile_beside_the_whole_gpus() -> None:
 def test_gpus_all_cut_have_no_replicas_of_their_own() -> None:
     found = of(node(cut(0, 7)), LayoutSpec(mig_strategy=MigStrategy.MIXED))
     assert (found["gpu.count"], found["gpu.replicas"], found["gpu.sharing-strategy"]) == ("1", "0", "none")
+
+
+def test_a_gpu_in_mig_mode_that_is_offered_whole_and_shared_says_neither() -> None:
+    spec = structs.replace(shared(2), mig_strategy=MigStrategy.NONE)
+    found = of(node(cut(0, 1), cut(1, 1)), spec)
+    assert (found["gpu.replicas"], found["gpu.sharing-strategy"]) == ("0", "none")
+    assert found["gpu.product"] == "NVIDIA-A100-SXM4-80GB"
+
+
+def test_equal_compute_instances_are_told_of_with_the_single_strategy() -> None:
+    part: dict[str, Any] = {"profile": "1c.3g.40gb", "gi_slices": 3, "ci_slices": 1}
+    gpus = [gpu(at, mig_enabled=True, mig_instances=(instance(at, 0, **part),)) for at in (0, 1)]
+    found = of(node(*gpus), LayoutSpec(mig_strategy=MigStrategy.SINGLE))
+    assert found["gpu.product"] == "NVIDIA-A100-SXM4-80GB-MIG-1c.3g.40gb"
+    assert [found[f"gpu.{name}"] for name in ("count", "replicas", "slices.gi", "slices.ci")] == ["2", "1", "3", "1"]
 
 
 def test_shared_instances_are_marked_unless_renamed() -> None:

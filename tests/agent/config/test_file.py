@@ -190,7 +190,7 @@ def test_an_anchor_may_be_used_again(tmp_path: Path) -> None:
         ("imex: {channelIDs: [0, 1]}", "1: imex.channelIDs: found a list, expected 0 or nothing"),
         (
             "sharing:\n  timeSlicing:\n    resources:\n    - name: gpu\n      replicas: 1",
-            "5: sharing.timeSlicing.resources[0].replicas: found 1, expected an integer from 2 to 4096",
+            "5: sharing.timeSlicing.resources[0].replicas: found 1, expected an integer from 2 to 2147483647",
         ),
         (
             "sharing: {timeSlicing: {resources: []}}",
@@ -245,9 +245,12 @@ def test_an_anchor_may_be_used_again(tmp_path: Path) -> None:
             "1: health.xids.79.klass: found an unknown key; did you mean class?, expected one of action, class, scope",
         ),
         ("health: {disabledXids: [79, x]}", "1: health.disabledXids: found 'x', expected XIDs, or all or xids"),
-        ("version: v1\nversion: v1", "2: version: found the key twice, expected it once"),
-        ('{"version": "v1",\n\n"version": "v1"}', "3: version: found the key twice, expected it once"),
-        ("a: 1\n---\nb: 2", "2: found a second document, expected one document"),
+        ("labels: {}\nlabels: {}", "2: labels: found the key twice, expected it once"),
+        ("health:\n  xids: {79: {}, 79: {}}", "2: health.xids.79: found the key twice, expected it once"),
+        (
+            '{"health": {"enabled": true,\n\n"enabled": true}}',
+            "3: health.enabled: found the key twice, expected it once",
+        ),
         ("a: [1\n", "2: found no YAML ("),
         (
             "a: !!python/object:os.system x",
@@ -255,7 +258,9 @@ def test_an_anchor_may_be_used_again(tmp_path: Path) -> None:
         ),
         ("a: *b", "1: found the alias *b, expected an anchor before it"),
         ("a: &a [*a]", "1: found the alias *a, expected an anchor before it"),
-        ("a:\n  <<: {b: 1}", "2: found a merge key (<<), expected the keys themselves"),
+        ("mps:\n  <<: {canary: false}", "2: mps.canary: found a merge key (<<), expected the keys themselves"),
+        ("<<: {mps: {canary: false}}", "1: mps: found a merge key (<<), expected the keys themselves"),
+        ("a: !!int x", "1: found 'x', expected what its tag says, an integer"),
         ("? [a]\n: b", "1: found a list as a key, expected a word"),
         ("a: \x01", "1: found characters that YAML does not allow, expected valid YAML or JSON"),
     ],
@@ -290,13 +295,38 @@ def test_of_entries_that_claim_the_same_device_the_first_counts_and_that_is_said
     )
 
 
-def test_a_resource_named_twice_is_shared_as_the_first_entry_says(tmp_path: Path) -> None:
-    text = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3}, {name: gpu, replicas: 5}]}}"
-    settings = read(tmp_path, text).settings
+def test_of_a_resource_named_twice_the_larger_number_counts(tmp_path: Path) -> None:
+    text = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}, {name: gpu, replicas: 7}]}}"
+    loaded = read(tmp_path, text)
+    assert "this one's larger number counts" in loaded.warnings[0]
+    settings = loaded.settings
     found = node([gpu(0), gpu(1)])
     (resource,) = plan(found, settings.layout).resources
-    assert len(resource.devices) == 6
+    assert len(resource.devices) == 14
     assert plan(found, settings.layout).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "means"), [("4.0", 4), ("1e1", 10), ("0x4", 4), ("1_0", 10), ("010", 8), ("08", 8), ("0b11", 3)]
+)
+def test_whole_numbers_are_read_as_gos_yaml_reader_reads_them(tmp_path: Path, written: str, means: int) -> None:
+    text = f"sharing: {{timeSlicing: {{resources: [{{name: gpu, replicas: {written}}}]}}}}"
+    replication = read(tmp_path, text).settings.layout.replication
+    assert replication is not None
+    assert replication.resources[0].replicas == means
+
+
+@pytest.mark.parametrize("written", ["4.5", "0o", "0x", "_4", "1e", "'4'", "1e400", "-3"])
+def test_what_is_no_whole_number_there_is_none_here(tmp_path: Path, written: str) -> None:
+    text = f"sharing: {{timeSlicing: {{resources: [{{name: gpu, replicas: {written}}}]}}}}"
+    assert "expected an integer" in mistake(tmp_path, text)
+
+
+def test_an_empty_list_of_devices_is_all_of_them(tmp_path: Path) -> None:
+    loaded = read(tmp_path, "sharing: {timeSlicing: {resources: [{name: gpu, devices: [], replicas: 2}]}}")
+    assert loaded.settings.layout.replication is not None
+    assert loaded.settings.layout.replication.resources[0].devices.is_all
+    assert "an empty list: read as all" in loaded.warnings[0]
 
 
 @pytest.mark.parametrize("row", rows("config-keys"), ids=lambda row: row["name"])

@@ -20,18 +20,11 @@ def replication(tmp_path: Path, text: str) -> Replication:
     return found.settings.layout.replication
 
 
-def test_a_request_above_one_fails_whatever_the_file_says(tmp_path: Path) -> None:
+def test_a_request_above_one_fails_unless_the_file_says_otherwise(tmp_path: Path) -> None:
     found = replication(tmp_path, f"version: v1\nsharing:\n{MPS}")
     assert (found.mode, found.rename_by_default, found.fail_requests_greater_than_one) == (SharingMode.MPS, True, True)
-    (tmp_path / "config.yaml").write_text(
-        "sharing: {mps: {failRequestsGreaterThanOne: false, resources: [{name: gpu, replicas: 2}]}}"
-    )
-    lenient = load(tmp_path / "config.yaml", {}, {})
-    (warning,) = lenient.warnings
-    assert "sharing.mps.failRequestsGreaterThanOne" in warning
-    assert "a second replica gives an MPS client nothing" in warning
-    assert lenient.settings.layout.replication is not None
-    assert lenient.settings.layout.replication.fail_requests_greater_than_one
+    lenient = "sharing: {mps: {failRequestsGreaterThanOne: false, resources: [{name: gpu, replicas: 2}]}}"
+    assert not replication(tmp_path, lenient).fail_requests_greater_than_one
 
 
 @pytest.mark.parametrize("both", [MPS + SLICES, SLICES + MPS])

@@ -81,6 +81,18 @@ def test_the_config_file_itself_may_come_from_the_environment(file: Path) -> Non
     assert loaded.settings.layout.mig_strategy is MigStrategy.SINGLE
 
 
+def test_an_empty_flag_of_nvidias_is_the_default_whatever_the_file_says(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("flags: {mpsRoot: /run/mps}")
+    assert load(None, {}, {"--config": str(tmp_path / "config.yaml"), "--mps-root": ""}).settings.mps_root is None
+    assert load(None, {"CONFIG_FILE": "/nowhere"}, {"--config": ""}).path is None
+
+
+def test_feature_discoverys_own_variables_count_where_the_plugins_are_not_there() -> None:
+    assert load(None, {"GFD_MIG_STRATEGY": "mixed"}, {}).settings.layout.mig_strategy == "mixed"
+    both = {"GFD_MIG_STRATEGY": "mixed", "MIG_STRATEGY": "single"}
+    assert load(None, both, {}).settings.layout.mig_strategy == "single"
+
+
 def test_an_empty_variable_is_as_good_as_none_but_for_the_socket() -> None:
     assert (
         load(None, {"MIG_STRATEGY": "", "PASS_DEVICE_SPECS": ""}, {}).settings.layout.mig_strategy is MigStrategy.NONE
@@ -162,7 +174,7 @@ def setting(settings: Any, path: str) -> str:
 
 
 @pytest.mark.parametrize("way", ["--flag value", "-flag value", "--flag=value", "variable"])
-@pytest.mark.parametrize("row", rows("flags"), ids=lambda row: f"{row['flag']}={row['value']}")
+@pytest.mark.parametrize("row", rows("flags"), ids=lambda row: f"{row['env']}-{row['flag']}={row['value']}")
 def test_every_flag_of_nvidias_plugin_and_its_variable_do_what_they_say(row: dict[str, str], way: str) -> None:
     flag, value = f"--{row['flag']}", row["value"]
     argv = {"--flag value": [flag, value], "-flag value": [flag[1:], value], "--flag=value": [f"{flag}={value}"]}

@@ -1,5 +1,6 @@
 """Which files a container needs, from recorded /dev, /proc and /sys trees."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,23 @@ def test_each_device_has_its_index_and_its_own_files(tmp_path: Path, proc: Path)
             ),
         ),
     }
+
+
+@pytest.mark.parametrize("gone", ["driver/nvidia/capabilities", "driver/nvidia/capabilities/gpu3/mig/gi1/ci0"])
+def test_capabilities_that_are_hidden_are_read_from_the_list_of_all(tmp_path: Path, proc: Path, gone: str) -> None:
+    shutil.rmtree(proc / gone)
+    listed = proc / "driver/nvidia-caps/mig-minors"
+    listed.parent.mkdir()
+    listed.write_text("config 1\nmonitor 2\ngpu3/gi1/access 21\ngpu3/gi1/ci0/access 22\ngpu3/gi2/access 30\n")
+    device = look(two_gpus(), tmp_path, proc).devices["MIG-01-0"]
+    assert [node.container_path[-5:] for node in device.nodes[1:]] == ["cap21", "cap22"]
+    assert device.lacking == ""
+
+
+def test_an_instance_without_capabilities_says_so(tmp_path: Path) -> None:
+    devices = look(two_gpus(), tmp_path, tmp_path / "proc").devices
+    assert "GPU 1 MIG 0 (3g.20gb): neither" in devices["MIG-01-0"].lacking
+    assert devices["GPU-01"].lacking == ""
 
 
 def test_shared_files_are_those_that_the_host_has(tmp_path: Path, proc: Path) -> None:

@@ -160,6 +160,13 @@ def test_an_older_program_is_asked_only_for_the_hooks_it_knows(tmp_path: Path) -
     assert hook.hooks == ("create-symlinks", "update-ldcache")
 
 
+def test_behind_a_wrapper_the_program_beside_it_says_what_it_knows(tmp_path: Path) -> None:
+    program(tmp_path / "nvidia-cdi-hook")
+    program(tmp_path / "nvidia-cdi-hook.real", b"\x7fELF\x02\x01\x01 create-symlinks\0update-ldcache\0")
+    hook = find_hook(tmp_path / "nvidia-cdi-hook", ())
+    assert hook == HookProgram(str(tmp_path / "nvidia-cdi-hook"), ("create-symlinks", "update-ldcache"))
+
+
 def test_the_default_is_found_under_its_newer_name_in_a_mounted_root(tmp_path: Path) -> None:
     host = talos(tmp_path / "driver-root")
     seen = seen_at(Path("/"), host.root)

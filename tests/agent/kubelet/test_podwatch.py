@@ -113,6 +113,10 @@ async def test_uid_and_labels_are_kept_of_pods_that_asked_for_devices_and_of_no_
             pod["metadata"] = {**pod.get("metadata", {}), "labels": {"team": "a"}}
             pod["status"] = {**pod.get("status", {}), "phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
             server.create(PODS, name, pod, namespace="ns")
+        claiming = body({})
+        claiming["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "shared"}]
+        server.create(PODS, "by-claim", claiming, namespace="ns")
+        await eventually(lambda: watch.containers.identity("ns", "by-claim") is not None)
         await eventually(lambda: watch.containers.identity("ns", "with") is not None)
         known = watch.containers.identity("ns", "with")
         assert known is not None

@@ -9,6 +9,7 @@ import pytest
 
 from agent.hardware.migchange import ModeChange
 from agent.mig import node, reconciler
+from agent.mig.choice import ANSWER, LABEL, MANAGER
 from agent.mig.nvmlmig import NvmlMig
 from agent.mig.outcomes import MigState
 from agent.mps.paths import device_paths
@@ -239,3 +240,18 @@ async def test_a_gpu_leaves_mps_before_its_mode_is_switched_and_comes_back_after
     assert set(seen) == {(False, False, pynvml.NVML_COMPUTEMODE_DEFAULT)}
     assert lab.simulation.hardware.gpus[0].compute_mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
     assert not lab.simulation.hardware.gpus[0].mig.enabled
+
+
+async def test_the_label_works_without_a_file_and_goes_back(lab: Lab) -> None:
+    lab.power_on(fleet(2, H100))
+    await lab.kubelet.start()
+    agent = await lab.start(EAGER + "flags: {migStrategy: mixed}\n")
+    await lab.listed()
+    agent.mig.labelled({LABEL: "all-balanced"})
+    await offers(lab, {f"{MIG}1g.10gb": 4, f"{MIG}2g.20gb": 2, f"{MIG}3g.40gb": 2})
+    await lab.until(lambda: agent.node_state.answers == {ANSWER: "success"})
+    agent.mig.labelled({LABEL: "all-disabled"})
+    await offers(lab, {GPU: 2})
+    agent.mig.labelled({LABEL: "all-1g.10gb", MANAGER: "true"})
+    assert agent.node_state.answers == {}
+    assert offered(lab) == {GPU: 2}

@@ -47,6 +47,7 @@ mig-configs:
     mig-enabled: false
   - devices: [7]
     mig-enabled: true
+    mig-devices: {}
 """
 
 
@@ -127,7 +128,7 @@ def test_a_file_is_read_as_mig_parted_reads_it(row: dict[str, Any]) -> None:
 
 
 def test_a_filter_that_means_no_board_is_said() -> None:
-    read = parse(entry("devices: all, mig-enabled: true, device-filter: [233010DE, 0x233010DE]"), "f")
+    read = parse(entry("devices: all, mig-enabled: true, mig-devices: {}, device-filter: [233010DE, 0x233010DE]"), "f")
     (warning,) = read.warnings
     assert warning.startswith("f:2: mig-configs.a[0].device-filter[0]: found '233010DE', expected a PCI device id")
     assert warning.endswith("no GPU is meant")
@@ -172,12 +173,8 @@ def test_the_answer_tells_what_became_of_all_its_gpus(
     assert choice.answer(statuses(choice, *states)) == answer
 
 
-def test_without_a_label_or_a_file_nothing_is_wished_and_nothing_answered(choice: PartedChoice) -> None:
+def test_without_a_label_nothing_is_wished_and_nothing_answered(choice: PartedChoice) -> None:
     assert (choice.wishes(machine(), {}), choice.answer({}), choice.problems) == ({}, None, ())
-    other = PartedChoice(MigSettings())
-    other.label = "all-1g.10gb"
-    other.reread()
-    assert (other.wishes(machine(), {}), other.answer({})) == ({}, None)
 
 
 def test_an_unknown_name_is_answered_with_those_there_are(choice: PartedChoice) -> None:
@@ -208,7 +205,7 @@ def test_a_broken_file_is_said_and_a_mended_one_is_read(choice: PartedChoice) ->
 def test_a_filter_that_means_no_board_is_no_failure(choice: PartedChoice, caplog: pytest.LogCaptureFixture) -> None:
     path = choice.settings.config_file
     assert path is not None
-    path.with_name("new").write_text(entry("devices: all, mig-enabled: true, device-filter: 233010DE"))
+    path.with_name("new").write_text(entry("devices: all, mig-enabled: true, mig-devices: {}, device-filter: 233010DE"))
     path.with_name("new").replace(path)
     assert choice.reread()
     choice.label = "a"

@@ -1,7 +1,10 @@
 """Which daemons a node needs, with which limits."""
 
+from pathlib import Path
+
 from msgspec import structs
 
+from agent.mps.clients import client_of
 from agent.mps.specs import CLIENTS, CLIENTS_SINCE_CUDA_13_1, client_limit, daemon_specs
 from inventory.devices import GpuUuid, NodeInventory
 from inventory.layout.entries import Fractional, GpuMode, Mps, MpsClient, TimeSliced
@@ -10,9 +13,12 @@ from inventory.layout.sharing import LayoutSpec, MigStrategy, ReplicatedResource
 from tests.agent.cluster.test_gpunode import gpu, instance, node
 
 
-def shared(replicas: int, mode: SharingMode = SharingMode.MPS, name: str = "nvidia.com/gpu") -> LayoutSpec:
+def shared(
+    replicas: int, mode: SharingMode = SharingMode.MPS, name: str = "nvidia.com/gpu", *, one_at_most: bool = True
+) -> LayoutSpec:
     entry = ReplicatedResource(name=name, replicas=replicas)  # type: ignore[arg-type] # a plain name
-    return LayoutSpec(mig_strategy=MigStrategy.MIXED, replication=Replication(mode=mode, resources=(entry,)))
+    replication = Replication(mode=mode, fail_requests_greater_than_one=one_at_most, resources=(entry,))
+    return LayoutSpec(mig_strategy=MigStrategy.MIXED, replication=replication)
 
 
 def specs_of(found: NodeInventory, spec: LayoutSpec) -> list[tuple[str, int, int | None, int | None, bool, str]]:
@@ -28,6 +34,19 @@ def test_equal_shares_are_a_part_of_memory_and_of_threads_each() -> None:
         ("GPU 0", 3, 33, memory_mib // 3, True, ""),
         ("GPU 1", 3, 33, memory_mib // 3, True, ""),
     ]
+
+
+def test_clients_that_may_have_several_replicas_have_one_daemon_for_all_gpus() -> None:
+    small = structs.replace(gpu(1), memory_mib=30_000)
+    found = node(gpu(0), small)
+    layout = plan(found, shared(3, one_at_most=False))
+    (daemon,) = daemon_specs(found, layout, {})
+    assert (daemon.device, daemon.gpus, daemon.threads_percent) == (gpu(0).uuid, (gpu(0).uuid, small.uuid), 33)
+    assert daemon.limits_mib == (gpu(0).memory_mib // 3, 10_000)
+    chosen = (layout.resources[0].devices[0], layout.resources[0].devices[-1])
+    client = client_of(Path("/mps"), chosen)
+    assert client is not None
+    assert client.mounts[0].host_path == f"/mps/{gpu(0).uuid}/pipe"
 
 
 def test_time_slices_need_no_daemon() -> None:

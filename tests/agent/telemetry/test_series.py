@@ -20,7 +20,7 @@ from agent.telemetry.exposition import Family, Writer, labels, number
 from agent.telemetry.fields import FIELDS, FieldKind
 from agent.telemetry.healthwatch import FAIL, FINE, WATCHES, Finding
 from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading
-from agent.telemetry.series import ALLOCATION, OWN, Recent, Scene, write
+from agent.telemetry.series import ALLOCATION, OWN, Recent, Scene, Style, write
 from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigUuid, NodeInventory, NodeName, ResourceName
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
@@ -149,11 +149,31 @@ def test_fields_of_type_label_stand_in_the_peers_order_whatever_that_of_the_file
     assert b'Hostname="node-1",DCGM_FI_DEV_NAME="NVIDIA H100 80GB HBM3",DCGM_FI_DRIVER_VERSION="570.1"}' in text
 
 
+def test_the_exporters_options_for_labels_change_its_own_series_alone() -> None:
+    of = node(structs.replace(board(), product="NVIDIA H100 80GB HBM3"))
+    held = {"GPU-0": "train"}
+    style = Style(no_hostname=True, old_names=True, dashed_model=True)
+    found = families(scene(of, plan(of, LayoutSpec()), held, [GpuReading(GpuUuid("GPU-0"), 1.0, VALUES)], style=style))
+    labels_of = found[UTIL].samples[0].labels
+    assert (
+        labels_of.items()
+        >= {
+            "uuid": "GPU-0",
+            "modelName": "NVIDIA-H100-80GB-HBM3",
+            "pod_name": "train",
+            "pod_namespace": "team",
+            "container_name": "main",
+        }.items()
+    )
+    assert labels_of.keys().isdisjoint({"UUID", "Hostname", "pod", "namespace", "container"})
+    assert found["tessera_gpu_allocation"].samples[0].labels.keys() >= {"UUID", "Hostname", "pod"}
+
+
 def test_every_field_of_type_label_stands_on_every_series() -> None:
     names = sorted(field.name for field in FIELDS if field.kind is FieldKind.LABEL)
     chosen = parse("".join(f"{name}, label, x\n" for name in names) + f"{UTIL}, gauge, x\n", "f")
     gpu = structs.replace(board(), brand="Nvidia", serial="0815")
-    texts = {name: "90.1" for name in names if "INFOROM" in name or "BIOS" in name or "NVML" in name}
+    texts = {name: "90.1" for name in names if re.search("INFOROM|BIOS|NVML|FABRIC", name)}
     of = structs.replace(node(gpu), cuda_version=(12, 8))
     reading = GpuReading(GpuUuid("GPU-0"), 1.0, VALUES, texts=texts)
     (found,) = families(scene(of, Layout(), {}, [reading], collectors=chosen))[UTIL].samples

@@ -60,7 +60,8 @@ def test_a_fleet_file_is_planned_without_a_cluster(run: Run, files: tuple[Path, 
 def test_an_agents_configuration_is_planned_like_a_manifest(run: Run, files: tuple[Path, Path]) -> None:
     layout, fleet = files
     of_manifest = run("layout", "plan", "-f", str(layout), "--fleet", str(fleet), "-o", "json").output
-    layout.write_text("version: v1\nlayout:\n- {gpus: [0, 1], mode: timeSlicing, replicas: 4}\n")
+    odd = "flags: {migStrategy: none}\nflags: {}\n"  # NVIDIA's section, as its plugin takes it
+    layout.write_text(f"version: v1\n{odd}layout:\n- {{gpus: [0, 1], mode: timeSlicing, replicas: 4}}\n---\n")
     assert run("layout", "plan", "-f", str(layout), "--fleet", str(fleet), "-o", "json").output == of_manifest
     (found,) = json.loads(of_manifest)["nodes"]
     assert (found["refused"], found["after"]) == (False, {"nvidia.com/gpu": 2, "nvidia.com/gpu.shared": 8})
@@ -219,7 +220,7 @@ def test_a_config_file_is_nothing_to_apply(run: Run, files: tuple[Path, Path]) -
         ("", (), "layout.yaml: found an empty file, expected a GpuLayout or an agent's configuration"),
         ("kind: Pod", (), "layout.yaml: kind: found Pod, expected GpuLayout, or an agent's configuration"),
         ("a: [", (), "layout.yaml:2: found no YAML"),
-        ("a: 1\n---\nb: 2", (), "layout.yaml:2: found a second document"),
+        ("kind: GpuLayout\n---\nb: 2", (), "layout.yaml:2: found a second document"),
         ("version: v1\nlayout: []", ("--node", "n9"), "--node: found 'n9', expected a node of "),
     ],
 )

@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from inventory.devices import NodeInventory, ResourceName
+from inventory.devices import GpuUuid, NodeInventory, ResourceName
 from inventory.layout.layout import (
     DEFAULT_GPU_RESOURCE,
     Layout,
@@ -24,7 +25,7 @@ from inventory.layout.sharing import (
     SharingMode,
 )
 from inventory.words import layouts as words
-from tests.support.inventory.builders import gpu, node
+from tests.support.inventory.builders import gpu, mig_instance, node
 
 PROFILES = st.sampled_from(["1g.5gb", "1g.5gb+me", "2g.10gb", "1c.2g.10gb", "3g.20gb"])
 MIG_1G = ResourceName("nvidia.com/mig-1g.5gb")
@@ -220,10 +221,46 @@ def test_a_gpu_index_selects_all_its_instances_and_a_pair_selects_one() -> None:
     assert {device.mig for device in devices if device.replica is not None} == {"MIG-00-0", "MIG-00-1", "MIG-01-1"}
 
 
-def test_an_earlier_sharing_entry_wins_a_device_and_a_useless_one_is_named() -> None:
+def test_of_two_sharing_entries_the_larger_number_wins_a_device_and_a_useless_one_is_named() -> None:
     first = ReplicatedResource(DEFAULT_GPU_RESOURCE, 2, devices=DeviceSelector(refs=("0",)))
     second = ReplicatedResource(DEFAULT_GPU_RESOURCE, 4)
     stray = ReplicatedResource(ResourceName("nvidia.com/mig-7g.40gb"), 2)
     layout = plan(node([gpu(0), gpu(1)]), replicated(first, second, stray))
-    assert [device.physical_id for device in only(layout).devices] == ["GPU-00"] * 2 + ["GPU-01"] * 4
+    assert [device.physical_id for device in only(layout).devices] == ["GPU-00"] * 4 + ["GPU-01"] * 4
     assert layout.problems == (words.no_device_shared("nvidia.com/mig-7g.40gb"),)
+    other_name = structs.replace(second, rename=ResourceName("nvidia.com/other"))
+    renamed = plan(node([gpu(0), gpu(1)]), replicated(first, other_name)).resources
+    assert [(each.name, len(each.devices)) for each in renamed] == [("nvidia.com/gpu", 2), ("nvidia.com/other", 4)]
+
+
+def test_as_many_replicas_are_advertised_as_fit_the_kubelets_list() -> None:
+    """16384 of two GPUs: what a public report ran with NVIDIA's plugin."""
+    named = [structs.replace(gpu(index), uuid=GpuUuid(f"GPU-{index:036d}")) for index in (0, 1)]
+    layout = plan(node(named), replicated(ReplicatedResource(DEFAULT_GPU_RESOURCE, 16384)))
+    assert (len(only(layout).devices), layout.problems) == (32768, ())
+
+
+@pytest.mark.parametrize("replicas", [40_000, 2**31 - 1])
+def test_a_list_that_is_too_long_is_left_out_alone_and_the_largest_number_is_said(replicas: int) -> None:
+    named = [structs.replace(gpu(index), uuid=GpuUuid(f"GPU-{index:036d}")) for index in (0, 1, 2)]
+    first_two = DeviceSelector(refs=("0", "1"))
+    spec = replicated(ReplicatedResource(DEFAULT_GPU_RESOURCE, replicas, ResourceName("nvidia.com/many"), first_two))
+    layout = plan(node(named), spec)
+    assert [(each.name, len(each.devices)) for each in layout.resources] == [(DEFAULT_GPU_RESOURCE, 1)]
+    fits = 31_943
+    assert layout.problems == (words.list_too_long("nvidia.com/many", replicas, fits, 4),)
+    assert f"expected {fits} at most" in layout.problems[0]
+    both = ReplicatedResource(DEFAULT_GPU_RESOURCE, fits, ResourceName("nvidia.com/many"), first_two)
+    assert [len(each.devices) for each in plan(node(named), replicated(both)).resources] == [2 * fits, 1]
+    over = structs.replace(both, replicas=fits + 1)
+    assert len(plan(node(named), replicated(over)).resources) == 1
+
+
+def test_equal_compute_instances_are_offered_with_the_single_strategy() -> None:
+    cut = [
+        structs.replace(gpu(index, mig=[]), mig_instances=(mig_instance(index, 0, "1c.3g.20gb", ci_slices=1),))
+        for index in (0, 1)
+    ]
+    layout = plan(node(cut), LayoutSpec(mig_strategy=MigStrategy.SINGLE))
+    assert [device.mig for device in only(layout).devices] == ["MIG-00-0", "MIG-01-0"]
+    assert (only(layout).name, layout.problems) == (DEFAULT_GPU_RESOURCE, ())

@@ -11,7 +11,19 @@ from msgspec import structs
 
 from agent.hardware.query import GpuLost
 from agent.telemetry.collectors import USUAL
-from agent.telemetry.fields import CRC_DATA, CRC_FLIT, FIELD_VALUES, FIELDS, GPM_METRICS, RECOVERY, REPLAY, FieldKind
+from agent.telemetry.fields import (
+    BANKS,
+    CRC_DATA,
+    CRC_FLIT,
+    FIELD_VALUES,
+    FIELDS,
+    FURTHER_VALUES,
+    GPM_METRICS,
+    LINK_COUNTS,
+    RECOVERY,
+    REPLAY,
+    FieldKind,
+)
 from agent.telemetry.reading import processes, reader
 from tests.agent.telemetry.conftest import Board
 from tests.support.agent import dcgm_exporter as peer
@@ -80,6 +92,11 @@ def test_each_field_is_nvmls_of_that_meaning_in_that_unit() -> None:
         constant, unit = peer.GPM_METRICS[name]
         assert (number, factor) == (getattr(pynvml, f"NVML_GPM_METRIC_{constant}"), unit), name
     assert GPM_METRICS.keys() == peer.GPM_METRICS.keys()
+    counts = {f"DCGM_FI_DEV_NVLINK_COUNT_{ours}": f"NVLINK_COUNT_{nvmls}" for ours, nvmls in peer.LINK_COUNTS.items()}
+    counts |= {f"DCGM_FI_DEV_{ours}": nvmls for ours, nvmls in peer.C2C_VALUES.items()}
+    read = {name: number for number, name in FURTHER_VALUES.items()}
+    read |= {name: number for number, (name, _) in LINK_COUNTS.items()}
+    assert read == {name: getattr(pynvml, f"NVML_FI_DEV_{constant}") for name, constant in counts.items()}
 
 
 def test_types_are_the_peers() -> None:
@@ -97,8 +114,56 @@ def test_every_field_of_the_catalogue_is_read_somewhere(board: Boards) -> None:
         one.read()
         found |= one.read().values.keys()
         one.simulation.close()
-    from_elsewhere = {"DCGM_FI_DEV_XID_ERRORS", *(field.name for field in FIELDS if field.name.startswith("DCGM_EXP_"))}
+    not_simulated = {*FURTHER_VALUES.values(), *(name for name, _ in LINK_COUNTS.values())}
+    not_simulated |= {name for name in GPM_METRICS if name.startswith("DCGM_FI_PROF_C2C_")}
+    from_elsewhere = {
+        "DCGM_FI_DEV_XID_ERRORS",
+        *not_simulated,
+        *(field.name for field in FIELDS if field.name.startswith("DCGM_EXP_")),
+    }
     assert {field.name for field in FIELDS if field.kind is not FieldKind.LABEL} - found == from_elsewhere
+
+
+def test_counts_of_newer_links_are_summed_and_asked_only_where_they_are_wanted(
+    board: Boards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = board()
+    names = {*FURTHER_VALUES.values(), *(name for name, _ in LINK_COUNTS.values())}
+    asked: list[int] = []
+    real = pynvml.nvmlDeviceGetFieldValues
+
+    def newer(handle: Any, fields: Any) -> Any:
+        answers = real(handle, fields)
+        for answer, (number, _) in zip(answers, fields, strict=False):
+            if number in FURTHER_VALUES or number in LINK_COUNTS:
+                asked.append(number)
+                answer.nvmlReturn, answer.valueType, answer.value.uiVal = pynvml.NVML_SUCCESS, 1, 3
+        return answers
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", newer)
+    one.reader.wanted -= names
+    assert one.read().values.keys().isdisjoint(names)
+    assert not asked
+    one.reader.wanted |= names
+    found = one.read().values
+    assert {found[name] for name in FURTHER_VALUES.values()} == {3}
+    assert {found[name] for name, _ in LINK_COUNTS.values()} == {3 * 18}
+
+
+def test_limits_banks_and_fabric_are_nvmls(board: Boards) -> None:
+    one = board()
+    found = one.read()
+    expected = {
+        "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF": 700,
+        "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX": 700,
+        "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN": 200,
+        "DCGM_FI_DEV_FABRIC_MANAGER_STATUS": 3,
+        "DCGM_FI_DEV_FABRIC_MANAGER_ERROR_CODE": 0,
+        "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE": 0,
+    }
+    assert {name: found.values.get(name) for name in expected} == expected
+    assert sum(value for name, value in found.values.items() if name.startswith(BANKS)) > 0
+    assert "DCGM_FI_DEV_FABRIC_CLUSTER_UUID" not in found.texts, "one machine's fabric has no cluster"
 
 
 def test_gpm_needs_two_looks_and_time_between_them(board: Boards) -> None:

@@ -150,4 +150,6 @@ def _measure(state: State, draw: random.Random) -> None:
             if device.mode == "whole":
                 share = round(min(1.0, max(0.02, draw.gauss(0.82, 0.18))), 2)
                 share = share if device.uuid in busy and draw.random() >= 0.05 else 0.0
-                state.figures[device.uuid] = Figures(busy=share, used_mib=round(share * 70_000), peak=share, temperature_c=40 + 5 * round(share * 7))
+                state.figures[device.uuid] = Figures(
+                    busy=share, used_mib=round(share * 70_000), peak=share, temperature_c=40 + 5 * round(share * 7)
+                )

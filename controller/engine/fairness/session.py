@@ -16,9 +16,10 @@ from typing import NamedTuple
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
 from controller.engine.conditions.records import Rule
+from controller.engine.fairness.candidates import Candidates
 from controller.engine.fairness.rules import Key, Rules, rules_for
 from controller.engine.fairness.tree import FairTree, is_preemptible, needs
-from controller.engine.fairness.victims import Candidates, Solver, charge_assignment, placed
+from controller.engine.fairness.victims import Solver, charge_assignment, placed
 from controller.engine.fairness.walk import Walk
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Assignment, Mode

@@ -18,6 +18,7 @@ from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.conditions.stories import Stories
 from controller.engine.conditions.takennodes import with_taken_nodes
 from controller.engine.cycle.cycle import Cycle
+from controller.engine.cycle.following import following_in
 from controller.engine.cycle.nomination import Nominator
 from controller.engine.fairness.turns import FairTurns
 from controller.engine.mirror.mirror import Mirror
@@ -268,7 +269,7 @@ class Engine:
             blocks=self._blocks,
             ready=not state.notes.unready,
         )
-        run = cycle.run(entries)
+        run = cycle.run(entries, following_in(state.config, state.queues, self._entry))
         if self._packing is not None:
             self._packing.note(entries, now_s)
         made = replaced + self._outcomes.of(run, now_s)

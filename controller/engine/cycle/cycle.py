@@ -6,6 +6,7 @@ undone at its end. What was admitted stays charged, or is charged for good by th
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from controller.engine.claims.backfill import Backfill, NoBackfill
 from controller.engine.claims.charges import ClaimCharges
@@ -16,6 +17,7 @@ from controller.engine.cluster.incoming import Target
 from controller.engine.conditions.records import Rule
 from controller.engine.conditions.sentences import told_to
 from controller.engine.cycle import variants
+from controller.engine.cycle.following import Following
 from controller.engine.cycle.nomination import Nominator, nominate_beside_claims
 from controller.engine.cycle.ordering import classical_order, fair_order
 from controller.engine.cycle.secondpass import place_again
@@ -29,6 +31,10 @@ from controller.engine.queues.entry import Entry
 from controller.engine.quota.queuestate import Holder, QueueState
 
 Recomputations = dict[ClusterQueueName, dict[str, int]]
+
+
+_MOST_FOLLOW: Final = 256
+"""Workloads that one cycle decides on beside the heads: events are not read while it lasts."""
 
 
 class Cycle:
@@ -63,6 +69,8 @@ class Cycle:
         self._blocks = blocks
         self._ready = ready
         self._asks = asks
+        self._following: Following | None = None
+        self._followed = 0
         self._as_of = claims.scarcity
         self._untouched = True
         """Nothing was taken or reserved in this cycle yet: its entries find what claims leave."""
@@ -77,8 +85,13 @@ class Cycle:
         self.skipped: dict[ClusterQueueName, int] = {}
         self.recomputed: Recomputations = {}
 
-    def run(self, entries: Iterable[Entry]) -> list[Entry]:
-        """The entries in the order in which they were decided on; those refused outright come last."""
+    def run(self, entries: Iterable[Entry], following: Following | None = None) -> list[Entry]:
+        """The entries in the order in which they were decided on; those refused outright come last.
+
+        ``following``: with fair sharing, what comes after an admitted head competes in the same cycle with the heads of
+        others, by the shares that the admission left.
+        """
+        self._following = following
         entries = list(entries)
         if len(entries) == 1 and self._recalls(entries[0]) and self._stood(entries[0]):
             # It is the only one that would look at what is charged for it.
@@ -140,7 +153,26 @@ class Cycle:
                 playing.append(entry)
             else:
                 yield entry
-        yield from fair_order(playing, self._cluster, self._charges.quota_of)
+        yield from fair_order(playing, self._cluster, self._charges.quota_of, self._next_after)
+
+    def _next_after(self, entry: Entry) -> Entry | None:
+        """The next of the ClusterQueue of an entry that was admitted, if it fits now. One that does not waits for the
+        next cycle, to which it is a head: there it gets victims, or a reservation.
+        """
+        if self._following is None or entry.rule is not Rule.FITS or self._followed >= _MOST_FOLLOW or self._blocks:
+            return None
+        after = self._following.next_of(entry)
+        if after is None or after.pending is None:
+            return None
+        self._followed += 1
+        bookmark = after.pending.bookmark
+        claimed = self._charges.concern(after)
+        goes_on = self._beside_claims(after) if claimed else self._nominator.nominate(after, self._now_s)
+        if goes_on and after.assignment.mode is Mode.FIT:
+            return after
+        after.pending.bookmark = bookmark
+        self._following.put_back(after)
+        return None
 
     # -- one entry ---------------------------------------------------------------------------------------------------
 

@@ -166,6 +166,7 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         consolidation=_consolidation(found, on=on),
         takeovers_first=on,
         whole_searches=on,
+        own_places=on,
         exact_fair_sharing=on,
     )
 

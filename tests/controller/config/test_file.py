@@ -38,6 +38,7 @@ ALL_ON = Extensions(
     consolidation=Consolidation(),
     takeovers_first=True,
     whole_searches=True,
+    own_places=True,
     exact_fair_sharing=True,
 )
 

@@ -191,7 +191,8 @@ class Session:
             return False
         why = self._rules.refusal(self._tree, job.leaf, job.need, preemptible=job.preemptible)
         if why:
-            entry.decide(Rule.OVER_SHARE, why)
+            never = self._rules.never(self._tree, job.leaf, job.need, preemptible=job.preemptible)
+            entry.decide(Rule.NEVER if never else Rule.OVER_SHARE, never or why)
             return False
         entry.assignment = self._assigner.assign(incoming)
         if entry.assignment.mode is Mode.FIT and self._beside_pipelined(incoming, entry.assignment):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from controller.engine.fairness.tree import FairTree
+from controller.engine.mirror.specs import System
 from controller.engine.model.resources import ResourceName
 from controller.engine.proportion import limits, volcano
 from controller.engine.proportion.division import QueueName
@@ -21,15 +22,19 @@ Key = tuple[bool | float | int | str, ...]
 _NONE: Amounts = {}
 
 
-class Rules(Protocol):
+class Bounds(Protocol):
+    """What keeps a job out of its Queue, however much is free."""
+
     def settle(self, tree: FairTree) -> None:
         """Give each Queue its share and its limit, by what is asked for."""
 
-    def key(self, tree: FairTree, name: QueueName, next_job: Amounts = _NONE, victims: Amounts = _NONE) -> Key:
-        """The order of siblings: whose next job is tried first, and last whose job is the first victim."""
-
     def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
         """Why the job may not start in its Queue, however much is free; empty where it may."""
+
+
+class Rules(Bounds, Protocol):
+    def key(self, tree: FairTree, name: QueueName, next_job: Amounts = _NONE, victims: Amounts = _NONE) -> Key:
+        """The order of siblings: whose next job is tried first, and last whose job is the first victim."""
 
     def never(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
         """That the job alone is more than its Queue, or one above, may ever have: waiting does not help. Empty where it
@@ -48,6 +53,10 @@ class Rules(Protocol):
 
     def allows(self, tree: FairTree, leaf: QueueName, need: Amounts, victims: Victims, *, preemptible: bool) -> bool:
         """Whether it may take just these, in the order of eviction."""
+
+
+def bounds_for(tree: FairTree) -> Bounds:
+    return Kai() if tree.system is System.KAI else rules_for(tree)
 
 
 def rules_for(tree: FairTree) -> Rules:

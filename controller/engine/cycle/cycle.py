@@ -147,19 +147,23 @@ class Cycle:
             yield from classical_order(entries, self._cluster.config.gates)
             return
         # An entry that cannot fit takes nothing: it needs no place in the tournament.
-        playing: list[Entry] = []
+        playing = [entry for entry in entries if entry.second_pass or entry.assignment.mode is not Mode.NO_FIT]
+        competes = len(playing) > 0
         for entry in entries:
-            if entry.second_pass or entry.assignment.mode is not Mode.NO_FIT:
-                playing.append(entry)
-            else:
+            if not entry.second_pass and entry.assignment.mode is Mode.NO_FIT:
                 yield entry
+                if competes and (after := self._next_after(entry)) is not None:
+                    playing.append(after)
         yield from fair_order(playing, self._cluster, self._charges.quota_of, self._next_after)
 
     def _next_after(self, entry: Entry) -> Entry | None:
-        """The next of the ClusterQueue of an entry that was admitted, if it fits now. One that does not waits for the
-        next cycle, to which it is a head: there it gets victims, or a reservation.
+        """The next of the ClusterQueue of an entry that was admitted, or cannot fit and lets others pass, if it fits
+        now. One that does not waits for the next cycle, to which it is a head: there it gets victims, or a reservation.
         """
-        if self._following is None or entry.rule is not Rule.FITS or self._followed >= _MOST_FOLLOW or self._blocks:
+        passed = entry.rule is Rule.NO_FIT and not entry.incoming.queue.policies.strict_fifo
+        if self._following is None or not (passed or entry.rule is Rule.FITS) or self._blocks:
+            return None
+        if self._followed >= _MOST_FOLLOW:
             return None
         after = self._following.next_of(entry)
         if after is None or after.pending is None:

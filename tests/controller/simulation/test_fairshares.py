@@ -74,6 +74,16 @@ def test_after_each_admission_the_queue_with_the_lowest_share_is_next(policy: st
     assert running(result) == {"a0", "a1"} | last
 
 
+def test_behind_a_head_that_can_never_fit_the_queue_keeps_its_turn() -> None:
+    jobs = [
+        job(name, 9 if name == "b0" else 1, queue=name[0], arrival="1s" if name not in ("a0", "a1") else "")
+        for name in ("a0", "a1", "a2", "b0", "b1", "b2")
+    ]
+    queues = *queue("a", "all", {}), *queue("b", "all", {})
+    result = run(flavor(), cohort("all", a100=4), *queues, *jobs, using=fair())
+    assert running(result) == {"a0", "a1", "b1", "b2"}
+
+
 def test_a_job_too_large_for_what_is_left_keeps_its_place_for_the_next_cycle() -> None:
     """What comes after an admitted head and does not fit is a head again, and evicts as one."""
     jobs = (

@@ -172,6 +172,8 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         takeovers_first=on,
         limits_before_defaults=on,
         whole_searches=on,
+        own_places=on,
+        exact_fair_sharing=on,
     )
 
 

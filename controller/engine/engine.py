@@ -18,7 +18,9 @@ from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.conditions.stories import Stories
 from controller.engine.conditions.takennodes import with_taken_nodes
 from controller.engine.cycle.cycle import Cycle
+from controller.engine.cycle.following import following_in
 from controller.engine.cycle.nomination import Nominator
+from controller.engine.fairness.roomlater import RoomLater
 from controller.engine.fairness.turns import FairTurns
 from controller.engine.mirror.mirror import Mirror
 from controller.engine.mirror.specs import ADOPTED, Adoption, System
@@ -39,6 +41,7 @@ from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingState, PendingWorkload
+from controller.engine.queues.tries import Try, try_of
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.quotashares import QuotaShares
 from controller.engine.quota.usagehistory import UsageRecord
@@ -60,9 +63,6 @@ from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, Loca
 from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
 from inventory.api.claimplan import ClaimPlan
-
-_Try = tuple[WorkloadKey, tuple[tuple[tuple[ResourceName, int], ...], ...]]
-
 
 _SETTERS: Final[Mapping[type, Callable[[ClusterEvents, Any], None]]] = {
     Pod: ClusterEvents.set_pod,
@@ -125,7 +125,7 @@ class Engine:
                 state.cluster, state.assigner, state.claims, state.moves, state.preemption.history, limits
             )
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
-        self._tried: set[_Try] = set()
+        self._tried: set[Try] = set()
         self._tried_at = -1
         self._settled = False
         self._floors_at = -1
@@ -268,7 +268,7 @@ class Engine:
             blocks=self._blocks,
             ready=not state.notes.unready,
         )
-        run = cycle.run(entries)
+        run = cycle.run(entries, following_in(state.config, state.queues, self._entry))
         if self._packing is not None:
             self._packing.note(entries, now_s)
         made = replaced + self._outcomes.of(run, now_s)
@@ -415,6 +415,14 @@ class Engine:
         opens = self.state.activity.open_now()
         entry = self._turns.asked(pending, queue.name, now_s, self._refusal, opens) if in_turns else None
         return None if entry is None else entry.record(now_s)
+
+    def room_later(self, pending: PendingWorkload, now_s: float) -> RoomLater | None:
+        """What it would find once others have ended; to be asked in a trial of the cluster."""
+        queue = self.queue_of(pending.local_queue)
+        if queue is None:
+            return None
+        bounds = self._turns.bounds(queue.name, now_s) if self.mirror.is_leaf(queue.name) else None
+        return RoomLater(self.state.cluster, self.state.assigner, pending.incoming(queue), bounds)
 
     def queue_of(self, key: LocalQueueKey) -> QueueState | None:
         """The ClusterQueue that a LocalQueue leads to, or would if a workload named it."""
@@ -579,18 +587,10 @@ class Engine:
             self._tried_at = self.state.changes
         if changed:
             return
-        now = {_try(entry) for entry in entries if entry.pending is not None}
+        now = {try_of(entry) for entry in entries if entry.pending is not None}
         waits = all(entry.pending.state is PendingState.QUEUED for entry in entries if entry.pending is not None)
         again = all(entry.recalled and entry.rule is Rule.PREEMPTS for entry in entries if entry.pending is not None)
         self._settled = waits and (again or now <= self._tried)
         self._tried |= now
         if self._settled:
             self._passed_over()
-
-
-def _try(entry: Entry) -> _Try:
-    """What is tried next: the workload, and where its search among flavors resumes."""
-    pending = entry.pending
-    bookmark = pending.bookmark if pending is not None else None
-    tried = bookmark.tried if bookmark is not None else ()
-    return entry.key, tuple([tuple(sorted(indexes.items())) for indexes in tried]) if tried else ()

@@ -20,7 +20,8 @@ from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.queues.pending import PendingWorkload
 from controller.forecast.calibration import Calibration, Range
 from controller.forecast.changes import EndsAt
-from controller.forecast.forward import Forward
+from controller.forecast.forward import Forward, Gates
+from controller.forecast.gates import gate_parts
 from controller.forecast.model import MOST, Line, Model, Tree, model_parts
 from controller.forecast.parts import Parts, finished
 from controller.forecast.runtimes import Experience, RuntimeHistory
@@ -95,8 +96,9 @@ class Forecaster:
         found |= dict.fromkeys(model.closed, Forecast(at_s=now_s, assumes=(_CLOSED,)))
         waiting = sum(len(line.waiting) for tree in model.trees for line in tree.lines)
         effort = _COARSE if waiting > _MANY else _FINE
+        gates = yield from gate_parts(engine, model, self.ends_at(engine, now_s))
         for tree in model.trees:
-            found |= yield from self._of_tree(model, tree, effort)
+            found |= yield from self._of_tree(model, tree, gates, effort)
         return found
 
     def of(self, engine: Engine, asked: PendingWorkload, now_s: float) -> Forecast | None:
@@ -110,7 +112,8 @@ class Forecaster:
         if tree is None:
             return None
         effort = _FINE if len(tree.held) < _MANY else _COARSE
-        found = yield from self._of_tree(model, tree, effort, learns=False)
+        gates = yield from gate_parts(engine, model._replace(trees=(tree,)), self.ends_at(engine, now_s), asked)
+        found = yield from self._of_tree(model, tree, gates, effort, learns=False)
         return found.get(asked.key)
 
     def ends_at(self, engine: Engine, now_s: float) -> EndsAt:
@@ -130,17 +133,20 @@ class Forecaster:
 
         return ends
 
-    def _of_tree(self, model: Model, tree: Tree, effort: Effort, *, learns: bool = True) -> Parts[Forecasts]:
+    def _of_tree(
+        self, model: Model, tree: Tree, gates: Gates, effort: Effort, *, learns: bool = True
+    ) -> Parts[Forecasts]:
         known = {name: self.history.of(name) for name in _names(tree)}
         yield
         runs: list[Mapping[WorkloadKey, float]] = []
         for totals in (yield from _draws(tree, known, model.now_s, effort.runs)):
-            forward = Forward(tree, model.now_s, totals, backfill=model.backfill, fair=model.fair, grain=effort.grain)
+            backfill, fair = model.backfill, model.fair
+            forward = Forward(tree, model.now_s, totals, backfill=backfill, fair=fair, grain=effort.grain, gates=gates)
             yield from forward.run()
             runs.append(forward.starts)
         found: Forecasts = {}
         for line in tree.lines:
-            assumes = _assumes(tree, line, known[line.name], self.calibration.seen(line.name))
+            assumes = _assumes(tree, line, known[line.name], self.calibration.seen(line.name), gates)
             width = self.calibration.width(line.name)
             for ahead, waiting in enumerate(line.waiting):
                 ordered = sorted(run.get(waiting.key, math.inf) for run in runs)
@@ -205,7 +211,7 @@ def _draws(
     return totals
 
 
-def _assumes(tree: Tree, line: Line, experience: Experience, seen: int) -> tuple[str, ...]:
+def _assumes(tree: Tree, line: Line, experience: Experience, seen: int, gates: Gates) -> tuple[str, ...]:
     told = sum(held.told_s is not None for held in tree.held)
     found = [f"Of {len(tree.held)} workloads that hold quota {told} say how long they run"]
     if experience.own and experience.ratios:
@@ -220,8 +226,6 @@ def _assumes(tree: Tree, line: Line, experience: Experience, seen: int) -> tuple
         found.append("Nothing has finished yet: what is said is taken to be wrong by a factor of up to 5")
     checked = f", and {seen} earlier forecasts of the queue" if seen else ""
     found.append(f"The range allows for workloads that come later as past traces had them{checked}")
-    if any(waiting.lacks_places for waiting in line.waiting):
-        found.append(
-            "Places on nodes are not followed: one that lacks them waits until as much is freed as it asks for"
-        )
+    if any(waiting.shape in gates for waiting in line.waiting):
+        found.append("Of places and limits those of now count: one that lacks them waits until their holders end")
     return tuple(found)

@@ -1,8 +1,8 @@
 """One tree of queues let forward in time, with given run times: when does each workload that waits start?
 
 It repeats what cycles decide by sums: the order of the heads, what fits beside what, conservative backfill by the times
-that were told. Nothing new arrives, nothing is evicted, and places on nodes are not looked at. The engine itself, run
-forward, takes 3 to 145 seconds for 1,000 workloads (``docs/decisions/070-forecasts-let-sums-run-forward.md``).
+that were told. Nothing new arrives, nothing is evicted, and of places on nodes ``gates`` alone tell. The engine itself,
+run forward, takes 3 to 145 seconds for 1,000 workloads (``docs/decisions/070-forecasts-let-sums-run-forward.md``).
 """
 
 import heapq
@@ -15,7 +15,7 @@ from controller.engine.model.resources import Amount, FlavorResource, WorkloadKe
 from controller.engine.quota.cells import Cell
 from controller.engine.quota.shares import share
 from controller.forecast.backfill import Queue, Reservations
-from controller.forecast.model import Charges, Held, Tree, Waiting
+from controller.forecast.model import Charges, Choices, Gate, Held, Tree, Waiting
 
 STOPPING_S: Final = 30.0
 """So long an evicted workload is taken to hold what it has."""
@@ -24,6 +24,11 @@ _OVERTIME: Final = 0.1
 _GRAIN_S: Final = 1.0
 _LOOKS: Final = 4
 """So many looks the ends that were told stand as they are: reservations are estimates of estimates."""
+
+
+Gates = Mapping[int, tuple[Gate, ...]]
+"""By shape, the first to open first. One that is not in it is let in as sums say; one without gates never starts."""
+_NO_GATES: Final[Gates] = {}
 
 
 class _Need(NamedTuple):
@@ -49,6 +54,7 @@ class Forward:
         backfill: bool,
         fair: bool,
         grain: float = 0.01,
+        gates: Gates = _NO_GATES,
     ) -> None:
         """``grain``: ends that lie closer together than this part of the time from now are looked at together."""
         self._tree = tree
@@ -73,8 +79,23 @@ class Forward:
         self._told_of: dict[int, float] = {}
         self._running: dict[int, Charges] = {}
         self._number = 0
-        self._freed: dict[FlavorResource, Amount] = {}
-        """What has ended since now: those that lack places wait for as much as they ask for."""
+        self._open = dict.fromkeys(gates, 0)
+        """By shape that has gates, how many of it may start: a gate lets one in, and one that ends another."""
+        self._opens: dict[WorkloadKey, list[int]] = {}
+        """The shapes that the end of a workload lets one of in."""
+        self._timed: list[tuple[float, int]] = []
+        """Gates that open at a time, sorted: whoever ends then is not of this tree."""
+        self._gated: dict[int, int] = {}
+        """The shapes of those that were let in, by number."""
+        self._keys: dict[int, WorkloadKey] = {}
+        held = {each.key for each in tree.held}
+        for shape, some in gates.items():
+            for after, at_s in some:
+                if after in held:
+                    self._opens.setdefault(after, []).append(shape)
+                else:
+                    self._timed.append((at_s, shape))
+        self._timed.sort()
         self.starts: dict[WorkloadKey, float] = {}
         """Seconds from now to each start, once ``run`` is over; those that never start within the horizon are not in
         it.
@@ -90,7 +111,7 @@ class Forward:
             self._hold(held)
         self._sweep(now_s)
         backoffs = {waiting.due_s for line in self._tree.lines for waiting in line.waiting}
-        due = sorted(due_s for due_s in backoffs if begin_s < due_s < math.inf)
+        due = sorted(due_s for due_s in (*backoffs, *(at_s for at_s, _ in self._timed)) if begin_s < due_s < math.inf)
         while self._left and (self._ends or due):
             first_s = min(self._ends[0][0] if self._ends else math.inf, due[0] if due else math.inf)
             if first_s - begin_s > HORIZON_S:
@@ -102,6 +123,8 @@ class Forward:
                 self._end(number)
             while due and due[0] <= until_s:
                 now_s = max(now_s, due.pop(0))
+            while self._timed and self._timed[0][0] <= now_s:
+                self._open[self._timed.pop(0)[1]] += 1
             self._sweep(now_s)
             yield
         for charges in self._running.values():
@@ -120,9 +143,11 @@ class Forward:
             told_s = told_s if told_s > now_s else now_s + max(_GRAIN_S, _OVERTIME * (now_s - held.since_s))
         if held.leaving:
             end_s = told_s = now_s + STOPPING_S
-        self._charge(held.charges, end_s, told_s)
+        number = self._charge(held.charges, end_s, told_s)
+        if held.key in self._opens:
+            self._keys[number] = held.key
 
-    def _charge(self, charges: Charges, end_s: float | None, told_s: float | None) -> None:
+    def _charge(self, charges: Charges, end_s: float | None, told_s: float | None) -> int:
         number = self._number = self._number + 1
         for charge in charges:
             charge.cell.charge(charge.amount)
@@ -132,11 +157,16 @@ class Forward:
         if told_s is not None and self._backfill:
             insort(self._told, (told_s, number))
             self._told_of[number] = told_s
+        return number
 
     def _end(self, number: int) -> None:
         for charge in self._running.pop(number):
             charge.cell.charge(-charge.amount)
-            self._freed[charge.fr] = self._freed.get(charge.fr, 0) + charge.amount
+        if self._open:
+            for shape in self._opens.get(self._keys.get(number, WorkloadKey("")), ()):
+                self._open[shape] += 1
+            if number in self._gated:
+                self._open[self._gated.pop(number)] += 1
         told_s = self._told_of.pop(number, None)
         if told_s is not None:
             del self._told[bisect_left(self._told, (told_s, number))]
@@ -211,19 +241,9 @@ class Forward:
 
     def _fitting(self, waiting: Waiting, now_s: float) -> Charges | None:
         """What it is charged if it starts now: of each group the first flavor with room."""
-        if waiting.due_s > now_s:
+        if waiting.due_s > now_s or self._open.get(waiting.shape, 1) <= 0:
             return None
-        found: Charges = ()
-        for options in waiting.choices:
-            for charges in options:
-                if _fit(charges, found):
-                    found = (*found, *charges) if found else charges
-                    break
-            else:
-                return None
-        if waiting.lacks_places and any(self._freed.get(charge.fr, 0) < charge.amount for charge in found):
-            return None
-        return found
+        return first_fit(waiting.choices)
 
     def _passing(self, line: int, shape: int, charges: Charges, now_s: float) -> int | None:
         if now_s >= self._stale_s:
@@ -246,7 +266,23 @@ class Forward:
         total_s = self._total_s.get(waiting.key)
         end_s = None if total_s is None else now_s + total_s
         told_s = None if waiting.told_s is None else now_s + waiting.told_s
-        self._charge(charges, end_s, told_s)
+        number = self._charge(charges, end_s, told_s)
+        if shape in self._open:
+            self._open[shape] -= 1
+            self._gated[number] = shape
+
+
+def first_fit(choices: Choices) -> Charges | None:
+    """Of each group the first flavor with room now; None where one has none."""
+    found: Charges = ()
+    for options in choices:
+        for charges in options:
+            if _fit(charges, found):
+                found = (*found, *charges) if found else charges
+                break
+        else:
+            return None
+    return found
 
 
 def _fit(charges: Charges, before: Charges) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from controller.engine.claims.runtimes import runtime_s
-from controller.engine.conditions.reasons import PendingReason
 from controller.engine.engine import Engine
 from controller.engine.model.config import BackfillPolicy
 from controller.engine.model.resources import (
@@ -20,7 +19,6 @@ from controller.engine.model.resources import (
     Usage,
     WorkloadKey,
 )
-from controller.engine.queues.found import last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.cells import Cell
 from controller.engine.quota.queuestate import QueueState
@@ -61,9 +59,7 @@ class Held(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """``shape``: a number that is equal for those of one queue that fit or do not fit alike. ``lacks_places``: quota
-    has room for it and the nodes have none.
-    """
+    """``shape``: a number that is equal for those of one queue that fit or do not fit alike; no other queue has it."""
 
     key: WorkloadKey
     queue: ClusterQueueName
@@ -73,7 +69,13 @@ class Waiting(NamedTuple):
     choices: Choices
     told_s: float | None
     due_s: float
-    lacks_places: bool
+
+
+class Gate(NamedTuple):
+    """One workload of a shape may start once ``after`` has ended, likely at ``at_s``."""
+
+    after: WorkloadKey
+    at_s: float
 
 
 class Line(NamedTuple):
@@ -247,7 +249,6 @@ def _waiting(
     if known is None:
         known = len(shapes), _choices(engine, pending, queue, quota)
         shapes[queue.name, pending.untimed_shape] = known
-    record = last_found(engine.stories, pending)
     return Waiting(
         key=pending.key,
         queue=queue.name,
@@ -257,7 +258,6 @@ def _waiting(
         choices=known[1],
         told_s=runtime_s(pending.info.workload),
         due_s=pending.due_s,
-        lacks_places=record is not None and record.reason is PendingReason.TOPOLOGY_PLACEMENT_FAILED,
     )
 
 

@@ -334,4 +334,7 @@ def _placement(undo: UndoLog, config: EngineConfig, held: Callable[[], Iterable[
     if not config.gates.on("TopologyAwareScheduling"):
         return Everywhere()
     claims = config.claim_rules.placed
-    return Topologies(undo, config.gates, held=held, packs=config.extensions.keep_linked_gpus, claims=claims)
+    more = config.extensions
+    return Topologies(
+        undo, config.gates, held=held, packs=more.keep_linked_gpus, claims=claims, own_places=more.own_places
+    )

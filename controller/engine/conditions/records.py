@@ -36,6 +36,7 @@ class Rule(StrEnum):
 
     NO_FIT = "no flavor fits"
     OVER_SHARE = "its queue may have no more now"
+    NEVER = "its queue can never have so much"
     NO_CANDIDATES = "no workload may be preempted"
     PREEMPTION_GATED = "its preemption gates are closed"
     BELOW_MINIMUM = "the minimum of its gang holds no quota"
@@ -57,6 +58,7 @@ _CODES: dict[Rule, PendingReason] = {
     Rule.CHECKS_FAILED: PendingReason.PENDING_EVALUATION,
     Rule.PREEMPTION_GATED: PendingReason.ADMISSION_GATED,
     Rule.WRITE_FAILED: PendingReason.PENDING_EVALUATION,
+    Rule.NEVER: PendingReason.EXCEEDS_MAX_QUOTA,
     Rule.QUEUE_INACTIVE: PendingReason.SUSPENDED,
     Rule.QUEUE_MISSING: PendingReason.MISCONFIGURED,
     Rule.NAMESPACE_MISMATCH: PendingReason.MISCONFIGURED,

@@ -37,6 +37,7 @@ _SAYS: Final[Mapping[Rule, Callable[[str, str], str]]] = {
     Rule.BETTER_VARIANT_ADMITTED: lambda _queue, detail: pending.better_variant_admitted(detail),
     Rule.VARIANT_NOT_ACCEPTABLE: pending.variant_not_acceptable,
     Rule.OVER_SHARE: lambda _queue, detail: detail,
+    Rule.NEVER: lambda _queue, detail: detail,
     Rule.NOT_PLACED: lambda _queue, detail: pending.not_placed(detail),
     Rule.NODE_LOST: lambda _queue, detail: pending.node_lost(detail),
     Rule.HELD_BACK: lambda _queue, detail: pending.would_delay(detail),
@@ -58,7 +59,7 @@ def details(record: DecisionRecord) -> list[str]:
         return [record.detail] if record.detail else []
     lines = []
     for pod_set in record.assignment.pod_sets:
-        asked = ", ".join(f"{name} {shown(name, amount)}" for name, amount in sorted(pod_set.requests.items()))
+        asked = ", ".join(f"{name} {asked_for(name, amount)}" for name, amount in sorted(pod_set.requests.items()))
         lines.append(f"pod set {pod_set.name or 'main'}: {pod_set.count} pods, {asked or 'no resources'}")
         lines += [f"  {problem}" for problem in pod_set.problems]
         lines += [f"  {line}" for attempt in pod_set.attempts for line in _attempt(attempt)]
@@ -79,8 +80,15 @@ def moves(move: Move) -> str:
 
 
 def shown(resource: ResourceName, amount: Amount) -> str:
-    """An amount as Kubernetes writes it: cores with their fraction, everything else whole."""
+    """A bound as Kubernetes writes it: cores with their fraction, everything else whole."""
     return "no limit" if amount >= UNLIMITED else str(quantity_of(resource, amount))
+
+
+def asked_for(resource: ResourceName, amount: Amount) -> str:
+    """An amount that is asked for or used: sums end at the largest amount there is."""
+    if amount >= UNLIMITED:
+        return f"{quantity_of(resource, UNLIMITED + 1)} or more"
+    return str(quantity_of(resource, amount))
 
 
 def _attempt(attempt: FlavorAttempt) -> Iterator[str]:
@@ -102,8 +110,8 @@ _MODES = {
 def _shortfall(shortfall: Shortfall) -> str:
     name = shortfall.resource
     return (
-        f"{name}: needs {shown(name, shortfall.needed)}, free {shown(name, shortfall.available)}, "
-        f"quota {shown(name, shortfall.nominal)} of which used {shown(name, shortfall.used)}, "
+        f"{name}: needs {asked_for(name, shortfall.needed)}, free {shown(name, shortfall.available)}, "
+        f"quota {shown(name, shortfall.nominal)} of which used {asked_for(name, shortfall.used)}, "
         f"at most {shown(name, shortfall.potential)} with all that may be borrowed"
     )
 
@@ -143,11 +151,11 @@ def _change(missing: Missing) -> str:
     parts = []
     for shortfall in missing.shortfalls:
         name, flavor = shortfall.resource, missing.flavor
-        needed = shown(name, shortfall.needed)
+        needed = asked_for(name, shortfall.needed)
         if shortfall.needed > shortfall.potential:
             parts.append(pending.beyond_quota(needed, name, flavor, shown(name, shortfall.potential)))
         else:
-            lacking = shown(name, max(shortfall.needed - shortfall.available, 0))
+            lacking = asked_for(name, max(shortfall.needed - shortfall.available, 0))
             parts.append(pending.short_of_quota(needed, name, flavor, shown(name, shortfall.available), lacking))
     said = ", ".join(parts)
     return said[:1].upper() + said[1:]

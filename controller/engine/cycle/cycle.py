@@ -6,6 +6,7 @@ undone at its end. What was admitted stays charged, or is charged for good by th
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from controller.engine.claims.backfill import Backfill, NoBackfill
 from controller.engine.claims.charges import ClaimCharges
@@ -16,6 +17,7 @@ from controller.engine.cluster.incoming import Target
 from controller.engine.conditions.records import Rule
 from controller.engine.conditions.sentences import told_to
 from controller.engine.cycle import variants
+from controller.engine.cycle.following import Following
 from controller.engine.cycle.nomination import Nominator, nominate_beside_claims
 from controller.engine.cycle.ordering import classical_order, fair_order
 from controller.engine.cycle.secondpass import place_again
@@ -29,6 +31,10 @@ from controller.engine.queues.entry import Entry
 from controller.engine.quota.queuestate import Holder, QueueState
 
 Recomputations = dict[ClusterQueueName, dict[str, int]]
+
+
+_MOST_FOLLOW: Final = 256
+"""Workloads that one cycle decides on beside the heads: events are not read while it lasts."""
 
 
 class Cycle:
@@ -63,6 +69,8 @@ class Cycle:
         self._blocks = blocks
         self._ready = ready
         self._asks = asks
+        self._following: Following | None = None
+        self._followed = 0
         self._as_of = claims.scarcity
         self._untouched = True
         """Nothing was taken or reserved in this cycle yet: its entries find what claims leave."""
@@ -77,8 +85,13 @@ class Cycle:
         self.skipped: dict[ClusterQueueName, int] = {}
         self.recomputed: Recomputations = {}
 
-    def run(self, entries: Iterable[Entry]) -> list[Entry]:
-        """The entries in the order in which they were decided on; those refused outright come last."""
+    def run(self, entries: Iterable[Entry], following: Following | None = None) -> list[Entry]:
+        """The entries in the order in which they were decided on; those refused outright come last.
+
+        ``following``: with fair sharing, what comes after an admitted head competes in the same cycle with the heads of
+        others, by the shares that the admission left.
+        """
+        self._following = following
         entries = list(entries)
         if len(entries) == 1 and self._recalls(entries[0]) and self._stood(entries[0]):
             # It is the only one that would look at what is charged for it.
@@ -134,13 +147,36 @@ class Cycle:
             yield from classical_order(entries, self._cluster.config.gates)
             return
         # An entry that cannot fit takes nothing: it needs no place in the tournament.
-        playing: list[Entry] = []
+        playing = [entry for entry in entries if entry.second_pass or entry.assignment.mode is not Mode.NO_FIT]
+        competes = len(playing) > 0
         for entry in entries:
-            if entry.second_pass or entry.assignment.mode is not Mode.NO_FIT:
-                playing.append(entry)
-            else:
+            if not entry.second_pass and entry.assignment.mode is Mode.NO_FIT:
                 yield entry
-        yield from fair_order(playing, self._cluster, self._charges.quota_of)
+                if competes and (after := self._next_after(entry)) is not None:
+                    playing.append(after)
+        yield from fair_order(playing, self._cluster, self._charges.quota_of, self._next_after)
+
+    def _next_after(self, entry: Entry) -> Entry | None:
+        """The next of the ClusterQueue of an entry that was admitted, or cannot fit and lets others pass, if it fits
+        now. One that does not waits for the next cycle, to which it is a head: there it gets victims, or a reservation.
+        """
+        passed = entry.rule is Rule.NO_FIT and not entry.incoming.queue.policies.strict_fifo
+        if self._following is None or not (passed or entry.rule is Rule.FITS) or self._blocks:
+            return None
+        if self._followed >= _MOST_FOLLOW:
+            return None
+        after = self._following.next_of(entry)
+        if after is None or after.pending is None:
+            return None
+        self._followed += 1
+        bookmark = after.pending.bookmark
+        claimed = self._charges.concern(after)
+        goes_on = self._beside_claims(after) if claimed else self._nominator.nominate(after, self._now_s)
+        if goes_on and after.assignment.mode is Mode.FIT:
+            return after
+        after.pending.bookmark = bookmark
+        self._following.put_back(after)
+        return None
 
     # -- one entry ---------------------------------------------------------------------------------------------------
 

@@ -50,12 +50,20 @@ def _nothing(_entry: Entry) -> Usage:
     return {}
 
 
+def _nobody(_entry: Entry) -> None:
+    return None
+
+
 def fair_order(
-    entries: Iterable[Entry], cluster: Cluster, claimed: Callable[[Entry], Usage] = _nothing
+    entries: Iterable[Entry],
+    cluster: Cluster,
+    claimed: Callable[[Entry], Usage] = _nothing,
+    following: Callable[[Entry], Entry | None] = _nobody,
 ) -> Iterator[Entry]:
     """Each entry once, chosen when it is asked for: what was charged for those before counts.
 
     ``claimed``: what is charged for the entry itself ahead of its turn, which its share must not count twice.
+    ``following``: after a win, the next of its ClusterQueue, which competes with those that are left.
 
     Trees go one after another, by name; their order means nothing, because they share nothing.
     """
@@ -71,7 +79,7 @@ def fair_order(
         if len(waiting) == 1:
             yield waiting[0]
         else:
-            yield from _Tournament(waiting, cluster, claimed).winners()
+            yield from _Tournament(waiting, cluster, claimed).winners(following)
 
 
 class _Bracket:
@@ -131,16 +139,19 @@ class _Tournament:
         for bracket in sorted(self._brackets.values(), key=lambda bracket: bracket.node.height):
             self._send(bracket)
 
-    def winners(self) -> Iterator[Entry]:
+    def winners(self, following: Callable[[Entry], Entry | None]) -> Iterator[Entry]:
         root = next(bracket for bracket in self._brackets.values() if bracket.up is None)
         while (winner := root.best()) is not None:
             yield winner
             node = winner.incoming.queue.node
             bracket = self._brackets.get(node) or self._bracket(node.parent or node)
             heappop(bracket.sent)
-            while bracket.up is not None:
-                self._send(bracket)
-                bracket = bracket.up
+            self._send_up(bracket)
+            if root.best() is not None and (after := following(winner)) is not None:
+                # Its ClusterQueue had a bracket of its own or none, and keeps to it.
+                share_at = _EQUAL if bracket.node is node else self._share_at(after, node)
+                heappush(bracket.sent, (self._rank(after, share_at), 0, None, after))
+                self._send_up(bracket)
 
     def _bracket(self, node: QuotaNode) -> _Bracket:
         known = self._brackets.get(node)
@@ -148,6 +159,11 @@ class _Tournament:
             up = None if node.parent is None else self._bracket(node.parent)
             known = self._brackets[node] = _Bracket(node, up)
         return known
+
+    def _send_up(self, bracket: _Bracket) -> None:
+        while bracket.up is not None:
+            self._send(bracket)
+            bracket = bracket.up
 
     def _send(self, bracket: _Bracket) -> None:
         """The best entry goes up, ranked by the share that it has at this node."""

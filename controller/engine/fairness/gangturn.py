@@ -240,7 +240,10 @@ class GangTurn:
         leaf, info = QueueName(entry.incoming.queue.name), entry.incoming.info
         need = needs(info, self._tree.system)
         why = self._rules.refusal(self._tree, leaf, need, preemptible=gang.preemptible)
-        entry.decide(Rule.OVER_SHARE if why else Rule.NO_FIT, why or self._lacks_moves(gang, need))
+        if why and (never := self._rules.never(self._tree, leaf, need, preemptible=gang.preemptible)):
+            entry.decide(Rule.NEVER, never)
+        else:
+            entry.decide(Rule.OVER_SHARE if why else Rule.NO_FIT, why or self._lacks_moves(gang, need))
         if not why and entry.assignment.mode is Mode.NO_FIT and not entry.assignment.pod_sets:
             entry.assignment = self._assigner.assign(entry.incoming)
 

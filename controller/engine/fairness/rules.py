@@ -9,26 +9,37 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from controller.engine.fairness.tree import FairTree
+from controller.engine.mirror.specs import System
 from controller.engine.model.resources import ResourceName
 from controller.engine.proportion import limits, volcano
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts, QueueShare, added, subtracted, within
 from controller.engine.proportion.reclaim import Victims
+from controller.engine.quota.queueusage import written
 
 Key = tuple[bool | float | int | str, ...]
 """Smaller keys come first; all of one tree have the same form."""
 _NONE: Amounts = {}
 
 
-class Rules(Protocol):
+class Bounds(Protocol):
+    """What keeps a job out of its Queue, however much is free."""
+
     def settle(self, tree: FairTree) -> None:
         """Give each Queue its share and its limit, by what is asked for."""
 
+    def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
+        """Why the job may not start in its Queue, however much is free; empty where it may."""
+
+
+class Rules(Bounds, Protocol):
     def key(self, tree: FairTree, name: QueueName, next_job: Amounts = _NONE, victims: Amounts = _NONE) -> Key:
         """The order of siblings: whose next job is tried first, and last whose job is the first victim."""
 
-    def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
-        """Why the job may not start in its Queue, however much is free; empty where it may."""
+    def never(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
+        """That the job alone is more than its Queue, or one above, may ever have: waiting does not help. Empty where it
+        is not.
+        """
 
     def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts) -> bool:
         """Whether the job may take from other Queues at all. Bounds of Queues above its own may be its victims' too:
@@ -42,6 +53,10 @@ class Rules(Protocol):
 
     def allows(self, tree: FairTree, leaf: QueueName, need: Amounts, victims: Victims, *, preemptible: bool) -> bool:
         """Whether it may take just these, in the order of eviction."""
+
+
+def bounds_for(tree: FairTree) -> Bounds:
+    return Kai() if tree.system is System.KAI else rules_for(tree)
 
 
 def rules_for(tree: FairTree) -> Rules:
@@ -70,14 +85,21 @@ class Kai:
         what = "limit" if over_limit else "quota, which is all that non-preemptible jobs may have,"
         return _said(reason.value, queue.name, f"{what} of", resource, bound.get(resource, 0.0), has, need)
 
+    def never(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
+        """A quota bounds what is never preempted."""
+        asked = {resource: amount for resource, amount in need.items() if amount > 0.0}
+        queues = tree.path(leaf)
+        bounds = [queue.limit for queue in queues] + [queue.quota for queue in queues if not preemptible]
+        if all(within(asked, bound) for bound in bounds):
+            return ""
+        return self.refusal(tree, leaf, need, preemptible=preemptible)
+
 
 def _said(
     reason: str, queue: str, bound_name: str, resource: ResourceName, bound: float, has: Amounts, need: Amounts
 ) -> str:
-    return (
-        f"{reason}: Queue {queue} has {has.get(resource, 0.0):g} {resource} of its {bound_name} {bound:g}"
-        f" and the job asks for {need[resource]:g}"
-    )
+    having, most, asked = (written(resource, amount) for amount in (has.get(resource, 0.0), bound, need[resource]))
+    return f"{reason}: Queue {queue} has {having} {resource} of its {bound_name} {most} and the job asks for {asked}"
 
 
 class _Volcano:
@@ -113,6 +135,12 @@ class _Volcano:
                 bound = queue.limit[resource]
                 return _said("OverCapability", queue.name, "capability of", resource, bound, queue.allocated, need)
         return ""
+
+    def never(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:  # noqa: ARG002
+        return self._over_limit(
+            (queue for queue in tree.path(leaf) if any(need[name] > queue.limit.get(name, math.inf) for name in need)),
+            need,
+        )
 
     def allows(
         self,

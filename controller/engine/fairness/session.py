@@ -16,9 +16,10 @@ from typing import NamedTuple
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
 from controller.engine.conditions.records import Rule
+from controller.engine.fairness.candidates import Candidates
 from controller.engine.fairness.rules import Key, Rules, rules_for
 from controller.engine.fairness.tree import FairTree, is_preemptible, needs
-from controller.engine.fairness.victims import Candidates, Solver, charge_assignment, placed
+from controller.engine.fairness.victims import Solver, charge_assignment, placed
 from controller.engine.fairness.walk import Walk
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Assignment, Mode
@@ -190,7 +191,8 @@ class Session:
             return False
         why = self._rules.refusal(self._tree, job.leaf, job.need, preemptible=job.preemptible)
         if why:
-            entry.decide(Rule.OVER_SHARE, why)
+            never = self._rules.never(self._tree, job.leaf, job.need, preemptible=job.preemptible)
+            entry.decide(Rule.NEVER if never else Rule.OVER_SHARE, never or why)
             return False
         entry.assignment = self._assigner.assign(incoming)
         if entry.assignment.mode is Mode.FIT and self._beside_pipelined(incoming, entry.assignment):

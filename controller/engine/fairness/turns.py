@@ -10,8 +10,10 @@ from typing import Final, Protocol
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.conditions.records import Rule
 from controller.engine.fairness.gangturn import GangTurn
+from controller.engine.fairness.roomlater import TreeBounds
+from controller.engine.fairness.rules import bounds_for
 from controller.engine.fairness.session import Occasion, Refusal, Session
-from controller.engine.fairness.tree import FairTree, needs
+from controller.engine.fairness.tree import FairTree, is_preemptible, needs
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.mirror.mirror import Mirror
 from controller.engine.mirror.specs import MirroredName, System
@@ -117,6 +119,24 @@ class FairTurns:
         finally:
             job.at = None
         return next((entry for entry in decided if entry.key == job.key), None)
+
+    def bounds(self, queue: ClusterQueueName, now_s: float) -> TreeBounds:
+        """The tree of a leaf with what is held and asked for in it, and what its Queues may have at most."""
+        system = self._mirror.queues.queues[MirroredName(queue)].system
+        tree = self._tree(system, now_s)
+        for leaf in tree.leaves:
+            state = self._cluster.queues.get(ClusterQueueName(leaf))
+            for holder in state.holders.values() if state is not None else ():
+                if not holder.evicted:
+                    need = needs(holder.info, system)
+                    tree.ask(leaf, need)
+                    tree.charge(leaf, need, preemptible=is_preemptible(holder.info, holder.priority, system))
+        for each in self._queues:
+            if each.at is not None and QueueName(each.at.name) in tree.leaves:
+                tree.ask(QueueName(each.at.name), needs(each.info, system))
+        rules = bounds_for(tree)
+        rules.settle(tree)
+        return TreeBounds(tree, rules)
 
     def _leaves(self, system: System) -> list[ClusterQueueName]:
         return [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]

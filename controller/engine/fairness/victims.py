@@ -2,26 +2,28 @@
 
 Source: KAI Scheduler's solver, with whole jobs. A victim that finds its place beside the job stays; one that finds
 another place is moved, which is a restart, and does not count as taken from its Queue. The first set that the rules
-allow is the answer: it is not the smallest there is.
+allow is the answer: it is not the smallest there is. Candidates that the rules never let go are left out of the sets:
+one of them would spoil every set that contains it (Volcano's own reclaim filters them victim by victim).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, Move
 from controller.engine.devices.grants import GrantOwner
-from controller.engine.fairness.rules import Key, Rules
-from controller.engine.fairness.tree import FairTree, is_preemptible, needs
-from controller.engine.fairness.walk import Walk
+from controller.engine.fairness.candidates import Candidates
+from controller.engine.fairness.rules import Rules
+from controller.engine.fairness.tree import FairTree, needs
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Assignment, Mode
-from controller.engine.model.resources import ClusterQueueName, FlavorName, ResourceName, WorkloadKey
+from controller.engine.model.resources import FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.preemption.moves import move_of
 from controller.engine.proportion.division import QueueName
-from controller.engine.proportion.queues import Amounts, added
+from controller.engine.proportion.queues import Amounts
 from controller.engine.quota.queuestate import Holder
 
 _MOST: Final = 512
@@ -36,89 +38,16 @@ class Solution(NamedTuple):
     moved: tuple[Holder, ...]
 
 
-class Candidates:
-    """Holders of ``leaves`` that may give way, the worst first. ``within``: the job's own Queue is the leaf, and they
-    have a lower priority.
-    """
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Who leaves for a job of Queue ``leaf``. ``within``: of its own Queue, else of others."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        tree: FairTree,
-        rules: Rules,
-        leaves: Sequence[QueueName],
-        incoming: Incoming,
-        *,
-        within: bool,
-    ) -> None:
-        self._cluster = cluster
-        self._tree = tree
-        self._rules = rules
-        self._leaves = leaves
-        self._priority = incoming.priority
-        self.within = within
-
-    def worst_first(self, taken: set[WorkloadKey]) -> Iterator[Holder]:
-        waiting = {leaf: found for leaf in self._leaves if (found := self._of(leaf, taken))}
-        return _Worst(self._tree, self._rules, waiting).holders()
-
-    def _of(self, leaf: QueueName, taken: set[WorkloadKey]) -> list[Holder]:
-        """The best first: the last is the first victim."""
-        queue = self._cluster.queues.get(ClusterQueueName(leaf))
-        found = [
-            holder
-            for holder in (queue.holders.values() if queue is not None else ())
-            if holder.key not in taken and self._may_go(holder)
-        ]
-        return sorted(found, key=lambda holder: (-holder.priority, holder.queued_at_s, holder.uid))
-
-    def _may_go(self, holder: Holder) -> bool:
-        if holder.evicted or not is_preemptible(holder.info, holder.priority, self._tree.system):
-            return False
-        return not self.within or holder.priority < self._priority
-
-
-class _Last:
-    """A key that is smaller the larger the order's is."""
-
-    __slots__ = ("key",)
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-
-    def __lt__(self, other: "_Last") -> bool:
-        return self.key > other.key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Last) and self.key == other.key
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class _Worst(Walk[_Last]):
-    """The next victim of the last Queue, by what its Queues have left without those before it."""
-
-    def __init__(self, tree: FairTree, rules: Rules, waiting: Mapping[QueueName, list[Holder]]) -> None:
-        super().__init__(tree)
-        self._rules = rules
-        self._waiting = waiting
-        self._gone: dict[QueueName, Amounts] = {}
-        self.build()
-
-    def holders(self) -> Iterator[Holder]:
-        while (leaf := self.best()) is not None:
-            holder = self._waiting[leaf].pop()
-            need = needs(holder.info, self._tree.system)
-            for name in self._tree.names(leaf):
-                self._gone[name] = added(self._gone.get(name, {}), need)
-            self.refresh((leaf,))
-            yield holder
-
-    def _has(self, leaf: QueueName) -> bool:
-        return bool(self._waiting.get(leaf))
-
-    def _key(self, name: QueueName, leaf: QueueName) -> _Last:  # noqa: ARG002
-        return _Last(self._rules.key(self._tree, name, victims=self._gone.get(name, {})))
+    incoming: Incoming
+    leaf: QueueName
+    need: Amounts
+    _: KW_ONLY
+    preemptible: bool
+    within: bool
 
 
 class Solver:
@@ -141,21 +70,76 @@ class Solver:
         preemptible: bool,
         first: Sequence[Holder] = (),
     ) -> Solution | None:
-        """``first`` leave in any case, before the candidates."""
-        before = {holder.key for holder in first}
-        every = [*first, *islice(candidates.worst_first(self.taken | before), _MOST)]
-        if not every or not self._fits_without(incoming, every):
+        """``first`` leave in any case, before the candidates.
+
+        At first all are tried that may go at all; then, everywhere and by node, those that may go beside the ones
+        before them: each of two Queues gives the one that it has too much.
+        """
+        question = Question(incoming, leaf, need, preemptible=preemptible, within=candidates.within)
+        leaving = {holder.key for holder in first}
+        every = list(islice(candidates.worst_first(self._may_go(question), self.taken | leaving), _MOST))
+        if not (first or every) or not self._fits_without(incoming, [*first, *every]):
             return None
+        found = self._first_of(question, first, every)
+        if found is not None or question.within:
+            return found
+        for some in self._sets(every):
+            beside = self._beside(question, first, some)
+            if len(beside) < len(every) and self._fits_without(incoming, [*first, *beside]):
+                found = self._first_of(question, first, beside)
+                if found is not None:
+                    return found
+        return None
+
+    def _may_go(self, question: Question) -> Callable[[Holder], bool]:
+        """Whether the rules would let a holder go now; what others lose before it makes that no easier."""
+        if question.within:
+            return lambda _: True
+        tree, rules = self._tree, self._rules
+
+        def goes(holder: Holder) -> bool:
+            lost = {QueueName(holder.cluster_queue): [needs(holder.info, tree.system)]}
+            return rules.allows(tree, question.leaf, question.need, lost, preemptible=question.preemptible)
+
+        return goes
+
+    def _sets(self, every: Sequence[Holder]) -> Iterator[Sequence[Holder]]:
+        """All, then those of each node by the worst on it: what a Queue gives elsewhere, it does not give there."""
+        yield every
+        by_node: dict[tuple[str, ...], list[Holder]] = {}
+        for holder in every:
+            places = [place for (_, place), _ in placed_holder(self._cluster, holder)]
+            for node in dict.fromkeys(domain.values for place in places for domain in place.domains):
+                by_node.setdefault(node, []).append(holder)
+        yield from by_node.values()
+
+    def _beside(self, question: Question, first: Sequence[Holder], every: Sequence[Holder]) -> list[Holder]:
+        """Of these, in their order, all that may go once ``first`` and those before it have gone."""
+        goes, gone = self._may_go(question), list(first)
+        for holder in first:
+            self._charge(holder, sign=-1)
+        for holder in every:
+            if goes(holder):
+                self._charge(holder, sign=-1)
+                gone.append(holder)
+        for holder in gone:
+            self._charge(holder, sign=1)
+        return gone[len(first) :]
+
+    def _first_of(self, question: Question, first: Sequence[Holder], every: Sequence[Holder]) -> Solution | None:
+        """The first set that the rules allow: ``first`` and the worst of the others, as few as it takes."""
+        incoming, leaving = question.incoming, {holder.key for holder in first}
+        all_ = [*first, *every]
         with self._cluster.trial():
-            for at, holder in enumerate(every):
+            for at, holder in enumerate(all_):
                 self._cluster.release(holder)
                 if at + 1 < len(first):
                     continue
                 assignment = self._assigner.assign(incoming)
                 if assignment.mode is not Mode.FIT:
                     continue
-                lost, moved = self._put_back(incoming, assignment, every[: at + 1], before)
-                if self._allowed(leaf, need, lost, preemptible=preemptible, within=candidates.within):
+                lost, moved = self._put_back(incoming, assignment, all_[: at + 1], leaving)
+                if self._allowed(question, lost):
                     return Solution(assignment, (*lost, *moved), moved)
         return None
 
@@ -163,7 +147,9 @@ class Solver:
         """Victims without which Queues above the job's own cannot take it in, the worst first; None where they are not
         enough. Each may be taken: one that its Queue keeps is passed over.
         """
-        tree, every = self._tree, list(islice(candidates.worst_first(self.taken), _MOST))
+        question = Question(candidates.incoming, leaf, need, preemptible=True, within=False)
+        tree = self._tree
+        every = list(islice(candidates.worst_first(self._may_go(question), self.taken), _MOST))
         found: list[Holder] = []
         try:
             while (full := self._rules.full(tree, leaf, need)) is not None:
@@ -230,14 +216,12 @@ class Solver:
         node = self._cluster.queue(holder.cluster_queue).node
         return node.fits(holder.usage) and self._cluster.placement.fits(places)
 
-    def _allowed(
-        self, leaf: QueueName, need: Amounts, lost: Sequence[Holder], *, preemptible: bool, within: bool
-    ) -> bool:
-        tree = self._tree
+    def _allowed(self, question: Question, lost: Sequence[Holder]) -> bool:
+        tree, leaf, need, preemptible = self._tree, question.leaf, question.need, question.preemptible
         taken: dict[QueueName, list[Amounts]] = {}
         for holder in lost:
             taken.setdefault(QueueName(holder.cluster_queue), []).append(needs(holder.info, tree.system))
-        if not within and not self._rules.allows(tree, leaf, need, taken, preemptible=preemptible):
+        if not question.within and not self._rules.allows(tree, leaf, need, taken, preemptible=preemptible):
             return False
         for name, some in taken.items():
             for amounts in some:

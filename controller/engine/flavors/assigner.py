@@ -51,6 +51,7 @@ class FlavorAssigner:
             config.gates.on("QuotaCheckStrategy")
             and config.quota_check_strategy is QuotaCheckStrategy.IGNORE_UNDECLARED
         )
+        self.own_places = config.extensions.own_places
         self._plans = Plans(cluster)
         self._rules: dict[QueueState, tuple[int, Rules]] = {}
         self._keeps_progress = config.gates.on("FlavorFungibilityPreserveScanProgress")
@@ -254,7 +255,11 @@ class _Run:
             f"cluster queue {self._incoming.queue.name} has no quota on {resource}" for resource in missing
         )
         for index, pod_set, own in zip(together.members, pod_sets, asked, strict=True):
-            given = choices if len(asked) == 1 else _share(choices, own, together.on_nodes)
+            given: Mapping[ResourceName, FlavorChoice] = (
+                choices if len(asked) == 1 else _share(choices, own, together.on_nodes)
+            )
+            if self._assigner.own_places and index in self._plan.asking and len(asked) > 1:
+                given = _beside(choices, given, together.on_nodes)
             self._chosen[index] = PodSetChoice(
                 name=pod_set.name,
                 count=pod_set.count,
@@ -401,6 +406,19 @@ def _share(
     if own:
         return {name: choice for name, choice in choices.items() if name in own}
     return {name: choice for name, choice in choices.items() if choice.flavor in on_nodes}
+
+
+def _beside(
+    choices: Mapping[ResourceName, FlavorChoice],
+    given: Mapping[ResourceName, FlavorChoice],
+    on_nodes: frozenset[FlavorName],
+) -> Mapping[ResourceName, FlavorChoice]:
+    """Of a pod set of a group that asks for a topology: where its own flavors name none, it runs on the nodes of the
+    others. Kueue lets it wait for ever.
+    """
+    if not on_nodes.isdisjoint(_flavors(given)):
+        return given
+    return {**given, **{name: choice for name, choice in choices.items() if choice.flavor in on_nodes}}
 
 
 def _free_now(queue: QueueState) -> tuple[Amount, ...]:

@@ -234,7 +234,16 @@ class Plan:
 class Plans:
     """Bounded: beyond so many shapes all are forgotten and compiled anew as they come."""
 
-    __slots__ = ("_by_claims", "_by_name", "_by_shape", "_cluster", "_generation", "_respects_annotation", "_topology")
+    __slots__ = (
+        "_by_claims",
+        "_by_name",
+        "_by_shape",
+        "_cluster",
+        "_generation",
+        "_own_places",
+        "_respects_annotation",
+        "_topology",
+    )
 
     def __init__(self, cluster: Cluster) -> None:
         gates = cluster.config.gates
@@ -245,6 +254,7 @@ class Plans:
         """By what a pending workload's shape is called: more names than plans, and no need to look at the pod sets."""
         self._respects_annotation = gates.on("ConcurrentAdmission")
         self._topology = gates.on("TopologyAwareScheduling")
+        self._own_places = cluster.config.extensions.own_places
         rules = cluster.config.claim_rules
         self._by_claims = rules.on and rules.every_kind
 
@@ -316,7 +326,8 @@ class Plans:
             sets.append(SetPlan(members, tuple(groups), undeclared(resources, queue.group_of)))
         asking = frozenset(index for index, asked in enumerate(asks) if self._topology and asked.placed)
         # A queue of another system has all nodes: pods that request nothing are theirs as they would be without it.
-        bound = asking if not implied or _has_all_nodes(queue) else frozenset(range(len(asks)))
+        free = self._own_places or not implied or _has_all_nodes(queue)
+        bound = asking if free else frozenset(range(len(asks)))
         return Plan(tuple(sets), asks, counts_pods=counts_pods, implied=implied, asking=asking, bound=bound)
 
     def _options(

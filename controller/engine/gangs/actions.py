@@ -3,18 +3,18 @@
 Source: the actions of KAI Scheduler, ordered by how much they disturb.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from controller.engine.gangs.gang import ACTIVE, GPU, Gang, Phase
+from controller.engine.gangs.gang import ACTIVE, GPU, Gang, GangName, Phase
 from controller.engine.gangs.machine import When, gpus_among
 from controller.engine.gangs.ordering import GangOrder
 from controller.engine.gangs.placing import place_gang
-from controller.engine.gangs.search import Search, Steps
+from controller.engine.gangs.search import Choice, Search, Step, Steps, all_in
 from controller.engine.gangs.session import Session, Solution
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.limits import OverReason, over
-from controller.engine.proportion.queues import Amounts
-from controller.engine.proportion.reclaim import is_reclaimable, may_reclaim
+from controller.engine.proportion.queues import Amounts, Tree
+from controller.engine.proportion.reclaim import Exchange, is_reclaimable, may_reclaim
 
 Action = Callable[[Session], None]
 
@@ -58,7 +58,13 @@ def reclaim(session: Session) -> None:
         need = session.charged_together(gang.next_tasks())
         if not may_reclaim(session.tree[gang.queue], need, preemptible=gang.preemptible):
             continue
-        search = Search(session, _of_other_queues(session, gang), _reclaims(session, gang, need))
+        before = session.before()
+        search = Search(
+            session,
+            _of_other_queues(session, gang),
+            _reclaims(session, before, gang, need),
+            rounds=_rounds(session, before, gang, need),
+        )
         _solve(session, "reclaim", search, gang)
 
 
@@ -142,9 +148,35 @@ def _of_lower_priority(session: Session, preemptor: Gang) -> Callable[[], Iterab
     )
 
 
-def _reclaims(session: Session, gang: Gang, need: Amounts) -> Callable[[Steps], bool]:
+def _rounds(session: Session, before: Tree, gang: Gang, need: Amounts) -> Sequence[Callable[[], Choice]]:
+    """Those that no exchange could take are left out at first; then those that may not be taken beside the ones before
+    them: each of two queues gives the one that it has too much. At last nobody is left out: whoever gets another
+    place is no victim.
+    """
+    untouched = Exchange(before, gang.queue, need)
+    spared = {queue for queue in session.queues if untouched.untouchable(queue)}
+
+    def touchable() -> Choice:
+        return lambda step: step.gang.queue not in spared
+
+    def one_by_one() -> Choice:
+        exchange = Exchange(before, gang.queue, need)
+        stays: set[GangName] = set()
+
+        def joins(step: Step) -> bool:
+            """A gang of which something stays gives nothing more: what is above its minimum goes first."""
+            if step.gang.name in stays or not exchange.take(step.gang.queue, session.charged_together(step.tasks)):
+                stays.add(step.gang.name)
+                return False
+            return True
+
+        return joins
+
+    return touchable, one_by_one, all_in
+
+
+def _reclaims(session: Session, before: Tree, gang: Gang, need: Amounts) -> Callable[[Steps], bool]:
     """Victims that got other places are none."""
-    before = session.before()
 
     def allows(steps: Steps) -> bool:
         victims: dict[QueueName, list[Amounts]] = {}

@@ -2,13 +2,14 @@
 
 Source: the job solver of KAI Scheduler. The gang's tasks are solved for one after another; each time victims are added
 step by step, a surplus task or the rest of a gang, in the reverse order of queues and gangs, and what was added is
-tried node by node. The first solution that the action allows is taken.
+tried node by node. The first solution that the action allows is taken. Unlike there, an action may leave candidates
+out of the sets (``Search.rounds``): one that may never be taken would spoil every set that contains it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.engine.gangs.gang import ACTIVE, Gang, GangName, Phase, Task, TaskName
+from controller.engine.gangs.gang import ACTIVE, Gang, GangName, NodeName, Phase, Task, TaskName
 from controller.engine.gangs.ordering import GangOrder, gang_key
 from controller.engine.gangs.placing import place_gang
 from controller.engine.gangs.session import Session
@@ -23,6 +24,16 @@ class Step:
 
 
 Steps = Sequence[Step]
+Choice = Callable[[Step], bool]
+"""Whether the step joins a set of victims, those that it chose before being in it; asked once for each step."""
+
+
+def any_step(_step: Step) -> bool:
+    return True
+
+
+def all_in() -> Choice:
+    return any_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,10 @@ class Search:
     allows: Callable[[Steps], bool]
     victim_count: int | None = None
     """How many gangs may leave; None: any number."""
+    rounds: Sequence[Callable[[], Choice]] = (all_in,)
+    """Which candidates are in the sets: the next is tried where the one before finds no solution. Each makes a choice
+    for one set, which grows step by step.
+    """
     _ahead: dict[GangName, Mapping[GangName, Gang]] = field(default_factory=dict)
     """Of a gang, those before it: found once, with no victim evicted."""
 
@@ -57,24 +72,36 @@ class Search:
         found = self._trial(gang, tasks, recorded)
         if found is not None:
             return found
+        tried: Tried = {}
+        everything_was_in = False
+        for choose in self.rounds:
+            if choose is all_in and everything_was_in:
+                continue
+            candidates = _Candidates(choose, recorded, tried)
+            found = self._solve_among(gang, tasks, recorded, candidates)
+            if found is not None:
+                return found
+            everything_was_in = everything_was_in or not candidates.left_out
+        return None
+
+    def _solve_among(
+        self, gang: Gang, tasks: Sequence[Task], recorded: Steps, candidates: "_Candidates"
+    ) -> Steps | None:
         known = {task.name for step in recorded for task in step.tasks}
         gone: set[TaskName] = set()
         order = GangOrder(self.session, self.victims(), reverse=True)
-        potential: list[Step] = []
         while (victim := order.pop()) is not None:
             leaving = tuple(victim.next_victims(gone))
             gone |= {task.name for task in leaving}
-            order.took(victim.queue, self.session.charged_together(leaving))
             if victim.next_victims(gone):
                 order.push(victim, gone)
-            leaving = tuple(task for task in leaving if task.name not in known)
-            if not leaving:
-                continue
-            potential.append(Step(victim, leaving))
-            if self.victim_count is not None and len({step.gang.name for step in potential}) > self.victim_count:
+            new = tuple(task for task in leaving if task.name not in known)
+            joins, grown = candidates.add(Step(victim, new)) if new else (True, [])
+            if joins:
+                order.took(victim.queue, self.session.charged_together(leaving))
+            if self.victim_count is not None and len(candidates.gangs) > self.victim_count:
                 return None
-            for node in dict.fromkeys(task.node for task in leaving):
-                steps = [step for step in potential if any(task.node == node for task in step.tasks)]
+            for steps in grown:
                 found = self._trial(gang, tasks, [*recorded, *steps])
                 if found is not None:
                     return found
@@ -137,3 +164,57 @@ class Search:
                 if gang_key(other) < gang_key(gang)
             }
         return self._ahead[gang.name]
+
+
+Tried = dict[tuple[int, tuple[TaskName, ...]], int]
+"""Sets that were tried, as a tree: the number of a set without its last step, and that step's tasks, to its number. The
+empty set is 0.
+"""
+
+
+class _Candidates:
+    """The sets of one round: of each node the steps that have tasks there, in their order."""
+
+    def __init__(self, choose: Callable[[], Choice], recorded: Steps, tried: Tried) -> None:
+        """``recorded`` are in every set. ``tried`` is shared by all rounds."""
+        self._choose = choose
+        self._recorded = recorded
+        self._tried = tried
+        self._sets: dict[NodeName | None, _Set] = {}
+        self.gangs: set[GangName] = set()
+        """That have a step in any set."""
+        self.left_out = False
+        """Whether any step was left out of any set."""
+
+    def add(self, step: Step) -> tuple[bool, list[Steps]]:
+        """Whether it is in any set; the sets that have grown by it and were not tried before."""
+        joins, grown = False, list[Steps]()
+        for node in dict.fromkeys(task.node for task in step.tasks):
+            found = self._set(node)
+            if not found.choice(step):
+                self.left_out = True
+                continue
+            joins = True
+            found.steps.append(step)
+            new = len(self._tried) + 1
+            found.number = self._tried.setdefault((found.number, tuple(task.name for task in step.tasks)), new)
+            if found.number == new:
+                grown.append(found.steps)
+        if joins:
+            self.gangs.add(step.gang.name)
+        return joins, grown
+
+    def _set(self, node: NodeName | None) -> "_Set":
+        if node not in self._sets:
+            choice = self._choose()
+            for step in self._recorded:
+                choice(step)
+            self._sets[node] = _Set(choice)
+        return self._sets[node]
+
+
+@dataclass(slots=True)
+class _Set:
+    choice: Choice
+    steps: list[Step] = field(default_factory=list)
+    number: int = 0

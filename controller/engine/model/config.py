@@ -174,6 +174,14 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """A limit without a request is the request, before the default request of a LimitRange is."""
     whole_searches: bool = False
     """A flavor that others took from a workload is asked again before the workload is parked."""
+    own_places: bool = False
+    """Each pod set is placed by what it asks for itself: a leader's node rules hold for its node, and a pod set that
+    asks for no quota and no topology needs no place.
+    """
+    exact_fair_sharing: bool = False
+    """Fair sharing compares shares anew after each admission and after each victim of the preemptor's own; at equal
+    shares of cohorts the lower priority gives way; a cohort takes back what is its own whatever its share is.
+    """
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):

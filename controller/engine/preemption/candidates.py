@@ -173,10 +173,20 @@ class Walker:
     cursor of the current ranks is in ``_heap``, in ``_aside``, or exhausted. ``_ranks`` yields the later ranks.
     """
 
-    __slots__ = ("_aside", "_heap", "_limits", "_opened", "_ranks", "_search", "queue")
+    __slots__ = ("_aside", "_heap", "_limits", "_opened", "_ranks", "_search", "_without", "queue")
 
-    def __init__(self, search: Search, queue: QueueState, limits: Limits, *, evicted: bool | None = None) -> None:
+    def __init__(
+        self,
+        search: Search,
+        queue: QueueState,
+        limits: Limits,
+        *,
+        evicted: bool | None = None,
+        without: Collection[WorkloadKey] = (),
+    ) -> None:
+        """``without`` are no candidates; the collection is kept."""
         self.queue = queue
+        self._without = without
         self._search = search
         self._limits = limits
         self._ranks = search.ranks(queue, limits, evicted)
@@ -229,6 +239,8 @@ class Walker:
 
     def _may_be_evicted(self, entry: RankEntry, rank: Rank, kind: HolderKind) -> bool:
         limits = self._limits
+        if self._without and entry.key in self._without:
+            return False
         if rank.priority == limits.below and (
             limits.newer_than_s is None or entry.holder.queued_at_s <= limits.newer_than_s
         ):

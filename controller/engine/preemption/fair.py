@@ -3,19 +3,34 @@
 Source: KEP-1714. The incoming workload counts as running while shares are compared. A ClusterQueue within its own quota
 reclaims what others borrowed whatever the shares are. One beyond its quota preempts only where the strategy finds that
 it keeps the smaller share of the two.
+
+``Extensions.exact_fair_sharing`` goes beyond Kueue in three points. What a cohort above the preemptor has of its own is
+taken back like what its ClusterQueue has, and kept, whatever else it borrows. Queues that refused are asked again once
+victims on the preemptor's side have lowered its share. Of cohorts with equal shares the one with the lower victim gives
+way.
 """
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.model.config import FairSharing, PreemptionStrategy
-from controller.engine.model.resources import ClusterQueueName
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.preemption.candidates import Candidate, Search, Walker, limits_reclaim, limits_within
 from controller.engine.preemption.room import Room, fill_back
 from controller.engine.preemption.tournament import Shares, Tournament
-from controller.engine.quota.quotanode import QuotaNode, borrowers_below
-from controller.engine.quota.shares import below_common_ancestor, may_preempt
+from controller.engine.quota.quotanode import QuotaNode, borrowers_below, within_quota
+from controller.engine.quota.shares import Share, below_common_ancestor, may_preempt
+
+
+class Refused(NamedTuple):
+    """What a ClusterQueue was refused by: the node of its side that was compared, and the highest share that any of its
+    candidates would have left it.
+    """
+
+    theirs: QuotaNode
+    after: Share
 
 
 class Fair:
@@ -34,6 +49,12 @@ class Fair:
         self._node = search.incoming.queue.node
         self._shares = Shares()
         self._targets: list[Target] = []
+        self._taken: set[WorkloadKey] = set()
+        """The keys of ``_targets``."""
+        self._reclaims_own = self._cluster.config.gates.on("FairSharingPreemptWithinNominal")
+        self._exact = self._cluster.config.extensions.exact_fair_sharing
+        self._refused: dict[QuotaNode, dict[QuotaNode, Refused]] = {}
+        """By the node whose share was compared, the ClusterQueues that gave nothing, or nothing more."""
         policies = self._queue.policies
         self._own = limits_within(policies.within_cluster_queue, search.incoming)
         self._reclaim = limits_reclaim(policies.reclaim_within_cohort, search.incoming)
@@ -64,7 +85,8 @@ class Fair:
 
     def _walker(self, node: QuotaNode) -> Walker:
         assert self._reclaim is not None
-        return Walker(self._search, self._cluster.queue(ClusterQueueName(node.name)), self._reclaim)
+        queue = self._cluster.queue(ClusterQueueName(node.name))
+        return Walker(self._search, queue, self._reclaim, without=self._taken if self._exact else ())
 
     def _could_fit(self, borrowers: list[QuotaNode]) -> bool:
         """Whether the contested part would fit without any candidate: compares sums before a candidate is tried."""
@@ -79,15 +101,17 @@ class Fair:
 
     # -- strategies --------------------------------------------------------------------------------------------------
 
-    def _first(self, walkers: Mapping[str, Walker], retry: dict[str, Candidate]) -> bool:
+    def _first(self, walkers: dict[str, Walker], retry: dict[str, Candidate]) -> bool:
         """By the first strategy; whether it fits then. ``retry`` gets each queue's first candidate that it refused."""
-        within = self._cluster.config.gates.on("FairSharingPreemptWithinNominal") and all(
-            self._node.usage(fr) <= self._node.quota(fr) for fr in self._search.frs
-        )
-        tournament = Tournament(self._shares, self._node, {name: walker.peek for name, walker in walkers.items()})
+        within = self._reclaims_own and all(self._node.usage(fr) <= self._node.quota(fr) for fr in self._search.frs)
+        peeks = {name: walker.peek for name, walker in walkers.items()}
+        tournament = Tournament(self._shares, self._node, peeks, by_victims=self._exact)
         for node in tournament:
             walker = walkers[node.name]
-            if node is self._node or within:
+            if self._exact and self._keeps_its_own(node, walker.peek()):
+                tournament.close(node)
+                continue
+            if node is self._node or within or (self._exact and self._takes_back(node)):
                 candidate = walker.pop()
                 assert candidate is not None
                 own = node is self._node
@@ -95,9 +119,63 @@ class Fair:
             else:
                 candidate = self._allowed(node, walker, retry)
                 reason = PreemptionReason.IN_COHORT_FAIR_SHARING
-            if candidate is not None and self._take(candidate, reason):
+            if candidate is None:
+                continue
+            if self._take(candidate, reason):
                 return True
+            if self._exact:
+                first = retry.get(node.name)
+                if first is not None and first.holder.key == candidate.holder.key:
+                    del retry[node.name]
+                self._ask_again(node, tournament, walkers)
         return False
+
+    def _keeps_its_own(self, node: QuotaNode, candidate: Candidate | None) -> bool:
+        """Whether another queue, or a cohort between it and the common one, has no more than its own of what is
+        contested. It would take back what it lost, and the preemptor would be evicted in its turn. What is evicted
+        already leaves in any case.
+        """
+        if node is self._node or (candidate is not None and candidate.holder.evicted):
+            return False
+        _, theirs = below_common_ancestor(self._node, node)
+        for each in node.path():
+            if within_quota(each, self._search.frs):
+                return True
+            if each is theirs:
+                return False
+        return False
+
+    def _takes_back(self, node: QuotaNode) -> bool:
+        """Whether the preemptor's ClusterQueue, or a cohort between it and the common one, stays within its own quota
+        with the request: then others have it.
+        """
+        if not self._reclaims_own:
+            return False
+        ours, _ = below_common_ancestor(self._node, node)
+        for own in self._node.path():
+            if within_quota(own, self._search.frs):
+                return True
+            if own is ours:
+                return False
+        return False
+
+    def _ask_again(self, victim: QuotaNode, tournament: Tournament, walkers: dict[str, Walker]) -> None:
+        """A victim has left ``victim``: queues that refused may give something now that the share that they were
+        compared with is lower. Each that is asked again gives at least one victim, other shares being as they were.
+        """
+        for ours in victim.path():
+            refused = self._refused.get(ours)
+            for node, best in list(refused.items()) if refused else ():
+                before = self._shares.of(best.theirs)
+                if self._takes_back(node) or may_preempt(
+                    self._strategies[0],
+                    preemptor_with=self._shares.of(ours),
+                    target_before=before,
+                    target_after=best.after,
+                ):
+                    del self._refused[ours][node]
+                    walker = walkers[node.name] = self._walker(node)
+                    tournament.reopen(node, walker.peek)
 
     def _allowed(self, node: QuotaNode, walker: Walker, retry: dict[str, Candidate]) -> Candidate | None:
         """The first candidate of the queue that the first strategy allows."""
@@ -111,9 +189,16 @@ class Fair:
                 walker.resume(candidate)
                 return candidate
             retry.setdefault(node.name, candidate)
+            if self._exact:
+                self._note_refusal(ours, node, Refused(theirs, after))
             # The answer depends on nothing but what a candidate holds.
             walker.pass_over(candidate.kind)
         return None
+
+    def _note_refusal(self, ours: QuotaNode, node: QuotaNode, refused: Refused) -> None:
+        known = self._refused.setdefault(ours, {}).get(node)
+        if known is None or known.after.rank < refused.after.rank:
+            self._refused[ours][node] = refused
 
     def _second(self, retry: Mapping[str, Candidate]) -> bool:
         """By the second strategy, with at most one candidate more of each ClusterQueue; whether it fits then."""
@@ -121,6 +206,8 @@ class Fair:
         tournament = Tournament(self._shares, self._node, {name: partial(left.get, name) for name in retry})
         for node in tournament:
             candidate = left.pop(node.name)
+            if self._exact and self._keeps_its_own(node, candidate):
+                continue
             ours, theirs = below_common_ancestor(self._node, node)
             before = self._shares.of(theirs)
             strategy: PreemptionStrategy = self._strategies[1]
@@ -135,6 +222,7 @@ class Fair:
         self._cluster.release(candidate.holder)
         self._shares.changed(self._cluster.quota.cluster_queue(candidate.holder.cluster_queue))
         self._targets.append(Target(candidate.holder, reason))
+        self._taken.add(candidate.holder.key)
         return self._fits()
 
     def _fits(self) -> bool:

@@ -1,6 +1,6 @@
 """The ClusterQueue to preempt next: from the root down, always the child with the largest dominant resource share."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from controller.engine.preemption.candidates import Candidate, Order
 from controller.engine.quota.quotanode import QuotaNode
@@ -28,19 +28,43 @@ class Shares:
 class Tournament:
     """ClusterQueues in the order in which they are preempted; each is chosen when it is asked for.
 
-    Queues without candidates are out for good (``_out``, which only grows), and so are queues and cohorts that borrow
-    nothing, but for the preemptor's own. Between equal shares a cohort comes before a queue; of two queues the one with
-    the better next victim.
+    Queues without candidates are out (``_out``) until ``reopen``, and so are queues and cohorts that borrow nothing,
+    but for the preemptor's own. Between equal shares a cohort comes before a queue; of two queues the one with the
+    better next victim. With ``by_victims`` the priority of the next victim decides between cohorts too, and between a
+    cohort and a queue; else the first cohort by name.
     """
 
     def __init__(
-        self, shares: Shares, preemptor: QuotaNode, candidates: Mapping[str, Callable[[], Candidate | None]]
+        self,
+        shares: Shares,
+        preemptor: QuotaNode,
+        candidates: dict[str, Callable[[], Candidate | None]],
+        *,
+        by_victims: bool = False,
     ) -> None:
         self._shares = shares
         self._preemptor = preemptor
         self._path = frozenset(preemptor.path())
         self._candidates = candidates
         self._out: set[QuotaNode] = set()
+        self._by_victims = by_victims
+        self._below: dict[QuotaNode, QuotaNode | None] = {}
+        """With ``by_victims``: of a cohort, the queue to preempt in it, until something changes below the cohort."""
+
+    def reopen(self, queue: QuotaNode, candidates: Callable[[], Candidate | None]) -> None:
+        """The queue has candidates again: these."""
+        self._candidates[queue.name] = candidates
+        self._out.difference_update(queue.path())
+        self._changed(queue)
+
+    def close(self, queue: QuotaNode) -> None:
+        """The queue has no candidates any more, for good."""
+        self._out.add(queue)
+        self._changed(queue)
+
+    def _changed(self, queue: QuotaNode) -> None:
+        for node in queue.path():
+            self._below.pop(node, None)
 
     def __iter__(self) -> Iterator[QuotaNode]:
         root = self._preemptor.root()
@@ -51,18 +75,36 @@ class Tournament:
         while root not in self._out:
             node = self._descend(root)
             if node is not None:
+                self._changed(node)
                 yield node
 
     def _descend(self, cohort: QuotaNode) -> QuotaNode | None:
         """The queue to preempt; None when a cohort was found to have none left and is out now."""
         queue, cohort_below = self._queue_of(cohort), self._cohort_of(cohort)
-        if cohort_below is not None and (
-            queue is None or self._shares.of(cohort_below).rank >= self._shares.of(queue).rank
-        ):
+        if cohort_below is not None and (queue is None or self._before(cohort_below, queue)):
             return self._descend(cohort_below)
         if queue is None:
             self._out.add(cohort)
         return queue
+
+    def _before(self, cohort: QuotaNode, queue: QuotaNode) -> bool:
+        """Whether of two children the cohort is preempted first."""
+        ours, theirs = self._shares.of(cohort).rank, self._shares.of(queue).rank
+        if ours != theirs or not self._by_victims:
+            return ours >= theirs
+        below = self._victim_below(cohort)
+        return below is None or below <= self._priority_order(queue)
+
+    def _victim_below(self, cohort: QuotaNode) -> tuple[object, ...] | None:
+        """What cohorts of equal shares compare by: the next victim below; None where there is none."""
+        if cohort not in self._below:
+            self._below[cohort] = self._descend(cohort)
+        queue = self._below[cohort]
+        return None if queue is None else self._priority_order(queue)
+
+    def _priority_order(self, queue: QuotaNode) -> tuple[object, ...]:
+        candidate = self._next_of(queue)
+        return () if candidate is None else self._victim_order(queue, candidate.order)[:3]
 
     def _queue_of(self, cohort: QuotaNode) -> QuotaNode | None:
         best: QuotaNode | None = None
@@ -87,9 +129,16 @@ class Tournament:
                 continue
             if self._shares.of(node).rank == (0.0, 0.0) and node not in self._path:
                 self._out.add(node)
-            elif best is None or self._shares.of(node).rank > self._shares.of(best).rank:
+            elif best is None or self._goes_before(node, best):
                 best = node
         return best
+
+    def _goes_before(self, node: QuotaNode, best: QuotaNode) -> bool:
+        ours, theirs = self._shares.of(node).rank, self._shares.of(best).rank
+        if ours != theirs or not self._by_victims:
+            return ours > theirs
+        mine, other = self._victim_below(node), self._victim_below(best)
+        return mine is not None and (other is None or mine < other)
 
     def _victim_order(self, node: QuotaNode, order: Order) -> tuple[object, ...]:
         return (order[0], node is self._preemptor, *order[1:])

@@ -30,12 +30,12 @@ def is_reclaimable(
     ``saturation`` (KAI's saturation multiplier, at least 1) is how much further above its fair share another queue must
     be where the reclaiming one ends above its own.
     """
-    reclaimer = path(tree, name)
-    left = _left_after(tree, reclaimer, need, victims)
-    if left is None:
+    exchange = Exchange(tree, name, need)
+    if not all(exchange.take(victim, amounts) for victim, taken in victims.items() for amounts in taken):
         return False
+    left = exchange.left
     involved = {resource for amounts in (need, *_all(victims)) for resource, amount in amounts.items() if amount > 0.0}
-    for queue in reclaimer:
+    for queue in path(tree, name):
         after = added(left.get(queue.name, queue.allocated), need)
         siblings = [tree[other] for other in left if tree[other].parent == queue.parent and other != queue.name]
         if any(_overtakes(queue, after, other, left[other.name], involved, saturation) for other in siblings):
@@ -45,21 +45,37 @@ def is_reclaimable(
     return True
 
 
-def _left_after(
-    tree: Tree, reclaimer: Sequence[QueueShare], need: Amounts, victims: Victims
-) -> dict[QueueName, Amounts] | None:
-    """What each touched queue has left; None where a victim stands in a queue that is not over what it may have."""
-    left: dict[QueueName, Amounts] = {}
-    for name, taken in victims.items():
-        victim = path(tree, name)
-        ours, theirs = _where_they_part(reclaimer, victim)
-        for amounts in taken:
-            after = added(left.get(ours.name, ours.allocated), need)
-            if not _is_over(theirs, left.get(theirs.name, theirs.allocated), in_quota=within(after, ours.quota)):
-                return None
-            for queue in victim:
-                left[queue.name] = subtracted(left.get(queue.name, queue.allocated), amounts)
-    return left
+class Exchange:
+    """What queues have left while victims leave for a job of queue ``name``. ``left`` has the queues that were touched;
+    ``tree`` must not change meanwhile.
+    """
+
+    def __init__(self, tree: Tree, name: QueueName, need: Amounts) -> None:
+        self._tree = tree
+        self._reclaimer = path(tree, name)
+        self._need = need
+        self.left: dict[QueueName, Amounts] = {}
+
+    def take(self, name: QueueName, amounts: Amounts) -> bool:
+        """Take a victim of queue ``name``; False, and nothing is taken, where that queue is not over what it may have
+        once those before it have left.
+        """
+        victim = path(self._tree, name)
+        ours, theirs = _where_they_part(self._reclaimer, victim)
+        after = added(self._has(ours), self._need)
+        if not _is_over(theirs, self._has(theirs), in_quota=within(after, ours.quota)):
+            return False
+        for queue in victim:
+            self.left[queue.name] = subtracted(self._has(queue), amounts)
+        return True
+
+    def untouchable(self, name: QueueName) -> bool:
+        """Whether no victim of queue ``name`` may be taken, whoever else leaves: what the queue has only falls."""
+        _, theirs = _where_they_part(self._reclaimer, path(self._tree, name))
+        return not _is_over(theirs, theirs.allocated, in_quota=True)
+
+    def _has(self, queue: QueueShare) -> Amounts:
+        return self.left.get(queue.name, queue.allocated)
 
 
 def _is_over(queue: QueueShare, has: Amounts, *, in_quota: bool) -> bool:

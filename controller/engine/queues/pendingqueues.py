@@ -202,6 +202,18 @@ class PendingQueues:
                 heads.append(head)
         return heads
 
+    def next_head(self, name: ClusterQueueName) -> PendingWorkload | None:
+        """The next of a ClusterQueue whose head was admitted in the cycle that runs. No wake-up was noted since
+        ``heads``: only what a cycle has decided brings some.
+        """
+        order = self._orders.get(name)
+        return order.pop() if order is not None else None
+
+    def put_back(self, pending: PendingWorkload) -> None:
+        """``next_head`` gave it and nothing was decided on it: it is the next again."""
+        if pending.at is not None and self._pending.get(pending.key) is pending:
+            pending.at.push(pending)
+
     def take_all(self, name: ClusterQueueName, now_s: float) -> list[PendingWorkload]:
         """All workloads of one ClusterQueue in their order, what was parked included, but for back-offs: a cycle
         decides on all of them.

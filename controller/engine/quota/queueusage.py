@@ -2,13 +2,17 @@
 workloads, and how much of either is borrowed.
 """
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from controller.engine.model.resources import CPU, UNLIMITED, Amount, FlavorResource, ResourceName
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.objects.quantity import MILLI_IN_NANO, NANO, Format, Quantity
 from controller.objects.queues import FlavorUsage, ResourceUsage
 
+_MEBI: Final = 1 << 20
+_MEGA: Final = 10**6
 _BINARY = ("memory", "ephemeral-storage", "storage")
 
 
@@ -18,6 +22,18 @@ def quantity_of(resource: ResourceName, amount: Amount) -> Quantity:
         return Quantity(amount * MILLI_IN_NANO)
     binary = resource in _BINARY or resource.startswith("hugepages-")
     return Quantity(amount * NANO, Format.BINARY_SI if binary else Format.DECIMAL_SI)
+
+
+def written(resource: ResourceName, amount: float) -> str:
+    """An amount that may be a part of something, as people write it: cores, and bytes to the mebibyte."""
+    if math.isinf(amount):
+        return "no limit"
+    whole = round(amount)
+    quantity = quantity_of(resource, whole)
+    if quantity.format is Format.BINARY_SI and whole >= _MEBI and whole % _MEBI:
+        decimal = whole % _MEGA == 0
+        return str(Quantity(whole * NANO) if decimal else quantity_of(resource, whole // _MEBI * _MEBI))
+    return str(quantity) if resource == CPU or whole == amount else f"{amount:g}"
 
 
 def reservation(state: QueueState) -> tuple[FlavorUsage, ...]:

@@ -72,6 +72,8 @@ class RequestShape(NamedTuple):
     claims: ClaimsAsk | None = None
     """What each pod asks by claim."""
     led_claims: ClaimsAsk | None = None
+    led_filter: Filter | None = None
+    """Which nodes are open to the leader; None: those that are open to the others."""
 
 
 class Ask(NamedTuple):

@@ -38,6 +38,7 @@ class Counts:
         "_epoch",
         "_journal",
         "_kin",
+        "_led_eligible",
         "_orders",
         "_read",
         "_shape_of_tree",
@@ -68,6 +69,8 @@ class Counts:
         self.scores: list[int] = []
         """Sums of preferred affinity."""
         self._eligible: list[bool] = []
+        self._led_eligible: list[bool] = self._eligible if shape.led_filter is None else []
+        """The same of the leader."""
         self._closed: dict[int, str] = {}
         """By leaf why its node is not open to these pods; kept where a leaf is a node."""
         self._stamps: list[int] = []
@@ -183,8 +186,9 @@ class Counts:
         """The same numbers, to be changed at will; not kept up to date."""
         other = Counts(self.tree, self.shape)
         other.kept = False
-        for name in ("pods", "slices", "pods_with", "slices_with", "leaders", "scores", "_stamps", "_eligible"):
+        for name in ("pods", "slices", "pods_with", "slices_with", "leaders", "scores", "_stamps"):
             setattr(other, name, list(getattr(self, name)))
+        other._eligible[:], other._led_eligible[:] = self._eligible, self._led_eligible
         return other
 
     # -- keeping -----------------------------------------------------------------------------------------------------
@@ -196,6 +200,8 @@ class Counts:
             column.extend([0] * missing)
         self._stamps.extend([-1] * missing)
         self._eligible.extend([False] * missing)
+        if self._led_eligible is not self._eligible:
+            self._led_eligible.extend([False] * missing)
         self._forget_orders()
         self._shape_of_tree = self.tree.shape
 
@@ -293,16 +299,16 @@ class Counts:
         if not shape.leader:
             return
         leader = beside = 0
-        if self._eligible[leaf]:
+        if self._eligible[leaf] or self._led_eligible[leaf]:
             free, used = tree.free[leaf], tree.assumed[leaf] if shape.empty else tree.used[leaf]
             led, led_claims = tree.served(leaf, shape.leader, shape.led_claims)
             each, claims = tree.served(leaf, shape.each, shape.claims)
-            leader = 1 if _fitting(led, free, used) else 0
+            leader = 1 if self._led_eligible[leaf] and _fitting(led, free, used) else 0
             if leader:
                 free = dict(free)
                 for name, amount in led:
                     free[name] = free.get(name, 0) - amount
-            beside = _fitting(each, free, used)
+            beside = _fitting(each, free, used) if self._eligible[leaf] else 0
             if leader and (shape.led is not None or shape.devices is not None):
                 leader, beside = self._by_devices(leaf, beside)
             if leader and (led_claims is not None or claims is not None):
@@ -360,6 +366,9 @@ class Counts:
         nodes = tree.nodes[leaf].values()
         self._stamps[leaf] = tree.stamps[leaf]
         open_ = bool(nodes) and (shape.within < 0 or tree.ancestor(leaf, tree.level[shape.within]) == shape.within)
+        if shape.led_filter is not None:
+            admits = shape.led_filter.admits
+            self._led_eligible[leaf] = open_ and (not tree.by_host or all(map(admits, nodes)))
         if open_ and tree.by_host:
             shut = next((node for node in nodes if not shape.filter.admits(node)), None)
             open_ = shut is None

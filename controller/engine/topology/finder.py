@@ -10,7 +10,7 @@ from controller.engine.model.encoding import Domain
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.identity import ByIdentity
 from controller.engine.model.workload import TopologyUsage
-from controller.engine.topology.ask import Ask, PodSetAsk, RequestShape, each_of, filter_of
+from controller.engine.topology.ask import Ask, Filter, PodSetAsk, RequestShape, each_of, filter_of
 from controller.engine.topology.balanced import Balanced
 from controller.engine.topology.counts import Counts
 from controller.engine.topology.domainsearch import DomainSearch, Shortage, Take
@@ -58,8 +58,10 @@ class _Known(NamedTuple):
 class Finder:
     """Counts by request shape over one tree, the least recently asked for forgotten first."""
 
-    def __init__(self, tree: Tree, gates: FeatureGates) -> None:
+    def __init__(self, tree: Tree, gates: FeatureGates, *, own_places: bool = False) -> None:
+        """``own_places``: a leader's own node rules decide on its node."""
         self.tree = tree
+        self._own_places = own_places
         self._gates = gates
         self._counts: OrderedDict[RequestShape, Counts] = OrderedDict()
         self._known: dict[_AskKey, _Known] = {}
@@ -216,10 +218,21 @@ class Finder:
             led=_devices(leader) if leader is not None else None,
             claims=claims,
             led_claims=led_claims,
+            led_filter=self._led_filter(workers, leader),
         )
         free = workers.implied or anywhere or asked.unconstrained or asked.slices_alone
         required = together or asked.required is not None
         return Ask(shape=shape, pods=pods, level=level, required=required, free=free and not together)
+
+    def _led_filter(self, workers: PlacementRequest, leader: PlacementRequest | None) -> Filter | None:
+        """None where the leader's node rules are those of the workers, or do not count, as in Kueue."""
+        if leader is None or not self._own_places:
+            return None
+        theirs, own = (
+            filter_of(request.pod_set.template.spec, self.tree.tolerations, preferences=False)
+            for request in (workers, leader)
+        )
+        return own if own != theirs else None
 
     def layers(self, asked: PodSetAsk) -> tuple[SliceConstraint, ...]:
         """Slice layers that count: without the gate TASMultiLayerTopology the outermost alone."""

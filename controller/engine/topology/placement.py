@@ -53,9 +53,10 @@ class Topologies:
         held: Callable[[], Iterable[HeldPlace]] = tuple,
         packs: bool = False,
         claims: bool = False,
+        own_places: bool = False,
     ) -> None:
         """``held``: all places that are held now. ``packs``: nodes are chosen so that linked GPUs stay together.
-        ``claims``: devices by claim are counted.
+        ``claims``: devices by claim are counted. ``own_places``: a leader's node rules are looked at.
         """
         shared = gates.on("TASHandleOverlappingFlavors")
         self._undo = undo
@@ -72,6 +73,7 @@ class Topologies:
         self._finders: dict[FlavorName, Finder] = {}
         self._shared = shared
         self._packs = packs
+        self._own_places = own_places
         self.devices = DeviceCache(undo, held, self._touch)
         self._full_nodes = FullNodesReader(held, self._nodes.outside)
         self.claims = ClaimRooms(undo, self.devices.pods, held, self._touch, self._nodes.offers) if claims else None
@@ -551,7 +553,7 @@ class Topologies:
         tree.devices, tree.claims, tree.packs = self.devices, self.claims, self._packs
         for node, facts in self._nodes.facts.items():
             tree.set_node(node, facts)
-        self._finders[name] = Finder(tree, self._gates)
+        self._finders[name] = Finder(tree, self._gates, own_places=self._own_places)
 
     def _fell(self, name: FlavorName) -> None:
         finder = self._finders.pop(name, None)

@@ -39,6 +39,8 @@ ALL_ON = Extensions(
     takeovers_first=True,
     limits_before_defaults=True,
     whole_searches=True,
+    own_places=True,
+    exact_fair_sharing=True,
 )
 
 

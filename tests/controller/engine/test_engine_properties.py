@@ -139,7 +139,9 @@ EXTENSIONS = (
         backfill=BackfillPolicy.CONSERVATIVE,
         victim_order=VictimOrder.LEAST_LOST,
         takeovers_first=True,
+        exact_fair_sharing=True,
     ),
+    Extensions(no_eviction_cycles=True, exact_fair_sharing=True),
 )
 
 

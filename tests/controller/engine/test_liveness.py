@@ -6,6 +6,7 @@ keeps for nobody, shows as something that the fresh one does at once.
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ OURS = Extensions(
     backfill=BackfillPolicy.CONSERVATIVE,
     victim_order=VictimOrder.LEAST_LOST,
     quota_from_capacity=True,
+    own_places=True,
 )
 CONFIGS = {
     "peer": EngineConfig(),
@@ -28,6 +30,9 @@ CONFIGS = {
     "claims": EngineConfig(extensions=CLAIMS),
     "claims, fair sharing": EngineConfig(fair_sharing=FairSharing(), extensions=CLAIMS),
     "ours": EngineConfig(extensions=OURS),
+    "ours, fair sharing": EngineConfig(
+        fair_sharing=FairSharing(), extensions=msgspec.structs.replace(OURS, exact_fair_sharing=True)
+    ),
 }
 WITHIN = {"withinClusterQueue": "LowerPriority"}
 

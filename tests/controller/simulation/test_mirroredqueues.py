@@ -6,7 +6,7 @@ import pytest
 
 from controller.simulation.documents import InputError
 from controller.simulation.timeline import SimulationResult
-from tests.support.controller.manifests import GPU, job, run, told
+from tests.support.controller.manifests import GPU, cluster_queue, flavor, job, local_queue, run, told
 
 KAI, VOLCANO = "scheduling.run.ai/v2", "scheduling.volcano.sh/v1beta1"
 
@@ -178,3 +178,40 @@ def test_the_scheduler_decides_between_marks_of_both_and_without_one_they_are_re
     says = "Pod c: metadata: expected marks of Volcano or of KAI, .* scheduling.volcano.sh/queue-name 'v' and kai.sched"
     with pytest.raises(InputError, match=says):
         run(node(), *queues, pod("c", meta=both))
+
+
+def test_amounts_of_a_volcano_queue_are_told_as_they_were_written() -> None:
+    def asking(name: str, arrival: str, requests: Any) -> Any:
+        template = {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}]}}
+        return {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": {"name": name, "namespace": "ns", "annotations": {"tessera.dev/arrival": arrival}},
+            "spec": {
+                "schedulerName": "volcano",
+                "queue": "q",
+                "tasks": [{"name": "t", "replicas": 1, "template": template}],
+            },
+        }
+
+    n1 = node()
+    n1["status"]["allocatable"]["memory"] = "64Gi"
+    bounds = {"cpu": "4", "memory": "8Gi"}
+    jobs = (
+        asking("runs", "0s", {"cpu": "500m", "memory": "6Gi"}),
+        asking("waits", "1s", {"memory": "4Gi"}),
+        asking("never", "2s", {"cpu": "6"}),
+    )
+    result = run(n1, queue(VOLCANO, "q", capability=bounds), *jobs)
+    pending = {each.workload: each for each in result.final.pending}
+    assert pending["ns/waits"].reason == "WaitingForQuota"
+    assert pending["ns/waits"].message.endswith("has 6Gi memory of its part by weight of 8Gi and the job asks for 4Gi")
+    assert pending["ns/never"].reason == "ExceedsMaxQuota"
+    assert pending["ns/never"].message.endswith("has 500m cpu of its capability of 4 and the job asks for 6")
+
+
+def test_an_amount_beyond_63_bits_is_asked_for_and_no_limit() -> None:
+    result = run(*(flavor(), cluster_queue(), local_queue()), job("large", 2**63 - 1, pods=2))
+    (waits,) = result.final.pending
+    assert waits.reason == "ExceedsMaxQuota"
+    assert waits.message.startswith(f"Asks for {2**63} or more {GPU} of flavor a100 where the queue can have 8 at most")

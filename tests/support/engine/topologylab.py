@@ -83,7 +83,7 @@ class Lab:
         self.balanced = False
         self.layered = True
         self.undo = UndoLog()
-        self.topologies = Topologies(self.undo, FeatureGates(gates))
+        self.topologies = Topologies(self.undo, FeatureGates(gates), own_places=True)
         self.topology(BLOCK, RACK, HOST)
         self.flavor("f")
         for path, gpus in hosts.items():

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from controller.engine.conditions.reasons import PendingReason
+from controller.engine.conditions.records import Rule
 from controller.engine.model.resources import WorkloadKey
 from tests.support.engine.foreignqueues import GPU, asks, evicted, fill, kai_queue, node, rest, world
 from tests.support.engine.world import World
@@ -130,3 +132,46 @@ def test_below_a_full_department_victims_inside_and_outside_of_it_make_room_toge
     assert rest(lab) == {"a": 0, "b": 3, "v": 5}
     fill(lab, "a", 1, gpus=2)
     assert rest(lab) == {"a": 2, "b": 2, "v": 4}
+
+
+def test_reclaim_passes_over_a_queue_within_its_quota_that_stands_first() -> None:
+    lab = world(
+        kai_queue("org", quota=6, priority=200),
+        kai_queue("under", "org", quota=4),
+        kai_queue("over", "org", quota=2),
+        kai_queue("kept", quota=4, priority=100),
+        gpus=7,
+    )
+    fill(lab, "kept", 2)
+    fill(lab, "over", 5)
+    rest(lab)
+    fill(lab, "under", 1, gpus=2)
+    assert rest(lab) == {"kept": 2, "over": 3, "under": 2}
+    assert len(evicted(lab)) == 2
+
+
+def test_each_of_two_queues_gives_the_one_that_it_has_above_its_quota() -> None:
+    lab = world(*(kai_queue(name, quota=3, weight=0) for name in "ab"), kai_queue("c", quota=2, weight=0, born_s=1))
+    for name in "ab":
+        fill(lab, name, 4)
+    rest(lab)
+    fill(lab, "c", 1, gpus=2)
+    assert rest(lab) == {"a": 3, "b": 3, "c": 2}
+    assert len(evicted(lab)) == 2
+
+
+@pytest.mark.parametrize(
+    ("asks", "marks", "rule"),
+    [(3, {}, Rule.NEVER), (2, {}, Rule.OVER_SHARE), (2, KEPT, Rule.NEVER), (1, KEPT, Rule.FITS)],
+    ids=["over the limit", "over what is left of it", "over the quota, never preempted", "within it"],
+)
+def test_what_is_more_than_a_queue_may_ever_have_waits_in_vain(asks: int, marks: dict[str, str], rule: Rule) -> None:
+    lab = world(kai_queue("dept", quota=8, limit=2), kai_queue("a", "dept", quota=1), kai_queue("b", "dept", quota=1))
+    fill(lab, "b", 1)
+    rest(lab)
+    fill(lab, "a", 1, gpus=asks, marks=marks)
+    rest(lab)
+    record = lab.engine.stories.last(WorkloadKey("ns/a2"))
+    assert record is not None
+    assert record.rule is rule
+    assert (record.reason is PendingReason.EXCEEDS_MAX_QUOTA) == (rule is Rule.NEVER)

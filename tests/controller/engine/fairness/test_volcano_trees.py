@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from controller.engine.conditions.records import Rule
+from controller.engine.fairness import victims
 from controller.engine.model.resources import WorkloadKey
 from tests.support.engine.foreignqueues import GPU, evicted, fill, node, rest, volcano_queue, world
 from tests.support.engine.world import requesting, workload
@@ -278,3 +280,60 @@ def test_histories_end_and_keep_every_bound(seed: int, deserved: bool) -> None:
     before = rest(lab)
     lab.rebuild()
     assert rest(lab) == before
+
+
+KEPT = volcano_queue("kept", deserved={GPU: 2}, reclaimable=False)
+
+
+def test_reclaim_passes_over_a_queue_that_gives_nothing_and_stands_first() -> None:
+    """The queue that is furthest above its part comes first in every set of victims."""
+    lab = world(KEPT, volcano_queue("over", deserved={GPU: 2}), volcano_queue("under", deserved={GPU: 4}))
+    fill(lab, "kept", 5)
+    fill(lab, "over", 3)
+    rest(lab)
+    fill(lab, "under", 1)
+    assert rest(lab) == {"kept": 5, "over": 2, "under": 1}
+    assert len(evicted(lab)) == 1
+
+
+def test_queues_that_give_nothing_do_not_count_among_the_candidates_that_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(victims, "_MOST", 3)
+    test_reclaim_passes_over_a_queue_that_gives_nothing_and_stands_first()
+
+
+def test_each_of_two_queues_gives_the_one_that_it_has_too_much() -> None:
+    lab = world(*(volcano_queue(name, deserved={GPU: 3}) for name in "ab"), volcano_queue("c", deserved={GPU: 2}))
+    fill(lab, "a", 4)
+    fill(lab, "b", 4)
+    rest(lab)
+    fill(lab, "c", 1, gpus=2)
+    assert rest(lab) == {"a": 3, "b": 3, "c": 2}
+    assert len(evicted(lab)) == 2
+
+
+def test_a_sibling_gives_what_it_has_too_much_where_the_other_parent_has_its_part() -> None:
+    tops = [volcano_queue(name, deserved={GPU: 4}) for name in ("left", "right")]
+    below = [volcano_queue(name, parent="left", deserved={GPU: 2}) for name in ("a", "b")]
+    lab = world(*tops, *below, volcano_queue("c", parent="right", deserved={GPU: 4}))
+    fill(lab, "c", 4)
+    fill(lab, "b", 4)
+    rest(lab)
+    fill(lab, "a", 1)
+    assert rest(lab) == {"a": 1, "b": 3, "c": 4}
+
+
+@pytest.mark.parametrize(("asks", "rule"), [(5, Rule.NEVER), (3, Rule.OVER_SHARE)])
+def test_what_is_more_than_the_capability_waits_in_vain_and_the_rest_for_others(asks: int, rule: Rule) -> None:
+    top = volcano_queue("top", capability={GPU: 4}, deserved={GPU: 4})
+    lab = world(top, volcano_queue("a", parent="top", deserved={GPU: 4}), volcano_queue("b", parent="top"))
+    fill(lab, "b", 1, gpus=4, marks={"volcano.sh/preemptable": "false"})
+    rest(lab)
+    fill(lab, "a", 1, gpus=asks)
+    rest(lab)
+    (waiting,) = [one for one in lab.workloads.values() if one.metadata.name.startswith("a")]
+    told = lab.engine.explain(WorkloadKey(waiting.key), lab.now_s)
+    assert told is not None
+    assert told.record.rule is rule
+    assert told.record.detail.startswith("OverCapability: Queue top has 4 ")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.engine.topology.ask import PodSetAsk
 from controller.engine.topology.port import Placed, PlacementRequest
 from tests.controller.engine.topology.test_topology_properties import LEVELS, check, free, labs, requests
-from tests.support.engine.topologylab import FLAVOR, Lab, ask
+from tests.support.engine.topologylab import FLAVOR, HOST, Lab, ask
 
 FEW = settings(max_examples=40, deadline=None)
 
@@ -109,6 +109,55 @@ def test_a_leader_and_its_workers_find_a_place_exactly_where_there_is_one_and_as
     if isinstance(found, dict) and not lab.balanced:
         depth = next(depth for depth in range(lowest, -1, -1) if somewhere(depth))
         assert len({paths[host][:depth] for pods in found.values() for host in pods}) == 1
+
+
+def not_on(hosts: set[str]) -> dict[str, Any]:
+    """A pod's spec that keeps it away from these hosts."""
+    term = {"matchExpressions": [{"key": HOST, "operator": "NotIn", "values": sorted(hosts)}]}
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": rule}}
+
+
+@FEW
+@given(
+    labs(),
+    st.integers(1, 6),
+    st.integers(1, 3),
+    st.sampled_from(LEVELS),
+    st.lists(st.booleans(), min_size=30, max_size=30),
+    st.lists(st.booleans(), min_size=30, max_size=30),
+)
+def test_leader_and_workers_with_node_rules_of_their_own_find_a_place_exactly_where_there_is_one(
+    given_lab: Given, workers: int, gpus: int, level: str, led: list[bool], worked: list[bool]
+) -> None:
+    lab, hosts = given_lab
+    left = free(lab)
+    paths = {path.rpartition("/")[2]: tuple(path.split("/")) for path in hosts}
+    no_leader = {host for host, shut in zip(sorted(paths), led, strict=False) if shut}
+    no_worker = {host for host, shut in zip(sorted(paths), worked, strict=False) if shut}
+
+    def both_fit(domain: Path) -> bool:
+        inside = [host for host, path in paths.items() if path[: len(domain)] == domain]
+        pods = {host: 0 if host in no_worker else max(0, left[host] // gpus) for host in inside}
+        beside = (
+            sum(pods.values()) - pods[host] + (0 if host in no_worker else (left[host] - 1) // gpus)
+            for host in inside
+            if left[host] >= 1 and host not in no_leader
+        )
+        return max(beside, default=-1) >= workers
+
+    depth = LEVELS.index(level) + 1
+    possible = any(map(both_fit, {path[:depth] for path in paths.values()}))
+    asked: dict[str, Any] = {"required": level, "podSetGroupName": "g"}
+    found = lab.place(
+        ask(1, 1, name="leader", spec=not_on(no_leader), **asked),
+        ask(workers, gpus, name="workers", spec=not_on(no_worker), **asked),
+    )
+    assert isinstance(found, dict) == possible
+    if isinstance(found, dict):
+        assert not no_leader & found["leader"].keys()
+        assert not no_worker & found["workers"].keys()
+        assert sum(found["workers"].values()) == workers
 
 
 def spreads(rooms: Mapping[str, int], hosts: list[str], pods: int) -> Iterator[dict[str, int]]:

@@ -1,0 +1,46 @@
+"""Workloads behind the heads, for cycles in which shares are compared anew after each admission.
+
+A cycle that knows the heads alone gives the second-lowest share its turn although the queue with the lowest, whose head
+was just admitted, may come before it again (KEP-1714: the lowest share first).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from controller.engine.model.config import EngineConfig
+from controller.engine.queues.entry import Entry
+from controller.engine.queues.pending import PendingWorkload
+from controller.engine.queues.pendingqueues import PendingQueues
+from controller.engine.quota.queuestate import QueueState
+
+
+class Following(NamedTuple):
+    """``next_of`` takes what comes next in the ClusterQueue of an entry that was admitted; ``put_back`` returns one
+    that was not decided on.
+    """
+
+    next_of: Callable[[Entry], Entry | None]
+    put_back: Callable[[Entry], None]
+
+
+def following_in(
+    config: EngineConfig, queues: PendingQueues, entry_of: Callable[[PendingWorkload, QueueState], Entry]
+) -> Following | None:
+    """None where the heads alone are decided on: as Kueue does, and by Kueue's variants of one job."""
+    exact = config.fair_sharing is not None and config.extensions.exact_fair_sharing
+    if not exact or config.gates.on("ConcurrentAdmission"):
+        return None
+
+    def next_of(entry: Entry) -> Entry | None:
+        queue = entry.incoming.queue
+        if queue.policies.usage_based_admission:
+            # Which LocalQueue comes next depends on the admission, which has not been carried out yet.
+            return None
+        head = queues.next_head(queue.name)
+        return None if head is None else entry_of(head, queue)
+
+    def put_back(entry: Entry) -> None:
+        if entry.pending is not None:
+            queues.put_back(entry.pending)
+
+    return Following(next_of, put_back)

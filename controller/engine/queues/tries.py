@@ -1,0 +1,14 @@
+"""What a cycle tries of a workload: two tries that are equal bring the same answer while nothing changes."""
+
+from controller.engine.model.resources import ResourceName, WorkloadKey
+from controller.engine.queues.entry import Entry
+
+Try = tuple[WorkloadKey, tuple[tuple[tuple[ResourceName, int], ...], ...]]
+
+
+def try_of(entry: Entry) -> Try:
+    """The workload, and where its search among flavors resumes."""
+    pending = entry.pending
+    bookmark = pending.bookmark if pending is not None else None
+    tried = bookmark.tried if bookmark is not None else ()
+    return entry.key, tuple([tuple(sorted(indexes.items())) for indexes in tried]) if tried else ()

@@ -1,0 +1,160 @@
+"""What workloads wait for that sums do not show: places on nodes, limits and capabilities of mirrored Queues.
+
+A workload that quota has room for and that the engine refused starts no earlier than those end that are in its way.
+Who that is, the engine is asked: those that hold quota are taken away in the order in which they are likely to end,
+until it lets the workload in, and on until it lets in as many as wait of its shape.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from controller.engine.conditions.reasons import PendingReason
+from controller.engine.conditions.records import DecisionRecord, Rule
+from controller.engine.engine import Engine
+from controller.engine.fairness.roomlater import RoomLater
+from controller.engine.model.resources import WorkloadKey
+from controller.engine.queues.found import last_found
+from controller.engine.queues.pending import PendingWorkload
+from controller.forecast.changes import EndsAt
+from controller.forecast.forward import STOPPING_S, Gates, first_fit
+from controller.forecast.model import Gate, Model, Tree, Waiting
+from controller.forecast.parts import Parts
+
+_SHAPES: Final = 64
+_HOLDERS: Final = 100
+"""Are taken away for one shape, the soonest to end."""
+_TRIES: Final = 16
+"""Of one shape: several are taken away between two of them where there are more."""
+_LET_IN: Final = 16
+"""Of one shape: those behind them start when these end."""
+_READ: Final = 2_000
+"""Between two pauses."""
+
+_REFUSED: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.OVER_SHARE, Rule.BELOW_MINIMUM})
+_NEVER: Final = frozenset(
+    {
+        PendingReason.EXCEEDS_MAX_QUOTA,
+        PendingReason.NO_MATCHING_FLAVOR,
+        PendingReason.TOPOLOGY_PLACEMENT_FAILED,
+        PendingReason.MISCONFIGURED,
+    }
+)
+"""No end of another workload helps: not even an empty cluster would."""
+
+
+def gate_parts(engine: Engine, model: Model, ends_at: EndsAt, asked: PendingWorkload | None = None) -> Parts[Gates]:
+    """``asked``: as of the model; whether the engine would let it in is not known yet."""
+    found: dict[int, tuple[Gate, ...]] = {}
+    closed: list[tuple[Waiting, int]] = []
+    for tree in model.trees:
+        counts, first = _by_shape(tree)
+        seen = {shape: asked if asked is not None and key == asked.key else None for shape, key in first.items()}
+        with_room = _fit_by_sums(tree)
+        yield
+        for line in tree.lines:
+            for waiting in line.waiting:
+                if first.get(waiting.shape) != waiting.key:
+                    continue
+                pending = seen[waiting.shape] or engine.state.queues.get(waiting.key)
+                record = None if pending is None else last_found(engine.stories, pending)
+                if record is not None and record.reason in _NEVER:
+                    found[waiting.shape] = ()
+                elif waiting.shape in with_room and (pending is asked or _refused(record)):
+                    closed.append((waiting, counts[waiting.shape]))
+    if not closed:
+        return found
+    order = yield from _in_order(engine, ends_at, model.now_s)
+    for waiting, count in closed[:_SHAPES]:
+        yield
+        pending = asked if asked is not None and waiting.key == asked.key else engine.state.queues.get(waiting.key)
+        room = engine.room_later(pending, model.now_s) if pending is not None else None
+        if room is not None:
+            gates = _gates(engine, room, order, min(count, _LET_IN))
+            if gates is not None:
+                found[waiting.shape] = gates
+    return found
+
+
+def _refused(record: DecisionRecord | None) -> bool:
+    return record is not None and record.rule in _REFUSED
+
+
+def _by_shape(tree: Tree) -> tuple[dict[int, int], dict[int, WorkloadKey]]:
+    """How many wait of each shape, and the first of them."""
+    counts: dict[int, int] = {}
+    first: dict[int, WorkloadKey] = {}
+    for line in tree.lines:
+        for waiting in line.waiting:
+            counts[waiting.shape] = counts.get(waiting.shape, 0) + 1
+            first.setdefault(waiting.shape, waiting.key)
+    return counts, first
+
+
+def _fit_by_sums(tree: Tree) -> set[int]:
+    """Shapes that quota has room for beside all that holds it now."""
+    for held in tree.held:
+        for charge in held.charges:
+            charge.cell.charge(charge.amount)
+    found: set[int] = set()
+    looked: set[int] = set()
+    for line in tree.lines:
+        for waiting in line.waiting:
+            if waiting.shape not in looked:
+                looked.add(waiting.shape)
+                if first_fit(waiting.choices) is not None:
+                    found.add(waiting.shape)
+    for held in tree.held:
+        for charge in held.charges:
+            charge.cell.charge(-charge.amount)
+    return found
+
+
+def _in_order(engine: Engine, ends_at: EndsAt, now_s: float) -> Parts[list[tuple[float, WorkloadKey]]]:
+    """Those that hold quota and have a likely end, the soonest first."""
+    found: list[tuple[float, WorkloadKey]] = []
+    for number, key in enumerate(list(engine.state.cluster.holders)):
+        holder = engine.state.cluster.holders.get(key)
+        end_s = now_s + STOPPING_S if holder is None or holder.evicted else max(ends_at(key), now_s + 1.0)
+        if end_s < math.inf:
+            found.append((end_s, key))
+        if number % _READ == 0:
+            yield
+    return sorted(found)
+
+
+def _gates(
+    engine: Engine, room: RoomLater, order: list[tuple[float, WorkloadKey]], count: int
+) -> tuple[Gate, ...] | None:
+    """None where it is let in as it is. At one time, so nothing changes meanwhile."""
+    gates: list[Gate] = []
+    soonest = order[:_HOLDERS]
+    with engine.state.cluster.trial():
+        if room.enters():
+            return None
+        for after, end_s in _batches(engine, room, soonest):
+            while len(gates) < count and room.enters():
+                gates.append(Gate(after, end_s))
+            if len(gates) >= count:
+                break
+    if not gates and len(order) > len(soonest):
+        # Others end later that were not looked at: not before the last of these.
+        end_s, after = soonest[-1]
+        gates.append(Gate(after, end_s))
+    return tuple(gates)
+
+
+def _batches(
+    engine: Engine, room: RoomLater, order: list[tuple[float, WorkloadKey]]
+) -> Iterator[tuple[WorkloadKey, float]]:
+    """The last of each batch, all of which have been taken away."""
+    size = max(1, -(-len(order) // _TRIES))
+    holders = engine.state.cluster.holders
+    for begin in range(0, len(order), size):
+        batch = order[begin : begin + size]
+        for _, key in batch:
+            holder = holders.get(key)
+            if holder is not None:
+                room.ends(holder)
+        end_s, key = batch[-1]
+        yield key, end_s

@@ -1,14 +1,12 @@
 """The page in Chromium, with rows that the controller's encoder makes of objects: every view, by eye, keyboard, reader.
 
-``TESSERA_PICTURES=1`` writes a picture of each view into docs/pictures/.
+``TESSERA_PICTURES=1`` writes a picture of each view into docs/pictures/; else a scene fails whose picture is stale.
 """
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,13 +15,12 @@ from controller.objects.decode import GpuNode
 from inventory.api.gpunode import Health
 from tests.support.page.browser import TREE, Browser, chromium
 from tests.support.page.objects import workload
+from tests.support.page.pictures import picture
 from tests.support.page.standin import StandIn
 from tests.support.page.state import EVIL, State, made
 
 pytestmark = pytest.mark.e2e
 
-PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
-DRAW = os.environ.get("TESSERA_PICTURES") == "1"
 WIDE, PHONE = (1440, 900), (390, 844)
 FAULT = "XID 94: contained"
 USABLE_S = 2.0
@@ -91,14 +88,14 @@ def test_every_view_has_its_data_and_no_barrier(browser: Browser, name: str) -> 
         browser.go(address)
         browser.until_text(wanted)
         assert browser.violations() == [], scheme
-        if DRAW and (scheme == "light" or name == "fleet"):
-            browser.picture(PICTURES / f"page-{name}{'-dark' if scheme == 'dark' else ''}.png")
+        if scheme == "light" or name == "fleet":
+            picture(browser, f"page-{name}{'-dark' if scheme == 'dark' else ''}")
     browser.size(*PHONE, phone=True)
     browser.until_text(wanted)
     assert browser.violations() == []
     assert browser.js("return document.documentElement.scrollWidth") <= PHONE[0], "it is wider than a phone"
-    if DRAW and name in ("fleet", "workload-pending"):
-        browser.picture(PICTURES / f"page-{name}-phone.png")
+    if name in ("fleet", "workload-pending"):
+        picture(browser, f"page-{name}-phone")
     assert browser.errors() == []
 
 
@@ -282,8 +279,7 @@ def test_who_is_not_signed_in_gets_a_form_and_then_the_view_that_was_asked_for(w
         window.open(f"{server.url}#/queues/research")
         window.until_text("Sign in by Company login")
         assert window.violations() == []
-        if DRAW:
-            window.picture(PICTURES / "page-sign-in.png")
+        picture(window, "page-sign-in")
         for token, wanted in (("wrong", "does not know this token"), ("right", "May borrow")):
             window.js("document.getElementById('token').value = arguments[0]", token)
             window.js("document.querySelector('form button').click()")
@@ -378,8 +374,7 @@ def test_a_thousand_nodes_and_ten_thousand_workloads_are_usable_in_two_seconds(w
             window.open(server.url)
             taken_s.append(window.until(lambda: window.js("return window.usableS ?? null"), "the map answers to a key"))
         print(f"usable after {min(taken_s):.2f} s (of {', '.join(f'{each:.2f}' for each in taken_s)})")  # noqa: T201
-        if DRAW:
-            window.picture(PICTURES / "page-thousand-nodes.png")
+        picture(window, "page-thousand-nodes")
         assert min(taken_s) < USABLE_S
         shown = """
             const begun = performance.now();

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from controller.jobframework import compose
-from controller.jobframework.kind import completed
+from controller.jobframework.kind import Review, completed, refused
 from controller.jobframework.podsets import SeenWorkload, StartConflictError
 from controller.jobframework.raw import JobError, Json, merged
 from controller.jobframework.templated import TemplatedKind, with_placement
@@ -20,7 +20,6 @@ from tests.conformance.kueuejobs.runners_kinds import given
 from tests.conformance.kueuejobs.runners_podsets import filled, info_of, pod_sets_json
 from tests.conformance.kueuejobs.runners_validation import errors_differ
 from tests.conformance.replay import Case, Difference, first_difference, runner
-from tests.support.controller.kindrules import broken
 
 CLUSTER, JOB, SERVICE, SPARK = RayCluster(), RayJob(), RayService(), SparkApplication()
 
@@ -121,7 +120,9 @@ def cluster_restored(case: Case) -> Difference | None:
 
 @runner("jobs-raycluster-TestValidateCreateRayClusterSpec")
 def cluster_specification(case: Case) -> Difference | None:
-    found = broken(CLUSTER, {**case.input["object"], "spec": case.input["rayClusterSpec"]})
+    """What is asked of every cluster of Ray; gates of an elastic RayCluster's pods are a rule of its own."""
+    cluster = {**case.input["object"], "spec": case.input["rayClusterSpec"]}
+    found = refused([rule for rule in CLUSTER.rules if "ungated" not in rule.says], Review(new=cluster))
     return errors_differ(case.expect["wantErrors"], found)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.raw import JobError, Json, copied, map_patch, mapping, sequence, shown, strings
 from controller.objects.core import PodSpec, PodTemplateSpec
@@ -214,6 +215,7 @@ def infos(
     elastic: bool,
     grows: bool = False,
     claims: Callable[[str], str] = no_claim_plan,
+    gates: FeatureGates | None = None,
 ) -> tuple[PodSetInfo, ...]:
     """The changes to each pod set of an admitted workload at its start. ``grows``: it is the minimum of its job.
     ``claims``: by pod set the annotation with the devices for its claims, see ``claimplan``.
@@ -224,8 +226,9 @@ def infos(
     if admission is None:
         return ()
     counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+    on = gates or FeatureGates()
     return tuple(
-        _info(workload, assignment, counts.get(assignment.name, 0), flavor, claims, elastic=elastic, grows=grows)
+        _info(workload, assignment, counts.get(assignment.name, 0), flavor, claims, on, elastic=elastic, grows=grows)
         for assignment in admission.pod_set_assignments
     )
 
@@ -236,6 +239,7 @@ def _info(
     full: int,
     flavor: Callable[[str], ResourceFlavor | None],
     claims: Callable[[str], str],
+    gates: FeatureGates,
     *,
     elastic: bool,
     grows: bool,
@@ -258,8 +262,9 @@ def _info(
                 _merge(annotations, update.annotations, f"annotations of admission check {check.name}")
                 tolerations += [to_json(toleration) for toleration in update.tolerations]
     count = full if assignment.count is None else assignment.count
-    placed = grows or assignment.topology_assignment or assignment.delayed_topology_request
-    gates = [names.TOPOLOGY_GATE] if placed else []
+    tas = gates.on("TopologyAwareScheduling")
+    placed = grows or (tas and (assignment.topology_assignment or assignment.delayed_topology_request))
+    held = [names.TOPOLOGY_GATE] if placed else []
     devices = claims(assignment.name) if placed else ""
     return PodSetInfo(
         name=assignment.name,
@@ -268,10 +273,10 @@ def _info(
         labels=labels,
         annotations=annotations,
         tolerations=tuple(tolerations),
-        scheduling_gates=tuple(gates + ([names.ELASTIC_JOB] if elastic else [])),
-        own_labels=_own_labels(workload, assignment.name),
+        scheduling_gates=tuple(held + ([names.ELASTIC_JOB] if elastic else [])),
+        own_labels=_own_labels(workload, assignment.name, queues=gates.on("AssignQueueLabelsForPods")),
         own_annotations={
-            **({UNCONSTRAINED: "true"} if _is_placed_unasked(workload, assignment) else {}),
+            **({UNCONSTRAINED: "true"} if tas and _is_placed_unasked(workload, assignment) else {}),
             names.WORKLOAD: workload.metadata.name,
             **({ABOVE_MINIMUM_OF: ""} if grows else {}),
             **({CLAIM_DEVICES: devices} if devices else {}),
@@ -294,14 +299,13 @@ def slice_name(workload: Workload) -> str:
     return workload.metadata.annotations.get(names.SLICE_NAME, workload.metadata.name)
 
 
-def _own_labels(workload: Workload, pod_set: str) -> dict[str, str]:
-    """A queue's name may be longer than a label's value: such a label is left out."""
+def _own_labels(workload: Workload, pod_set: str, *, queues: bool) -> dict[str, str]:
+    """A queue's name may be longer than a label's value: such a label is left out. ``queues``: with their names."""
     admission = workload.status.admission
-    wanted = {
-        names.POD_SET: pod_set,
-        names.CLUSTER_QUEUE_NAME: admission.cluster_queue if admission is not None else "",
-        names.LOCAL_QUEUE_NAME: workload.spec.queue_name,
-    }
+    wanted = {names.POD_SET: pod_set}
+    if queues:
+        wanted[names.CLUSTER_QUEUE_NAME] = admission.cluster_queue if admission is not None else ""
+        wanted[names.LOCAL_QUEUE_NAME] = workload.spec.queue_name
     return {key: value for key, value in wanted.items() if value and names.is_label_value(value)}
 
 

@@ -117,7 +117,7 @@ def _owned(
         was_above = own is not None and ABOVE_MINIMUM_OF in own.typed.metadata.annotations and is_of_pods(own, pods)
         left = dropped(own) if own is not None and was_above else []
         if free and seen.charge is not None:
-            return [*left, *within_the_charge(pods, seen.charge, cluster)]
+            return [*left, *within_the_charge(pods, seen.charge, cluster, settings.gates)]
         return [*left, *(PatchPod(name=pod.name, body=released(pod)) for pod in pods if free or pod.is_over)]
     if left := left_behind(pods, seen.workload, seen.minimum, cluster):
         return left
@@ -378,7 +378,8 @@ class _Reconciliation:
         asks = not workload.is_reserved and any(pod.is_gated for pod in self.counted)
         sets = self._sets() if asks else ()
         spec = podcompose.spec_patch(self.pods[0], sets, workload, self.cluster)
-        holding = [pod for pod in self.pods if pod.has_finalizer or pod.has_parent]
+        gone = {pod.uid for pod in self.pods if pod.is_terminating and pod.is_over}
+        holding = [pod for pod in self.pods if pod.uid not in gone and (pod.has_finalizer or pod.has_parent)]
         metadata = (
             podcompose.metadata_patch(self.group, holding, workload, self.settings, self.counted) if holding else {}
         )
@@ -421,7 +422,7 @@ class _Reconciliation:
         minimum = self.group.minimum if self.group.minimum < self.group.total else None
         devices = self._devices(workload)
         try:
-            given = infos_by_set(workload, self.cluster)
+            given = infos_by_set(workload, self.cluster, self.settings.gates)
             found = places(
                 workload, [*self.counted, *leaving], single=self.single, gang=not self.group.fast, minimum=minimum
             )

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework.podsets import PodSetInfo, SeenWorkload, infos, started_template, template_patch
 from controller.jobframework.podview import ADMISSION_GATE, MANAGED, OWN_GATES, SeenPod
 from controller.jobframework.raw import JobError, Json, sequence, text
@@ -105,9 +106,9 @@ def _agreeing(selector: Mapping[str, str], place: Mapping[str, str]) -> dict[str
     return {key: value for key, value in selector.items() if key not in place}
 
 
-def infos_by_set(workload: SeenWorkload, cluster: ClusterObjects) -> dict[str, PodSetInfo]:
+def infos_by_set(workload: SeenWorkload, cluster: ClusterObjects, gates: FeatureGates) -> dict[str, PodSetInfo]:
     """Raises FlavorMissingError and StartConflictError."""
-    return {info.name: info for info in infos(workload.typed, cluster.flavor, elastic=False)}
+    return {info.name: info for info in infos(workload.typed, cluster.flavor, elastic=False, gates=gates)}
 
 
 def tied(pod: SeenPod) -> Json:

@@ -87,7 +87,12 @@ def _same(wanted: Any, found: Json, path: str = "") -> Difference | None:
 
 @runner("jobs-raycluster-TestBuildPodSets")
 def built(case: Case) -> Difference | None:
-    found = [{**one, "topologyRequest": None} for one in pod_sets_json(CLUSTER.pod_sets(_cluster(case)))]
+    try:
+        found = [{**one, "topologyRequest": None} for one in pod_sets_json(CLUSTER.pod_sets(_cluster(case)))]
+    except JobError:
+        return first_difference(bool(case.expect.get("wantErr")), True, "error")
+    if case.expect.get("wantErr"):
+        return Difference("error", True, False)
     return first_difference(filled(case.expect["wantPodSets"]), filled(found))
 
 

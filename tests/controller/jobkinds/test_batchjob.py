@@ -261,7 +261,7 @@ def constraints(*sizes: int) -> str:
     [
         ({}, None),
         ({"other": "x"}, None),
-        ({UNCONSTRAINED: "false"}, None),
+        ({UNCONSTRAINED: "false"}, {"unconstrained": False}),
         ({REQUIRED: RACK}, {"required": RACK}),
         ({PREFERRED: RACK}, {"preferred": RACK}),
         ({UNCONSTRAINED: "true"}, {"unconstrained": True}),

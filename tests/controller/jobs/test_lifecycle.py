@@ -198,6 +198,19 @@ def test_what_an_admission_check_asks_for_is_in_the_template() -> None:
     assert template["spec"]["nodeSelector"]["pool"] == "x"
 
 
+@pytest.mark.parametrize(("reason", "ends"), [("Succeeded", True), ("Succeeded", False), ("ByHand", False)])
+def test_a_workload_that_has_finished_is_kept_by_nothing(reason: str, ends: bool) -> None:
+    world = World(job())
+    world.settle()
+    (raw,) = world.workloads.values()
+    raw["status"] = {"conditions": [{"type": "Finished", "status": "True", "reason": reason}]}
+    if ends and world.job is not None:
+        world.job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    assert raw["metadata"]["finalizers"]
+    (action,) = world.next_actions()
+    assert isinstance(action, RemoveFinalizer)
+
+
 def test_a_finished_job_finishes_its_workload() -> None:
     world = running()
     world.pod_succeeds()

@@ -18,7 +18,7 @@ from controller.objects.core import PodSpec, PodTemplateSpec
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import Condition, Struct, epoch_s, find_condition, is_true, to_json
 from controller.objects.queues import ResourceFlavor
-from controller.objects.workload import PodSetAssignment, Workload
+from controller.objects.workload import PodSet, PodSetAssignment, Workload, admitted_pods
 from inventory.api.names import ABOVE_MINIMUM_OF, CLAIM_DEVICES
 
 OWN_LABELS: Final = (names.POD_SET, names.CLUSTER_QUEUE_NAME, names.LOCAL_QUEUE_NAME)
@@ -225,10 +225,19 @@ def infos(
     admission = workload.status.admission
     if admission is None:
         return ()
-    counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+    sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
     on = gates or FeatureGates()
     return tuple(
-        _info(workload, assignment, counts.get(assignment.name, 0), flavor, claims, on, elastic=elastic, grows=grows)
+        _info(
+            workload,
+            assignment,
+            sets.get(assignment.name, PodSet(count=0)),
+            flavor,
+            claims,
+            on,
+            elastic=elastic,
+            grows=grows,
+        )
         for assignment in admission.pod_set_assignments
     )
 
@@ -236,7 +245,7 @@ def infos(
 def _info(
     workload: Workload,
     assignment: PodSetAssignment,
-    full: int,
+    pod_set: PodSet,
     flavor: Callable[[str], ResourceFlavor | None],
     claims: Callable[[str], str],
     gates: FeatureGates,
@@ -261,14 +270,13 @@ def _info(
                 _merge(labels, update.labels, f"labels of admission check {check.name}")
                 _merge(annotations, update.annotations, f"annotations of admission check {check.name}")
                 tolerations += [to_json(toleration) for toleration in update.tolerations]
-    count = full if assignment.count is None else assignment.count
     tas = gates.on("TopologyAwareScheduling")
     placed = grows or (tas and (assignment.topology_assignment or assignment.delayed_topology_request))
     held = [names.TOPOLOGY_GATE] if placed else []
     devices = claims(assignment.name) if placed else ""
     return PodSetInfo(
         name=assignment.name,
-        count=min(count, full) if elastic else count,  # a slice may have been lowered since it got its quota
+        count=admitted_pods(pod_set, assignment),
         node_selector=selector,
         labels=labels,
         annotations=annotations,

@@ -112,6 +112,15 @@ class PodSetAssignment(Struct, frozen=True, kw_only=True):
     delayed_topology_request: DelayedTopologyRequestState | None = None
 
 
+def admitted_pods(pod_set: PodSet, assignment: PodSetAssignment) -> int:
+    """Pods that run: as many as were admitted of a set that may start with fewer, of any other all.
+
+    Source: Kueue's expectedRunningPodSets. A set without a minimum is admitted with fewer where pods of it were done
+    before; a job starts with all of them again.
+    """
+    return pod_set.count if pod_set.min_count is None or assignment.count is None else assignment.count
+
+
 class Admission(Struct, frozen=True, kw_only=True):
     cluster_queue: str = ""
     pod_set_assignments: tuple[PodSetAssignment, ...] = ()

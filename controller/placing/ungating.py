@@ -15,7 +15,7 @@ import msgspec
 from controller.engine.model.encoding import HOSTNAME_LABEL, Domain, decode
 from controller.jobframework.podview import INDEX_OFFSET
 from controller.objects.meta import Struct
-from controller.objects.workload import PodSet, PodSetAssignment, PodSetTopologyRequest, Workload
+from controller.objects.workload import PodSet, PodSetAssignment, PodSetTopologyRequest, Workload, admitted_pods
 
 _DIGITS: Final = 9
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -115,7 +115,7 @@ def pod_set_places(
     before: int = 0,
 ) -> PodSetPlaces:
     """``offset`` None: the one in the pod set's template. Raises ``topologyencoding.TopologyEncodingError``."""
-    count = pod_set.count if assignment.count is None else assignment.count
+    count = admitted_pods(pod_set, assignment)
     asked, given = pod_set.topology_request, assignment.topology_assignment
     ranks = None
     if asked is not None and asked.pod_index_label:

@@ -32,7 +32,7 @@ from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobframework.steps import event, finish, flavor_missing, not_startable, refuse, update
 from controller.lifecycle.readiness import pods_ready
 from controller.objects.meta import find_condition, is_true
-from controller.objects.workload import WorkloadStatus
+from controller.objects.workload import WorkloadStatus, admitted_pods
 from controller.placing.devicedealer import DeviceDealer
 from controller.placing.ungating import PodPlace
 from controller.podgroups.group import (
@@ -353,8 +353,8 @@ class _Reconciliation:
         """Pods that the workload runs with: those that were admitted; before admission, the minimum."""
         admission = workload.typed.status.admission
         given = () if admission is None else admission.pod_set_assignments
-        counts = compose.counts_of(workload.typed.spec.pod_sets)
-        admitted = sum(counts[pod.name] if pod.count is None else pod.count for pod in given if pod.name in counts)
+        sets = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
+        admitted = sum(admitted_pods(sets[one.name], one) for one in given if one.name in sets)
         return admitted or self.group.minimum
 
     def _excess(self, workload: SeenWorkload | None) -> list[PodAction]:

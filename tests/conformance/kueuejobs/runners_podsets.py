@@ -77,8 +77,9 @@ def info_json(info: PodSetInfo) -> Json:
 
 @runner("jobs-podset-TestFromAssignment")
 def from_assignment(case: Case) -> Difference | None:
+    """Of a pod set that may start with fewer: a start leaves the number of any other as it is."""
     given = case.input
-    pod_set = {"name": given["assignment"]["name"], "count": given["defaultCount"]}
+    pod_set = {"name": given["assignment"]["name"], "count": given["defaultCount"], "minCount": 1}
     admission = {"clusterQueue": "cq", "podSetAssignments": [given["assignment"]]}
     workload = decode({"spec": {"podSets": [pod_set]}, "status": {"admission": admission}}, Workload)
     flavors = {one["metadata"]["name"]: decode(one, ResourceFlavor) for one in given.get("flavors") or ()}

@@ -160,7 +160,12 @@ def test_a_set_without_a_place_goes_as_it_was_admitted() -> None:
 def test_an_assignment_is_read_as_the_api_writes_it() -> None:
     domains = [Domain(("r1", "n-1"), 2), Domain(("r2", "n-7"), 1)]
     raw = {"name": "main", "count": 3, "topologyAssignment": to_json(encode(LEVELS, domains))}
-    asked = {"name": "main", "count": 4, "topologyRequest": {"podIndexLabel": "i", "subGroupIndexLabel": "g"}}
+    asked = {
+        "name": "main",
+        "count": 4,
+        "minCount": 1,
+        "topologyRequest": {"podIndexLabel": "i", "subGroupIndexLabel": "g"},
+    }
     found = pod_set_places(decode(asked, PodSet), decode(raw, PodSetAssignment), offset=1)
     assert (found.count, found.needed, found.levels, found.domains) == (3, 3, LEVELS, tuple(domains))
     assert found.ranks == Ranks(index_label="i", sub_group_label="g", offset=1)

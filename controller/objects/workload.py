@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from controller.objects.core import PodTemplateSpec, Toleration
-from controller.objects.meta import Condition, Int32, KubernetesObject, Resources, Struct, Time
+from controller.objects.meta import Condition, Int32, KubernetesObject, Resources, Struct, Time, written
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 CheckState = Literal["Pending", "Ready", "Retry", "Rejected"]
@@ -137,7 +137,7 @@ class PodSetUpdate(Struct, frozen=True, kw_only=True):
 class AdmissionCheckState(Struct, frozen=True, kw_only=True):
     name: str = ""
     state: CheckState
-    message: str = ""
+    message: str = written(str)
     last_transition_time: Time | None = None
     requeue_after_seconds: Int32 | None = None
     retry_count: Int32 | None = None
@@ -151,7 +151,7 @@ class RequeueState(Struct, frozen=True, kw_only=True):
 
 class ReclaimablePod(Struct, frozen=True, kw_only=True):
     name: str = ""
-    count: Count = 0
+    count: Count = written(int)
 
 
 class PodSetRequest(Struct, frozen=True, kw_only=True):
@@ -161,8 +161,8 @@ class PodSetRequest(Struct, frozen=True, kw_only=True):
 
 class EvictionCount(Struct, frozen=True, kw_only=True):
     reason: str = ""
-    underlying_cause: str = ""
-    count: Int32 = 0
+    underlying_cause: str = written(str)
+    count: Int32 = written(int)
 
 
 class SchedulingStats(Struct, frozen=True, kw_only=True):

@@ -254,9 +254,15 @@ class _Reconciliation:
         # What succeeded while the queue was deleting it waits for no replacement: users may have deleted all others.
         evicted_pods = [pod for pod in self.pods if pod.is_deleted_by_queue]
         deleted = all(pod.is_terminating for pod in self.pods) and all(pod.has_succeeded for pod in evicted_pods)
-        if (deleted and len(evicted_pods) < len(self.pods)) or self.seen.namespace_terminating:
+        if self.seen.namespace_terminating or (deleted and len(evicted_pods) < len(self.pods) and not self._is_evicted):
             return "Failed", f"{message}; all pods were deleted"
         return None
+
+    @property
+    def _is_evicted(self) -> bool:
+        """Its quota is on its way back: that its pods are gone is first of all what the eviction asked for."""
+        workload = self.seen.workload
+        return workload is not None and workload.eviction is not None and workload.is_reserved
 
     # -- without a workload
 

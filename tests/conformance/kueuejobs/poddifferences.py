@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from controller.jobframework import names
-from controller.jobframework.podview import MANAGED, POD_INDEX, POD_INDEX_LABEL, RETRIABLE, SERVING
+from controller.jobframework.podview import GROUP_TOTAL, MANAGED, POD_INDEX, POD_INDEX_LABEL, RETRIABLE, SERVING
 from tests.conformance.kueuejobs.inputs import annotations, workloads
 from tests.conformance.replay import ABSENT, Rule, at, one_of
 
@@ -78,6 +78,11 @@ def _failed_and_not_retriable(given: Mapping[str, Any]) -> bool:
 def _orphan_of_a_group(given: Mapping[str, Any]) -> bool:
     """A group's workload whose pods are gone, marked as such or prebuilt."""
     return str(given.get("reconcileKey") or "").startswith("group/") and not given.get("pods")
+
+
+def _deactivated_group(given: Mapping[str, Any]) -> bool:
+    kept = bool((given.get("options") or {}).get("afterDeactivatedByKueue"))
+    return kept and any(GROUP_TOTAL in found for pod in _pods(given) for found in annotations(pod))
 
 
 def _labels_for_metrics(given: Mapping[str, Any]) -> bool:
@@ -184,6 +189,12 @@ POD_RULES: tuple[Rule, ...] = (
         "series carry no labels of objects: no annotation is copied for them",
         _labels_for_metrics,
         one_of(at(rf"{_ONE}\.metadata\.annotations\..*", found=ABSENT), at(r"workloads\.length", 0, 1)),
+    ),
+    Rule(
+        "a group's workload that was deactivated says how many pods it lacks until its retention is over; Kueue takes "
+        "the pods away without a word",
+        _deactivated_group,
+        at(rf"{_ONE}\.status\.conditions\.WaitingForReplacementPods", ABSENT),
     ),
     Rule(
         "a serving group that waits follows its pods to another queue",

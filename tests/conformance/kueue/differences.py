@@ -38,10 +38,12 @@ RULES: tuple[Rule, ...] = (
         "a leader and its workers stay in one domain of their required level: where a lost part has no room there, "
         "the workload is evicted; Kueue places each pod set alone and may split the group",
         _lost_part_of_a_group,
+        lambda _: True,
     ),
     Rule(
         "a leader and its workers that share a node are weighed together against what a second pass took there in the "
         "same cycle; Kueue weighs each alone, and evicts others for a gang that does not fit afterwards",
         _group_beside_a_second_pass,
+        lambda _: True,
     ),
 )

@@ -163,9 +163,11 @@ class Rule:
     reason: str
     applies: Callable[[Mapping[str, Any]], bool]
     differs: Judge
+    concerns: Callable[[Mapping[str, Any], Difference], bool] = lambda _given, _difference: True
+    """Whether what differs is about the very object for which the rule applies."""
 
     def covers(self, given: Mapping[str, Any], difference: Difference) -> bool:
-        return self.differs(difference) and self.applies(given)
+        return self.differs(difference) and self.applies(given) and self.concerns(given, difference)
 
 
 def check(case: Case, rules: Sequence[Rule]) -> None:

@@ -363,7 +363,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "an elastic job that is suspended runs by no slice: it has one workload, of its present size",
         _sliced_while_suspended,
-        at(r"workloads(\.length|\[\d+\]\..*)"),
+        at(r"workloads(\.length|\[\d+\]\.(metadata\.annotations|spec)(\..*)?)"),
     ),
     Rule(
         "a workload whose gates were taken off says at once why it waits; Kueue says that it is to be looked at first",
@@ -379,7 +379,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "a suspended Job has no ready pods, whatever its status still counts: the condition follows its start",
         _ready_while_suspended,
-        one_of(at(r"job\.spec\.suspend", True, ABSENT), at(rf"{_ONE}\.status\.conditions\.PodsReady.*")),
+        one_of(at(r"job\.spec\.suspend", True, ABSENT), at(rf"{_ONE}\.status\.conditions\.PodsReady\.reason")),
     ),
     Rule(
         "templates are restored once the pods are gone: the API server refuses it before, and with it all of the patch",

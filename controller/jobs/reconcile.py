@@ -71,9 +71,7 @@ _RUN_TO_THE_END = ("Succeeded", "Failed")
 def reconcile(seen: Observed, settings: JobSettings, cluster: ClusterObjects) -> tuple[Action, ...]:
     """The actions of the next step, in order; empty when nothing is to be done, or not before something changes."""
     if seen.job is None:
-        if not settings.gates.on("FinishOrphanedWorkloads"):
-            return tuple(remove_finalizers(seen.workloads))
-        return tuple(finish_orphans(seen.workloads, _GONE))
+        return tuple(finish_orphans(seen.workloads, _GONE, settings.gates))
     context = Context(kind=seen.kind, job=seen.job, seen=seen, settings=settings, cluster=cluster)
     try:
         job = completed(seen.kind, seen.job, cluster.look)
@@ -94,7 +92,7 @@ def unowned(workload: SeenWorkload, settings: JobSettings) -> list[FinishWorkloa
     if workload.is_terminating:
         return [*remove_finalizers([workload])]
     if is_orphan(workload.typed) and settings.gates.on("FinishOrphanedWorkloads"):
-        return finish_orphans([workload], _GONE)
+        return finish_orphans([workload], _GONE, settings.gates)
     return []
 
 
@@ -171,7 +169,7 @@ def _leaving(context: Context, own: list[SeenWorkload]) -> list[Action]:
             return []
         if left:
             return [AwaitPods(count=sum(left.values()))]
-    return [*finish_orphans(own, _GONE)]
+    return [*finish_orphans(own, _GONE, context.settings.gates)]
 
 
 def _suspended(context: Context) -> list[Action]:

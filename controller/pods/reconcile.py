@@ -75,7 +75,7 @@ def reconcile_pods(seen: SeenPods, settings: JobSettings, cluster: ClusterObject
     except JobError as error:
         return (refuse(error),)
     if not pods:
-        return tuple(orphaned(seen.workload, finishing=settings.gates.on("FinishOrphanedWorkloads")))
+        return tuple(orphaned(seen.workload, settings.gates))
     if not settings.managed_jobs_namespace_selector.matches(seen.namespace_labels):
         return tuple(PatchPod(name=pod.name, body=released(pod)) for pod in pods)
     try:

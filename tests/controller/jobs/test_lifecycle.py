@@ -1,6 +1,7 @@
 """A Job from its creation to its end, against the model."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -230,6 +231,17 @@ def test_a_job_that_is_gone_leaves_no_workload_behind() -> None:
     uid = world.workloads[name]["metadata"]["uid"]
     assert [type(action) for action in actions] == [FinishWorkload, RemoveFinalizer]
     assert actions[1] == RemoveFinalizer(name=name, uid=uid)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_with_the_gate_off_a_job_that_leaves_finishes_nothing(gone: bool) -> None:
+    world = queued()
+    world.settings = replace(world.settings, gates=FeatureGates({"FinishOrphanedWorkloads": False}))
+    if gone:
+        world.job = None
+    elif world.job is not None:
+        world.job["metadata"]["deletionTimestamp"] = "2026-01-01T01:00:00Z"
+    assert [type(action) for action in world.next_actions()] == [RemoveFinalizer]
 
 
 def test_a_job_that_is_being_deleted_keeps_its_quota_until_its_pods_are_gone() -> None:

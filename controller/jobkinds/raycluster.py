@@ -64,7 +64,7 @@ class RayCluster(RayKind):
         return (*super().rules, Rule(refused=self._ungated, says={"ungated": self._ungated_says()}))
 
     def _ungated(self, review: Review) -> Iterator[Refusal]:
-        if not is_elastic(review.new):
+        if not is_elastic(review.new) or not review.gates.on("ElasticJobsViaWorkloadSlices"):
             return
         cluster = self.cluster(review.new)
         workers = range(len(sequence(cluster, "workerGroupSpecs")))
@@ -79,7 +79,10 @@ class RayCluster(RayKind):
         found = cel.first(f"{cel.places(groups)}.map(i, !{_held(f'{groups}[i]')} ? {worker} : '')")
         head = cel.text(cel.quoted(self.field("headGroupSpec")), sentence)
         of_head = f"!{_held(cel.field('object', *self.cluster_path, 'headGroupSpec'))}"
-        return cel.when("variables.elastic", cel.any_of(found, cel.when(of_head, head)))
+        return cel.when(
+            "variables.elastic && variables.gates.ElasticJobsViaWorkloadSlices",
+            cel.any_of(found, cel.when(of_head, head)),
+        )
 
 
 def _gates(group: str) -> str:

@@ -296,7 +296,7 @@ def _without_workload(context: Context) -> list[Action]:
 
 def _check_rules(context: Context) -> None:
     """Raises JobError with the first rule of its kind that a job breaks which is to be queued."""
-    for refusal in refused(context.kind.rules, Review(new=context.job)):
+    for refusal in refused(context.kind.rules, Review(new=context.job, gates=context.settings.gates)):
         raise JobError(f"{refusal.field}: {refusal.sentence}")
 
 

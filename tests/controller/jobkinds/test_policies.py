@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -237,6 +238,20 @@ def test_a_default_of_a_gate_that_is_off_is_left_out_by_both_halves(kind: str, g
     assert own.defaulted(job) != job == own.defaulted(job, off)
     assert patches(ruled, job)
     assert patches(ruled, job, off) == []
+
+
+def test_without_elastic_jobs_no_cluster_is_autoscaled_and_none_needs_their_gates() -> None:
+    ruled, off = BY_KIND["RayCluster"], FeatureGates({"ElasticJobsViaWorkloadSlices": False})
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    metadata = {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
+    metadata |= {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}
+    for autoscaled in (True, False):
+        spec = {"suspend": True, "enableInTreeAutoscaling": autoscaled, "headGroupSpec": {"template": template}}
+        job: Json = {"metadata": metadata, "spec": spec}
+        asked = msgspec.structs.replace(review(ruled, job), gates=off)
+        found = [each.field for each in refused([rule for rule in ruled.rules if rule.says], asked)]
+        assert found == (["spec.enableInTreeAutoscaling"] if autoscaled else [])
+        assert bool(said(ruled, job, None, off)) is autoscaled
 
 
 def test_a_patch_of_one_of_two_equal_places_leaves_the_other() -> None:

@@ -1,6 +1,6 @@
 """From decided entries to decisions, and what they mean for the engine's own state from that moment on."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -38,6 +38,7 @@ class Outcomes:
         made: list[Decision] = []
         waiting: list[Decision] = []
         state, tell = self._state, self._stories.tell
+        placed: dict[WorkloadKey, Admitted] = {}
         for entry in entries:
             record = entry.record(now_s)
             before = tell(record)
@@ -48,14 +49,16 @@ class Outcomes:
                     # An entry that was decided on before it has preempted it.
                     state.notes.drop_pass(entry.key)
                 else:
-                    made.append(self._second_pass(entry, record))
+                    made.append(passed := self._second_pass(entry, record))
+                    if isinstance(passed, Admitted):
+                        placed[entry.key] = passed
             elif entry.rule is Rule.FITS:
                 made.append(self._admit(entry, record))
                 if entry.incoming.replaces is not None:
                     made.append(SliceReplaced(holder=entry.incoming.replaces, by=entry.key, record=record))
             else:
                 if entry.targets:
-                    made += self._evict(entry, record)
+                    made += self._evict(entry, record, placed)
                 again = before is not None and before.rule is record.rule
                 waiting.append(self._wait(entry, record, again=again))
         return made + waiting
@@ -121,13 +124,17 @@ class Outcomes:
 
     # -- preemption --------------------------------------------------------------------------------------------------
 
-    def _evict(self, entry: Entry, record: DecisionRecord) -> Iterator[Decision]:
-        """A workload that is being evicted already is not evicted again."""
+    def _evict(
+        self, entry: Entry, record: DecisionRecord, placed: Mapping[WorkloadKey, Admitted]
+    ) -> Iterator[Decision]:
+        """A workload that is being evicted already is not evicted again. ``placed``: those that got new places before
+        in this cycle, which they have from then on.
+        """
         state = self._state
         if entry.rule is Rule.PREEMPTS:
             state.preemption.history.evicted(entry.incoming, entry.targets)
         by = _holder(entry, record.at_s)
-        for target in entry.targets:
+        for target in (_as_placed(target, placed) for target in entry.targets):
             if target.holder.evicted:
                 continue
             self._tell(target.holder)
@@ -336,6 +343,14 @@ def _of_itself(held: PodSetRequests, pending: PodSetRequests) -> PodSetRequests:
         return held
     own = msgspec.structs.replace(held, once=pending.once).without_once()
     return msgspec.structs.replace(held, requests=own)
+
+
+def _as_placed(target: Target, placed: Mapping[WorkloadKey, Admitted]) -> Target:
+    passed = placed.get(target.holder.key)
+    if passed is None:
+        return target
+    info = msgspec.structs.replace(passed.holder.info, workload=passed.status())
+    return target._replace(holder=msgspec.structs.replace(passed.holder, info=info))
 
 
 def _eviction(entry: Entry, target: Target, by: Holder, record: DecisionRecord) -> Evicted:

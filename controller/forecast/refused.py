@@ -35,7 +35,7 @@ def refused_by_rule(kind: JobKind | None, job: Json, gates: FeatureGates, look: 
     if isinstance(kind, VolcanoJobKind):
         job = defaulted(job)
     elif kind is not None:
-        job = completed(kind, kind.defaulted(job), look)
+        job = completed(kind, kind.defaulted(job, gates), look)
     if controller_of(job) is None:
         rules = _others(job["apiVersion"], job["kind"]) if kind is None else _rules(kind)  # type: ignore[arg-type]
     else:

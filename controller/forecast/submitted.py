@@ -121,7 +121,7 @@ class Reader(msgspec.Struct, frozen=True):
             return servingcompose.workload_body(serving, job, first, self.settings, self.cluster)
         if kind is None:
             return self._of_pod(job)
-        whole = completed(kind, kind.defaulted(job), self.cluster.look)
+        whole = completed(kind, kind.defaulted(job, self.settings.gates), self.cluster.look)
         return compose.workload_body(kind, whole, self.settings, self.cluster)
 
     def _of_pod(self, pod: Json) -> Json:

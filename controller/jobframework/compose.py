@@ -17,7 +17,7 @@ from controller.jobframework.raw import Json, PriorityClassMissingError, labels,
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
-from controller.objects.workload import PodSet
+from controller.objects.workload import PodSet, admitted_pods
 from inventory.api.names import GANG
 
 _WORKLOAD_CLASS: Final = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass"}
@@ -81,10 +81,9 @@ def runs_as(kind: JobKind, job: Json, workload: SeenWorkload) -> bool:
     given = workload.typed.spec.pod_sets
     counts, admission = counts_of(given), workload.typed.status.admission
     if admission is not None:
+        sets = {pod_set.name: pod_set for pod_set in given}
         counts |= {
-            pod_set_assignment.name: pod_set_assignment.count
-            for pod_set_assignment in admission.pod_set_assignments
-            if pod_set_assignment.count is not None
+            one.name: admitted_pods(sets[one.name], one) for one in admission.pod_set_assignments if one.name in sets
         }
     templates, injected = kind.templates(job), kind.injected(job)
     if kind.counts(job) != counts or templates.keys() != counts.keys():

@@ -165,7 +165,7 @@ class JobKind(Protocol):
         """Its pod sets as ``jobrules.topology.pod_set`` has them; empty where they follow from other objects."""
         ...
 
-    def defaulted(self, job: Json) -> Json:
+    def defaulted(self, job: Json, gates: FeatureGates | None = None) -> Json:
         """``job`` with what the kind's queueing needs in it from its creation on; itself where that is nothing."""
         ...
 
@@ -309,7 +309,7 @@ class KindDefaults:
     def is_on_hold(self, _job: Json) -> bool:
         return False
 
-    def defaulted(self, job: Json) -> Json:
+    def defaulted(self, job: Json, _gates: FeatureGates | None = None) -> Json:
         return job
 
     def needs_again(self, _job: Json, _workload: SeenWorkload) -> bool:

@@ -11,13 +11,14 @@ from typing import Final
 
 import msgspec
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.raw import JobError, Json, copied, map_patch, mapping, sequence, shown, strings
 from controller.objects.core import PodSpec, PodTemplateSpec
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import Condition, Struct, epoch_s, find_condition, is_true, to_json
 from controller.objects.queues import ResourceFlavor
-from controller.objects.workload import PodSetAssignment, Workload
+from controller.objects.workload import PodSet, PodSetAssignment, Workload, admitted_pods
 from inventory.api.names import ABOVE_MINIMUM_OF, CLAIM_DEVICES
 
 OWN_LABELS: Final = (names.POD_SET, names.CLUSTER_QUEUE_NAME, names.LOCAL_QUEUE_NAME)
@@ -214,6 +215,7 @@ def infos(
     elastic: bool,
     grows: bool = False,
     claims: Callable[[str], str] = no_claim_plan,
+    gates: FeatureGates | None = None,
 ) -> tuple[PodSetInfo, ...]:
     """The changes to each pod set of an admitted workload at its start. ``grows``: it is the minimum of its job.
     ``claims``: by pod set the annotation with the devices for its claims, see ``claimplan``.
@@ -223,9 +225,19 @@ def infos(
     admission = workload.status.admission
     if admission is None:
         return ()
-    counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+    sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
+    on = gates or FeatureGates()
     return tuple(
-        _info(workload, assignment, counts.get(assignment.name, 0), flavor, claims, elastic=elastic, grows=grows)
+        _info(
+            workload,
+            assignment,
+            sets.get(assignment.name, PodSet(count=0)),
+            flavor,
+            claims,
+            on,
+            elastic=elastic,
+            grows=grows,
+        )
         for assignment in admission.pod_set_assignments
     )
 
@@ -233,9 +245,10 @@ def infos(
 def _info(
     workload: Workload,
     assignment: PodSetAssignment,
-    full: int,
+    pod_set: PodSet,
     flavor: Callable[[str], ResourceFlavor | None],
     claims: Callable[[str], str],
+    gates: FeatureGates,
     *,
     elastic: bool,
     grows: bool,
@@ -257,21 +270,21 @@ def _info(
                 _merge(labels, update.labels, f"labels of admission check {check.name}")
                 _merge(annotations, update.annotations, f"annotations of admission check {check.name}")
                 tolerations += [to_json(toleration) for toleration in update.tolerations]
-    count = full if assignment.count is None else assignment.count
-    placed = grows or assignment.topology_assignment or assignment.delayed_topology_request
-    gates = [names.TOPOLOGY_GATE] if placed else []
+    tas = gates.on("TopologyAwareScheduling")
+    placed = grows or (tas and (assignment.topology_assignment or assignment.delayed_topology_request))
+    held = [names.TOPOLOGY_GATE] if placed else []
     devices = claims(assignment.name) if placed else ""
     return PodSetInfo(
         name=assignment.name,
-        count=min(count, full) if elastic else count,  # a slice may have been lowered since it got its quota
+        count=admitted_pods(pod_set, assignment),
         node_selector=selector,
         labels=labels,
         annotations=annotations,
         tolerations=tuple(tolerations),
-        scheduling_gates=tuple(gates + ([names.ELASTIC_JOB] if elastic else [])),
-        own_labels=_own_labels(workload, assignment.name),
+        scheduling_gates=tuple(held + ([names.ELASTIC_JOB] if elastic else [])),
+        own_labels=_own_labels(workload, assignment.name, queues=gates.on("AssignQueueLabelsForPods")),
         own_annotations={
-            **({UNCONSTRAINED: "true"} if _is_placed_unasked(workload, assignment) else {}),
+            **({UNCONSTRAINED: "true"} if tas and _is_placed_unasked(workload, assignment) else {}),
             names.WORKLOAD: workload.metadata.name,
             **({ABOVE_MINIMUM_OF: ""} if grows else {}),
             **({CLAIM_DEVICES: devices} if devices else {}),
@@ -294,14 +307,13 @@ def slice_name(workload: Workload) -> str:
     return workload.metadata.annotations.get(names.SLICE_NAME, workload.metadata.name)
 
 
-def _own_labels(workload: Workload, pod_set: str) -> dict[str, str]:
-    """A queue's name may be longer than a label's value: such a label is left out."""
+def _own_labels(workload: Workload, pod_set: str, *, queues: bool) -> dict[str, str]:
+    """A queue's name may be longer than a label's value: such a label is left out. ``queues``: with their names."""
     admission = workload.status.admission
-    wanted = {
-        names.POD_SET: pod_set,
-        names.CLUSTER_QUEUE_NAME: admission.cluster_queue if admission is not None else "",
-        names.LOCAL_QUEUE_NAME: workload.spec.queue_name,
-    }
+    wanted = {names.POD_SET: pod_set}
+    if queues:
+        wanted[names.CLUSTER_QUEUE_NAME] = admission.cluster_queue if admission is not None else ""
+        wanted[names.LOCAL_QUEUE_NAME] = workload.spec.queue_name
     return {key: value for key, value in wanted.items() if value and names.is_label_value(value)}
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from controller.engine.conditions.reasons import BELOW_MINIMUM, STALE_GANG
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework.actions import (
     DeleteWorkload,
     EmitEvent,
@@ -48,8 +49,14 @@ def remove_finalizers(workloads: Iterable[SeenWorkload]) -> list[RemoveFinalizer
     return [RemoveFinalizer(name=workload.name, uid=workload.uid) for workload in workloads if workload.has_finalizer]
 
 
-def finish_orphans(workloads: Iterable[SeenWorkload], message: str) -> list[FinishWorkload | RemoveFinalizer]:
-    """Their job or pods are gone: they hold quota for nothing, and nothing keeps them."""
+def finish_orphans(
+    workloads: Iterable[SeenWorkload], message: str, gates: FeatureGates
+) -> list[FinishWorkload | RemoveFinalizer]:
+    """Their job or pods are gone: they hold quota for nothing, and nothing keeps them. With the gate
+    FinishOrphanedWorkloads off they are left to be collected.
+    """
+    if not gates.on("FinishOrphanedWorkloads"):
+        return [*remove_finalizers(workloads)]
     actions: list[FinishWorkload | RemoveFinalizer] = []
     for workload in workloads:
         if not workload.is_finished:

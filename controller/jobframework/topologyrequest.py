@@ -176,8 +176,8 @@ def _request(annotations: Mapping[str, str]) -> Json:
     for key, name in ((REQUIRED, "required"), (PREFERRED, "preferred")):
         if key in annotations:
             request[name] = annotations[key]
-    if UNCONSTRAINED in annotations and parsed_flag(annotations[UNCONSTRAINED], UNCONSTRAINED):
-        request["unconstrained"] = True
+    if UNCONSTRAINED in annotations:
+        request["unconstrained"] = parsed_flag(annotations[UNCONSTRAINED], UNCONSTRAINED)
     if SLICE_TOPOLOGY in annotations:
         request["podSetSliceRequiredTopology"] = annotations[SLICE_TOPOLOGY]
         request["podSetSliceSize"] = parsed_integer(annotations[SLICE_SIZE], SLICE_SIZE)

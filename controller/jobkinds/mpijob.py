@@ -11,6 +11,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework.podview import INDEX_OFFSET
 from controller.jobframework.raw import Json, flag, mapping, strings
 from controller.jobframework.templated import replaced
@@ -51,10 +52,12 @@ class MPIJob(ReplicaKind):
         more = cel.added(cel.quoted(cel.pointer(*steps, INDEX_OFFSET)), "'1'")
         patch = f"{worker}.?annotations.hasValue() ? {more} : {worker}.hasValue() ? {first} : {whole}"
         both = f"{specs}.?Launcher.hasValue() && {specs}.?Worker.hasValue()"
-        return f"({works} && {both} && {alone} ? [{patch}] : [])"
+        return f"(variables.gates.TopologyAwareScheduling && {works} && {both} && {alone} ? [{patch}] : [])"
 
-    def defaulted(self, job: Json) -> Json:
+    def defaulted(self, job: Json, gates: FeatureGates | None = None) -> Json:
         """Ranks of workers beside a launcher that works itself begin at 1, unless both are placed as one group."""
+        if not (gates or FeatureGates()).on("TopologyAwareScheduling"):
+            return job
         specs = mapping(job, "spec", _REPLICAS)
         both = specs.get("Launcher") is not None and specs.get("Worker") is not None
         if not flag(job, "spec", "runLauncherAsWorker") or not both:

@@ -29,6 +29,9 @@ RAY_CLUSTERS: Final = ObjectKind(group="ray.io", version="v1", kind="RayCluster"
 CLUSTER_GENERATION: Final = "kueue.x-k8s.io/raycluster-generation"
 MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 
+_GATE: Final = "ElasticJobsViaWorkloadSlices"
+_ELASTIC: Final = f"variables.elastic && variables.gates.{_GATE}"
+"""With the gate off nothing is elastic."""
 _HEAD_ANNOTATIONS: Final = ("headGroupSpec", "template", "metadata", "annotations")
 _ELASTIC_ONLY: Final = f"a queued job is autoscaled only as an elastic one: expected annotation {names.ELASTIC_JOB}"
 _NOT_ELSEWHERE: Final = "a job that another cluster runs (MultiKueue) is not autoscaled: expected false, found true"
@@ -145,7 +148,7 @@ class RayKind(TemplatedKind):
         field = self.field("enableInTreeAutoscaling")
         if not autoscales(self.cluster(review.new)):
             return
-        if not is_elastic(review.new):
+        if not (is_elastic(review.new) and review.gates.on(_GATE)):
             yield Refusal(type="Invalid", field=field, sentence=_ELASTIC_ONLY)
         elif text(review.new, *self.managed_by_path) == MULTIKUEUE:
             yield Refusal(type="Forbidden", field=field, sentence=_NOT_ELSEWHERE)
@@ -156,7 +159,7 @@ class RayKind(TemplatedKind):
         return cel.when(
             f"!{self.in_cel('enableInTreeAutoscaling', default='false')}", "''",
             cel.when(
-                "!variables.elastic", cel.says(field, _ELASTIC_ONLY),
+                f"!({_ELASTIC})", cel.says(field, _ELASTIC_ONLY),
                 cel.when(elsewhere, cel.says(field, _NOT_ELSEWHERE)),
             ),
         )  # fmt: skip
@@ -199,7 +202,8 @@ class RayKind(TemplatedKind):
     def _resized(self, review: Review) -> Iterator[Refusal]:
         """KubeRay follows a change of the counts at once: only the pods of an elastic job wait for their quota."""
         old, new = review.before, review.new
-        if old is None or is_elastic(new) or self.is_suspended(old) or self.is_suspended(new):
+        elastic = is_elastic(new) and review.gates.on(_GATE)
+        if old is None or elastic or self.is_suspended(old) or self.is_suspended(new):
             return
         had, has = counts_of(self.cluster(old)), counts_of(self.cluster(new))
         if had != has:
@@ -215,7 +219,7 @@ class RayKind(TemplatedKind):
             listed(has),
         )  # fmt: skip
         differ = f"!({had}.all(c, c in {has}) && {has}.all(c, c in {had}))"
-        running = "variables.updated && !variables.elastic && !variables.wasSuspended && !variables.suspended"
+        running = f"variables.updated && !({_ELASTIC}) && !variables.wasSuspended && !variables.suspended"
         return cel.when(running, cel.when(differ, sentence))
 
     @cached_property

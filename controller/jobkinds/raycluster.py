@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.kind import Outcome, Refusal, Review, Rule
 from controller.jobframework.marks import is_elastic
@@ -36,14 +37,14 @@ class RayCluster(RayKind):
     def says_suspended(self, job: Json) -> bool:
         return is_without_pods(job)
 
-    def defaulted(self, job: Json) -> Json:
+    def defaulted(self, job: Json, gates: FeatureGates | None = None) -> Json:
         """All pods of an elastic one are made with the gate, whatever Ray's autoscaler does to the counts."""
-        if not is_elastic(job):
+        if not is_elastic(job) or not (gates or FeatureGates()).on("ElasticJobsViaWorkloadSlices"):
             return job
         for slot in self.slots(job):
-            gates = sequence(slot.written(job), *_GATES)
-            if _GATE not in gates:
-                job = replaced(job, (*slot.path, *_GATES), [*gates, _GATE])
+            held = sequence(slot.written(job), *_GATES)
+            if _GATE not in held:
+                job = replaced(job, (*slot.path, *_GATES), [*held, _GATE])
         return job
 
     @cached_property
@@ -56,14 +57,14 @@ class RayCluster(RayKind):
         workers = f"{ungated}.map(i, {_gated(f'{groups}[i]', worker)})"
         own = cel.quoted(cel.pointer("spec", "headGroupSpec") + below)
         of_head = f"({head}.hasValue() && !{_held(head)} ? [{_gated(head, own)}] : [])"
-        return f"(variables.elastic ? {workers} + {of_head} : [])"
+        return f"(variables.elastic && variables.gates.ElasticJobsViaWorkloadSlices ? {workers} + {of_head} : [])"
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
         return (*super().rules, Rule(refused=self._ungated, says={"ungated": self._ungated_says()}))
 
     def _ungated(self, review: Review) -> Iterator[Refusal]:
-        if not is_elastic(review.new):
+        if not is_elastic(review.new) or not review.gates.on("ElasticJobsViaWorkloadSlices"):
             return
         cluster = self.cluster(review.new)
         workers = range(len(sequence(cluster, "workerGroupSpecs")))
@@ -78,7 +79,10 @@ class RayCluster(RayKind):
         found = cel.first(f"{cel.places(groups)}.map(i, !{_held(f'{groups}[i]')} ? {worker} : '')")
         head = cel.text(cel.quoted(self.field("headGroupSpec")), sentence)
         of_head = f"!{_held(cel.field('object', *self.cluster_path, 'headGroupSpec'))}"
-        return cel.when("variables.elastic", cel.any_of(found, cel.when(of_head, head)))
+        return cel.when(
+            "variables.elastic && variables.gates.ElasticJobsViaWorkloadSlices",
+            cel.any_of(found, cel.when(of_head, head)),
+        )
 
 
 def _gates(group: str) -> str:

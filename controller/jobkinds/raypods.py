@@ -6,7 +6,7 @@ utils/util.go. It leaves labels, annotations, node selector, tolerations and gat
 
 from typing import Any, Final
 
-from controller.jobframework.raw import Json, annotations, at, flag, integer, mapping, sequence, text
+from controller.jobframework.raw import JobError, Json, annotations, at, flag, integer, mapping, sequence, text
 from controller.objects.quantity import parse_quantity
 
 WAIT_GCS_READY: Final = "wait-gcs-ready"
@@ -49,10 +49,13 @@ def keeps_state_in_redis(cluster: Json, job: Json) -> bool:
 def head_pod(template: Json, cluster: Json, *, redis: bool, sidecars: tuple[Json, ...] = ()) -> Json:
     """The head's template with the containers that are added to it.
 
-    With Redis the request is at least that of the cleanup, which runs when the head is gone.
+    With Redis the request is at least that of the cleanup, which runs when the head is gone. Raises JobError for a head
+    without a container, which no cleanup can be made of.
     """
     containers = sequence(template, "spec", "containers")
-    if redis and containers:
+    if redis and not containers:
+        raise JobError("headGroupSpec.template.spec.containers: expected that of the head, found none")
+    if redis:
         containers = [_enough_for_cleanup(containers[0]), *containers[1:]]
     if autoscales(cluster):
         found = mapping(cluster, "autoscalerOptions", "resources")

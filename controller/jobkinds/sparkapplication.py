@@ -155,16 +155,17 @@ def _dynamic(review: Review) -> Iterator[Refusal]:
         (_ALLOCATED, flag(job, "spec", "dynamicAllocation", "enabled")),
         (_CONFIGURED, strings(job, "spec", "sparkConf").get(_DYNAMIC, "").lower() == "true"),
     ):
-        if on and not is_elastic(job):
+        if on and not (is_elastic(job) and review.gates.on("ElasticJobsViaWorkloadSlices")):
             yield Refusal(type="Invalid", field=where, sentence=_KEEPS_EXECUTORS)
 
 
 def _dynamic_says() -> dict[str, str]:
     on = f"{cel.field('object', 'spec', 'dynamicAllocation', 'enabled')}.orValue(false)"
+    inelastic = "!(variables.elastic && variables.gates.ElasticJobsViaWorkloadSlices)"
     configured = f"{cel.key(_SPARK_CONF, _DYNAMIC)}.lowerAscii() == 'true'"
     return {
-        "dynamic": cel.when(f"!variables.elastic && {on}", cel.says(_ALLOCATED, _KEEPS_EXECUTORS)),
-        "dynamicConf": cel.when(f"!variables.elastic && {configured}", cel.says(_CONFIGURED, _KEEPS_EXECUTORS)),
+        "dynamic": cel.when(f"{inelastic} && {on}", cel.says(_ALLOCATED, _KEEPS_EXECUTORS)),
+        "dynamicConf": cel.when(f"{inelastic} && {configured}", cel.says(_CONFIGURED, _KEEPS_EXECUTORS)),
     }
 
 

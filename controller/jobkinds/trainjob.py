@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Final
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework.kind import ObjectKind, Outcome, Reference, Refusal, Review, Rule, fact
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import JobError, Json, flag, integer, mapping, merged, sequence, shown, text
@@ -90,7 +91,7 @@ class TrainJob(TemplatedKind):
         """What a start wrote lies in an entry of its own: without it the runtime alone says what runs."""
         return _with_own(job, [])
 
-    def defaulted(self, job: Json) -> Json:
+    def defaulted(self, job: Json, _gates: FeatureGates | None = None) -> Json:
         """With the manager's entry: a list that is there can be watched for others who write to it."""
         patches = sequence(job, "spec", "runtimePatches")
         if any(_is_own(patch) for patch in patches):

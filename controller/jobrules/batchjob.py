@@ -143,14 +143,14 @@ def _synchronized_completions(review: Review) -> Iterator[Refusal]:
         return
     parallelism, completions = (integer(job, "spec", key, default=1) for key in ("parallelism", "completions"))
     if completions != parallelism:
-        yield invalid(_EQUAL, f"spec.completions must equal spec.parallelism ({parallelism}), found {completions}")
+        yield invalid("spec.completions", f"expected spec.parallelism ({parallelism}), found {completions}")
 
 
 def _synchronized_completions_says() -> str:
     value = cel.key("variables.annotations", names.COMPLETIONS_EQUAL_PARALLELISM)
     unread = cel.text(cel.quoted(f"{_EQUAL}: expected true or false, found "), cel.shown(value))
     differ = cel.text(
-        cel.quoted(f"{_EQUAL}: spec.completions must equal spec.parallelism ("),
+        cel.quoted("spec.completions: expected spec.parallelism ("),
         f"string({_PARALLELISM})",
         "'), found '",
         f"string({_COMPLETIONS})",

@@ -164,7 +164,7 @@ def prebuilt_rule(kind: str, group: str) -> Rule:
 def _prebuilt(review: Review, kind: str, *, may: bool) -> list[Refusal]:
     """An elastic job goes from one Workload to the next while it runs."""
     path, after = prebuilt_name(review.new, review.gates)
-    if review.before is not None and not review.is_suspended and not _is_elastic(review.new, review.gates):
+    if review.before is not None and not review.is_suspended and not is_elastic(review.new, review.gates):
         _, before = prebuilt_name(review.before, review.gates)
         if before != after:
             return [invalid(path, f"{_only_suspended(kind)}; found {shown(after)}")]
@@ -290,23 +290,26 @@ def elastic_rule(kind: str, group: str) -> Rule:
     }  # fmt: skip
     may = (group, kind) in ELASTIC_KINDS
     if not may:
-        sentence = cel.says(path, f"a {kind} cannot be an elastic job")
-        says["elasticKind"] = cel.when(off, "''", cel.when("variables.elasticMarked", sentence))
+        says["elasticKind"] = cel.when(off, "''", cel.when("variables.elasticMarked", elastic_says(kind)))
     return Rule(refused=partial(_elastic, kind=kind, may=may), says=says)
 
 
 def _elastic(review: Review, kind: str, *, may: bool) -> list[Refusal]:
-    is_elastic = _is_elastic(review.new, review.gates)
-    if review.before is not None and _is_elastic(review.before, review.gates) != is_elastic:
+    now = is_elastic(review.new, review.gates)
+    if review.before is not None and is_elastic(review.before, review.gates) != now:
         return [invalid(annotation_path(names.ELASTIC_JOB), _NO_CHANGE)]
-    return [] if may or not is_elastic else elastic(kind)
+    return [] if may or not now else elastic(kind)
 
 
 def elastic(kind: str) -> list[Refusal]:
     return [forbidden(annotation_path(names.ELASTIC_JOB), f"a {kind} cannot be an elastic job")]
 
 
-def _is_elastic(job: Json, gates: FeatureGates) -> bool:
+def elastic_says(kind: str) -> str:
+    return cel.says(annotation_path(names.ELASTIC_JOB), f"a {kind} cannot be an elastic job")
+
+
+def is_elastic(job: Json, gates: FeatureGates) -> bool:
     try:
         found = annotations(job).get(names.ELASTIC_JOB)
         return gates.on("ElasticJobsViaWorkloadSlices") and found is not None and parsed_flag(found, "")

@@ -25,8 +25,8 @@ def rules() -> tuple[Rule, ...]:
         Rule(refused=_managed, says={"managed": _managed_says()}),
         Rule(refused=_topology, says=topology.says_of_each()),
         Rule(refused=_group, says=_group_says()),
-        Rule(refused=_group_change, says={"groupChange": _group_change_says()}),
         Rule(refused=_retriable_change, says={"retriableChange": _retriable_says()}),
+        Rule(refused=_group_change, says={"groupChange": _group_change_says()}),
     )
 
 
@@ -141,10 +141,13 @@ def _group_says() -> dict[str, str]:
 
 
 def _group_change(review: Review) -> list[Refusal]:
+    """A pod in no group may be given one later."""
     if review.before is None:
         return []
     (_, before), (path, after) = (group_name(pod, review.gates) for pod in (review.before, review.new))
-    return [] if before == after else [invalid(path, f"it does not change; found {shown(after)}, was {shown(before)}")]
+    if before in ("", after):
+        return []
+    return [invalid(path, f"it does not change; found {shown(after)}, was {shown(before)}")]
 
 
 def _group_change_says() -> str:
@@ -152,17 +155,20 @@ def _group_change_says() -> str:
     sentence = cel.text(
         path, cel.quoted(": it does not change; found "), cel.shown(after), "', was '", cel.shown(before)
     )
-    return cel.when(f"variables.updated && {before} != {after}", sentence)
+    return cel.when(f"variables.updated && {before} != '' && {before} != {after}", sentence)
 
 
 def _retriable_change(review: Review) -> list[Refusal]:
     was = None if review.before is None else annotations(review.before).get(RETRIABLE)
     if was != _NOT_RETRIABLE or annotations(review.new).get(RETRIABLE) == _NOT_RETRIABLE:
         return []
+    if not group_name(review.new, review.gates)[1]:
+        return []
     return [forbidden(annotation_path(RETRIABLE), _STAYS_SO)]
 
 
 def _retriable_says() -> str:
     was, now = (cel.key(f"variables.{where}", RETRIABLE) for where in ("annotationsBefore", "annotations"))
-    changed = f"variables.updated && {was} == '{_NOT_RETRIABLE}' && {now} != '{_NOT_RETRIABLE}'"
+    _, group = marks.marked(GROUP_NAME)
+    changed = f"variables.updated && {was} == '{_NOT_RETRIABLE}' && {now} != '{_NOT_RETRIABLE}' && {group} != ''"
     return cel.when(changed, cel.says(annotation_path(RETRIABLE), _STAYS_SO))

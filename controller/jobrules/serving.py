@@ -62,14 +62,26 @@ def _of_any_job(kind: str, group: str, *, created: bool) -> tuple[Rule, ...]:
     """``created``: with what is asked of the marks of a job that is created, and of none that is changed."""
     by_name = {name: rule for rule in marks.rules(kind, group) for name in rule.says}
     fixed = [by_name[name] for name in (("prebuilt", "execTime") if created else ())]
-    at_creation = [only_created(rule) for rule in (*fixed, marks.elastic_rule(kind, group))]
     return (
         marks.queue_name_rule(if_kept=True),
         _queue_rule(kind, group),
-        *at_creation,
+        *(only_created(rule) for rule in fixed),
+        _inelastic(kind),
         by_name["priorityChange"],
         by_name["gateNames"],
     )
+
+
+def _inelastic(kind: str) -> Rule:
+    """No elastic job is created, and none is made of one that is there."""
+
+    def refused_(review: Review) -> Iterable[Refusal]:
+        before, after = (one is not None and marks.is_elastic(one, review.gates) for one in (review.before, review.new))
+        return marks.elastic(kind) if after and not before else ()
+
+    new = "variables.gates.ElasticJobsViaWorkloadSlices && variables.elasticMarked"
+    before = "variables.updated && variables.elasticBefore"
+    return Rule(refused=refused_, says={"elasticKind": cel.when(f"{new} && !({before})", marks.elastic_says(kind))})
 
 
 def only_created(rule: Rule) -> Rule:

@@ -39,7 +39,8 @@ def beside_its_owner(context: Context, charge: Charge) -> list[Action]:
     if isinstance(dealt, Beyond) or not suspended:
         return []
     try:
-        given = {info.name: info for info in infos(charge.workload.typed, context.cluster.flavor, elastic=False)}
+        found = infos(charge.workload.typed, context.cluster.flavor, elastic=False, gates=context.settings.gates)
+        given = {info.name: info for info in found}
         own = tuple(_info(given[name], each) for name, each in zip(dealt.pod_sets, sets, strict=True))
         patches = kind.start(job, _as_workload(context, sets), own)
     except StartConflictError as conflict:

@@ -71,9 +71,7 @@ _RUN_TO_THE_END = ("Succeeded", "Failed")
 def reconcile(seen: Observed, settings: JobSettings, cluster: ClusterObjects) -> tuple[Action, ...]:
     """The actions of the next step, in order; empty when nothing is to be done, or not before something changes."""
     if seen.job is None:
-        if not settings.gates.on("FinishOrphanedWorkloads"):
-            return tuple(remove_finalizers(seen.workloads))
-        return tuple(finish_orphans(seen.workloads, _GONE))
+        return tuple(finish_orphans(seen.workloads, _GONE, settings.gates))
     context = Context(kind=seen.kind, job=seen.job, seen=seen, settings=settings, cluster=cluster)
     try:
         job = completed(seen.kind, seen.job, cluster.look)
@@ -94,7 +92,7 @@ def unowned(workload: SeenWorkload, settings: JobSettings) -> list[FinishWorkloa
     if workload.is_terminating:
         return [*remove_finalizers([workload])]
     if is_orphan(workload.typed) and settings.gates.on("FinishOrphanedWorkloads"):
-        return finish_orphans([workload], _GONE)
+        return finish_orphans([workload], _GONE, settings.gates)
     return []
 
 
@@ -171,7 +169,7 @@ def _leaving(context: Context, own: list[SeenWorkload]) -> list[Action]:
             return []
         if left:
             return [AwaitPods(count=sum(left.values()))]
-    return [*finish_orphans(own, _GONE)]
+    return [*finish_orphans(own, _GONE, context.settings.gates)]
 
 
 def _suspended(context: Context) -> list[Action]:
@@ -225,7 +223,7 @@ def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False
     terminating = [workload for workload in own if workload.is_terminating]
     outcome = context.kind.finished(context.job)
     if outcome is not None:
-        return _done(context, outcome, live, terminating)
+        return _done(context, outcome, live, [*finished, *terminating])
     if terminating:
         return _deleted_by_others(context, terminating, live)
     if not live and finished:
@@ -243,16 +241,15 @@ def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False
     return surplus or _matched(context, chosen, prebuilt=prebuilt)
 
 
-def _done(
-    context: Context, outcome: Outcome, live: list[SeenWorkload], terminating: list[SeenWorkload]
-) -> list[Action]:
+def _done(context: Context, outcome: Outcome, live: list[SeenWorkload], ended: list[SeenWorkload]) -> list[Action]:
+    """``ended``: those that hold nothing any more, so nothing is to keep them."""
     if context.seen.left_pods:
         return outlived(context, context.seen.left_pods)
     actions: list[Action] = []
     for workload in live:
         actions.append(finish(workload, outcome.reason, outcome.message))
         actions.append(event("FinishedWorkload", words.finished_workload(workload.name, outcome.message)))
-    return actions + remove_finalizers(terminating)
+    return actions + remove_finalizers(ended)
 
 
 def _deleted_by_others(context: Context, terminating: list[SeenWorkload], live: list[SeenWorkload]) -> list[Action]:
@@ -270,13 +267,14 @@ def _after_the_end(context: Context, finished: list[SeenWorkload], *, prebuilt: 
     last = max(finished, key=_age)
     condition = find_condition(last.typed.status.conditions, "Finished")
     reason = "" if condition is None else condition.reason
+    left: list[Action] = [*remove_finalizers(finished)]
     if reason in _RUN_TO_THE_END:
-        return []
+        return left
     stopping = _stopping(context, last, words.finished_workload(last.name, reason))
     if stopping or not context.kind.is_stopped(context.job) or prebuilt:
-        return stopping
+        return stopping or left
     # A job that was repaired after its start failed is queued as a new one.
-    return [] if compose.asks_for(context.kind, context.job, last, context.settings) else _withdraw(last)
+    return left if compose.asks_for(context.kind, context.job, last, context.settings) else _withdraw(last)
 
 
 def _age(workload: SeenWorkload) -> tuple[float, str]:
@@ -298,7 +296,7 @@ def _without_workload(context: Context) -> list[Action]:
 
 def _check_rules(context: Context) -> None:
     """Raises JobError with the first rule of its kind that a job breaks which is to be queued."""
-    for refusal in refused(context.kind.rules, Review(new=context.job)):
+    for refusal in refused(context.kind.rules, Review(new=context.job, gates=context.settings.gates)):
         raise JobError(f"{refusal.field}: {refusal.sentence}")
 
 
@@ -399,6 +397,7 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
             context.cluster.flavor,
             elastic=context.elastic,
             grows=grows,
+            gates=context.settings.gates,
             claims=lambda name: claimplan.written(context.cluster.claim_devices(WorkloadKey(workload.typed.key), name)),
         )
         patches = context.kind.start(context.job, workload, given)

@@ -4,11 +4,11 @@ Field names are the API's in snake case; an absent field has the Go type's zero 
 distinguishes "not set". Fields nobody here reads are skipped, so a newer API server does no harm.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from sys import intern
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
 Resources = dict[str, Quantity]
+T = TypeVar("T")
 
 # Go's zero time, 0001-01-01T00:00:00Z: an object without a creation time is older than every other.
 ZERO_TIME_S = -62135596800.0
@@ -25,6 +26,12 @@ ZERO_TIME_S = -62135596800.0
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Base of every API type: immutable, camel case on the wire, zero values left out when written."""
+
+
+def written(zero: Callable[[], T]) -> T:
+    """A field whose zero value is written too: Kueue's types have it without ``omitempty``, its schema requires it."""
+    made: T = msgspec.field(default_factory=zero)
+    return made
 
 
 class OwnerReference(Struct, frozen=True, kw_only=True):
@@ -58,7 +65,7 @@ class Condition(Struct, frozen=True, kw_only=True):
     type: str
     status: str = ""
     reason: str = ""
-    message: str = ""
+    message: str = written(str)
     last_transition_time: Time | None = None
     observed_generation: Int64 = 0
 

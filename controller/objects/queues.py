@@ -140,16 +140,18 @@ class FlavorUsage(Struct, frozen=True, kw_only=True):
 class FairSharingStatus(Struct, frozen=True, kw_only=True):
     """``weighted_share`` is 2^63-1 where the weight is 0 and something is borrowed."""
 
-    weighted_share: Int64 = 0
+    weighted_share: Int64 | None = None
 
 
 class _QueueStatus(Struct, frozen=True, kw_only=True):
+    """None is not said: a count of 0 is, as in Kueue, whose types write these fields always."""
+
     conditions: tuple[Condition, ...] = ()
     flavors_reservation: tuple[FlavorUsage, ...] = ()
     flavors_usage: tuple[FlavorUsage, ...] = ()
-    pending_workloads: Int32 = 0
-    reserving_workloads: Int32 = 0
-    admitted_workloads: Int32 = 0
+    pending_workloads: Int32 | None = None
+    reserving_workloads: Int32 | None = None
+    admitted_workloads: Int32 | None = None
 
 
 class ClusterQueueStatus(_QueueStatus, frozen=True, kw_only=True):
@@ -188,7 +190,7 @@ class AdmissionFairSharingStatus(Struct, frozen=True, kw_only=True):
 
 
 class LocalQueueFairSharingStatus(Struct, frozen=True, kw_only=True):
-    weighted_share: Int64 = 0
+    weighted_share: Int64 | None = None
     admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from controller.objects.core import PodTemplateSpec, Toleration
-from controller.objects.meta import Condition, Int32, KubernetesObject, Resources, Struct, Time
+from controller.objects.meta import Condition, Int32, KubernetesObject, Resources, Struct, Time, written
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 CheckState = Literal["Pending", "Ready", "Retry", "Rejected"]
@@ -112,6 +112,15 @@ class PodSetAssignment(Struct, frozen=True, kw_only=True):
     delayed_topology_request: DelayedTopologyRequestState | None = None
 
 
+def admitted_pods(pod_set: PodSet, assignment: PodSetAssignment) -> int:
+    """Pods that run: as many as were admitted of a set that may start with fewer, of any other all.
+
+    Source: Kueue's expectedRunningPodSets. A set without a minimum is admitted with fewer where pods of it were done
+    before; a job starts with all of them again.
+    """
+    return pod_set.count if pod_set.min_count is None or assignment.count is None else assignment.count
+
+
 class Admission(Struct, frozen=True, kw_only=True):
     cluster_queue: str = ""
     pod_set_assignments: tuple[PodSetAssignment, ...] = ()
@@ -128,7 +137,7 @@ class PodSetUpdate(Struct, frozen=True, kw_only=True):
 class AdmissionCheckState(Struct, frozen=True, kw_only=True):
     name: str = ""
     state: CheckState
-    message: str = ""
+    message: str = written(str)
     last_transition_time: Time | None = None
     requeue_after_seconds: Int32 | None = None
     retry_count: Int32 | None = None
@@ -142,7 +151,7 @@ class RequeueState(Struct, frozen=True, kw_only=True):
 
 class ReclaimablePod(Struct, frozen=True, kw_only=True):
     name: str = ""
-    count: Count = 0
+    count: Count = written(int)
 
 
 class PodSetRequest(Struct, frozen=True, kw_only=True):
@@ -152,8 +161,8 @@ class PodSetRequest(Struct, frozen=True, kw_only=True):
 
 class EvictionCount(Struct, frozen=True, kw_only=True):
     reason: str = ""
-    underlying_cause: str = ""
-    count: Int32 = 0
+    underlying_cause: str = written(str)
+    count: Int32 = written(int)
 
 
 class SchedulingStats(Struct, frozen=True, kw_only=True):

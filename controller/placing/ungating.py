@@ -10,21 +10,32 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from controller.engine.model.encoding import HOSTNAME_LABEL, Domain, decode
 from controller.jobframework.podview import INDEX_OFFSET
 from controller.objects.meta import Struct
-from controller.objects.workload import PodSet, PodSetAssignment
+from controller.objects.workload import PodSet, PodSetAssignment, PodSetTopologyRequest, Workload, admitted_pods
 
 _DIGITS: Final = 9
+_COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
+_MPI: Final = "MPIJob"
+_GROUP_MEMBERS: Final = 2
 
 
 class Ranks(Struct, frozen=True, kw_only=True):
-    """How a pod's labels give its rank: index, plus sub-group times the pods of one, minus ``offset``."""
+    """How a pod's labels give its rank: index, plus sub-group times the pods of one, minus ``offset`` and ``before``.
+
+    ``before``: pods of the leader's set, where leader and workers are numbered through. An index below that says that
+    each set is numbered by itself.
+    """
 
     index_label: str
     sub_group_label: str = ""
     sub_group_count: int = 0
     offset: int = 0
+    before: int = 0
 
 
 class PodSetPlaces(Struct, frozen=True, kw_only=True):
@@ -66,11 +77,45 @@ class PodPlace(Struct, frozen=True):
     node_selector: Mapping[str, str]
 
 
+def before(workload: Workload) -> dict[str, int]:
+    """How many pods of its leader are numbered before those of a pod set; sets without a leader are left out.
+
+    The leader is the smaller of the two sets of a group, of equal ones the first. A LeaderWorkerSet numbers its workers
+    from 1 on, and so does an MPIJob whose launcher works. Jobs number the pods of each set from 0 on.
+    Source: Kueue's topology ungater (pkg/controller/tas), where a pod set's rank offset comes from its group.
+    """
+    admission = workload.status.admission
+    asked = {one.name: one.topology_request for one in workload.spec.pod_sets if one.topology_request is not None}
+    groups: dict[str, list[PodSetAssignment]] = {}
+    for one in admission.pod_set_assignments if admission is not None else ():
+        request = asked.get(one.name)
+        if request is not None and request.pod_set_group_name and not _numbers_each_set(workload, request):
+            groups.setdefault(request.pod_set_group_name, []).append(one)
+    found = {}
+    for members in groups.values():
+        if len(members) == _GROUP_MEMBERS:
+            leader, workers = sorted(members, key=lambda one: one.count or 0)
+            found[workers.name] = leader.count or 0
+    return found
+
+
+def _numbers_each_set(workload: Workload, request: PodSetTopologyRequest) -> bool:
+    if request.pod_index_label == _REPLICA_INDEX:
+        owners = [one.kind for one in workload.metadata.owner_references if one.controller]
+        return bool(owners) and _MPI not in owners
+    return request.pod_index_label == _COMPLETION_INDEX
+
+
 def pod_set_places(
-    pod_set: PodSet, assignment: PodSetAssignment, *, offset: int | None = None, needed: int | None = None
+    pod_set: PodSet,
+    assignment: PodSetAssignment,
+    *,
+    offset: int | None = None,
+    needed: int | None = None,
+    before: int = 0,
 ) -> PodSetPlaces:
     """``offset`` None: the one in the pod set's template. Raises ``topologyencoding.TopologyEncodingError``."""
-    count = pod_set.count if assignment.count is None else assignment.count
+    count = admitted_pods(pod_set, assignment)
     asked, given = pod_set.topology_request, assignment.topology_assignment
     ranks = None
     if asked is not None and asked.pod_index_label:
@@ -79,6 +124,7 @@ def pod_set_places(
             sub_group_label=asked.sub_group_index_label or "",
             sub_group_count=asked.sub_group_count or 0,
             offset=_offset(pod_set) if offset is None else offset,
+            before=before,
         )
     return PodSetPlaces(
         name=pod_set.name,
@@ -116,7 +162,7 @@ def rank(ranks: Ranks, labels: Mapping[str, str], count: int) -> int | None:
     index = number(labels.get(ranks.index_label))
     if index is None:
         return None
-    index -= ranks.offset
+    index -= ranks.offset + ranks.before
     if ranks.sub_group_label and ranks.sub_group_count > 0:
         group = number(labels.get(ranks.sub_group_label))
         size, rest = divmod(count, ranks.sub_group_count)
@@ -178,9 +224,13 @@ def _merged(domains: Sequence[Domain]) -> list[Domain]:
 
 def _ranked(places: PodSetPlaces, pods: Sequence[PlacedPod], total: int) -> dict[str, int] | None:
     """Rank by uid; None where one of the pods has none."""
-    if places.ranks is None:
+    ranks = places.ranks
+    if ranks is None:
         return None
-    found = {pod.uid: rank(places.ranks, pod.labels, total) for pod in pods}
+    indexes = (number(pod.labels.get(ranks.index_label)) for pod in pods)
+    if any(index is not None and index < ranks.offset + ranks.before for index in indexes):
+        ranks = msgspec.structs.replace(ranks, before=0)
+    found = {pod.uid: rank(ranks, pod.labels, total) for pod in pods}
     known = {uid: number for uid, number in found.items() if number is not None}
     return known if len(known) == len(found) else None
 

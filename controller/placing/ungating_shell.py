@@ -12,7 +12,7 @@ import asyncio
 import heapq
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal
@@ -24,7 +24,8 @@ from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingErr
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.model.workload import minimum_of
 from controller.jobframework import names
-from controller.jobframework.podview import MANAGED, workload_of
+from controller.jobframework.podview import INDEX_OFFSET, MANAGED, workload_of
+from controller.jobframework.raw import JobError, parsed_integer
 from controller.jobframework.settings import DevicePlan, no_plan
 from controller.objects.core import Pod
 from controller.objects.decode import KUEUE
@@ -33,7 +34,7 @@ from controller.objects.workload import Workload
 from controller.placing import podpatches
 from controller.placing.devicedealer import DeviceDealer
 from controller.placing.growing import Parts, parts
-from controller.placing.ungating import PlacedPod, PodSetPlaces, pod_set_places, ungated
+from controller.placing.ungating import PlacedPod, PodSetPlaces, before, pod_set_places, ungated
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import PODS
 from controller.watching.ledger import Ledger
@@ -217,8 +218,8 @@ class TopologyUngater:
         unhealthy = frozenset(node.name for node in workload.status.unhealthy_nodes)
         grows = bool(above) or any(ABOVE_MINIMUM_OF in pod.metadata.annotations for pod in pods.values())
         try:
-            sets = _places(workload, every=grows)
-        except TopologyEncodingError as error:
+            sets = _places(workload, pods.values(), every=grows)
+        except (TopologyEncodingError, JobError) as error:
             self._warn(workload, "TopologyUnreadable", f"The pods cannot be ungated: {error}")
             return
         self._retry(key, sets, unhealthy, now_s)
@@ -400,18 +401,30 @@ def _runs(workload: Workload) -> bool:
     return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, end) for end in ends)
 
 
-def _places(workload: Workload, *, every: bool) -> list[PodSetPlaces]:
-    """Those of pod sets with a topology assignment: pods of the others wait. Raises TopologyEncodingError.
+def _places(workload: Workload, pods: Iterable[Pod], *, every: bool) -> list[PodSetPlaces]:
+    """Those of pod sets with a topology assignment: pods of the others wait.
 
     ``every``: those of all pod sets, which have as many places as pods were admitted.
+    Raises TopologyEncodingError, and JobError for a number of a first pod that is none.
     """
     admission = workload.status.admission
     sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
+    first, offsets = before(workload), _offsets(pods)
     return [
-        pod_set_places(sets[pod_set_assignment.name], pod_set_assignment)
-        for pod_set_assignment in (admission.pod_set_assignments if admission is not None else ())
-        if (every or pod_set_assignment.topology_assignment is not None) and pod_set_assignment.name in sets
+        pod_set_places(sets[name], one, offset=offsets.get(name), before=first.get(name, 0))
+        for one in (admission.pod_set_assignments if admission is not None else ())
+        if (every or one.topology_assignment is not None) and (name := one.name) in sets
     ]
+
+
+def _offsets(pods: Iterable[Pod]) -> dict[str, int]:
+    """By pod set the number of its first pod, where pods say one. Raises JobError."""
+    found: dict[str, int] = {}
+    for pod in pods:
+        name, said = pod.metadata.labels.get(names.POD_SET, ""), pod.metadata.annotations.get(INDEX_OFFSET)
+        if said is not None and name not in found:
+            found[name] = parsed_integer(said, f"pod {pod.metadata.name}: metadata.annotations[{INDEX_OFFSET}]")
+    return found
 
 
 def _is_place(selector: dict[str, str], sets: list[PodSetPlaces]) -> bool:

@@ -6,6 +6,7 @@ Actions are carried out in order until one fails; then the pods are reconciled a
 from typing import Final
 
 from controller.engine.conditions.reasons import WORKLOAD_SLICE_REPLACED
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework.actions import AwaitOwner, EmitEvent, Refuse, WorkloadAction
 from controller.jobframework.marks import prebuilt_mark
 from controller.jobframework.podsets import SeenWorkload
@@ -59,14 +60,12 @@ def is_of_pods(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> bool:
     return marked or named or (bool(owners) and all(owner.kind == "Pod" for owner in owners))
 
 
-def orphaned(workload: SeenWorkload | None, *, finishing: bool) -> list[PodAction]:
-    """The pods are gone. ``finishing``: the gate FinishOrphanedWorkloads."""
+def orphaned(workload: SeenWorkload | None, gates: FeatureGates) -> list[PodAction]:
+    """The pods are gone."""
     owners = () if workload is None else workload.typed.metadata.owner_references
     if workload is None or not owners or any(owner.kind != "Pod" for owner in owners):
         return []
-    if not finishing:
-        return [*remove_finalizers([workload])]
-    return [*finish_orphans([workload], "The pods do not exist any more")]
+    return [*finish_orphans([workload], "The pods do not exist any more", gates)]
 
 
 def dropped(workload: SeenWorkload) -> list[PodAction]:

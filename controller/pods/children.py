@@ -2,6 +2,7 @@
 
 import msgspec
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework.actions import AwaitOwner
 from controller.jobframework.charge import Beyond, Charge, asked, deal, group_kind, makes
 from controller.jobframework.marks import controller_of
@@ -22,7 +23,9 @@ from controller.pods.start import infos_by_set, released
 from controller.words import jobs as words
 
 
-def within_the_charge(pods: tuple[SeenPod, ...], charge: Charge, cluster: ClusterObjects) -> list[PodAction]:
+def within_the_charge(
+    pods: tuple[SeenPod, ...], charge: Charge, cluster: ClusterObjects, gates: FeatureGates
+) -> list[PodAction]:
     """Those that wait lose their gate from the oldest on, while there is room. Raises JobError."""
     actions: list[PodAction] = []
     for pod in pods:
@@ -37,7 +40,7 @@ def within_the_charge(pods: tuple[SeenPod, ...], charge: Charge, cluster: Cluste
             return [*actions, AwaitOwner(message=dealt.sentence)]
         (name,) = dealt.pod_sets
         try:
-            body = _started(pod, infos_by_set(charge.workload, cluster)[name])
+            body = _started(pod, infos_by_set(charge.workload, cluster, gates)[name])
         except StartConflictError as conflict:
             return [*actions, AwaitOwner(message=f"The pod cannot start: {conflict}")]
         except FlavorMissingError as missing:

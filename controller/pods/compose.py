@@ -114,10 +114,12 @@ def _highest(where: str, class_names: set[str], known: foreignmarks.PriorityOf) 
 def spec_patch(oldest: SeenPod, sets: Sequence[JobPodSet], workload: SeenWorkload, cluster: ClusterObjects) -> Json:
     """Merge patch of ``spec``; empty where the workload says what the pods ask for, or may not change.
 
-    ``sets`` is empty where it is not known yet what is asked for. Raises JobError.
+    ``sets`` is empty where it is not known yet what is asked for. A workload with another time limit is written anew
+    as a whole, as by Kueue. Raises JobError.
     """
     patch = compose.mark_patch(oldest.raw, workload, cluster)
-    if sets and not workload.is_reserved and not asks_for(sets, workload):
+    anew = "maximumExecutionTimeSeconds" in patch
+    if sets and not workload.is_reserved and (anew or not asks_for(sets, workload)):
         patch["podSets"] = [pod_set.as_json() for pod_set in sets]
     return patch
 

@@ -32,7 +32,7 @@ from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobframework.steps import event, finish, flavor_missing, not_startable, refuse, update
 from controller.lifecycle.readiness import pods_ready
 from controller.objects.meta import find_condition, is_true
-from controller.objects.workload import WorkloadStatus
+from controller.objects.workload import WorkloadStatus, admitted_pods
 from controller.placing.devicedealer import DeviceDealer
 from controller.placing.ungating import PodPlace
 from controller.podgroups.group import (
@@ -75,7 +75,7 @@ def reconcile_pods(seen: SeenPods, settings: JobSettings, cluster: ClusterObject
     except JobError as error:
         return (refuse(error),)
     if not pods:
-        return tuple(orphaned(seen.workload, finishing=settings.gates.on("FinishOrphanedWorkloads")))
+        return tuple(orphaned(seen.workload, settings.gates))
     if not settings.managed_jobs_namespace_selector.matches(seen.namespace_labels):
         return tuple(PatchPod(name=pod.name, body=released(pod)) for pod in pods)
     try:
@@ -117,7 +117,7 @@ def _owned(
         was_above = own is not None and ABOVE_MINIMUM_OF in own.typed.metadata.annotations and is_of_pods(own, pods)
         left = dropped(own) if own is not None and was_above else []
         if free and seen.charge is not None:
-            return [*left, *within_the_charge(pods, seen.charge, cluster)]
+            return [*left, *within_the_charge(pods, seen.charge, cluster, settings.gates)]
         return [*left, *(PatchPod(name=pod.name, body=released(pod)) for pod in pods if free or pod.is_over)]
     if left := left_behind(pods, seen.workload, seen.minimum, cluster):
         return left
@@ -254,9 +254,15 @@ class _Reconciliation:
         # What succeeded while the queue was deleting it waits for no replacement: users may have deleted all others.
         evicted_pods = [pod for pod in self.pods if pod.is_deleted_by_queue]
         deleted = all(pod.is_terminating for pod in self.pods) and all(pod.has_succeeded for pod in evicted_pods)
-        if (deleted and len(evicted_pods) < len(self.pods)) or self.seen.namespace_terminating:
+        if self.seen.namespace_terminating or (deleted and len(evicted_pods) < len(self.pods) and not self._is_evicted):
             return "Failed", f"{message}; all pods were deleted"
         return None
+
+    @property
+    def _is_evicted(self) -> bool:
+        """Its quota is on its way back: that its pods are gone is first of all what the eviction asked for."""
+        workload = self.seen.workload
+        return workload is not None and workload.eviction is not None and workload.is_reserved
 
     # -- without a workload
 
@@ -353,8 +359,8 @@ class _Reconciliation:
         """Pods that the workload runs with: those that were admitted; before admission, the minimum."""
         admission = workload.typed.status.admission
         given = () if admission is None else admission.pod_set_assignments
-        counts = compose.counts_of(workload.typed.spec.pod_sets)
-        admitted = sum(counts[pod.name] if pod.count is None else pod.count for pod in given if pod.name in counts)
+        sets = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
+        admitted = sum(admitted_pods(sets[one.name], one) for one in given if one.name in sets)
         return admitted or self.group.minimum
 
     def _excess(self, workload: SeenWorkload | None) -> list[PodAction]:
@@ -378,7 +384,8 @@ class _Reconciliation:
         asks = not workload.is_reserved and any(pod.is_gated for pod in self.counted)
         sets = self._sets() if asks else ()
         spec = podcompose.spec_patch(self.pods[0], sets, workload, self.cluster)
-        holding = [pod for pod in self.pods if pod.has_finalizer or pod.has_parent]
+        gone = {pod.uid for pod in self.pods if pod.is_terminating and pod.is_over}
+        holding = [pod for pod in self.pods if pod.uid not in gone and (pod.has_finalizer or pod.has_parent)]
         metadata = (
             podcompose.metadata_patch(self.group, holding, workload, self.settings, self.counted) if holding else {}
         )
@@ -421,7 +428,7 @@ class _Reconciliation:
         minimum = self.group.minimum if self.group.minimum < self.group.total else None
         devices = self._devices(workload)
         try:
-            given = infos_by_set(workload, self.cluster)
+            given = infos_by_set(workload, self.cluster, self.settings.gates)
             found = places(
                 workload, [*self.counted, *leaving], single=self.single, gang=not self.group.fast, minimum=minimum
             )

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework.podsets import PodSetInfo, SeenWorkload, infos, started_template, template_patch
 from controller.jobframework.podview import ADMISSION_GATE, MANAGED, OWN_GATES, SeenPod
 from controller.jobframework.raw import JobError, Json, sequence, text
 from controller.jobframework.settings import ClusterObjects
-from controller.placing.ungating import PlacedPod, PodPlace, PodSetPlaces, Ranks, pod_set_places, ungated
+from controller.placing.ungating import PlacedPod, PodPlace, PodSetPlaces, Ranks, before, pod_set_places, ungated
 from controller.pods.group import MAIN, index_label, offset, role
 from inventory.api.names import DEVICES
 
@@ -37,6 +38,7 @@ def places(
     for pod in pods:
         own.setdefault(role_in(pod, single=single), []).append(pod)
     spec = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
+    first = before(workload.typed)
     sets: list[PodSetPlaces] = []
     for assignment in admission.pod_set_assignments:
         if assignment.name not in spec:
@@ -47,8 +49,9 @@ def places(
             assignment,
             offset=0 if oldest is None else offset(oldest),
             needed=minimum if len(spec) == 1 else None,
+            before=first.get(assignment.name, 0),
         )
-        sets.append(_ranked(places, oldest, own.get(assignment.name, [])))
+        sets.append(_ranked(places, oldest, own.get(assignment.name, []), first.get(assignment.name, 0)))
     unhealthy = frozenset(node.name for node in workload.typed.status.unhealthy_nodes)
     listed = [_placed(pod, role_in(pod, single=single)) for pod in pods]
     return ungated(sets, listed, unhealthy, gang=gang)
@@ -66,10 +69,11 @@ def _placed(pod: SeenPod, name: str) -> PlacedPod:
     )
 
 
-def _ranked(places: PodSetPlaces, oldest: SeenPod | None, pods: Sequence[SeenPod]) -> PodSetPlaces:
+def _ranked(places: PodSetPlaces, oldest: SeenPod | None, pods: Sequence[SeenPod], before: int) -> PodSetPlaces:
     """Ranks by the pods' own label. None where two share one: of two gated pods the second would wait for ever."""
     if places.ranks is None and oldest is not None:
-        places = msgspec.structs.replace(places, ranks=Ranks(index_label=index_label(oldest), offset=offset(oldest)))
+        ranks = Ranks(index_label=index_label(oldest), offset=offset(oldest), before=before)
+        places = msgspec.structs.replace(places, ranks=ranks)
     if places.ranks is None:
         return places
     said = [pod.labels.get(places.ranks.index_label) for pod in pods if pod.stays or pod.has_succeeded]
@@ -102,9 +106,9 @@ def _agreeing(selector: Mapping[str, str], place: Mapping[str, str]) -> dict[str
     return {key: value for key, value in selector.items() if key not in place}
 
 
-def infos_by_set(workload: SeenWorkload, cluster: ClusterObjects) -> dict[str, PodSetInfo]:
+def infos_by_set(workload: SeenWorkload, cluster: ClusterObjects, gates: FeatureGates) -> dict[str, PodSetInfo]:
     """Raises FlavorMissingError and StartConflictError."""
-    return {info.name: info for info in infos(workload.typed, cluster.flavor, elastic=False)}
+    return {info.name: info for info in infos(workload.typed, cluster.flavor, elastic=False, gates=gates)}
 
 
 def tied(pod: SeenPod) -> Json:

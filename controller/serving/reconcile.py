@@ -56,7 +56,7 @@ def reconcile_serving(seen: SeenServing, settings: JobSettings, cluster: Cluster
     """The actions of the next step, in order; empty when nothing is to be done, or not before something changes."""
     owner = seen.owner
     if owner is None:
-        return tuple(_left_behind(seen))
+        return tuple(_left_behind(seen, settings))
     try:
         if text(owner, "metadata", "deletionTimestamp") or seen.kind.is_anothers(owner):
             return tuple(_ended(seen, seen.workloads))
@@ -69,10 +69,10 @@ def reconcile_serving(seen: SeenServing, settings: JobSettings, cluster: Cluster
         return (refuse(error),)
 
 
-def _left_behind(seen: SeenServing) -> list[PodAction]:
+def _left_behind(seen: SeenServing, settings: JobSettings) -> list[PodAction]:
     """The object is gone: its Workloads go as soon as none of their pods can run."""
     idle = [workload for workload in seen.workloads if not _running(seen, workload)]
-    return [*finish_orphans(idle, "The object that the pods belonged to does not exist any more")]
+    return [*finish_orphans(idle, "The object that the pods belonged to does not exist any more", settings.gates)]
 
 
 def _ended(seen: SeenServing, workloads: tuple[SeenWorkload, ...]) -> list[PodAction]:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from controller.engine.model.gangshape import GangShape
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.marks import priority_class, queue_name
 from controller.jobframework.podsets import JobPodSet, check_requests
@@ -66,14 +67,17 @@ class StampedKind:
         found = (strings(owner, *each.path, "metadata", "annotations").get(SUSPENDING_PARENT) for each in self.stamps)
         return any(parent not in (None, self.framework) for parent in found)
 
-    def stamped(self, owner: Json) -> Json:
+    def stamped(self, owner: Json, gates: FeatureGates | None = None) -> Json:
         """The object with its pod templates as they are to be; the very object where nothing is to change."""
         if self.is_anothers(owner):
             return owner
         for stamp in self.stamps:
             if at(owner, *stamp.path) is None:
                 continue
-            for key, more in (("labels", self._labels(owner, stamp)), ("annotations", self._annotations(owner, stamp))):
+            for key, more in (
+                ("labels", self._labels(owner, stamp)),
+                ("annotations", self._annotations(owner, stamp, gates or FeatureGates())),
+            ):
                 where = (*stamp.path, "metadata", key)
                 had = strings(owner, *where)
                 if not more.items() <= had.items():
@@ -84,10 +88,11 @@ class StampedKind:
         own = labels(owner)
         return {**stamp.labels, **{key: own[key] for key in stamp.copied if own.get(key)}}
 
-    def _annotations(self, owner: Json, stamp: Stamp) -> dict[str, str]:
+    def _annotations(self, owner: Json, stamp: Stamp, gates: FeatureGates) -> dict[str, str]:
         found = {SUSPENDING_PARENT: self.framework, **stamp.annotations}
         counted_through = PODSET_GROUP in strings(owner, *stamp.path, "metadata", "annotations")
-        if stamp.offset_beside and at(owner, *stamp.offset_beside) is not None and not counted_through:
+        placed = gates.on("TopologyAwareScheduling") and not counted_through
+        if stamp.offset_beside and at(owner, *stamp.offset_beside) is not None and placed:
             found[INDEX_OFFSET] = "1"
         return found
 

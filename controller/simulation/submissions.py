@@ -286,7 +286,7 @@ class Composer:
             return workload_of(jobs, self.pod_groups, self._settings, self._cluster)
         if kind.is_skipped(jobs[0]):
             return None
-        job = completed(kind, kind.defaulted(jobs[0]), self._cluster.look)
+        job = completed(kind, kind.defaulted(jobs[0], self._settings.gates), self._cluster.look)
         body = compose.workload_body(kind, job, self._settings, self._cluster)
         body["metadata"]["name"] = given["metadata"]["name"]
         del body["metadata"]["finalizers"]

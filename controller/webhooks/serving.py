@@ -7,6 +7,7 @@ whenever it is changed, and a new object without a queue gets the LocalQueue ``d
 from collections.abc import Callable
 
 from controller.conversion.tree import ConversionError, Json, child, text
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework.raw import JobError, at
 from controller.servingkinds.kind import StampedKind
 from controller.servingkinds.table import STAMPED_KINDS
@@ -21,30 +22,42 @@ def answer(
     *,
     has_default_queue: HasDefaultQueue = no_default_queue,
     manage_without_queue_name: bool = False,
+    gates: FeatureGates | None = None,
 ) -> bytes:
     """The review of the same uid: allowed, with the patch that the object needs; a refusal of what is no review."""
 
     def created(job: Json, namespace: str) -> list[Json]:
-        return _reviewed(job, lambda: has_default_queue(namespace), manage_without_queue_name)
+        return _reviewed(job, lambda: has_default_queue(namespace), manage_without_queue_name, gates)
 
     def changed(job: Json, _namespace: str) -> list[Json]:
-        return _reviewed(job, lambda: False, manage_without_queue_name)
+        return _reviewed(job, lambda: False, manage_without_queue_name, gates)
 
     return answered(body, created, changed)
 
 
-def _reviewed(job: Json, has_default_queue: Callable[[], bool], manage_without_queue_name: bool) -> list[Json]:
+def _reviewed(
+    job: Json, has_default_queue: Callable[[], bool], manage_without_queue_name: bool, gates: FeatureGates | None
+) -> list[Json]:
     found = tuple(text(job, key, ".request.object") for key in ("apiVersion", "kind"))
     for kind in STAMPED_KINDS:
         if (kind.api_version, kind.kind) == found:
             return patch(
-                kind, job, has_default_queue=has_default_queue, manage_without_queue_name=manage_without_queue_name
+                kind,
+                job,
+                has_default_queue=has_default_queue,
+                manage_without_queue_name=manage_without_queue_name,
+                gates=gates,
             )
     return []
 
 
 def patch(
-    kind: StampedKind, job: Json, *, has_default_queue: Callable[[], bool], manage_without_queue_name: bool = False
+    kind: StampedKind,
+    job: Json,
+    *,
+    has_default_queue: Callable[[], bool],
+    manage_without_queue_name: bool = False,
+    gates: FeatureGates | None = None,
 ) -> list[Json]:
     """The JSON patch (RFC 6902) that stamps the pod templates of ``job`` if it has a queue. Raises ConversionError."""
     metadata = child(job, "metadata", ".request.object") or {}
@@ -57,7 +70,7 @@ def patch(
                 job = {**job, "metadata": {**metadata, "labels": {**(labels or {}), QUEUE_LABEL: DEFAULT_QUEUE}}}
             elif not (manage_without_queue_name and kind.waits_unnamed):
                 return []
-        stamped = kind.stamped(job)
+        stamped = kind.stamped(job, gates)
         paths = [(*stamp.path, "metadata") for stamp in kind.stamps]
         changed = [path for path in paths if at(stamped, *path) != at(job, *path)]
     except JobError as error:

@@ -34,6 +34,8 @@ from kube.writing.writes import Verb, Write
 
 PERIOD_S: Final = 1.0
 _LATEST_S: Final = 5.0
+_SAYING_ZERO: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)
+"""Kinds whose types write a count of 0."""
 """A status that has waited for so long is written however busy the server is."""
 _BACKLOG: Final = 4
 _ROUND_S: Final = 45.0
@@ -264,10 +266,11 @@ class QueueStatuses:
         meta = given.metadata
         key = (resource, meta.namespace, meta.name)
         known = self._written.get(key, {})
+        bare = _bare if resource in _SAYING_ZERO else _without_zeros
         changes = {
             name: value
             for name, value in status.items()
-            if known.get(name) != value and _bare(known.get(name)) != _bare(value)
+            if known.get(name) != value and bare(known.get(name)) != bare(value)
         }
         if changes:
             self._written[key] = {**known, **status}
@@ -288,9 +291,16 @@ def _annotation(resource: Resource, name: str, key: str, value: str, *, slot: st
 
 
 def _bare(value: Any) -> Any:
-    """Without zero values, which readers leave out and writers do not."""
+    """Without what is empty: absent and empty are the same. A number is there, also 0."""
     if isinstance(value, dict):
         return {key: bare for key, item in value.items() if (bare := _bare(item)) is not None} or None
+    return value if isinstance(value, int) else value or None
+
+
+def _without_zeros(value: Any) -> Any:
+    """Of Volcano's and KAI's types, which do not write zeros."""
+    if isinstance(value, dict):
+        return {key: bare for key, item in value.items() if (bare := _without_zeros(item)) is not None} or None
     return value or None
 
 

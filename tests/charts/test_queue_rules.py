@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.e2e.queuecases import CREATED, UPDATED, Case, Update, changed, objects
+from controller.engine.model.gates import FeatureGates
+from tests.support.e2e.queuecases import CREATED, RESERVED, UPDATED, Case, Update, changed, objects
 from tests.support.e2e.workloadcases import WORKLOADS_CREATED, WORKLOADS_UPDATED
 from tests.support.queuerules import requests
 from tests.support.queuerules.schemas import Refusal
@@ -39,3 +40,26 @@ def test_what_is_created(case: Case) -> None:
 def test_what_is_changed(case: Update) -> None:
     there = changed(given(case.kind), case.first)
     assert_said(requests.updated(there, changed(there, case.change)), case.said)
+
+
+@pytest.mark.parametrize(
+    ("gate", "change"),
+    [
+        ("AdmissionGatedBy", {"metadata.annotations": {"kueue.x-k8s.io/admission-gated-by": "no gate"}}),
+        ("PriorityBoost", {"metadata.annotations": {"kueue.x-k8s.io/priority-boost": "much"}}),
+        ("PriorityBoost", {"metadata.annotations": {"kueue.x-k8s.io/priority-boost": "2147483648"}}),
+        ("WorkloadValidateResourcesAreNonNegative", {"spec.podSets.1.template.spec.overhead": {"cpu": "-1"}}),
+        ("WorkloadValidationForPodSetMetadata", {"spec.podSets.1.template.metadata": {"labels": {"a b": "c"}}}),
+    ],
+)
+def test_a_rule_of_a_gate_is_not_asked_while_that_is_off(gate: str, change: Json) -> None:
+    asked = changed(given("Workload"), change)
+    assert requests.created(asked, gates=FeatureGates({gate: True}))
+    assert requests.created(asked, gates=FeatureGates({gate: False})) == []
+
+
+def test_counts_stay_while_elastic_jobs_are_off() -> None:
+    there = changed(given("Workload"), RESERVED)
+    fewer = changed(there, {"spec.podSets.1.count": 3})
+    assert requests.updated(there, fewer) == []
+    assert requests.updated(there, fewer, FeatureGates({"ElasticJobsViaWorkloadSlices": False}))

@@ -11,6 +11,7 @@ whose suites begin with ``integration_`` or ``unit_``; the input of one of these
 
 import json
 import os
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -124,12 +125,49 @@ def cases(root: Path, suite: str, name: str = "") -> Iterator[Case]:
         )
 
 
+Judge = Callable[[Difference], bool]
+"""Whether a difference is of some kind."""
+ANY: Final = object()
+"""Any value at all."""
+
+
+def at(path: str, expected: Any = ANY, found: Any = ANY) -> Judge:
+    """A difference whose whole path matches ``path``, a regular expression. A value that is given as a function is
+    asked about what is there; any other must be equal. The path of a value as a whole is empty.
+    """
+    pattern = re.compile(path)
+
+    def judge(difference: Difference) -> bool:
+        there = pattern.fullmatch(difference.path) is not None
+        return there and _is(difference.expected, expected) and _is(difference.found, found)
+
+    return judge
+
+
+def _is(value: Any, wanted: Any) -> bool:
+    if wanted is ANY:
+        return True
+    return bool(wanted(value)) if callable(wanted) else type(wanted) is type(value) and bool(wanted == value)
+
+
+def one_of(*judges: Judge) -> Judge:
+    return lambda difference: any(judge(difference) for judge in judges)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A difference on purpose. ``applies`` is given the case's ``input`` and never sees which case it is."""
+    """A difference on purpose. ``applies`` is given the case's ``input`` and never sees which case it is; ``differs``
+    is given what differs: another difference of the same input is none of this rule's.
+    """
 
     reason: str
     applies: Callable[[Mapping[str, Any]], bool]
+    differs: Judge
+    concerns: Callable[[Mapping[str, Any], Difference], bool] = lambda _given, _difference: True
+    """Whether what differs is about the very object for which the rule applies."""
+
+    def covers(self, given: Mapping[str, Any], difference: Difference) -> bool:
+        return self.differs(difference) and self.applies(given) and self.concerns(given, difference)
 
 
 def check(case: Case, rules: Sequence[Rule]) -> None:
@@ -143,7 +181,7 @@ def check(case: Case, rules: Sequence[Rule]) -> None:
     if difference is None:
         tally.passed += 1
         return
-    rule = next((rule for rule in rules if rule.applies(case.input)), None)
+    rule = next((rule for rule in rules if rule.covers(case.input, difference)), None)
     if rule is None:
         pytest.fail(f"FAIL {case}: {difference}", pytrace=False)
     tally.declared.append(f"DIFFERENT {case}: {rule.reason}: {difference}")

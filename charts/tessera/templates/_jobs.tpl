@@ -251,8 +251,8 @@ it within what the owner's workload is charged for. */ -}}
 {{- $found | toJson | replace "\"" "'" -}}
 {{- end -}}
 
-{{- /* CEL: the operations that stamp one pod template of an object with a queue, if it is there; a dict of the `stamp` and
-the `framework` of its kind. As controller/servingkinds/kind.py. */ -}}
+{{- /* CEL: the operations that stamp one pod template of an object with a queue, if it is there; a dict of the `stamp`,
+the `framework` of its kind and the `root`. As controller/servingkinds/kind.py. */ -}}
 {{- define "tessera.stamp" -}}
 {{- $template := printf "object.spec.?%s" (rest .stamp.path | join ".?") -}}
 {{- $metadata := printf "/%s/metadata" (join "/" .stamp.path) -}}
@@ -271,7 +271,8 @@ the `framework` of its kind. As controller/servingkinds/kind.py. */ -}}
 {{- end }}
 ({{ $template }}.?metadata.?annotations.hasValue() ? [] :
 [JSONPatch{op: 'add', path: '{{ $metadata }}/annotations', value: {}}]) +
-{{- with .stamp.offsetBeside }}
+{{- $placed := dig "featureGates" "TopologyAwareScheduling" true .root.Values.controller.config -}}
+{{- with and $placed .stamp.offsetBeside }}
 (object.spec.?{{ rest . | join ".?" }}.hasValue() &&
 !{{ $template }}.?metadata.?annotations[?'kueue.x-k8s.io/podset-group-name'].hasValue() ?
 [JSONPatch{op: 'add', path: '{{ $metadata }}/annotations/kueue.x-k8s.io~1pod-index-offset', value: '1'}] : []) +

@@ -65,7 +65,9 @@ def _true(of: Workload, type_: str, reason: str, message: str, now_s: float) -> 
 
 
 def restarted(state: AdmissionCheckState, now_s: float) -> AdmissionCheckState:
-    """Asked anew; how often it has been retried is not forgotten."""
+    """Asked anew; how often it has been retried is not forgotten. One that waits for its answer goes on waiting."""
+    if state.state == "Pending":
+        return state
     return AdmissionCheckState(
         name=state.name,
         state="Pending",

@@ -24,7 +24,7 @@ from controller.engine.cycle.secondpass import place_again
 from controller.engine.devices.grants import GrantOwner
 from controller.engine.flavors.assigner import pinned_to
 from controller.engine.flavors.assignment import Assignment, Mode
-from controller.engine.model.resources import Amount, ClusterQueueName, FlavorName, FlavorResource, WorkloadKey
+from controller.engine.model.resources import Amount, ClusterQueueName, FlavorName, FlavorResource
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.preemption.victims import Victims, fits_without
 from controller.engine.queues.entry import Entry
@@ -43,8 +43,8 @@ class Cycle:
     charged and no reservation is made.
 
     Invariants: all charges are made in the one trial of ``_run``, but for those of ``Entry.charged``. ``_leaving`` is
-    the union of ``_victims``. A workload of ``_placed`` is preempted in no later decision of the cycle, and one of
-    ``_leaving`` gets no new places: its pods would have two assignments on their way.
+    the union of ``_victims``. A workload of ``_leaving`` gets no new places. One that got new places may be preempted
+    later in the cycle: both are written, in this order, as Kueue does.
     """
 
     def __init__(
@@ -80,8 +80,6 @@ class Cycle:
         self._leaving = Victims()
         """The same of all trees: quota is shared within a tree, nodes by all trees."""
         self._exclusive = ExclusiveDomains()
-        self._placed: set[WorkloadKey] = set()
-        """Workloads whose pods got new places in this cycle: these are written before any preemption of them."""
         self.skipped: dict[ClusterQueueName, int] = {}
         self.recomputed: Recomputations = {}
 
@@ -201,7 +199,7 @@ class Cycle:
         elif mode is not Mode.FIT and not entry.targets:
             self._reserve(entry)
             entry.decide(Rule.PREEMPTION_GATED if entry.gated else Rule.NO_CANDIDATES, entry.detail)
-        elif entry.targets and (self._overlaps(entry) or self._just_placed(entry)):
+        elif entry.targets and self._overlaps(entry):
             self._skip(entry, Rule.OVERLAPPING_TARGETS)
         elif not stands and not self._fits(entry):
             self._skip(entry, Rule.NO_LONGER_FITS)
@@ -222,15 +220,11 @@ class Cycle:
         place_again(entry, self._cluster)
         if entry.rule is not Rule.PLACED:
             return
-        self._placed.add(holder.key)
         for pod_set in holder.info.pod_sets:
             moved = entry.moved.get(pod_set.name)
             flavor = self._cluster.on_nodes(pod_set.flavors.values())
             if moved is not None and flavor is not None:
                 self._cluster.placement.add(flavor, moved, GrantOwner(entry.key, f"{pod_set.name} moved"))
-
-    def _just_placed(self, entry: Entry) -> bool:
-        return bool(self._placed) and any(target.holder.key in self._placed for target in entry.targets)
 
     def _take(self, entry: Entry) -> None:
         """It fits, once its victims have left if it has any."""

@@ -48,6 +48,8 @@ class ClaimBook:
         """What templates count as, until anything of it may have changed."""
         self._extended: dict[str, str] = {}
         """The class that stands behind an extended resource, where that changes what it counts as."""
+        self._behind: dict[str, str] = {}
+        """The class that stands behind each extended resource: what is asked of it is a whole number."""
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -101,8 +103,8 @@ class ClaimBook:
         if self.rules.on and self.rules.extended_resources:
             found = extended_names(self._classes.values(), implicit=self.rules.every_kind)
         extended = {resource: name for resource, name in found.items() if self._differs(resource, name)}
-        changed = extended != self._extended
-        self._extended = extended
+        changed = extended != self._extended or found != self._behind
+        self._extended, self._behind = extended, found
         return changed
 
     def _differs(self, resource: str, device_class: str) -> bool:
@@ -118,6 +120,8 @@ class ClaimBook:
         another workload is charged a resource of a claim.
         """
         pod_sets = workload.spec.pod_sets
+        if self._behind and (problem := self._in_parts(pod_sets)):
+            return WorkloadClaims(problem=problem)
         if not self._extended and not any(pod_set.template.spec.resource_claims for pod_set in pod_sets):
             return None
         if not self.rules.on:
@@ -132,6 +136,19 @@ class ClaimBook:
         if not named and all(found == NO_CLAIMS for found in sets):
             return None
         return WorkloadClaims(pod_sets=tuple(sets), named=named)
+
+    def _in_parts(self, pod_sets: Iterable[PodSet]) -> str:
+        """Which extended resource is asked for in parts, of which there are none; empty for none."""
+        for pod_set in pod_sets:
+            spec = pod_set.template.spec
+            if not _mentions(spec, self._behind):
+                continue
+            for container in (*spec.containers, *spec.init_containers):
+                for name, amount in {**container.resources.limits, **container.resources.requests}.items():
+                    if name in self._behind and amount.nanos % NANO:
+                        where = f"pod set {pod_set.name or 'main'}: container {container.name}"
+                        return f"{where}: expected a whole number of {name} (DeviceClass {self._behind[name]})"
+        return ""
 
     def _pod_set(
         self,

@@ -56,6 +56,10 @@ class FlavorAssigner:
         self._rules: dict[QueueState, tuple[int, Rules]] = {}
         self._keeps_progress = config.gates.on("FlavorFungibilityPreserveScanProgress")
         self._fungible = config.gates.on("FlavorFungibility")
+        self.never_done = not self._fungible and not config.extensions.whole_searches
+        """With that gate off Kueue takes each flavor that a pod set got for one before others: its workload is tried
+        again at once, before those behind it.
+        """
 
     def assign(
         self,
@@ -314,7 +318,11 @@ class _Run:
             return ()
         sets = map(self._chosen.get, range(len(self._incoming.info.pod_sets)))
         return tuple(
-            {} if pod_set is None else {name: choice.tried_index for name, choice in pod_set.choices.items()}
+            {}
+            if pod_set is None
+            else {
+                name: 0 if self._assigner.never_done else choice.tried_index for name, choice in pod_set.choices.items()
+            }
             for pod_set in sets
         )
 

@@ -39,6 +39,8 @@ class UsageHistory:
         self._records: dict[LocalQueueKey, UsageRecord] = {}
         self._penalties: dict[LocalQueueKey, dict[WorkloadKey, Consumed]] = {}
         self._weights: dict[LocalQueueKey, float] = {}
+        self._ahead: set[LocalQueueKey] = set()
+        """Those whose record is of the future, by this clock, and was sampled since."""
 
     @property
     def on(self) -> bool:
@@ -56,6 +58,7 @@ class UsageHistory:
         """The LocalQueue is gone, and with it what it used."""
         for kept in (self._records, self._penalties, self._weights):
             kept.pop(queue, None)
+        self._ahead.discard(queue)
 
     def record(self, queue: LocalQueueKey) -> UsageRecord | None:
         return self._records.get(queue)
@@ -70,12 +73,14 @@ class UsageHistory:
         if self._config is None:
             return None
         record = self._records.get(queue)
-        return now_s if record is None else record.at_s + self._config.sampling_interval_s
+        if record is None or (record.at_s > now_s and queue not in self._ahead):
+            return now_s
+        return min(record.at_s, now_s) + self._config.sampling_interval_s
 
     def sample(self, queue: LocalQueueKey, running: Mapping[ResourceName, Amount], now_s: float) -> UsageRecord:
         """Let the past decay and add ``running``, what the LocalQueue's admitted workloads hold, since the last sample.
 
-        A clock that went back counts as no time at all.
+        A clock that went back counts as no time at all, and one record of the future is sampled once.
         """
         record = self._records.get(queue) or UsageRecord({}, now_s)
         share = self._alpha(max(now_s - record.at_s, 0.0))
@@ -85,6 +90,7 @@ class UsageHistory:
             for name in ({**record.consumed, **units} if self._remembers else ())
         }
         self._records[queue] = made = UsageRecord(consumed, max(now_s, record.at_s))
+        (self._ahead.add if record.at_s > now_s else self._ahead.discard)(queue)
         return made
 
     def penalise(self, queue: LocalQueueKey, key: WorkloadKey, requests: Mapping[ResourceName, Amount]) -> None:

@@ -74,6 +74,8 @@ class WorkloadEvents:
         state.moves.served(key)
         known = state.workloads.forget(key)
         state.device_claims.forget(key)
+        if known is not None:
+            state.usage.pardon(local_queue_of(known), key)
         if known is not None and state.config.extensions.no_eviction_cycles:
             self._outside(known)
             state.preemption.history.forget(key)
@@ -157,7 +159,7 @@ class WorkloadEvents:
         waits = holder.admitted and not is_true(conditions, reasons.PODS_READY)
         if state.notes.set_unready(key, unready=waits):
             state.touch()
-        if holder.admitted and state.usage.penalised(holder.local_queue, key):
+        if holder.admitted and workload.spec.active and state.usage.penalised(holder.local_queue, key):
             state.usage.settle(holder.local_queue, key, now_s)
         old = replaced_slice(workload, state.config)
         if old is not None and old in state.cluster.holders:
@@ -170,21 +172,28 @@ class WorkloadEvents:
         else:
             state.notes.drop_pass(key)
 
-    def _release(self, key: WorkloadKey) -> None:
+    def _release(self, key: WorkloadKey, *, waits: bool = False) -> None:
+        """``waits``: it goes back into its queue, and with it the penalty of the reservation that came to nothing, as
+        in Kueue: what it waited for once is not forgotten at each eviction.
+        """
         state = self._state
         state.workloads.unstrand(key)
         holder = state.cluster.remove_holder(key)
         state.notes.forget(key)
         state.unwritten.drop_eviction(key)
+        known = state.workloads.objects.get(key)
+        if known is not None and not waits:
+            state.usage.pardon(local_queue_of(known), key)
         if holder is not None:
-            state.usage.pardon(holder.local_queue, key)
+            if not waits:
+                state.usage.pardon(holder.local_queue, key)
             state.released(holder, key if holder.evicted else None)
 
     # -- pending -----------------------------------------------------------------------------------------------------
 
     def _queue(self, key: WorkloadKey, workload: Workload, now_s: float) -> None:
         state = self._state
-        self._release(key)
+        self._release(key, waits=True)
         pending, compact = self.pending_of(key, workload)
         state.workloads.tell(key, compact)
         known = state.queues.get(key)

@@ -1,11 +1,14 @@
 """What each path of the webhooks answers, by the configuration. Pure functions of bytes, put together."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
 from controller.config.settings import ControllerConfig
 from controller.engine.mirror.specs import System
+from controller.engine.model.gates import FeatureGates
+from controller.jobframework.kind import JobKind
+from controller.jobframework.raw import Json
 from controller.jobkinds.table import JOB_KINDS
 from controller.webhooks import foreign, fractions, jobs, pods, serving
 from controller.webhooks.apart.server_shell import Answer, AskingAnswer, Ready, WebhookServer
@@ -29,7 +32,7 @@ def webhook_server(
         has_default_queue=has_default_queue,
         manage_without_queue_name=everything,
         suspend_paths=suspend_paths,
-        defaults={(kind.group, kind.kind): kind.defaulted for kind in JOB_KINDS},
+        defaults={(kind.group, kind.kind): _defaulted(kind, config.engine.gates) for kind in JOB_KINDS},
     )
     return WebhookServer(
         host=config.webhook.host or ANY_ADDRESS,
@@ -39,7 +42,10 @@ def webhook_server(
             "/mutate-job": answer,
             "/mutate-pod": partial(pods.answer, manage_without_queue_name=everything),
             "/mutate-serving": partial(
-                serving.answer, has_default_queue=has_default_queue, manage_without_queue_name=everything
+                serving.answer,
+                has_default_queue=has_default_queue,
+                manage_without_queue_name=everything,
+                gates=config.engine.gates,
             ),
             **_foreign(config, suspend_paths),
             fractions.PATH: partial(fractions.answer, fleet=config.fractions),
@@ -47,6 +53,10 @@ def webhook_server(
         asking=asking,
         ready=ready or (lambda: True),
     )
+
+
+def _defaulted(kind: JobKind, gates: FeatureGates) -> Callable[[Json], Json]:
+    return lambda job: kind.defaulted(job, gates)
 
 
 def _foreign(config: ControllerConfig, suspend_paths: SuspendPaths) -> dict[str, Answer]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controller.engine.model.resources import (
+    UNLIMITED,
     Amount,
     ClusterQueueName,
     CohortName,
@@ -36,8 +37,12 @@ def tree_of(case: Case) -> QuotaTree:
 
 
 def amounts_of(entries: Iterable[Mapping[str, Any]] | None) -> Amounts:
+    """``unlimited`` is as much as there can be."""
     return {
-        FlavorResource(FlavorName(one["flavor"]), ResourceName(one["resource"])): one["amount"] for one in entries or ()
+        FlavorResource(FlavorName(one["flavor"]), ResourceName(one["resource"])): UNLIMITED
+        if one["amount"] == "unlimited"
+        else one["amount"]
+        for one in entries or ()
     }
 
 

@@ -1,20 +1,23 @@
-"""Where we differ from Kueue on purpose: rules over a case's input, each with its reason.
+"""Where we differ from Kueue on purpose: rules over a case's input and over what differs, each with its reason.
 
-A rule never sees which case it is, so it cannot name one: what it lets pass it lets pass in every corpus.
+A rule never sees which case it is, so it cannot name one: what it lets pass it lets pass in every corpus. It covers the
+difference that its reason is about, where it stands and with the values that it has, and no other of the same input:
+``test_differences`` shows each rule one that it must not cover.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from controller.jobframework import names
-from controller.jobframework.podview import GROUP_NAME
+from controller.jobframework.podview import ADMISSION_GATE, GROUP_NAME, GROUP_TOTAL, ROLE_HASH, SUSPENDING_PARENT
 from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
 from controller.jobframework.topologyrequest import SLICE_CONSTRAINTS, SLICE_SIZE, SLICE_TOPOLOGY
 from tests.conformance.kueuejobs.inputs import annotations, workloads
 from tests.conformance.kueuejobs.jobdifferences import JOB_RULES
 from tests.conformance.kueuejobs.poddifferences import POD_RULES
 from tests.conformance.kueuejobs.webhookdifferences import WEBHOOK_RULES
-from tests.conformance.replay import Rule
+from tests.conformance.replay import ABSENT, Rule, at, one_of
 
 # What stands on our objects besides, and is left out where a case is compared.
 ADDED_TO_WORKLOADS: Final = (names.JOB_OWNER_GVK, names.JOB_OWNER_NAME)
@@ -23,6 +26,11 @@ ADDED_TO_TEMPLATES: Final = (names.WORKLOAD,)
 """Pods name their Workload without a topology as well: device plans find them by it."""
 
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
+MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+_ONE: Final = r"workloads\[\d+\]"
+_MARKS: Final = "|".join(map(re.escape, (GROUP_NAME, GROUP_TOTAL, ROLE_HASH, names.PREBUILT_WORKLOAD)))
+_MARKS_OF_PODS: Final = rf"pods\[\d+\]\.metadata\.(annotations|labels)\.({_MARKS})"
+"""Of a pod that has joined its group."""
 
 
 def _labels_of_a_job(given: Mapping[str, Any]) -> bool:
@@ -61,15 +69,34 @@ def _assignments(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ())
 
 
-def _fewer_pods_than_asked(given: Mapping[str, Any]) -> bool:
-    """An assignment of fewer pods to a pod set that has no minimum."""
-    for workload in workloads(given):
-        asked = {one.get("name"): one for one in workload["spec"].get("podSets") or ()}
-        for one in _assignments(workload):
-            pod_set = asked.get(one["name"], {})
-            if one.get("count", 0) < pod_set.get("count", 0) and pod_set.get("minCount") is None:
-                return True
-    return False
+def _sliced_while_suspended(given: Mapping[str, Any]) -> bool:
+    """An elastic job that is suspended, and whose workload has quota of another size, or is to be replaced."""
+    job = given.get("job") or {}
+    elastic = names.ELASTIC_JOB in ((job.get("metadata") or {}).get("annotations") or {})
+    return elastic and bool((job.get("spec") or {}).get("suspend")) and any(map(_assignments, workloads(given)))
+
+
+def _ungated_in_a_queue_that_rests(given: Mapping[str, Any]) -> bool:
+    """A workload whose gates were taken off, in a ClusterQueue that is not said to be active."""
+    workload, queue = given.get("workload") or {}, given.get("cq") or {}
+    gated = any(
+        one["type"] == "QuotaReserved" and one["reason"] == "AdmissionGated"
+        for one in (workload.get("status") or {}).get("conditions") or ()
+    )
+    marked = names.ADMISSION_GATED_BY in ((workload.get("metadata") or {}).get("annotations") or {})
+    return gated and not marked and not _is_true(queue, "Active")
+
+
+def _pod_has_ended(given: Mapping[str, Any]) -> bool:
+    pod = given.get("pod") or {}
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") and bool(pod["spec"].get("nodeName"))
+
+
+def _pods_without_the_mark(given: Mapping[str, Any]) -> bool:
+    """Pods of a StatefulSet that were not created through it while it was queued, and run."""
+    pods = given.get("pods") or ()
+    marked = (SUSPENDING_PARENT in ((pod["metadata"].get("annotations")) or {}) for pod in pods)
+    return "statefulSet" in given and bool(pods) and not any(marked) and not any(map(_gated, pods))
 
 
 def _option(given: Mapping[str, Any], name: str) -> Any:
@@ -198,6 +225,10 @@ def _gated(pod: Mapping[str, Any]) -> bool:
     return bool((pod.get("spec") or {}).get("schedulingGates"))
 
 
+def _is_admission_gate(value: Any) -> bool:
+    return bool(value == [{"name": ADMISSION_GATE}])
+
+
 def _serving_pods_without_quota(given: Mapping[str, Any]) -> bool:
     """Gated pods whose set is gone or replaces its revision; and none of their Workloads is admitted."""
     if not {"leaderWorkerSet", "statefulSet", "statefulSets"} & given.keys():
@@ -241,17 +272,23 @@ def _usage_of_before_a_restart(given: Mapping[str, Any]) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("a Cohort without a weight weighs 1: one that says so has not changed", _weighs_as_before),
+    Rule(
+        "a Cohort without a weight weighs 1: one that says so has not changed",
+        _weighs_as_before,
+        at("", True, False),
+    ),
     Rule(
         "the penalty of a workload that is admitted is settled whenever it is seen: none can be pending for good",
         _admitted_before,
+        one_of(at("wantFolded", False, True), at("wantPending", True, False)),
     ),
     Rule(
         "past usage that was written before a restart decays from when it was written on, and what ran since counts; "
         "Kueue's time stands still while its controller is down",
         _usage_of_before_a_restart,
+        at(r"(status\.fairSharing|consumed)\..*"),
     ),
-    Rule("a kind that another needs is on with it; Kueue refuses to start", _needs_more),
+    Rule("a kind that another needs is on with it; Kueue refuses to start", _needs_more, at("error", True, False)),
     *JOB_RULES,
     *POD_RULES,
     *WEBHOOK_RULES,
@@ -259,79 +296,127 @@ RULES: tuple[Rule, ...] = (
         "a pod loses its gate when its group's quota is there, also while a set replaces its revision or is gone; "
         "Kueue lets such pods run uncharged",
         _serving_pods_without_quota,
+        one_of(at(r"pods\[\d+\]\.spec\.schedulingGates", ABSENT, _is_admission_gate), at(_MARKS_OF_PODS, ABSENT)),
     ),
     Rule(
         "annotations of a node, its conditions besides Ready and the age of its taints place no pod, and nothing of a "
         "node that is not ready does: no workload is tried again for them",
         _places_the_same,
+        at("", True, False),
     ),
-    Rule("nodes and Workloads are known by watches: there is no read of one that could fail", _failing_reads),
-    Rule("a pod that has a place takes no room besides it: its events change nothing", _placed_pod_comes),
+    Rule(
+        "nodes and Workloads are known by watches: there is no read of one that could fail",
+        _failing_reads,
+        one_of(at(r"\.length", found=0), at("error", True, False)),
+    ),
+    Rule(
+        "a pod that has a place takes no room besides it: its events change nothing",
+        _placed_pod_comes,
+        at("", True, False),
+    ),
     Rule(
         "a pod has its place from the moment that it is given one: the others need not wait until a watch shows it",
         _ungating_unseen,
+        one_of(at(r"[^.]+\.length", 1, 0), at("counts")),
     ),
     Rule(
         "an owner that is not there owns nothing: the job stands for itself; Kueue fails and looks again",
         _owner_is_missing,
+        at("error", True, False),
     ),
-    Rule('an elastic job may say so in any spelling of "true"', _elastic_in_other_letters),
+    Rule('an elastic job may say so in any spelling of "true"', _elastic_in_other_letters, at("", False, True)),
     Rule(
         "admission checks stand in a Workload from its reservation on, those of its flavors; Kueue writes them before",
         _checks_before_quota,
+        at(r"\.length|\[\d+\]\.name"),
     ),
     Rule(
         "a Workload that holds no quota is not evicted when it is deactivated: it waits no more, and there is nothing "
         "to take from it",
         _inactive_without_quota,
+        one_of(
+            at("conditions", found=ABSENT),
+            at(r"conditions\.(Evicted|Requeued).*"),
+            at(r"checks\[\d+\]\.state", "Pending"),
+        ),
     ),
-    Rule("an eviction forgets the lost nodes of the places that it takes away", _lost_nodes),
-    Rule("managedBy stays as it was written: there is no MultiKueue to hand a job to", _dispatched),
+    Rule(
+        "an eviction forgets the lost nodes of the places that it takes away",
+        _lost_nodes,
+        at("unhealthyNodes", found=ABSENT),
+    ),
+    Rule(
+        "managedBy stays as it was written: there is no MultiKueue to hand a job to",
+        _dispatched,
+        at(r"(spec\.|spec\.runPolicy\.)?managedBy", MULTIKUEUE),
+    ),
     Rule(
         "objects of a kind that is not installed are read as absent: its CRD may come and go; Kueue's read fails",
         _ray_is_not_installed,
+        at("error", True, False),
     ),
     Rule(
         "the size of a RayCluster is read from the cluster: no annotation repeats it",
         _sizes_of_pod_sets,
+        one_of(at("error", True, False), at(r"\w[\w-]*", found=ABSENT)),
     ),
     Rule(
-        "a workload matches a job that runs as many pods as were assigned; fewer than asked for need a minimum",
-        _fewer_pods_than_asked,
+        "an elastic job that is suspended runs by no slice: it has one workload, of its present size",
+        _sliced_while_suspended,
+        at(r"workloads(\.length|\[\d+\]\.(metadata\.annotations|spec)(\..*)?)"),
+    ),
+    Rule(
+        "a workload whose gates were taken off says at once why it waits; Kueue says that it is to be looked at first",
+        _ungated_in_a_queue_that_rests,
+        at(r"conditions\.QuotaReserved\.reason", "PendingEvaluation", "Suspended"),
+    ),
+    Rule("a pod that has ended takes no room: that it goes changes nothing", _pod_has_ended, at("", True, False)),
+    Rule(
+        "a pod that does not bear its set's mark is none of the set's for us: nothing is written into it",
+        _pods_without_the_mark,
+        at(rf"pods\[\d+\]\.metadata\.labels\.{re.escape(names.QUEUE_NAME)}", found=ABSENT),
     ),
     Rule(
         "a suspended Job has no ready pods, whatever its status still counts: the condition follows its start",
         _ready_while_suspended,
+        one_of(at(r"job\.spec\.suspend", True, ABSENT), at(rf"{_ONE}\.status\.conditions\.PodsReady\.reason")),
     ),
     Rule(
         "templates are restored once the pods are gone: the API server refuses it before, and with it all of the patch",
         _evicted_with_pods,
+        at(r"job\.spec\.template\..*", ABSENT),
     ),
     Rule(
         "a suspended job whose template differs from its workload's was changed, and is queued anew; Kueue starts it "
         "where that can go well, and finishes its workload where it cannot",
         _template_of_another_job,
+        at(rf"{_ONE}\.spec\.podSets\[\d+\]\.template\.spec\.nodeSelector.*", ABSENT),
     ),
     Rule(
         "after its retention a deactivated Workload is deleted, and its job stays; Kueue deletes the job",
         _retained_after_deactivation,
+        at(r"job\.metadata", ABSENT),
     ),
     Rule(
         "all four labels that the API server generates for a Job are left out of its workload: another Job could not "
         "have them; Kueue keeps the one with the Job's name",
         _labels_of_a_job,
+        at(re.escape(JOB_NAME), found=ABSENT),
     ),
     Rule(
         "topology annotations that cannot be meant are refused with a sentence when the workload is composed, not only "
         "by a webhook; Kueue composes the workload without them",
         _slices_of_no_size,
+        one_of(at("error", False, True), at("pod sets")),
     ),
     Rule(
         "an annotation that names an earlier workload is overwritten by the next start; Kueue never starts such a job",
         _workload_of_before,
+        at("error", True, None),
     ),
     Rule(
         "an annotation names a pod's group also with WorkloadIdentifierAnnotations off: nothing else has that key",
         _group_annotation_without_its_gate,
+        at(""),
     ),
 )

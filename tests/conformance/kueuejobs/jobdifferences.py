@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tests.conformance.replay import Rule
+from tests.conformance.replay import Rule, at
 
 
 def _lookups_of_classes(given: Mapping[str, Any]) -> bool:
@@ -51,20 +51,28 @@ JOB_RULES: tuple[Rule, ...] = (
         "pods still run by a slice that is being evicted: it keeps its quota until they are gone, and no other takes "
         "its place before",
         _evicted_slice_with_quota,
+        at("error", True, False),
     ),
     Rule(
         "of more slices than a job needs the surplus is withdrawn; an error would leave the job as it is for good",
         _more_slices_than_a_replacement_takes,
+        at("error", True, False),
     ),
-    Rule("Workloads are known by a watch, and there is no list of them that could fail", _failing_lists),
+    Rule(
+        "Workloads are known by a watch, and there is no list of them that could fail",
+        _failing_lists,
+        at("error", True, False),
+    ),
     Rule(
         "classes are known by a watch: one that it does not show is missing, and told in an Event, also where the pods "
         "name it",
         _lookups_of_classes,
+        at(r"events\.length", 0, 1),
     ),
-    Rule("a Workload has no variants: concurrent admission is not there", _variants),
+    Rule("a Workload has no variants: concurrent admission is not there", _variants, at("variant", found=None)),
     Rule(
         "spec.active is the user's and the controller's: no job sets it; a job that must not start is on hold",
         _job_decides_on_activation,
+        at("active", True, False),
     ),
 )

@@ -38,7 +38,7 @@ def defaulted(case: Case, kind: JobKind, job: Json) -> Json:
         manage_without_queue_name=managed,
         suspend_path=kind.suspend_path,
     )
-    return kind.defaulted(applied(job, operations))
+    return kind.defaulted(applied(job, operations), case.gates)
 
 
 def _kind(case: Case) -> JobKind:

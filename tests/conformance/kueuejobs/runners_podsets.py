@@ -4,7 +4,10 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from controller.jobframework import compose
+from controller.jobframework.names import SLICE_NAME, WORKLOAD
 from controller.jobframework.podsets import (
     OWN_ANNOTATIONS,
     FlavorMissingError,
@@ -38,16 +41,20 @@ def filled(value: Any) -> Any:
     return value
 
 
-def info_of(data: Json, name: str = "main") -> PodSetInfo:
-    """A case's pod set info. Annotations of elastic jobs are the controller's own: they win over the template's."""
+def info_of(data: Json, name: str = "main", *, elastic: bool = True) -> PodSetInfo:
+    """A case's pod set info. Annotations of elastic jobs are the controller's own: they win over the template's.
+
+    ``elastic`` False: there are no such jobs, and the name of a slice is a word like any other.
+    """
     annotations = data.get("annotations") or {}
+    own = OWN_ANNOTATIONS if elastic else tuple(key for key in OWN_ANNOTATIONS if key != SLICE_NAME)
     return PodSetInfo(
         name=data.get("name") or name,
         count=data.get("count") or 0,
         node_selector=data.get("nodeSelector") or {},
         labels=data.get("labels") or {},
-        annotations={key: value for key, value in annotations.items() if key not in OWN_ANNOTATIONS},
-        own_annotations={key: value for key, value in annotations.items() if key in OWN_ANNOTATIONS},
+        annotations={key: value for key, value in annotations.items() if key not in own},
+        own_annotations={key: value for key, value in annotations.items() if key in own},
         tolerations=tuple(data.get("tolerations") or ()),
         scheduling_gates=tuple(gate["name"] for gate in data.get("schedulingGates") or ()),
     )
@@ -70,13 +77,14 @@ def info_json(info: PodSetInfo) -> Json:
 
 @runner("jobs-podset-TestFromAssignment")
 def from_assignment(case: Case) -> Difference | None:
+    """Of a pod set that may start with fewer: a start leaves the number of any other as it is."""
     given = case.input
-    pod_set = {"name": given["assignment"]["name"], "count": given["defaultCount"]}
+    pod_set = {"name": given["assignment"]["name"], "count": given["defaultCount"], "minCount": 1}
     admission = {"clusterQueue": "cq", "podSetAssignments": [given["assignment"]]}
     workload = decode({"spec": {"podSets": [pod_set]}, "status": {"admission": admission}}, Workload)
     flavors = {one["metadata"]["name"]: decode(one, ResourceFlavor) for one in given.get("flavors") or ()}
     try:
-        (found,) = infos(workload, flavors.get, elastic=False)
+        (found,) = infos(workload, flavors.get, elastic=False, gates=case.gates)
     except FlavorMissingError:
         return first_difference(bool(case.expect["wantError"]), True)
     wanted = filled(case.expect["wantInfo"])
@@ -91,7 +99,9 @@ def _unexpected(case: Case) -> Difference:
 def merge_and_restore(case: Case) -> Difference | None:
     template = case.input["podSet"]["template"]
     try:
-        found = started_template(template, info_of(case.input["info"]))
+        found = started_template(
+            template, info_of(case.input["info"], elastic=case.gates.on("ElasticJobsViaWorkloadSlices"))
+        )
     except StartConflictError:
         return first_difference(case.expect["wantError"], True, "error")
     if case.expect["wantError"]:
@@ -154,11 +164,23 @@ def job_workload(job: Json, restore: Sequence[Json]) -> SeenWorkload:
     return SeenWorkload.of({"metadata": {"name": "wl", "uid": "w"}, "spec": {"podSets": [pod_set]}})
 
 
+def _as_started(info: PodSetInfo) -> PodSetInfo:
+    """With the name of the workload, which every start of ours puts in: a job without it was started by nobody."""
+    return msgspec.structs.replace(info, own_annotations={WORKLOAD: "wl", **info.own_annotations})
+
+
+def _unmarked(spec: Json) -> Json:
+    metadata = spec["template"].get("metadata", {})
+    left = {key: value for key, value in metadata.get("annotations", {}).items() if (key, value) != (WORKLOAD, "wl")}
+    kept = {**metadata, "annotations": left} if left else {k: v for k, v in metadata.items() if k != "annotations"}
+    return {**spec, "template": {**spec["template"], "metadata": kept}}
+
+
 @runner("jobs-job-TestPodSetsInfo")
 def started_and_stopped(case: Case) -> Difference | None:
     kind, job = BatchJob(), copy.deepcopy(case.input["job"])
     workload = job_workload(job, case.input["restoreInfo"])
-    given = tuple(info_of({**one, "count": one["count"] or 1}) for one in case.input.get("runInfo") or ())
+    given = tuple(_as_started(info_of({**one, "count": one["count"] or 1})) for one in case.input.get("runInfo") or ())
     try:
         running = job
         for patch in kind.start(job, workload, given):
@@ -170,13 +192,13 @@ def started_and_stopped(case: Case) -> Difference | None:
     else:
         if case.expect["wantRunError"]:
             return _unexpected(case)
-    if difference := first_difference(case.expect["wantUnsuspended"]["spec"], running["spec"], "running"):
+    if difference := first_difference(case.expect["wantUnsuspended"]["spec"], _unmarked(running["spec"]), "running"):
         return difference
     stopped = running
     for _ in range(2):  # suspended, then restored
         for patch in kind.stop(stopped, workload):
             stopped = merged(stopped, patch.body)
-    return first_difference(job["spec"], stopped["spec"], "stopped")
+    return first_difference(job["spec"], _unmarked(stopped["spec"]), "stopped")
 
 
 @runner("jobs-job-TestPodsReady")

@@ -26,7 +26,6 @@ from kube.resources import Resource
 from kube.writing.writes import Write
 from tests.conformance.kueue.runners_workload import duration_s
 from tests.conformance.kueuejobs.runners_core import now_s
-from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.kueuejobs.runners_workload import LOST, taking_part
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
@@ -64,17 +63,23 @@ class _Statuses:
             self.raw = merged(self.raw, write.body)
 
     def shown(self) -> Any:
-        """Without times, and without zeros and empty lists, which some writers leave out."""
+        """Without times, and without empty lists and maps, which some writers leave out. A count of 0 is written."""
         status = dict(self.raw.get("status") or {})
         for key in ("flavorsReservation", "flavorsUsage"):
             status[key] = [one for one in status.get(key) or () if one["name"] != LOST]
-        return filled(_timeless(status))
+        return _filled(_timeless(status))
+
+
+def _filled(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: kept for key, item in value.items() if (kept := _filled(item)) not in (None, {}, [], "")}
+    return [_filled(item) for item in value] if isinstance(value, list) else value
 
 
 def _timeless(value: Any) -> Any:
     hidden = ("lastTransitionTime", "lastUpdate", "message", "observedGeneration")
     if isinstance(value, Mapping):
-        return {key: _timeless(item) for key, item in value.items() if key not in hidden and item != 0}
+        return {key: _timeless(item) for key, item in value.items() if key not in hidden}
     return [_timeless(item) for item in value] if isinstance(value, list) else value
 
 
@@ -174,7 +179,7 @@ def deleted_cluster_queue(case: Case) -> Difference | None:
         "wantActive": active.get("status", ""),
         "wantDeleted": deleted,
         "wantReason": active.get("reason", ""),
-        "wantReserving": 0 if deleted else status.raw["status"].get("reservingWorkloads", 0),
+        "wantReserving": 0 if deleted else status.raw["status"].get("reservingWorkloads"),
     }
     return first_difference({key: case.expect[key] for key in found}, found)
 

@@ -28,6 +28,7 @@ def defaulted(case: Case) -> Difference | None:
         job,
         has_default_queue=lambda: bool(case.input.get("defaultLqExist")),
         manage_without_queue_name=bool(case.input.get("manageJobsWithoutQueueName")),
+        gates=case.gates,
     )
     return first_difference(filled(case.expect["want"]), filled(applied(job, operations)))
 

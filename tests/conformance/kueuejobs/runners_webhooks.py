@@ -63,12 +63,12 @@ def resource_flavor(case: Case) -> Difference | None:
 
 @runner("jobs-webhooks-TestValidateWorkload")
 def workload(case: Case) -> Difference | None:
-    return refused_otherwise(case.expect["wantErr"], requests.created(case.input["workload"]))
+    return refused_otherwise(case.expect["wantErr"], requests.created(case.input["workload"], gates=case.gates))
 
 
 @runner("jobs-webhooks-TestValidateWorkloadUpdate")
 def workload_changed(case: Case) -> Difference | None:
-    found = requests.updated(case.input["before"], case.input["after"])
+    found = requests.updated(case.input["before"], case.input["after"], case.gates)
     return refused_otherwise(case.expect["wantErr"], found)
 
 

@@ -19,6 +19,7 @@ from controller.engine.state.intake import WorkloadPhase, standing
 from controller.jobframework.actions import FinishWorkload
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
+from controller.jobframework.steps import remove_finalizers
 from controller.jobkinds.batchjob import BatchJob
 from controller.jobs.reconcile import unowned
 from controller.lifecycle.lifecycle import due_s, queue_policies, step
@@ -114,7 +115,7 @@ def _seconds(given: str | None) -> float | None:
 def _states(case: Case, first: Workload, engine: Engine, *, waits: bool) -> Iterator[Workload | None]:
     """The Workload after each of our steps; None once it is gone. Nothing where nothing is done."""
     at_s, workload = now_s(case), first
-    if not first.metadata.owner_references:
+    if not first.metadata.owner_references or _is_cleared_away(case, first):
         for found in _left_by_its_job(case):
             yield found
             if found is None:
@@ -139,11 +140,20 @@ def _states(case: Case, first: Workload, engine: Engine, *, waits: bool) -> Iter
         yield None
 
 
+def _is_cleared_away(case: Case, workload: Workload) -> bool:
+    """It has finished and is being deleted, as finished ones are after a while: Kueue looks at an owned one then."""
+    ended = is_true(workload.status.conditions, "Finished") and workload.metadata.deletion_timestamp is not None
+    return ended and _retention(case).after_finished_s is not None
+
+
 def _left_by_its_job(case: Case) -> Iterator[Workload | None]:
     """After each action on a Workload without an owner; a status that cannot be written ends them."""
     state = world(case, BatchJob(), None, [case.input["workload"]])
     (name,) = state.workloads
-    for action in unowned(SeenWorkload.of(state.workloads[name]), state.settings):
+    given = SeenWorkload.of(state.workloads[name])
+    # One that is deleted loses its finalizer by its job's reconciler, as by that of a job that has gone.
+    actions = remove_finalizers([given]) if given.owner_references else unowned(given, state.settings)
+    for action in actions:
         if case.input.get("patchErr") and isinstance(action, FinishWorkload):
             return
         state.carry_out(action)

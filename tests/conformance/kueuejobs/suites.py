@@ -35,7 +35,9 @@ SCOPE: Final = (
     "workloaddispatcher",
     "concurrentadmission",
 )
-"""Parts of suites' names, in any case: what Tessera does not do (yet)."""
+"""Parts of suites' names, in any case: what Tessera does not do (yet). MultiKueue's own are the first two and the
+dispatcher's: a remote object is one on a worker cluster.
+"""
 
 NOT_YET: tuple[str, ...] = ()
 """Suites that are in scope and not replayed: what they are about is missing, or not all of their cases pass."""

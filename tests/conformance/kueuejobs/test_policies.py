@@ -1,5 +1,6 @@
 """Kueue's cases about what may be created and changed, by the CEL of the policies beside the rules in Python."""
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -40,7 +41,10 @@ def judged() -> Iterator[Case]:
 
 
 def test_cel_and_python_say_the_same_of_every_case() -> None:
-    """Also of the cases whose outcome hangs on other objects: neither half looks at them."""
+    """Also of the cases whose outcome hangs on other objects: neither half looks at them.
+
+    A folder that is given by itself may hold none.
+    """
     seen = 0
     for case in judged():
         old, new = objects(case)
@@ -51,4 +55,4 @@ def test_cel_and_python_say_the_same_of_every_case() -> None:
         sentence = said(ruled, new, old, case.gates)
         assert sentence in found if found else sentence == "", str(case)
         seen += 1
-    assert seen
+    assert seen or os.environ.get("TESSERA_CORPUS")

@@ -20,6 +20,17 @@ def case(folder: Path, suite: str, slug: str, given: Any, expect: Any) -> None:
     file.write_text(json.dumps({"tags": [], "input": given, "expect": expect}), encoding="utf-8")
 
 
+def test_a_folder_without_cases_of_webhooks_is_no_fault(tmp_path: Path) -> None:
+    given = {"gateName": "a/b", "pod": {"metadata": {}, "spec": {"schedulingGates": [{"name": "a/b"}]}}}
+    case(tmp_path, "jobs-podutil-TestHasGate", "right", given, {"want": True})
+    files = [f"tests/conformance/kueuejobs/{name}.py" for name in ("test_cases", "test_policies", "test_differences")]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "conformance", *files]
+    environment = {**os.environ, "TESSERA_CORPUS": str(tmp_path)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+    assert result.stdout.splitlines()[-1] == "conformance: 1 passed of 1 cases, 0 declared different"
+
+
 def test_a_folder_of_job_cases_is_known_by_its_suites_and_ends_with_the_sum_of_all_its_files(tmp_path: Path) -> None:
     given = {"gateName": "a/b", "pod": {"metadata": {}, "spec": {"schedulingGates": [{"name": "a/b"}]}}}
     case(tmp_path, "jobs-podutil-TestHasGate", "right", given, {"want": True})

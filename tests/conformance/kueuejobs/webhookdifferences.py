@@ -3,15 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tests.conformance.replay import Rule
+from tests.conformance.replay import Rule, at
 
-GATES_OF_RULES: Final = (
-    "AdmissionGatedBy",
-    "PriorityBoost",
-    "TASValidateWorkloadSliceSize",
-    "WorkloadValidateResourcesAreNonNegative",
-    "WorkloadValidationForPodSetMetadata",
-)
+SLICE_SIZE: Final = "TASValidateWorkloadSliceSize"
 REPLACES: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
@@ -24,10 +18,22 @@ def _checked_flavors(spec: Mapping[str, Any]) -> Iterator[str]:
         yield from check.get("onFlavors") or ()
 
 
-def _gate_of_a_rule_is_off(given: Mapping[str, Any]) -> bool:
-    """A Workload under a gate that keeps one of Kueue's rules about Workloads from being asked."""
+def _slice_sizes_are_free(given: Mapping[str, Any]) -> bool:
+    """A Workload under the gate that keeps Kueue from asking for the sizes of slices."""
     gates = given.get("featureGates") or {}
-    return ("workload" in given or "after" in given) and any(gates.get(name) is False for name in GATES_OF_RULES)
+    return ("workload" in given or "after" in given) and gates.get(SLICE_SIZE) is False
+
+
+def _is_about_slices(sentences: Any) -> bool:
+    return bool(sentences) and all("lice" in one.partition(":")[0] for one in sentences)
+
+
+def _is_about_the_cluster(sentences: Any) -> bool:
+    return bool(sentences) and all(one.startswith("status.clusterName: ") for one in sentences)
+
+
+def _names_flavors_of_checks(fields: Any) -> bool:
+    return bool(fields) and all("admissionChecks" in one and "onFlavors" in one for one in fields)
 
 
 def _slice_of_another_cluster(given: Mapping[str, Any]) -> bool:
@@ -47,15 +53,19 @@ def _stranger_of_before(given: Mapping[str, Any]) -> bool:
 
 WEBHOOK_RULES: tuple[Rule, ...] = (
     Rule(
-        "the API server's rules know no gates of the controller: what is wrong once a gate is on is refused before",
-        _gate_of_a_rule_is_off,
+        "sizes of slices are for the schema, which knows no gates: what is wrong once a gate is on is refused before",
+        _slice_sizes_are_free,
+        at("refused", [], _is_about_slices),
     ),
     Rule(
-        "a cluster's name is one of those nominated, also for the next slice of a workload", _slice_of_another_cluster
+        "a cluster's name is one of those nominated, also for the next slice of a workload",
+        _slice_of_another_cluster,
+        at("refused", [], _is_about_the_cluster),
     ),
     Rule(
         "a flavor that a check named before may stay named whatever else is changed, as a value that a schema no "
         "longer lets in may stay: one fault holds up no other change",
         _stranger_of_before,
+        at("refused", _names_flavors_of_checks, []),
     ),
 )

@@ -73,7 +73,7 @@ def test_a_minimum_that_completions_leave_nothing_above_is_none() -> None:
         (annotated({names.COMPLETIONS_EQUAL_PARALLELISM: "true"}), "completionMode must be Indexed"),
         (
             annotated({names.COMPLETIONS_EQUAL_PARALLELISM: "true"}, completionMode="Indexed", completions=3),
-            "spec.completions must equal spec.parallelism (1), found 3",
+            "spec.completions: expected spec.parallelism (1), found 3",
         ),
         (annotated({names.ELASTIC_JOB: "perhaps"}), "expected true or false, found 'perhaps'"),
         (
@@ -261,7 +261,7 @@ def constraints(*sizes: int) -> str:
     [
         ({}, None),
         ({"other": "x"}, None),
-        ({UNCONSTRAINED: "false"}, None),
+        ({UNCONSTRAINED: "false"}, {"unconstrained": False}),
         ({REQUIRED: RACK}, {"required": RACK}),
         ({PREFERRED: RACK}, {"preferred": RACK}),
         ({UNCONSTRAINED: "true"}, {"unconstrained": True}),

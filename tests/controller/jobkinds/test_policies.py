@@ -2,10 +2,12 @@
 
 from typing import Any, Final
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.kind import refused
 from controller.jobframework.podsets import UNCONSTRAINED
@@ -221,6 +223,35 @@ def test_both_halves_of_a_default_make_the_same_object(name: str, data: st.DataO
     )
     assert patched(job, by_webhook) == replaced(made, kind.suspend_path, True)
     assert patched(made, patches(ruled, made)) == made
+
+
+@pytest.mark.parametrize(
+    ("kind", "gate"), [("MPIJob", "TopologyAwareScheduling"), ("RayCluster", "ElasticJobsViaWorkloadSlices")]
+)
+def test_a_default_of_a_gate_that_is_off_is_left_out_by_both_halves(kind: str, gate: str) -> None:
+    ruled, off = BY_KIND[kind], FeatureGates({gate: False})
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    sets = {"Launcher": {"template": template}, "Worker": {"template": template}}
+    spec = {"runLauncherAsWorker": True, "mpiReplicaSpecs": sets, "headGroupSpec": {"template": template}}
+    job = {"metadata": {"name": "j", "annotations": {"kueue.x-k8s.io/elastic-job": "true"}}, "spec": spec}
+    own = next(one for one in DECLARED_KINDS if one.framework == ruled.framework)
+    assert own.defaulted(job) != job == own.defaulted(job, off)
+    assert patches(ruled, job)
+    assert patches(ruled, job, off) == []
+
+
+def test_without_elastic_jobs_no_cluster_is_autoscaled_and_none_needs_their_gates() -> None:
+    ruled, off = BY_KIND["RayCluster"], FeatureGates({"ElasticJobsViaWorkloadSlices": False})
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    metadata = {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
+    metadata |= {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}
+    for autoscaled in (True, False):
+        spec = {"suspend": True, "enableInTreeAutoscaling": autoscaled, "headGroupSpec": {"template": template}}
+        job: Json = {"metadata": metadata, "spec": spec}
+        asked = msgspec.structs.replace(review(ruled, job), gates=off)
+        found = [each.field for each in refused([rule for rule in ruled.rules if rule.says], asked)]
+        assert found == (["spec.enableInTreeAutoscaling"] if autoscaled else [])
+        assert bool(said(ruled, job, None, off)) is autoscaled
 
 
 def test_a_patch_of_one_of_two_equal_places_leaves_the_other() -> None:

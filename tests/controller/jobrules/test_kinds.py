@@ -37,7 +37,7 @@ def test_completions_follow_the_parallelism_only_of_an_indexed_job_with_as_many(
     indexed = {"completionMode": "Indexed", "completions": 4}
     assert refused(job(spec=indexed, job_completions_equal_parallelism="true")) == []
     assert refused(job(spec={**indexed, "completions": 6}, job_completions_equal_parallelism="true")) == [
-        ("Invalid", key)
+        ("Invalid", "spec.completions")
     ]
     assert refused(job(job_completions_equal_parallelism="true")) == [("Invalid", key)]
     assert refused(job(job_completions_equal_parallelism="-")) == [("Invalid", key)]
@@ -94,6 +94,13 @@ def test_a_pod_stays_in_its_group_and_a_group_does_not_become_retriable() -> Non
     ended = pod("g", pod_group_total_count="2", retriable_in_group="false")
     assert [one.field for one in pods.updated(ended, one, GATES)] == [f"metadata.annotations[{Q}retriable-in-group]"]
     assert pods.updated(one, ended, GATES) == []
+
+
+def test_a_pod_may_be_given_its_group_later_and_without_one_nothing_is_retried() -> None:
+    alone, member = pod(""), pod("g", pod_group_total_count="2")
+    assert pods.updated(alone, member, GATES) == []
+    assert [one.field for one in pods.updated(member, alone, GATES)] == [f"metadata.labels[{Q}pod-group-name]"]
+    assert pods.updated(pod("", retriable_in_group="false"), alone, GATES) == []
 
 
 def test_a_mark_on_a_pod_of_a_queued_job_is_warned_of() -> None:

@@ -108,3 +108,14 @@ def test_a_minimum_of_replicas_is_a_number_and_a_statefulset_has_none(minimum: s
         assert [(refusal.type, refusal.field) for refusal in found] == wanted
     for found in (serving.statefulset_created(body, GATES), serving.statefulset_updated(body, body, GATES)):
         assert [(refusal.type, refusal.field) for refusal in found] == [("Forbidden", field)]
+
+
+@pytest.mark.parametrize("changed_", [serving.deployment_updated, serving.leaderworkerset_updated])
+def test_nothing_that_serves_becomes_elastic_later_and_what_was_said_before_may_stay(changed_: Any) -> None:
+    one, elastic = sts(3), sts(3)
+    elastic["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    field = "metadata.annotations[kueue.x-k8s.io/elastic-job]"
+    for of_kind in (changed_, serving.statefulset_updated):
+        assert [(each.type, each.field) for each in of_kind(one, elastic, GATES)] == [("Forbidden", field)]
+        assert of_kind(elastic, elastic, GATES) == of_kind(elastic, one, GATES) == []
+        assert of_kind(one, elastic, FeatureGates({"ElasticJobsViaWorkloadSlices": False})) == []

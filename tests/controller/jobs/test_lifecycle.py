@@ -1,6 +1,7 @@
 """A Job from its creation to its end, against the model."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -198,6 +199,19 @@ def test_what_an_admission_check_asks_for_is_in_the_template() -> None:
     assert template["spec"]["nodeSelector"]["pool"] == "x"
 
 
+@pytest.mark.parametrize(("reason", "ends"), [("Succeeded", True), ("Succeeded", False), ("ByHand", False)])
+def test_a_workload_that_has_finished_is_kept_by_nothing(reason: str, ends: bool) -> None:
+    world = World(job())
+    world.settle()
+    (raw,) = world.workloads.values()
+    raw["status"] = {"conditions": [{"type": "Finished", "status": "True", "reason": reason}]}
+    if ends and world.job is not None:
+        world.job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    assert raw["metadata"]["finalizers"]
+    (action,) = world.next_actions()
+    assert isinstance(action, RemoveFinalizer)
+
+
 def test_a_finished_job_finishes_its_workload() -> None:
     world = running()
     world.pod_succeeds()
@@ -217,6 +231,17 @@ def test_a_job_that_is_gone_leaves_no_workload_behind() -> None:
     uid = world.workloads[name]["metadata"]["uid"]
     assert [type(action) for action in actions] == [FinishWorkload, RemoveFinalizer]
     assert actions[1] == RemoveFinalizer(name=name, uid=uid)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_with_the_gate_off_a_job_that_leaves_finishes_nothing(gone: bool) -> None:
+    world = queued()
+    world.settings = replace(world.settings, gates=FeatureGates({"FinishOrphanedWorkloads": False}))
+    if gone:
+        world.job = None
+    elif world.job is not None:
+        world.job["metadata"]["deletionTimestamp"] = "2026-01-01T01:00:00Z"
+    assert [type(action) for action in world.next_actions()] == [RemoveFinalizer]
 
 
 def test_a_job_that_is_being_deleted_keeps_its_quota_until_its_pods_are_gone() -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +10,17 @@ from hypothesis import strategies as st
 from controller.engine.model.encoding import Domain, encode
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
-from controller.objects.workload import PodSet, PodSetAssignment
-from controller.placing.ungating import PlacedPod, PodPlace, PodSetPlaces, Ranks, pod_set_places, rank, ungated
+from controller.objects.workload import PodSet, PodSetAssignment, Workload
+from controller.placing.ungating import (
+    PlacedPod,
+    PodPlace,
+    PodSetPlaces,
+    Ranks,
+    before,
+    pod_set_places,
+    rank,
+    ungated,
+)
 
 HOST = "kubernetes.io/hostname"
 LEVELS = ("rack", HOST)
@@ -150,7 +160,12 @@ def test_a_set_without_a_place_goes_as_it_was_admitted() -> None:
 def test_an_assignment_is_read_as_the_api_writes_it() -> None:
     domains = [Domain(("r1", "n-1"), 2), Domain(("r2", "n-7"), 1)]
     raw = {"name": "main", "count": 3, "topologyAssignment": to_json(encode(LEVELS, domains))}
-    asked = {"name": "main", "count": 4, "topologyRequest": {"podIndexLabel": "i", "subGroupIndexLabel": "g"}}
+    asked = {
+        "name": "main",
+        "count": 4,
+        "minCount": 1,
+        "topologyRequest": {"podIndexLabel": "i", "subGroupIndexLabel": "g"},
+    }
     found = pod_set_places(decode(asked, PodSet), decode(raw, PodSetAssignment), offset=1)
     assert (found.count, found.needed, found.levels, found.domains) == (3, 3, LEVELS, tuple(domains))
     assert found.ranks == Ranks(index_label="i", sub_group_label="g", offset=1)
@@ -167,6 +182,69 @@ def test_where_the_pods_numbers_begin_is_said_by_their_template(said: str | None
     assert one.ranks == Ranks(index_label="i", offset=offset)
     pods = [waiting("last", index=offset + 1), waiting("first", index=offset, age=1)]
     assert where(ungated([one], pods, gang=False)) == {"first": "a", "last": "b"}
+
+
+LWS = "leaderworkerset.sigs.k8s.io/worker-index"
+REPLICA = "training.kubeflow.org/replica-index"
+COMPLETION = "batch.kubernetes.io/job-completion-index"
+
+
+def leader_and_workers(label: str, *, leaders: int = 1, workers: int = 4, owner: str = "") -> Workload:
+    """Both in one group; the workers stand first."""
+    request = {"podIndexLabel": label, "podSetGroupName": "g"}
+    sizes = {"workers": workers, "leader": leaders}
+    pod_sets = [{"name": name, "count": count, "topologyRequest": request} for name, count in sizes.items()]
+    domains = [Domain(("r", "a"), 1), Domain(("r", "b"), 1), Domain(("r", "c"), 2)]
+    assigned = [
+        {"name": name, "count": count, "topologyAssignment": to_json(encode(LEVELS, domains))}
+        for name, count in sizes.items()
+    ]
+    owners = [{"kind": owner, "apiVersion": "v1", "name": "o", "uid": "u", "controller": True}] if owner else []
+    status = {"admission": {"clusterQueue": "cq", "podSetAssignments": assigned}}
+    raw = {"metadata": {"name": "w", "ownerReferences": owners}, "spec": {"podSets": pod_sets}, "status": status}
+    return decode(raw, Workload)
+
+
+def workers_go(workload: Workload, label: str, indexes: tuple[int, ...]) -> str:
+    """Hosts of the workers with these indexes, in which order they come."""
+    asked, admission = workload.spec.pod_sets[0], workload.status.admission
+    assert admission is not None
+    own = pod_set_places(asked, admission.pod_set_assignments[0], before=before(workload).get("workers", 0))
+    pods = [
+        PlacedPod(uid=f"w{index}", pod_set="workers", age=(age, ""), waits=True, labels={label: str(index)})
+        for age, index in enumerate(indexes)
+    ]
+    found = where(ungated([own], pods, gang=False))
+    return "".join(found[f"w{index}"] for index in indexes)
+
+
+@pytest.mark.parametrize(("label", "owner"), [(LWS, "LeaderWorkerSet"), (LWS, ""), (REPLICA, "MPIJob")])
+def test_workers_that_are_numbered_behind_their_leader_go_by_their_own_order(label: str, owner: str) -> None:
+    assert workers_go(leader_and_workers(label, owner=owner), label, (2, 1, 3, 4)) == "bacc"
+    assert workers_go(leader_and_workers(label, owner=owner), label, (3,)) == "c"
+
+
+@pytest.mark.parametrize(("label", "owner"), [(COMPLETION, "JobSet"), (COMPLETION, ""), (REPLICA, "PyTorchJob")])
+def test_workers_that_are_numbered_by_themselves_go_by_that_number(label: str, owner: str) -> None:
+    assert workers_go(leader_and_workers(label, owner=owner), label, (2, 1, 3)) == "cbc"
+
+
+def test_an_index_below_the_leaders_says_that_workers_are_numbered_by_themselves() -> None:
+    assert workers_go(leader_and_workers(REPLICA, owner="MPIJob"), REPLICA, (3, 1, 0, 2)) == "cbac"
+
+
+@pytest.mark.parametrize(("leaders", "workers", "said"), [(1, 4, {"workers": 1}), (2, 1, {"leader": 1}),
+                                                          (1, 1, {"leader": 1})])  # fmt: skip
+def test_the_leader_is_the_smaller_set_and_of_equal_ones_the_first(
+    leaders: int, workers: int, said: dict[str, int]
+) -> None:
+    assert before(leader_and_workers(LWS, leaders=leaders, workers=workers)) == said
+
+
+def test_a_set_without_a_group_has_no_leader() -> None:
+    alone = leader_and_workers(LWS)
+    sets = tuple(msgspec.structs.replace(one, topology_request=None) for one in alone.spec.pod_sets)
+    assert before(msgspec.structs.replace(alone, spec=msgspec.structs.replace(alone.spec, pod_sets=sets))) == {}
 
 
 DOMAINS = st.dictionaries(st.sampled_from("abcde"), st.integers(0, 3), min_size=1, max_size=4)

@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 
 from controller.engine.model.encoding import Domain
+from controller.jobframework.raw import JobError
+from controller.objects.core import Pod
+from controller.objects.decode import decode
 from controller.placing.ungating import PodSetPlaces
-from controller.placing.ungating_shell import _is_place
+from controller.placing.ungating_shell import _is_place, _offsets
 from controller.watching.kinds import FLAVORS, JOBS, NODES, PODS, TOPOLOGIES, WORKLOADS
 from kube.testing import eventually
 from tests.controller.process.test_jobs import workload_of
@@ -286,3 +289,17 @@ def test_a_pod_keeps_what_its_assignment_still_has_and_none_where_it_has_places_
     free = PodSetPlaces(name="other", count=1, needed=1)
     assert [_is_place({HOST: host}, [free, placed]) for host in ("n1", "n2")] == [True, False]
     assert [_is_place({}, sets) for sets in ([placed], [placed, free], [])] == [False, True, False]
+
+
+@pytest.mark.parametrize("said", ["one", "1.5", ""])
+def test_a_first_number_that_is_none_lets_no_pod_go_by_a_wrong_rank(said: str) -> None:
+    meta = {"name": "p", "labels": {"kueue.x-k8s.io/podset": "main"}}
+    told = decode({"metadata": {**meta, "annotations": {"kueue.x-k8s.io/pod-index-offset": said}}}, Pod)
+    with pytest.raises(JobError, match="pod-index-offset"):
+        _offsets([told])
+
+
+def test_the_first_number_is_that_of_the_pods() -> None:
+    meta = {"name": "p", "labels": {"kueue.x-k8s.io/podset": "main"}}
+    told = decode({"metadata": {**meta, "annotations": {"kueue.x-k8s.io/pod-index-offset": "3"}}}, Pod)
+    assert _offsets([decode({"metadata": meta}, Pod), told]) == {"main": 3}

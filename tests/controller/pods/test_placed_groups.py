@@ -3,12 +3,24 @@
 import dataclasses
 import json
 
+from controller.engine.model.encoding import Domain, encode
 from controller.engine.model.gangshape import GangShape, gang_shape
-from controller.jobframework.podview import GROUP_TOTAL, POD_INDEX
+from controller.jobframework.names import PREBUILT_WORKLOAD
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.podview import (
+    GROUP_NAME,
+    GROUP_TOTAL,
+    POD_INDEX,
+    ROLE_HASH,
+    SUSPENDING_PARENT,
+    SeenPod,
+)
 from controller.jobframework.raw import Json
+from controller.objects.meta import to_json
+from controller.pods.start import places
 from inventory.api.names import ABOVE_MINIMUM_OF, DEVICES
 from tests.support.controller.jobmodel import cluster_objects
-from tests.support.controller.podworld import PodWorld, group, member, pod
+from tests.support.controller.podworld import LEVELS, PodWorld, group, member, pod
 
 
 def devices(world: PodWorld) -> dict[str, str]:
@@ -96,6 +108,34 @@ class TestPlacedGroup:
         world.workload["status"]["unhealthyNodes"] = []
         world.settle()
         assert set(world.hosts().values()) == {"h1", "h2"}
+
+
+def test_workers_of_a_leaderworkerset_go_to_the_places_of_workers_in_their_order() -> None:
+    """Its leader has index 0, so the first place of the workers is that of index 1."""
+    index = "leaderworkerset.sigs.k8s.io/worker-index"
+    request = {"podIndexLabel": index, "podSetGroupName": "g", "required": "rack"}
+    domains = {"leader": [Domain(("r", "h1"), 1)], "worker": [Domain(("r", host), 1) for host in ("h1", "h2", "h3")]}
+    sets = [{"name": name, "count": len(of), "topologyRequest": request} for name, of in domains.items()]
+    given = [
+        {"name": name, "count": len(of), "topologyAssignment": to_json(encode(LEVELS, of))}
+        for name, of in domains.items()
+    ]
+    status = {"admission": {"clusterQueue": "cq", "podSetAssignments": given}}
+    workload = SeenWorkload.of({"metadata": {"name": "lws-0"}, "spec": {"podSets": sets}, "status": status})
+    pods = [
+        pod(
+            f"p{number}",
+            labels={GROUP_NAME: "lws-0", index: str(number), PREBUILT_WORKLOAD: "lws-0"},
+            notes={SUSPENDING_PARENT: "leaderworkerset", ROLE_HASH: "worker" if number else "leader"},
+        )
+        for number in (3, 1, 0, 2)
+    ]
+    for number, one in enumerate(pods):
+        one["metadata"]["uid"] = one["metadata"]["name"]
+        one["metadata"]["creationTimestamp"] = f"2025-01-01T00:00:0{number}Z"
+    found = places(workload, [SeenPod(one) for one in pods], single=False, gang=False, minimum=None)
+    hosts = {place.uid: place.node_selector[LEVELS[-1]] for place in found}
+    assert hosts == {"p0": "h1", "p1": "h1", "p2": "h2", "p3": "h3"}
 
 
 class TestVolcanoGroup:

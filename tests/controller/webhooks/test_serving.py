@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework.names import PRIORITY_CLASS, QUEUE_NAME
-from controller.jobframework.podview import MANAGED, SUSPENDING_PARENT
+from controller.jobframework.podview import INDEX_OFFSET, MANAGED, SUSPENDING_PARENT
+from controller.servingkinds.table import STAMPED_KINDS
 from controller.webhooks.serving import answer
 from tests.controller.webhooks.test_jobs import review
 
@@ -80,3 +82,11 @@ def test_no_object_crashes_it(metadata: Any, spec: Any) -> None:
     body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
     response = json.loads(answer(review(body), has_default_queue=lambda _: True))["response"]
     assert response["allowed"] in (True, False)
+
+
+def test_workers_have_no_first_number_while_nothing_is_placed() -> None:
+    templates: dict[str, Any] = {"leaderTemplate": {"spec": {}}, "workerTemplate": {"spec": {}}}
+    lws = {"metadata": {"labels": {QUEUE_NAME: "q"}}, "spec": {"leaderWorkerTemplate": templates}}
+    kind = next(one for one in STAMPED_KINDS if one.kind == "LeaderWorkerSet")
+    off = FeatureGates({"TopologyAwareScheduling": False})
+    assert [INDEX_OFFSET in json.dumps(kind.stamped(lws, gates)) for gates in (None, off)] == [True, False]

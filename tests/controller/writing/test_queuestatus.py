@@ -7,8 +7,10 @@ import msgspec
 import pytest
 
 from controller.engine.model.config import EngineConfig
-from controller.objects.meta import KubernetesObject
-from controller.objects.queues import LocalQueue
+from controller.objects.decode import decode
+from controller.objects.meta import KubernetesObject, to_json
+from controller.objects.queues import ClusterQueueStatus, LocalQueue
+from controller.objects.workload import AdmissionCheckState, EvictionCount, ReclaimablePod
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES
 from controller.writing.pace import Pace
 from controller.writing.queuestatus import QueueStatuses
@@ -30,6 +32,9 @@ class Statuses:
     def _put(self, write: Write[Any]) -> None:
         self.writes += 1
         self.shown.setdefault((write.resource.kind, write.name), {}).update(write.body["status"])
+
+    def observed(self, queue: LocalQueue) -> None:
+        self._writer.observed(LOCAL_QUEUES, queue)
 
     def written(self) -> None:
         """Two seconds later, all that is due is written."""
@@ -66,6 +71,27 @@ def test_a_local_queue_says_what_its_own_workloads_have_and_the_cluster_queue_wh
     assert gpus(shared.shown[LOCAL_QUEUES.kind, "a"], "flavorsUsage") == "0"
     assert gpus(shared.shown[LOCAL_QUEUES.kind, "b"], "flavorsUsage") == "4"
     assert shared.shown[LOCAL_QUEUES.kind, "b"]["admittedWorkloads"] == 1
+
+
+def test_counts_of_nothing_are_written_once_also_when_the_watch_shows_them(shared: Statuses) -> None:
+    shared.written()
+    for kind, name in ((CLUSTER_QUEUES.kind, "a"), (LOCAL_QUEUES.kind, "a"), (LOCAL_QUEUES.kind, "b")):
+        counts = {key: value for key, value in shared.shown[kind, name].items() if key.endswith("Workloads")}
+        assert counts == dict.fromkeys(("pendingWorkloads", "reservingWorkloads", "admittedWorkloads"), 0)
+    before = shared.writes
+    for queue in ("a", "b"):
+        shown = {"status": shared.shown[LOCAL_QUEUES.kind, queue], "spec": {"clusterQueue": "a"}}
+        shared.observed(decode({"metadata": {"name": queue, "namespace": "ns"}, **shown}, LocalQueue))
+    shared.written()
+    assert shared.writes == before
+
+
+def test_what_the_schema_requires_is_written_also_where_it_is_empty() -> None:
+    check = AdmissionCheckState(name="c", state="Pending")
+    assert to_json(check) == {"name": "c", "state": "Pending", "message": ""}
+    assert to_json(ReclaimablePod(name="main")) == {"name": "main", "count": 0}
+    assert to_json(EvictionCount(reason="Preempted")) == {"reason": "Preempted", "underlyingCause": "", "count": 0}
+    assert to_json(ClusterQueueStatus()) == {}
 
 
 def test_nothing_is_written_twice(shared: Statuses) -> None:

@@ -44,9 +44,11 @@ def evaluated(expression: str, given: dict[str, Any]) -> Any:
     return found.plain_value()
 
 
-def patches(ruled: HasRules, job: Json) -> list[dict[str, Any]]:
+def patches(ruled: HasRules, job: Json, gates: FeatureGates | None = None) -> list[dict[str, Any]]:
     """The operations that a kind's policy makes of a job that is created."""
-    given: dict[str, Any] = {"object": job, "oldObject": None, "variables": {}}
+    known = gates or FeatureGates()
+    on = {name: known.on(name) for name in DEFAULTS}
+    given: dict[str, Any] = {"object": job, "oldObject": None, "variables": {"gates": on}}
     for name, expression in ruled.variables.items():
         if name != "podSets":
             given["variables"][name] = evaluated(expression, given)

@@ -62,14 +62,24 @@ def reason(asked: Asked) -> str:
 def _is_declared(asked: Asked) -> bool:
     """A rule of conformance lets our rules say otherwise, and they do."""
     case = asked.case
-    return any(rule.applies(case.input) for rule in differences.RULES) and RUNNERS[case.suite](case) is not None
+    rules = [rule for rule in differences.RULES if rule.applies(case.input)]
+    difference = RUNNERS[case.suite](case) if rules else None
+    return difference is not None and any(rule.covers(case.input, difference) for rule in rules)
 
 
 def _hangs_on_gates(asked: Asked) -> bool:
     ruled = BY_KIND.get(asked.kind)
     if ruled is None:
-        return False
+        return _is_refused_of_queues(asked, asked.case.gates) != _is_refused_of_queues(asked)
     return _is_refused(ruled, _seen(ruled, asked, asked.case.gates)) != _is_refused(ruled, _seen(ruled, asked))
+
+
+def _is_refused_of_queues(asked: Asked, gates: FeatureGates | None = None) -> bool:
+    """Of kinds of Kueue's own: by the chart's schemas and policies."""
+    found = (
+        requests.created(asked.new, gates=gates) if asked.old is None else requests.updated(asked.old, asked.new, gates)
+    )
+    return bool(found)
 
 
 def _is_of_another_kind(asked: Asked) -> bool:

@@ -21,6 +21,8 @@ _INCLUDED: Final = {
 }
 _SET: Final = re.compile(r"{{- \$(\w+) := (?:printf )?\"([^\"]*)\" ?(.*?) }}\n")
 _PUT: Final = re.compile(r"{{-? (\$\w+|include \"[\w.]+\" \.)(?: \| (squote|nindent 4))? }}")
+_GATES: Final = re.compile(r"{{ include \"tessera.gatesInForce\" .* }}")
+"""The feature gates that are on: a request says them."""
 _BLOCK: Final = re.compile(r"{{- (?:if .Values.controller.enabled|end) }}\n?")
 
 
@@ -47,7 +49,9 @@ def written(template: str) -> str:
         return f"'{value_of(found[1])}'" if found[2] == "squote" else value_of(found[1])
 
     lines = []
-    for line in _BLOCK.sub("", template).splitlines(keepends=True):
+    for line in _GATES.sub("{}", _BLOCK.sub("", template)).splitlines(keepends=True):
+        if line.startswith("{{- $gates := dict "):
+            continue
         named = _SET.fullmatch(line)
         if named is None:
             lines.append(_PUT.sub(put, line))

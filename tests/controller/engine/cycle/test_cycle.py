@@ -540,3 +540,17 @@ def test_a_queue_that_is_being_deleted_takes_nobody() -> None:
     it.put(msgspec.structs.replace(queue, metadata=going), workload("after", "a"))
     it.settle()
     assert it.running() == {"before"}
+
+
+@pytest.mark.parametrize(("on", "small"), [(True, "True/QuotaReserved"), (False, "")])
+def test_without_flavor_fungibility_a_head_that_chose_a_flavor_is_tried_before_those_behind_it(
+    on: bool, small: str
+) -> None:
+    """As in Kueue, which takes that flavor for one before others."""
+    gates = FeatureGates({"FlavorFungibility": on, "FlavorFungibilityPreserveScanProgress": on})
+    world = World(EngineConfig(gates=gates))
+    world.put(flavor(), cluster_queue("a", 4), local_queue("a"), workload("old", "a", 2, priority=9))
+    world.settle()
+    world.put(workload("big", "a", 4, priority=5), workload("small", "a", 1, priority=1))
+    assert world.settle() < 10
+    assert (world.condition("big"), world.condition("small")) == ("False/WaitingForQuota", small)

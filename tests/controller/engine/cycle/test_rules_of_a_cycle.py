@@ -66,8 +66,8 @@ class TestSecondPasses:
         world.settle()
         assert ("Evicted", "ns/runs") in world.log
 
-    def test_nobody_goes_who_was_placed_again_in_the_same_cycle(self) -> None:
-        """Nodes would do, and quota is short: the preemptor waits until the new places are written."""
+    def test_who_was_placed_again_may_go_in_the_same_cycle_and_both_are_written(self) -> None:
+        """Nodes would do, and quota is short."""
         world = world_of({"b/r/a": 4, "b/r/c": 4}, quota=4, preemption=LOWER)
         world.put(gang("runs", 4))
         world.settle()
@@ -75,10 +75,13 @@ class TestSecondPasses:
         lose(world, "runs", lost)
         world.put(node("b/r/d", 4), gang("high", 4, priority=9, created_s=1))
         made = world.cycle().made
-        assert [type(one).__name__ for one in made] == ["Admitted", "Pending"]
-        assert rule_of(world, "high") is Rule.OVERLAPPING_TARGETS
+        assert [type(one).__name__ for one in made] == ["Admitted", "Evicted", "Pending"]
+        assert lost not in places(world, "runs")
+        assert world.condition("runs", "Evicted") == "True/Preempted"
+        assert rule_of(world, "high") is Rule.PREEMPTS
+        world.stop_evicted()
         world.settle()
-        assert ("Evicted", "ns/runs") in world.log
+        assert world.running() == {"high"}
 
     def test_two_of_one_cycle_do_not_collide(self) -> None:
         world = world_of({"b/r/a": 4, "b/r/b": 4}, gates=SLOW)

@@ -295,7 +295,7 @@ def test_without_the_gate_claims_are_refused_or_count_nothing(reject: bool) -> N
     assert counted(off, template("t", asks()), of=workload("plain", "q")) is None
 
 
-def extended(name: str = "example.com/gpu", amount: int = 2) -> Workload:
+def extended(name: str = "example.com/gpu", amount: int | str = 2) -> Workload:
     return requesting(workload("w", "q"), {name: str(amount)})
 
 
@@ -307,6 +307,14 @@ def test_an_extended_resource_counts_as_what_its_class_is_mapped_to() -> None:
     assert counted(rules(extended_resources=False), known, of=extended()) is None
     assert counted(rules(), device_class("other", extended="example.com/gpu"), of=extended()) is None
     assert counted(rules(), known, of=extended("example.com/other")) is None
+
+
+def test_an_extended_resource_of_a_class_is_asked_for_in_whole_numbers() -> None:
+    for known in (device_class(GPU_CLASS, extended="example.com/gpu"), device_class("x", extended="example.com/gpu")):
+        found = counted(rules(), known, of=requesting(workload("w", "q"), {"cpu": "1500m", "example.com/gpu": "1500m"}))
+        assert found is not None
+        assert "expected a whole number of example.com/gpu" in found.problem
+        assert counted(rules(extended_resources=False), known, of=extended(amount="1500m")) is None
 
 
 def test_a_resource_that_is_mapped_to_itself_is_left_as_it_is() -> None:

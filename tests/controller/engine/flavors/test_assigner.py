@@ -5,7 +5,7 @@ import pytest
 from controller.engine.flavors.assigner import pinned_to
 from controller.engine.flavors.assignment import Bookmark, Mode, NoFitReason, Possibility
 from controller.engine.flavors.plan import ALLOWED_FLAVORS
-from controller.engine.model.config import EngineConfig, FairSharing, QuotaCheckStrategy
+from controller.engine.model.config import EngineConfig, Extensions, FairSharing, QuotaCheckStrategy
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import ClusterQueueName, FlavorName, ResourceName
 from tests.support.engine.flavorlab import Lab, chosen, fr, holding, pod_set
@@ -380,8 +380,13 @@ def test_a_bookmark_holds_for_the_next_cycle_and_later_only_while_there_is_not_m
     assert second(on, cycle=2, change="flavors") == went_on  # "h100" comes first now
 
 
-def test_without_fungibility_the_first_flavor_that_fits_is_taken_and_no_progress_is_kept() -> None:
-    lab = two_flavors(gates(FlavorFungibility=False), flavorFungibility=NEXT)
-    lab.use("q", "a100", "gpu", 2)
-    found = lab.ask("q", gpu=3)
-    assert (chosen(found), found.bookmark.more_flavors()) == ({"gpu": "a100"}, False)
+def test_without_fungibility_the_first_flavor_that_fits_is_taken_and_the_search_never_counts_as_done() -> None:
+    """As in Kueue; it begins anew all the same. Under whole searches it is done."""
+    whole = EngineConfig(gates=FeatureGates({"FlavorFungibility": False}), extensions=Extensions(whole_searches=True))
+    for config, more in ((gates(FlavorFungibility=False), True), (whole, False)):
+        lab = two_flavors(config, flavorFungibility=NEXT)
+        lab.use("q", "a100", "gpu", 2)
+        found = lab.ask("q", gpu=3)
+        assert (chosen(found), found.bookmark.more_flavors()) == ({"gpu": "a100"}, more)
+        again = lab.assign(lab.incoming("q", pod_set(requests={"gpu": 3})), bookmark=found.bookmark)
+        assert chosen(again) == {"gpu": "a100"}

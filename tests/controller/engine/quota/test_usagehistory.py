@@ -64,6 +64,16 @@ def test_a_reservation_that_came_to_nothing_costs_nothing() -> None:
     assert history.usage(LQ) == 0.0
 
 
+def test_a_record_of_the_future_is_shown_once_as_it_is_and_due_again_after_one_interval() -> None:
+    history = UsageHistory(HOUR)
+    history.restore(LQ, {GPU: 8.0}, 1000.0)
+    assert history.due(LQ, 0.0)
+    made = history.sample(LQ, {GPU: 2}, 0.0)
+    assert (made.consumed, made.at_s) == ({GPU: 8.0}, 1000.0)
+    assert history.due_s(LQ, 0.0) == 300.0
+    assert history.due_s(LQ, 1001.0) == 1300.0
+
+
 def test_weights_of_resources_multiply_and_the_local_queues_weight_divides() -> None:
     config = AdmissionFairSharing(half_life_s=3600.0, resource_weights={CPU: 0.0, GPU: 3.0})
     history = UsageHistory(config)

@@ -91,9 +91,7 @@ class NodeAgent:
         self._hear(Tick(), now_s)
         self._publisher.publish_labels(self._told)
         held = {DeviceId(gpu): each for gpu, each in holders.items()}
-        self._publisher.publish_gpunode(
-            build(node=self._node, layout=self._layout, health=self._views(), holders=held)
-        )
+        self._publisher.publish_gpunode(build(node=self._node, layout=self._layout, health=self._views(), holders=held))
         offered = {GPU: str(len(self.machine.healthy))}
         if offered != self._offered:
             self._offered = offered

@@ -76,8 +76,8 @@ class Holder(Struct, frozen=True):
 
 
 class Cluster:
-    """``_held`` are the pods on a node that have not ended, by uid; no GPU is in two of them. ``_ran_s``: since when all
-    pods of a Job run, and ``_ended_s``: since when it is over; both by the Job's uid, and gone with the Job.
+    """``_held`` are the pods on a node that have not ended, by uid; no GPU is in two of them. ``_ran_s``: since when
+    all pods of a Job run, and ``_ended_s``: since when it is over; both by the Job's uid, and gone with the Job.
     """
 
     def __init__(self) -> None:

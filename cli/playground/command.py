@@ -21,14 +21,14 @@ _MOST_PORT = 65_535
 
 @click.command("try", short_help="The page over a simulated fleet and queues that live; no cluster.")
 @click.argument("manifests", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--fleet", type=click.Path(path_type=Path), help="A simulated fleet's file, in place of the built-in one.")
+@click.option("--fleet", type=click.Path(path_type=Path), help="The simulated fleet's file, in place of the built-in.")
 @click.option("--port", type=Whole(0, _MOST_PORT), default=0, show_default="any", help="Of this machine, at 127.0.0.1.")
 def try_command(manifests: tuple[Path, ...], fleet: Path | None, port: int) -> None:
     """See the page at work: jobs come, wait, borrow and are preempted; a GPU fails and comes back. Until Ctrl-C.
 
     The controller and the page are the real ones; API server, nodes and GPUs are simulated in this process. Without
     arguments it shows three teams that share 32 GPUs. With --fleet and MANIFESTS it shows yours, by the annotations
-    that tessera simulate reads: tessera.dev/arrival, tessera.dev/runtime. What comes by the clock comes again and again.
+    that tessera simulate reads: tessera.dev/arrival, tessera.dev/runtime. What comes by the clock comes again.
 
     \b
     Examples:

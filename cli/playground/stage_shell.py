@@ -4,9 +4,9 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any, AsyncIterator, Final
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
 
 from cli.page.proxy import PageProxy
 from cli.playground.agents_shell import NodeAgent, run_all
@@ -22,7 +22,7 @@ from kube.client import Client
 from kube.config import ClusterConfig
 from kube.errors import KubeError
 from kube.resources import Resource
-from kube.testing import FakeApiServer
+from kube.testing import FakeApiServer, eventually
 
 STEP_S: Final = 0.5
 _STARTS_WITHIN_S: Final = 60.0
@@ -120,11 +120,13 @@ async def played(world: World, port: int, shown: Shown, stop: asyncio.Event) -> 
     try:
         async with FakeApiServer() as server:
             server.token = secrets.token_urlsafe()
+            server.store.stamp = lambda: stamp(time.time())
             server.install(GPU_NODES)
-            server.users[_ticket := secrets.token_urlsafe()] = {"username": _VISITOR, "groups": []}
+            ticket = secrets.token_urlsafe()
+            server.users[ticket] = {"username": _VISITOR, "groups": []}
             stage = Stage(world, server, time.time())
             stage.step(time.time())
-            await _served(stage, server, _ticket, port, shown, stop)
+            await _served(stage, server, ticket, port, shown, stop)
     finally:
         logging.disable(logging.NOTSET)
 
@@ -142,22 +144,21 @@ async def _served(
     )
     process = Process(parse(_CONFIG, "the playground's configuration"), flags, connect=lambda: config)
     ended = asyncio.Event()
-    tasks = [
-        asyncio.create_task(process.run(ended), name="controller"),
+    controller = asyncio.create_task(process.run(ended), name="controller")
+    others = [
         asyncio.create_task(run_all(stage.agents), name="agents"),
         asyncio.create_task(_going_on(stage), name="time"),
+        asyncio.create_task(_page(process, ticket, port, shown, stop), name="page"),
     ]
     try:
-        page = asyncio.create_task(_page(process, ticket, port, shown, stop), name="page")
-        done, _ = await asyncio.wait([*tasks, page], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([controller, *others], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
     finally:
         ended.set()
-        page.cancel()
-        for task in tasks[1:]:
+        for task in others:
             task.cancel()
-        await asyncio.gather(*tasks, page, return_exceptions=True)
+        await asyncio.gather(controller, *others, return_exceptions=True)
 
 
 async def _going_on(stage: Stage) -> None:
@@ -167,14 +168,10 @@ async def _going_on(stage: Stage) -> None:
 
 
 async def _page(process: Process, ticket: str, port: int, shown: Shown, stop: asyncio.Event) -> None:
-    async with asyncio.timeout(_STARTS_WITHIN_S):
-        while process.view is None or not process.view.server.serving or process.core is None:
-            await asyncio.sleep(0.02)
-        await process.core.loaded.wait()
+    await eventually(lambda: _is_up(process), within_s=_STARTS_WITHIN_S, what="the controller does not start")
+    assert process.view is not None
     view = process.view.server
-    where = ClusterConfig(
-        server=f"https://127.0.0.1:{view.port}", ca_pem=view.trust.own.decode(), token=ticket
-    )
+    where = ClusterConfig(server=f"https://127.0.0.1:{view.port}", ca_pem=view.trust.own.decode(), token=ticket)
     async with Client(where) as client:
         proxy = PageProxy(client, guarded=False)
         try:
@@ -182,3 +179,8 @@ async def _page(process: Process, ticket: str, port: int, shown: Shown, stop: as
             await stop.wait()
         finally:
             await proxy.stop()
+
+
+def _is_up(process: Process) -> bool:
+    core, view = process.core, process.view
+    return core is not None and core.loaded.is_set() and view is not None and view.server.serving

@@ -72,13 +72,15 @@ class Course:
         world = self._world
         for number in range(max(0, int(since_s // world.round_s)), int(now_s // world.round_s) + 1):
             begins_s = number * world.round_s
+
+            def is_due(at_s: float, begins_s: float = begins_s) -> bool:
+                return since_s < begins_s + at_s <= now_s
+
             for each in world.arrivals:
-                if since_s < begins_s + each.at_s <= now_s and (each.ends or number == 0):
-                    if not any(_named(each, earlier) in there for earlier in range(number)):
-                        jobs.append((begins_s + each.at_s, _body(each, number)))
-            faults += [
-                (begins_s + each.at_s, each) for each in world.faults if since_s < begins_s + each.at_s <= now_s
-            ]
+                busy = any(_named(each, earlier) in there for earlier in range(number))
+                if is_due(each.at_s) and (each.ends or number == 0) and not busy:
+                    jobs.append((begins_s + each.at_s, _body(each, number)))
+            faults += [(begins_s + each.at_s, each) for each in world.faults if is_due(each.at_s)]
         jobs.sort(key=lambda one: one[0])
         faults.sort(key=lambda one: one[0])
         return [body for _, body in jobs], [fault for _, fault in faults]

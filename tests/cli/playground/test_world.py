@@ -2,11 +2,16 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from cli.fleetnodes import nodes
 from cli.manifests import read_documents
 from cli.playground.world import Course, World, packaged, world
+from controller.config.load import default
 from controller.simulation.documents import InputError, documents
+from controller.simulation.manifests import scenario
+from controller.simulation.run import simulate
 from simulator.fleet.fleetfile import load_fleet
 from simulator.fleet.orders import Reset, Xid
 from tests.support.e2e.lab import ROOT
@@ -85,3 +90,14 @@ def test_the_packages_world_is_that_of_the_examples_and_every_namespace_is_there
     spaces = {body["metadata"]["name"] for body in given.objects if body["kind"] == "Namespace"}
     assert spaces == {"default", "research", "production", "notebooks"}
     assert {Path(file).suffix for file in (fleet, *manifests)} == {".yaml"}
+
+
+def test_in_the_packages_world_jobs_wait_borrow_and_are_preempted() -> None:
+    fleet, manifests = packaged()
+    given = scenario(read_documents(manifests, None), default())
+    given = msgspec.structs.replace(given, objects=(*given.objects, *nodes(load_fleet(fleet))))
+    found = simulate(given, default().engine, until_s=60.0)
+    told = [(each.event, each.workload, each.reason) for each in found.timeline]
+    assert ("Pending", "research/rlhf", "WaitingForQuota") in told
+    assert ("Preempted", "research/evaluation", "InCohortReclamation") in told
+    assert any("the queue borrows" in each.message for each in found.timeline)

@@ -21,13 +21,16 @@ from kube import brokenpeers
 from kube.client import Client
 from kube.config import ClusterConfig
 from kube.errors import KubeError
-from kube.resources import Resource
+from kube.resources import EVENTS, Resource
 from kube.testing import FakeApiServer, eventually
 
 STEP_S: Final = 0.5
 _STARTS_WITHIN_S: Final = 60.0
 _KEPT_CHANGES: Final = 5_000
 """Of the API server's log: a watch that is further behind lists anew."""
+_KEPT_EVENTS: Final = 500
+_BOOKMARK_STEPS: Final = 60
+"""After so many steps watches hear that the API server is there."""
 _CONFIG: Final = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -50,6 +53,7 @@ class Stage:
 
     def __init__(self, world: World, server: FakeApiServer, now_s: float) -> None:
         self._server = server
+        self._steps = 0
         self._begun_s = now_s
         self._course = Course(world)
         self._cluster = Cluster()
@@ -77,7 +81,10 @@ class Stage:
             self._write(write, now_s)
         for agent in self.agents:
             agent.look(self._server, self._cluster.holders(agent.name), now_s)
+        self._steps += 1
         self._forget()
+        if self._steps % _BOOKMARK_STEPS == 0:
+            self._server.bookmark()
 
     def _happens(self, fault: Fault, now_s: float) -> None:
         for agent in self.agents:
@@ -106,6 +113,11 @@ class Stage:
         self._server.requests.clear()
         self._server.reviewed.clear()
         del self._server.store.changes[:-_KEPT_CHANGES]
+        if self._steps % _BOOKMARK_STEPS == 0:
+            # In a cluster they are gone after an hour.
+            events = sorted(self._all(EVENTS), key=lambda one: str(one["metadata"].get("creationTimestamp")))
+            for old in events[:-_KEPT_EVENTS]:
+                self._server.delete(EVENTS, old["metadata"]["name"], namespace=old["metadata"]["namespace"])
 
 
 def _is_over(job: dict[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from cli.playground.agents_shell import run_all
 from cli.playground.stage_shell import Stage
 from cli.playground.world import World, packaged, world
 from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES, JOBS, NODES
+from kube.resources import EVENTS
 from kube.testing import FakeApiServer, eventually
 from simulator.fleet.fleetfile import load_fleet
 
@@ -62,3 +63,16 @@ async def test_jobs_come_suspended_and_a_gpu_fails_and_comes_back(server: FakeAp
     finally:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
+
+
+async def test_a_page_that_stays_open_for_days_keeps_no_more_than_it_shows(server: FakeApiServer) -> None:
+    stage = Stage(given(), server, BEGUN_S)
+    for number in range(600):
+        metadata = {"creationTimestamp": f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"}
+        server.create(EVENTS, f"e{600 - number:03}", {"metadata": metadata}, namespace="research")
+    for second in range(60):
+        stage.step(BEGUN_S + second / 100)
+    left = {one["metadata"]["name"] for one in server.list_all(EVENTS)}
+    assert left == {f"e{number:03}" for number in range(1, 501)}, "the newest"
+    assert len(server.store.changes) <= 5_000
+    assert server.requests == []

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -118,3 +119,25 @@ def test_the_quick_demo_needs_no_cluster(tmp_path: Path) -> None:
     assert time.monotonic() - start < QUICK_S * 3
     assert len(shown.stdout.splitlines()) <= TWO_SCREENS
     assert not list(tmp_path.iterdir())
+
+
+def test_on_a_terminal_quick_goes_on_to_the_page(tmp_path: Path) -> None:
+    mine, its = os.openpty()
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    environment.pop("PAGE", None)
+    words = [sys.executable, "-m", "hack.quick"]
+    with subprocess.Popen(words, cwd=ROOT, env=environment, stdin=its, stdout=its, stderr=its) as process:
+        os.close(its)
+        try:
+            shown = b""
+            while (found := re.search(rb"^(http://127.0.0.1:[0-9]+/)\r$", shown, re.MULTILINE)) is None:
+                shown += os.read(mine, 4096)
+            assert b"PAGE=no leaves it out" in shown
+            with urllib.request.urlopen(found[1].decode(), timeout=60) as answer:
+                assert "<title>" in answer.read().decode()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            os.close(mine)
+    assert list(tmp_path.iterdir()) == []

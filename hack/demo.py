@@ -40,6 +40,8 @@ def main() -> int:
         return _down() if parser.parse_args().down else _up()
     except ClusterError as failed:
         print(f"demo: {failed}", file=sys.stderr)
+        if Cluster.of(NAME).paths.home.exists():
+            print("demo: what it made so far stays to be looked at; `make demo-down` removes it", file=sys.stderr)
         return 2 if isinstance(failed, UsageError) else 1
 
 

@@ -60,7 +60,7 @@ def try_command(manifests: tuple[Path, ...], fleet: Path | None, port: int) -> N
 
 def _world(manifests: tuple[Path, ...], fleet: Path | None) -> worlds.World:
     if bool(manifests) != (fleet is not None):
-        raise click.UsageError("--fleet FILE and MANIFESTS go together: found one of them")
+        raise click.UsageError(say.fleet_and_manifests("MANIFESTS" if manifests else "--fleet"))
     if fleet is None:
         fleet, manifests = worlds.packaged()
     try:

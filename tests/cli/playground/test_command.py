@@ -47,7 +47,7 @@ def test_a_plain_get_of_the_address_answers_the_page_and_ctrl_c_leaves_nothing(t
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (["queues.yaml"], "--fleet FILE and MANIFESTS go together"),
+        (["queues.yaml"], "found MANIFESTS alone, expected --fleet FILE and MANIFESTS together"),
         (["--fleet", "nowhere.yaml", "queues.yaml"], "nowhere.yaml"),
     ],
 )

@@ -33,10 +33,15 @@ def main() -> None:
         say("`make page` shows the rest: the page over a fleet and queues that live; no root, no cluster.")
         return
     step("7. The page over a simulated fleet and queues that live, as `make page` shows it (PAGE=no leaves it out)")
-    words = ["tessera", "try", "--fleet", f"{LIVE}/fleet.yaml", f"{LIVE}/queues.yaml", f"{LIVE}/jobs.yaml"]
-    command(words)
+    words = ["try", "--fleet", f"{LIVE}/fleet.yaml", f"{LIVE}/queues.yaml", f"{LIVE}/jobs.yaml"]
+    command([_typed("tessera"), *words])
     os.chdir(ROOT)
-    os.execv(script("tessera"), words)  # Ctrl-C is the page's alone
+    os.execv(script("tessera"), ["tessera", *words])  # Ctrl-C is the page's alone
+
+
+def _typed(name: str) -> str:
+    """A console script as it is typed in the checkout, by any shell."""
+    return os.path.relpath(script(name), ROOT)
 
 
 def goes_on(given: str, *, terminal: bool) -> bool:
@@ -107,7 +112,7 @@ async def _show(kubelet: StandInKubelet, state_dir: Path) -> None:
 def _queues() -> None:
     step("6. Who would run next: the controller's engine on files alone")
     words = ["--fleet", "examples/simulate/fleet-24.yaml", "examples/simulate/cohort-borrowing.yaml"]
-    command(["tessera", "simulate", *words])
+    command([_typed("tessera"), "simulate", *words])
     say(run([script("tessera"), "simulate", *words], cwd=ROOT).rstrip())
 
 

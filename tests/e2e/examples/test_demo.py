@@ -119,6 +119,12 @@ def test_the_quick_demo_needs_no_cluster(tmp_path: Path) -> None:
     assert time.monotonic() - start < QUICK_S * 3
     assert len(shown.stdout.splitlines()) <= TWO_SCREENS
     assert not list(tmp_path.iterdir())
+    (simulate,) = re.findall(r"^\$ (\S+/tessera simulate .*)$", shown.stdout, re.MULTILINE)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["sh", "-c", simulate], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"in a shell of the reader's own: {simulate}\n{done.stderr}"
 
 
 def test_on_a_terminal_quick_goes_on_to_the_page(tmp_path: Path) -> None:

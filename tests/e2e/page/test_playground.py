@@ -55,7 +55,7 @@ def test_the_first_minute_shows_the_product(browser: Browser) -> None:
     for name in ("company", "research", "production", "notebooks"):
         browser.until_text(name)
     browser.go("#/pending")
-    browser.until_text("job-rlhf")
+    browser.until_text("rlhf")
     browser.until_text("next", "virtual-table")
     browser.js("document.querySelector('virtual-table td a').click()")
     browser.until_text("Why it waits")

@@ -12,7 +12,7 @@ FAST := PYTHONHASHSEED=0 HYPOTHESIS_NO_PLUGINS=1 $(BYTECODE) $(BIN)/pytest -q --
   -m "not e2e and not conformance and not gpu and not bench"
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 
-.PHONY: help setup quick demo demo-down test lock check lint types fast explore mutants conformance e2e e2e-versions nightly gpu foreign-nvml bench proto crds sbom clean
+.PHONY: help setup quick page demo demo-down test lock check lint types fast explore mutants conformance e2e e2e-versions nightly gpu foreign-nvml bench proto crds sbom clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,10 +27,13 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-quick: setup ## the first minute: the agent on simulated GPUs against a kubelet stand-in; no root, no Go
+quick: setup ## the first minute: the agent on simulated GPUs against a kubelet stand-in; no root, no Go. PAGE=yes|no: the page after it
 	@$(BIN)/python -m hack.quick
 
-demo: setup ## a real Kubernetes with pods that get GPUs; root, Debian 12 or newer
+page: setup ## the page, its controller and queues that live, over a simulated fleet; no root, no cluster. Ctrl-C ends it
+	@$(BIN)/tessera try --fleet examples/live/fleet.yaml examples/live/queues.yaml examples/live/jobs.yaml
+
+demo: setup ## a real Kubernetes with agent, controller, queues and the page; root, Debian 12 or newer
 	@$(BIN)/python -m hack.demo
 
 demo-down: ## end the demo and remove everything it made

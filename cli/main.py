@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "submit": ("cli.submit:submit", "Create jobs and follow them into the queue; or say what would become of them."),
     "support-bundle": ("cli.supportbundle.command:support_bundle", "Collect what a bug report needs into a file."),
     "top": ("cli.top.command:top", "What all GPUs do, who holds them, and what waits; live."),
+    "try": ("cli.playground.command:try_command", "The page over a simulated fleet and queues that live; no cluster."),
     "version": ("cli.version:version", "Versions: the command's, the controller's, the agents'."),
     "workload": ("cli.workload.command:workload", "Look at workloads; stop, resume, move and raise them."),
 }
@@ -95,6 +96,7 @@ def tessera() -> None:
       tessera submit --dry-run job.yaml  what would become of a job; without --dry-run it is created
       tessera top                        what all GPUs do, who holds them, and what waits; live
       tessera page                       all of that in a browser, with your rights
+      tessera try                        the page over a simulated fleet, without a cluster
       tessera workload story bert        its time line; list, show, stop, resume, move, raise
       tessera simulate --fleet f.yaml .  who would run when, from files alone
       tessera advise --prometheus URL    which pods could ask for less GPU

@@ -1,7 +1,8 @@
 """An image with agent and controller of a folder of sources, made in seconds: any release, on this machine's Python.
 
 The Dockerfile is how the image is made for real (hack/builtimage.py). This one holds the same packages and rooms, with
-this machine's Python and the libraries it is linked to in place of a base image.
+this machine's Python and the libraries it is linked to in place of a base image. ``python -m hack.agentimage FILE``
+makes that of this checkout.
 """
 
 import compileall
@@ -19,6 +20,7 @@ from pathlib import Path
 from hack.cluster.programs.images import Image, archive
 from hack.release import ROOMS
 from hack.show import ROOT
+from inventory import __version__
 
 REPOSITORY = "tessera.test/tessera-agent"
 COMMANDS = {"tessera-controller": "controller", "tessera": "cli"}
@@ -101,3 +103,7 @@ def _linked(binaries: list[Path]) -> set[Path]:
     """The shared libraries that these are linked to, as the loader finds them here."""
     listed = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout
     return {Path(name) for name in re.findall(r"(?:=> |^\s*)(/\S+) \(0x", listed, re.MULTILINE)}
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), rooms=ROOT, tag=f"{REPOSITORY}:{__version__}")

@@ -1,38 +1,36 @@
-"""``make demo``: pods on a real Kubernetes get GPUs that the agent found, linked, shared and handed out.
+"""``make demo``: agent and controller from the chart on a real Kubernetes, queues that share eight GPUs, the page.
 
-Real: API server, scheduler, controller manager, kubelet, containerd, runc, the agent. Simulated: the GPUs. It stays up
-to be played with; ``make demo-down`` ends it without a trace.
+Real: API server, scheduler, controller manager, kubelet, containerd, runc, Helm, agent and controller in their pods.
+Simulated: the GPUs. Each command is printed before it runs. It stays up to be played with; ``make demo-down`` ends it
+without a trace.
 """
 
 import argparse
 import json
 import os
-import re
+import shlex
+import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from deviceplugin.strategy import DeviceListStrategy
-from hack.agents import AgentProcess
-from hack.cluster import waiting
+from hack import agentimage
+from hack.cluster import prerequisites, waiting
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError, UsageError
-from hack.cluster.layout import MARK_ENV
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from hack.show import ROOT, Stopwatch, command, run, say, script, step
+from hack.show import ROOT, Stopwatch, command, patience, say, script, step
 
 NAME = "demo"
 FLEET = ROOT / "examples/fleets/dgx1.yaml"
-GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
-CONFIG = f"""# GPU 7 is shared by up to four pods, the others are whole.
-version: v1
-flags: {{plugin: {{deviceListStrategy: [{DeviceListStrategy.ENVVAR.value}], passDeviceSpecs: true}}}}
-sharing:
-  timeSlicing:
-    resources: [{{name: {GPU}, rename: {SHARED}, devices: [7], replicas: 4}}]
-health: {{probationSeconds: 3}}
-"""
-PODS = {"one GPU": "one-gpu", "four GPUs": "four-gpus", "a share of one": "shared-gpu"}
-WAIT_S = 60.0
+NAMESPACE = "tessera-system"
+GPU = "nvidia.com/gpu"
+SPEC = Spec(nodes=("node-1",), apiserver_args=("--enable-aggregator-routing=true",))
+WAIT_S = 120.0
+Json = dict[str, Any]
 
 
 def main() -> int:
@@ -42,11 +40,13 @@ def main() -> int:
         return _down() if parser.parse_args().down else _up()
     except ClusterError as failed:
         print(f"demo: {failed}", file=sys.stderr)
+        if Cluster.of(NAME).paths.home.exists():
+            print("demo: what it made so far stays to be looked at; `make demo-down` removes it", file=sys.stderr)
         return 2 if isinstance(failed, UsageError) else 1
 
 
 def _down() -> int:
-    # The agent carries the cluster's mark: it goes with it.
+    # The page's server carries the cluster's mark: it goes with it.
     Cluster.of(NAME).down()
     say("demo: gone")
     return 0
@@ -54,98 +54,220 @@ def _down() -> int:
 
 def _up() -> int:
     watch = Stopwatch()
+    prerequisites.ensure(kubelets=True)
     cluster = Cluster.of(NAME)
     if cluster.paths.home.exists():
         say("demo: an earlier one is removed first")
         cluster.down()
+    binaries.build("helm")
     step("1. A Kubernetes: etcd, API server, scheduler, controllers, and one node with containerd and kubelet")
-    cluster = Cluster.up(NAME, Spec(nodes=("node-1",)), say=say)
-    agent = _start_agent(cluster)
-    try:
-        _show(cluster, agent)
-    except BaseException:
-        say(f"demo: the agent's log is {agent.log_path}")
-        raise
-    _explain(cluster, agent, watch)
+    cluster = _cluster(cluster)
+    demo = Demo.on(cluster)
+    demo.install()
+    demo.queues()
+    demo.preempts()
+    demo.fails()
+    demo.stays(watch)
     return 0
 
 
-def _start_agent(cluster: Cluster) -> AgentProcess:
-    node = cluster.node("node-1")
-    agent = AgentProcess(
-        folder=cluster.paths.home / "agent",
-        fleet=FLEET,
-        kubelet_dir=node.paths.kubelet_dir,
-        cdi_dir=node.paths.cdi_dir,
-        kubeconfig=str(cluster.kubeconfig),
-        config=CONFIG,
-        environment={MARK_ENV: str(cluster.paths.home)},
-    )
-    _apply(cluster, *sorted((ROOT / "charts/tessera/crds").glob("*.yaml")))
-    agent.start()
-    return agent
+def _cluster(cluster: Cluster) -> Cluster:
+    """Running, with the image of this checkout, which is made meanwhile: together they take most of the time."""
+    image = cluster.paths.home.with_name(f"{NAME}-image.tar")
+    image.parent.mkdir(parents=True, exist_ok=True)
+    python, script_ = os.path.relpath(sys.executable, ROOT), "hack/cluster/cluster"
+    making = [python, "-m", "hack.agentimage", str(image)]
+    command([*making, "&"])
+    command([script_, "up", "--name", NAME, *(f"--apiserver-arg={each}" for each in SPEC.apiserver_args)])
+    with patience("starting Kubernetes and making the image"):
+        made = subprocess.Popen(making, cwd=ROOT)
+        try:
+            cluster = Cluster.up(NAME, SPEC, say=say)
+            if made.wait() != 0:
+                raise ClusterError(f"{' '.join(making)}: exit {made.returncode}")
+            command([script_, "load-image", "--name", NAME, str(image)])
+            cluster.node("node-1").load_image(image)
+        finally:
+            made.kill()
+            made.wait()
+            image.unlink(missing_ok=True)
+    return cluster
 
 
-def _show(cluster: Cluster, agent: AgentProcess) -> None:
-    watch = Stopwatch()
-    _wait_allocatable(cluster, GPU, "7")
-    step(f"2. The agent on node-1 found 8 simulated V100s (a DGX-1) and registered with the kubelet in {watch}")
-    command(["tessera", "node", "gpus", "links", "resources"])
-    say(run([script("tessera"), "node", "--state-dir", str(agent.state_dir), "gpus", "links", "resources"]).rstrip())
+@dataclass(frozen=True)
+class Demo:
+    """``bin`` has kubectl, helm and tessera for this cluster, for the reader's shell too."""
 
-    step("3. Three pods; what they got, read back from inside their containers")
-    _apply(cluster, *(ROOT / f"examples/pod-{name}.yaml" for name in PODS.values()))
-    cluster.kubectl("wait", "--for=condition=Ready", "pod", *PODS.values(), f"--timeout={WAIT_S:.0f}s")
-    for what, pod in PODS.items():
-        seen = cluster.kubectl("exec", pod, "--", "sh", "-c", "ls /dev/nvidia[0-9]*")
-        gpus = sorted(map(int, re.findall(r"nvidia(\d+)", seen)))
-        say(f"{pod:<11} asked for {what:<15} and has GPU{'s' if len(gpus) > 1 else ''} {', '.join(map(str, gpus))}")
+    cluster: Cluster
+    bin: Path
 
-    step("4. A GPU that nobody holds fails: XID 79, it fell off the bus")
-    held = {str(holder.device) for holder in agent.report().holders}
-    victim = next(gpu.index for gpu in agent.report().node.gpus if gpu.uuid not in held and gpu.index < 7)  # noqa: PLR2004
-    before = _allocatable(cluster, GPU)
-    watch = Stopwatch()
-    command(["tessera", "sim", "xid", "--gpu", str(victim), "79"])
-    agent.sim(gpu=victim, xid=79)
-    _wait_allocatable(cluster, GPU, str(int(before) - 1))
-    say(f"allocatable {GPU}: {before} -> {_allocatable(cluster, GPU)} after {watch}")
+    @classmethod
+    def on(cls, cluster: Cluster) -> "Demo":
+        programs = cluster.paths.home / "bin"
+        programs.mkdir()
+        kubectl, _ = cluster.kubectl_command()
+        names = {"kubectl": kubectl, "helm": [str(binaries.binary("helm"))], "tessera": [script("tessera")]}
+        for name, words in names.items():
+            shim = programs / name
+            shim.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            shim.chmod(0o755)
+        return cls(cluster, programs)
 
-    step("5. It is reset, passes its probation (3 s here, 10 s by default) and is back")
-    watch = Stopwatch()
-    command(["tessera", "sim", "reset", "--gpu", str(victim)])
-    agent.sim(gpu=victim, reset=True)
-    _wait_allocatable(cluster, GPU, before)
-    say(f"allocatable {GPU}: {before} again after {watch}")
-    say(run([script("tessera"), "node", "--state-dir", str(agent.state_dir), "history"]).rstrip())
+    # -- what is typed -------------------------------------------------------------------------------------------
+
+    def types(self, line: str, *, shown: bool = True) -> None:
+        """Print the command, run it, and print what it says if that is to be ``shown``. ClusterError if it fails."""
+        command([line])
+        text = self.said(line)
+        if shown and text.strip():
+            say(text.rstrip())
+
+    def said(self, line: str) -> str:
+        homes = {f"HELM_{kind}_HOME": str(self.cluster.paths.home / "helm") for kind in ("CACHE", "CONFIG", "DATA")}
+        environment = {**os.environ, **homes, "KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": "120"}
+        environment["PATH"] = f"{self.bin}{os.pathsep}{environment['PATH']}"
+        with patience(line.partition(" -")[0]):
+            done = subprocess.run(
+                ["sh", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+            )
+        if done.returncode != 0:
+            raise ClusterError(f"{line}: exit {done.returncode}\n{(done.stderr or done.stdout).rstrip()}")
+        return done.stdout
+
+    def got(self, what: str) -> Json:
+        """An object of the cluster, or a list of them, as kubectl gets them; nothing is printed."""
+        found: Json = json.loads(self.cluster.kubectl("get", *what.split(), "-o", "json"))
+        return found
+
+    @staticmethod
+    def until(ready: Callable[[], bool], what: str) -> None:
+        with patience(what):
+            waiting.until(ready, what, timeout_s=WAIT_S)
+
+    # -- what is shown -------------------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        step("2. Agent and controller from the chart")
+        values = self.cluster.paths.home / "values.yaml"
+        values.write_text(json.dumps(_values()))
+        command([f"export PATH={self.bin}:$PATH KUBECONFIG={self.cluster.kubeconfig}   # for your own shell too"])
+        self.types(f"kubectl create namespace {NAMESPACE}", shown=False)
+        label = f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=privileged"
+        self.types(label, shown=False)
+        watch = Stopwatch()
+        self.types(f"helm install tessera charts/tessera --namespace {NAMESPACE} --values {values}", shown=False)
+        for what in ("daemonset/tessera-agent", "deployment/tessera-controller"):
+            self.types(f"kubectl -n {NAMESPACE} rollout status {what} --timeout=120s", shown=False)
+        self.until(lambda: self._allocatable() == "8", f"8 {GPU} allocatable on node-1")
+        self.types("kubectl get gpunodes")
+        say(f"8 simulated V100s, found and offered {watch} after helm began")
+
+    def queues(self) -> None:
+        step("3. Three queues in a cohort: research owns 3 GPUs, production 3, notebooks 2")
+        self.until(self._takes_queues, "the controller's webhook answers")
+        self.types("kubectl apply -f examples/demo/queues.yaml", shown=False)
+        step("4. Research asks for 6 and borrows 3 of the others; notebooks use 1 of their own; rlhf waits")
+        self.types("kubectl apply -f examples/demo/research.yaml", shown=False)
+        self.until(lambda: self._runs("research/pretrain") and self._runs("research/evaluation"), "research's jobs run")
+        self.types("kubectl apply -f examples/demo/notebooks.yaml", shown=False)
+        self.until(lambda: self._runs("notebooks/ana"), "notebooks/ana runs")
+        self.types("kubectl apply -f examples/demo/waits.yaml", shown=False)
+        self.until(lambda: self._waits("research/rlhf"), "research/rlhf is told why it waits")
+        self.types("tessera queue list")
+        self.types("tessera queue pending")
+
+    def preempts(self) -> None:
+        step("5. Production wants its own 3 back: what research borrowed last is preempted")
+        self.types("kubectl apply -f examples/demo/production.yaml", shown=False)
+        self.until(lambda: self._runs("production/serving"), "production/serving running")
+        self.until(lambda: self._waits("research/evaluation"), "research/evaluation back in the queue")
+        self.types("kubectl get kwl -A")
+
+    def fails(self) -> None:
+        gpu = self._gpu_of("ana")
+        step(f"6. The GPU of notebooks/ana fails: XID 79, GPU {gpu} fell off the bus. Its job is placed anew")
+        agent = f"kubectl -n {NAMESPACE} exec daemonset/tessera-agent -- tessera sim"
+        self.types(f"{agent} xid --gpu {gpu} 79", shown=False)
+        watch = Stopwatch()
+        self.until(lambda: self._allocatable() == "7", f"7 {GPU} allocatable on node-1")
+        say(f"allocatable {GPU}: 8 -> 7 after {watch}")
+        self.until(lambda: self._gpu_of("ana") not in (None, gpu), "notebooks/ana runs on another GPU")
+        say(f"notebooks/ana runs on GPU {self._gpu_of('ana')} after {watch}: research, which borrows, made room")
+        self.types("kubectl get kwl -A")
+        step("7. It is reset, passes its probation (3 s here, 10 s by default) and is back")
+        watch = Stopwatch()
+        self.types(f"{agent} reset --gpu {gpu}", shown=False)
+        self.until(lambda: self._allocatable() == "8", f"8 {GPU} allocatable on node-1")
+        say(f"allocatable {GPU}: 8 again after {watch}")
+
+    def stays(self, watch: Stopwatch) -> None:
+        step("8. The page, through the API server")
+        address = self._page()
+        step(f"Done in {watch}. It stays up. In a shell of yours:")
+        kubectl = "hack/cluster/cluster kubectl --name demo"
+        say(f"  {kubectl} get gpunodes -o yaml    the node's inventory in the API server")
+        say(f"  {kubectl} describe node node-1    labels, allocatable, events")
+        say("  the line with `export` above, and then kubectl, helm, or: tessera explain -n research job/rlhf")
+        say("  make demo-down    ends it and removes everything it made")
+        say("The page, read-only, for this machine:")
+        say(address)
+
+    def _page(self) -> str:
+        """Started as a part of the cluster, so that it ends with it."""
+        noted = self.cluster.paths.home / "page"
+        argv = ["-m", "hack.demopage", str(self.cluster.kubeconfig), str(noted)]
+        command([os.path.relpath(sys.executable, ROOT), *argv, "&"])
+        self.cluster.spawn("page", [sys.executable, *argv], extra_env={"PYTHONPATH": str(ROOT)})
+        self.until(noted.exists, f"the page answers (log: {self.cluster.log('page')})")
+        return noted.read_text()
+
+    # -- what is waited for --------------------------------------------------------------------------------------
+
+    def _takes_queues(self) -> bool:
+        """By a dry run: policies and webhooks come into force a moment after the controller is ready."""
+        try:
+            self.cluster.kubectl("apply", "--dry-run=server", "-f", str(ROOT / "examples/queues/team-quotas.yaml"))
+        except ClusterError as refused:
+            return "namespaces" in str(refused) and "webhook" not in str(refused)
+        return True
+
+    def _allocatable(self) -> str:
+        return str(self.got("node node-1")["status"].get("allocatable", {}).get(GPU, "0"))
+
+    def _runs(self, job: str) -> bool:
+        namespace, _, name = job.partition("/")
+        found = self.got(f"job {name} -n {namespace}")
+        return int(found.get("status", {}).get("ready") or 0) == int(found["spec"].get("parallelism", 1))
+
+    def _waits(self, job: str) -> bool:
+        """Whether its Workload is told why it has no quota."""
+        namespace, _, name = job.partition("/")
+        for workload in self.got(f"kwl -n {namespace}")["items"]:
+            if any(owner["name"] == name for owner in workload["metadata"].get("ownerReferences", [])):
+                conditions = workload.get("status", {}).get("conditions", [])
+                return any(each["type"] == "QuotaReserved" and each["status"] == "False" for each in conditions)
+        return False
+
+    def _gpu_of(self, job: str) -> int | None:
+        """The index of the first GPU that a pod of this job holds."""
+        status = self.got("gpunode node-1")["status"]
+        held = {one["device"] for one in status.get("holders", []) if one["pod"].startswith(f"{job}-")}
+        return next((int(one["index"]) for one in status["devices"] if one["uuid"] in held), None)
 
 
-def _explain(cluster: Cluster, agent: AgentProcess, watch: Stopwatch) -> None:
-    step(f"Done in {watch}. It stays up:")
-    tessera = os.path.relpath(script("tessera"))
-    say(f"  {tessera} node --state-dir {agent.state_dir}             everything the agent knows")
-    say(f"  {tessera} sim --state-dir {agent.state_dir} xid --gpu 0 48   another fault (--help: more)")
-    say("  hack/cluster/cluster kubectl --name demo get gpunodes -o yaml     the node's inventory in the API server")
-    say("  hack/cluster/cluster kubectl --name demo describe node node-1     labels, allocatable, events")
-    say(f"  export KUBECONFIG={cluster.kubeconfig}    for your own kubectl")
-    say("  make demo-down                             ends it and removes everything it made")
-
-
-def _apply(cluster: Cluster, *files: Path) -> None:
-    cluster.kubectl("apply", "--server-side", *(word for file in files for word in ("-f", str(file))))
-
-
-def _allocatable(cluster: Cluster, resource: str) -> str:
-    node = json.loads(cluster.kubectl("get", "node", "node-1", "-o", "json"))
-    return str(node["status"].get("allocatable", {}).get(resource, "0"))
-
-
-def _wait_allocatable(cluster: Cluster, resource: str, amount: str) -> None:
-    waiting.until(
-        lambda: _allocatable(cluster, resource) == amount,
-        f"{amount} {resource} allocatable on node-1",
-        timeout_s=WAIT_S,
-    )
+def _values() -> Json:
+    failures = {"policy": "notify", "coolDown": "1s"}
+    return {
+        "image": {"repository": agentimage.REPOSITORY, "pullPolicy": "Never"},
+        "affinity": None,
+        "deviceListStrategy": ["cdi-cri"],
+        "simulate": {"enabled": True, "fleet": FLEET.read_text()},
+        "config": {"map": {"default": {"version": "v1", "health": {"probationSeconds": 3}}}},
+        "controller": {
+            "replicas": 1,
+            "config": {"tessera": {"gpuFailures": failures, "pendingCondition": {"after": "1s"}}},
+        },
+    }
 
 
 if __name__ == "__main__":

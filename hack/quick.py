@@ -1,10 +1,13 @@
 """The first minute with Tessera: ``make quick``. No root, no Go, no cluster.
 
 The real agent runs on simulated GPUs (NVML's C functions in Python, behind pynvml), against a stand-in for the
-kubelet's half of the device plugin API. ``make demo`` shows the same on a real Kubernetes.
+kubelet's half of the device plugin API. On a terminal it goes on to ``make page`` (``PAGE=no`` leaves that out, and
+``PAGE=yes`` does it in a pipe too). ``make demo`` shows all of it on a real Kubernetes.
 """
 
 import asyncio
+import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -20,7 +23,35 @@ RESOURCE = "nvidia.com/gpu"
 WAIT_S = 30.0
 
 
-async def main() -> None:
+LIVE = "examples/live"
+
+
+def main() -> None:
+    page = goes_on(os.environ.get("PAGE", ""), terminal=sys.stdout.isatty())
+    asyncio.run(minute())
+    if not page:
+        say("`make page` shows the rest: the page over a fleet and queues that live; no root, no cluster.")
+        return
+    step("7. The page over a simulated fleet and queues that live, as `make page` shows it (PAGE=no leaves it out)")
+    words = ["try", "--fleet", f"{LIVE}/fleet.yaml", f"{LIVE}/queues.yaml", f"{LIVE}/jobs.yaml"]
+    command([_typed("tessera"), *words])
+    os.chdir(ROOT)
+    os.execv(script("tessera"), ["tessera", *words])  # Ctrl-C is the page's alone
+
+
+def _typed(name: str) -> str:
+    """A console script as it is typed in the checkout, by any shell."""
+    return os.path.relpath(script(name), ROOT)
+
+
+def goes_on(given: str, *, terminal: bool) -> bool:
+    """Whether the page follows. SystemExit for a PAGE that is neither yes nor no."""
+    if given not in ("", "yes", "no"):
+        raise SystemExit(f"PAGE: found {given!r}, expected yes or no")
+    return terminal if not given else given == "yes"
+
+
+async def minute() -> None:
     watch = Stopwatch()
     with tempfile.TemporaryDirectory(prefix="tessera-quick-") as folder:
         kubelet = StandInKubelet(Path(folder) / "kubelet")
@@ -33,7 +64,7 @@ async def main() -> None:
             await agent.wait()
             await kubelet.stop()
     _queues()
-    step(f"Done in {watch}. The agent was the real one; `make demo` puts it under a real Kubernetes.")
+    step(f"Done in {watch}. The agent was the real one; `make demo` puts all of it under a real Kubernetes.")
 
 
 async def _start_agent(folder: Path) -> asyncio.subprocess.Process:
@@ -81,7 +112,7 @@ async def _show(kubelet: StandInKubelet, state_dir: Path) -> None:
 def _queues() -> None:
     step("6. Who would run next: the controller's engine on files alone")
     words = ["--fleet", "examples/simulate/fleet-24.yaml", "examples/simulate/cohort-borrowing.yaml"]
-    command(["tessera", "simulate", *words])
+    command([_typed("tessera"), "simulate", *words])
     say(run([script("tessera"), "simulate", *words], cwd=ROOT).rstrip())
 
 
@@ -102,4 +133,4 @@ def _say_grant(grant: Grant, index: dict[str, int]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

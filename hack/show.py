@@ -1,10 +1,12 @@
 """How the demos talk: short headed steps, and the command a reader would type for each."""
 
+import contextlib
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,3 +48,25 @@ class Stopwatch:
 
     def __str__(self) -> str:
         return f"{time.monotonic() - self._start:.1f} s"
+
+
+QUIET_S = 8.0
+"""So long at most nothing is said while something takes its time."""
+
+
+@contextlib.contextmanager
+def patience(what: str, every_s: float = QUIET_S) -> Iterator[None]:
+    """Say ``what`` is being done, and for how long already, as long as it is."""
+    over, watch = threading.Event(), Stopwatch()
+
+    def tell() -> None:
+        while not over.wait(every_s):
+            say(f"   ... {what} ({watch})")
+
+    telling = threading.Thread(target=tell, daemon=True)
+    telling.start()
+    try:
+        yield
+    finally:
+        over.set()
+        telling.join()

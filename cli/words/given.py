@@ -139,3 +139,8 @@ def not_written(path: object, why: str) -> str:
 @_refusal
 def port_taken(port: object, why: str) -> str:
     return f"127.0.0.1:{port}: {why}, expected a port that is free (--port)"
+
+
+@_refusal
+def fleet_and_manifests(found: str) -> str:
+    return f"found {found} alone, expected --fleet FILE and MANIFESTS together, or neither"

@@ -5,6 +5,7 @@ without list types behave, and enough for labels.
 """
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -66,10 +67,13 @@ class Change:
 
 
 class Store:
-    """Everything the fake server holds. ``finalizers``: deleted objects stay while they have some, as on a real one."""
+    """Everything the fake server holds. ``finalizers``: deleted objects stay while they have some, as on a real one.
+    ``stamp``: when an object is created that does not say when; None leaves it out.
+    """
 
     def __init__(self) -> None:
         self.finalizers = False
+        self.stamp: Callable[[], str] | None = None
         self.version = 100
         self.objects: dict[Key, Stored] = {}
         self.changes: list[Change] = []
@@ -187,6 +191,8 @@ class Store:
         fresh = copied(body)
         meta = fresh.setdefault("metadata", {})
         meta.update(name=key[2], uid=f"uid-{self._uids:04}")
+        if self.stamp is not None:
+            meta.setdefault("creationTimestamp", self.stamp())
         if key[1]:
             meta["namespace"] = key[1]
         return fresh

@@ -21,7 +21,7 @@ from tests.support.cli.lines import understood
 ROOT = Path(__file__).parents[2]
 BARE = {"sim status": "its answer is JSON with and without -o"}
 """Commands for which -o changes nothing, and why."""
-SILENT = {"page", "completion", "describe", "edit", "get", "patch"}
+SILENT = {"page", "try", "completion", "describe", "edit", "get", "patch"}
 SILENT |= {f"delete {kind}" for kind in ("clusterqueue", "localqueue", "resourceflavor")}
 """Commands whose answer is for a shell, or is kubectl's."""
 LISTS = {"queue list", "queue pending", "workload list"}

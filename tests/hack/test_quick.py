@@ -4,6 +4,9 @@ import resource
 import subprocess
 import sys
 
+import pytest
+
+from hack.quick import goes_on
 from hack.show import ROOT
 
 STEPS = [
@@ -40,3 +43,12 @@ def test_quick_shows_every_step_in_time_and_leaves_nothing_behind() -> None:
     assert "\x1b" not in done.stdout
     assert "Traceback" not in done.stdout
     assert len(done.stdout.splitlines()) < 90, "more than two screens"
+    assert "make page" in "".join(done.stdout.splitlines()[-2:]), "in a pipe it ends, and says what comes next"
+
+
+@pytest.mark.parametrize(("given", "terminal", "page"), [("", True, True), ("", False, False), ("no", True, False)])
+def test_the_page_follows_on_a_terminal_unless_it_is_told_otherwise(given: str, terminal: bool, page: bool) -> None:
+    assert goes_on(given, terminal=terminal) is page
+    assert goes_on("yes", terminal=terminal)
+    with pytest.raises(SystemExit, match="PAGE: found 'perhaps', expected yes or no"):
+        goes_on("perhaps", terminal=terminal)

@@ -20,7 +20,7 @@ AT = "/apis/view.tessera.dev/v1alpha1/page"
 
 
 @asynccontextmanager
-async def proxied() -> AsyncIterator[tuple[str, PageProxy, list[Any]]]:
+async def proxied(*, guarded: bool = True) -> AsyncIterator[tuple[str, PageProxy, list[Any]]]:
     """The address, the proxy, and what the API server was asked."""
     seen: list[Any] = []
 
@@ -36,7 +36,7 @@ async def proxied() -> AsyncIterator[tuple[str, PageProxy, list[Any]]]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     server = f"http://127.0.0.1:{runner.addresses[0][1]}"
     async with Client(ClusterConfig(server=server, token="caller")) as client:
-        proxy = PageProxy(client)
+        proxy = PageProxy(client, guarded=guarded)
         try:
             yield await proxy.start(0), proxy, seen
         finally:
@@ -148,3 +148,23 @@ def test_whatever_is_asked_stays_below_the_page_however_often_it_is_decoded(path
 )
 def test_nothing_but_the_page_is_asked_for(path: str) -> None:
     assert aggregated(path) is None
+
+
+async def test_where_nothing_is_real_whoever_asks_on_this_machine_gets_the_page_and_changes_nothing() -> None:
+    async with proxied(guarded=False) as (address, proxy, seen):
+        assert address == f"http://127.0.0.1:{proxy.port}/"
+        for host in (f"127.0.0.1:{proxy.port}", "localhost:9000"):
+            assert (await ask(address, headers={"Host": host}))[:2] == (200, "the page")
+        own = {"Origin": address.rstrip("/")}
+        assert (await ask(f"{address}page/whatif", "POST", headers=own))[0] == 200
+        asked = len(seen)
+        for path, method, headers in (
+            ("", "GET", {"Host": "elsewhere.example"}),
+            ("page/whatif", "POST", {"Origin": "http://elsewhere.example"}),
+            ("page/whatif", "POST", {}),
+            ("page/session", "POST", own),
+            ("page/session", "DELETE", own),
+            ("page/nodes/n", "PUT", own),
+        ):
+            assert (await ask(f"{address}{path}", method, headers=headers))[0] == 403, path
+        assert len(seen) == asked

@@ -47,11 +47,13 @@ CASES = (
 ELSEWHERE = (
     "claims",
     "configs/controller",
+    "demo",
     "gangs",
     "jobkinds",
     "kai",
     "kinds",
     "layouts",
+    "live",
     "metrics",
     "page",
     "simulate",
@@ -64,7 +66,8 @@ def test_every_example_is_used() -> None:
     used |= {f"configs/{case.config}" for case in CASES if case.config}
     used |= {file for case in CASES for file in case.pods.values()}
     used |= {f"queues/{name}" for name in EXAMPLE_FILES}
-    # tests/cli/simulate/test_command.py, tests/controller/config/test_file.py, test_plain_pods.py, test_job_kinds.py,
+    # test_demo.py, tests/cli/simulate/test_command.py, tests/cli/playground/test_world.py,
+    # tests/controller/config/test_file.py, test_plain_pods.py, test_job_kinds.py,
     # test_kinds_come_and_go.py, test_layouts.py, test_metrics.py, test_claims.py, tests/e2e/chart/test_controller.py,
     # tests/e2e/kai/test_kai.py and
     # tests/e2e/volcano/test_queues.py see to these, file by file.

@@ -1,0 +1,116 @@
+"""What the agents of simulated nodes say: health by the agent's own core, GpuNode and labels by its own writer.
+
+The hardware behind them is a fleet file; no kubelet and no NVML is asked.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agent.cluster.gpunode import HealthView, build
+from agent.cluster.labels import labels
+from agent.cluster.publisher import KubePublisher
+from agent.health.events import Event, ProbeFailed, ProbeOk, ProbeReason, ResetObserved, Tick, XidSeen
+from agent.health.machine import HealthCore
+from agent.health.settings import HealthSettings
+from cli.fleetnodes import hardware
+from cli.playground.cluster import GPU, Holder, Machine
+from inventory.devices import DeviceId, GpuUuid
+from inventory.layout.layout import plan
+from inventory.layout.sharing import LayoutSpec
+from kube.clock import SystemClock
+from kube.config import ClusterConfig
+from kube.resources import NODES
+from kube.testing import FakeApiServer
+from simulator.fleet.fleet import Fleet, NodeSpec
+from simulator.fleet.orders import Lost, Order, Reset, Xid
+
+_PROBATION: Final = HealthSettings(probation_s=5.0)
+_UNBOUNDED: Final = {"cpu": "1000000", "memory": "1000Ti", "pods": "110"}
+
+
+class NodeAgent:
+    """One node: ``run`` writes what ``look`` has found; ``happens`` is what the hardware does."""
+
+    def __init__(self, fleet: Fleet, spec: NodeSpec, config: ClusterConfig, now_s: float) -> None:
+        self._node = hardware(fleet, spec)
+        self._layout = plan(self._node, LayoutSpec())
+        self._health = HealthCore(_PROBATION)
+        self._health.discovered(self._node.gpus, now_s)
+        self._publisher = KubePublisher(
+            config, node_name=spec.name, clock=SystemClock(), random=random.SystemRandom().random
+        )
+        self._told = labels(self._node, self._layout, LayoutSpec(), machine_type="", timestamp_s=None)
+        self.labels: dict[str, str] = {"kubernetes.io/hostname": spec.name, "kubernetes.io/os": "linux", **spec.labels}
+        self._allocatable = {**_UNBOUNDED, **spec.allocatable}
+        self._offered: dict[str, str] = {}
+        self._silent: set[str] = set()
+        """GPUs that do not answer since they failed."""
+
+    @property
+    def name(self) -> str:
+        return str(self._node.name)
+
+    def body(self) -> dict[str, Any]:
+        """The Node as its kubelet registers it."""
+        ready = [{"type": "Ready", "status": "True"}]
+        metadata = {"name": self.name, "labels": self.labels}
+        return {"metadata": metadata, "status": {"allocatable": self._allocatable, "conditions": ready}}
+
+    @property
+    def machine(self) -> Machine:
+        gpus = tuple(str(device.id) for resource in self._layout.resources for device in resource.devices)
+        healthy = frozenset(gpu for gpu in gpus if self._health.state(GpuUuid(gpu)).advertised_healthy)
+        return Machine({**self._told, **self.labels}, gpus, healthy)
+
+    def happens(self, order: Order, now_s: float) -> None:
+        """Other orders than these say nothing of health, and are passed over."""
+        uuid = next((gpu.uuid for gpu in self._node.gpus if gpu.index == getattr(order, "gpu", None)), None)
+        if uuid is None:
+            return
+        match order:
+            case Xid(xid=number, gi=gi, ci=ci):
+                self._silent.add(uuid)
+                self._hear(XidSeen(uuid, number, gi, ci), now_s)
+            case Lost():
+                self._silent.add(uuid)
+                self._hear(ProbeFailed(uuid, reason=ProbeReason.LOST), now_s)
+            case Reset():
+                self._silent.discard(uuid)
+                self._hear(ResetObserved(uuid), now_s)
+
+    def _hear(self, event: Event, now_s: float) -> None:
+        self._health.apply(event, now_s)
+
+    def look(self, server: FakeApiServer, holders: Mapping[str, Holder], now_s: float) -> None:
+        """Probe all GPUs, publish what is found, and tell the Node what may be given, as the kubelet does."""
+        for gpu in self._node.gpus:
+            if gpu.uuid not in self._silent:
+                self._hear(ProbeOk(gpu.uuid), now_s)
+        self._hear(Tick(), now_s)
+        self._publisher.publish_labels(self._told)
+        held = {DeviceId(gpu): each for gpu, each in holders.items()}
+        self._publisher.publish_gpunode(build(node=self._node, layout=self._layout, health=self._views(), holders=held))
+        offered = {GPU: str(len(self.machine.healthy))}
+        if offered != self._offered:
+            self._offered = offered
+            server.merge(NODES, self.name, {"status": {"allocatable": {**self._allocatable, **offered}}})
+
+    def _views(self) -> dict[str, HealthView]:
+        found = {}
+        for gpu in self._node.gpus:
+            state = self._health.state(gpu.uuid)
+            reasons = tuple(fault.cause for fault in state.faults)
+            found[str(gpu.uuid)] = HealthView(state=state.state.value, reasons=reasons, since_s=state.since_s)
+        return found
+
+    async def run(self) -> None:
+        await self._publisher.run()
+
+
+async def run_all(agents: list[NodeAgent]) -> None:
+    """Until cancelled."""
+    async with asyncio.TaskGroup() as tasks:
+        for agent in agents:
+            tasks.create_task(agent.run())

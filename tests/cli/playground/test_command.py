@@ -1,0 +1,57 @@
+"""``tessera try`` as a person has it: an address that answers, and nothing left after Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import click.testing
+import psutil
+import pytest
+
+from cli.main import tessera
+from tests.support.e2e.lab import ROOT
+from tests.support.hang import HANG_S
+
+
+def test_a_plain_get_of_the_address_answers_the_page_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-c", "from cli.main import main; main()", "try"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, env=environment, cwd=ROOT, text=True, stdout=pipe, stderr=pipe) as process:
+        hang = threading.Timer(HANG_S, process.kill)
+        hang.start()
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline() and process.stdout.readline().rstrip("\n")
+            with urllib.request.urlopen(address, timeout=HANG_S) as answer:
+                assert "<title>" in answer.read().decode()
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(f"{address}page/session", data=b"{}", timeout=HANG_S)
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate()
+        finally:
+            hang.cancel()
+            process.kill()
+    assert (process.returncode, told) == (0, "")
+    assert address.startswith("http://127.0.0.1:")
+    assert not [child for child in children if child.is_running()]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["queues.yaml"], "found MANIFESTS alone, expected --fleet FILE and MANIFESTS together"),
+        (["--fleet", "nowhere.yaml", "queues.yaml"], "nowhere.yaml"),
+    ],
+)
+def test_a_wrong_call_is_told_in_a_line(words: list[str], wanted: str) -> None:
+    found = click.testing.CliRunner().invoke(tessera, ["try", *words])
+    assert found.exit_code == 2
+    assert wanted in found.stderr

@@ -8,11 +8,16 @@ import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from hack.cluster.controlplane.render import PAUSE_IMAGE, TEST_IMAGE
 from hack.cluster.errors import ClusterError
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+PUBLIC_CUDA_IMAGE: Final = "nvcr.io/nvidia/cuda:12.4.1-base-ubuntu22.04"
+"""Of examples that run a command. On a test cluster the test image stands in for it: nothing is pulled there."""
+PUBLIC_PAUSE_IMAGE: Final = "registry.k8s.io/pause:3.10"
+"""Of examples that run none."""
 FOLDERS = ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var")
 _PASSWD = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
 _GROUP = "root:x:0:\nnogroup:x:65534:\n"
@@ -101,7 +106,8 @@ def busybox_image(tag: str, busybox: Path = Path("/bin/busybox")) -> Image:
 
 
 def write_test_images(path: Path, *, machine: str) -> None:
-    """Write the archive with the test image and the pods' pause image."""
+    """Write the archive with the test image, the pods' pause image, and both under the names that the examples have."""
     test = busybox_image(TEST_IMAGE)
     pause = replace(test, tag=PAUSE_IMAGE, command=["/bin/busybox", "sleep", "infinity"])
-    path.write_bytes(archive([test, pause], machine=machine))
+    named = [replace(test, tag=PUBLIC_CUDA_IMAGE), replace(pause, tag=PUBLIC_PAUSE_IMAGE)]
+    path.write_bytes(archive([test, pause, *named], machine=machine))

@@ -330,7 +330,7 @@ def test_all_other_keys_are_accepted_together_by_either_version() -> None:
 
 def test_the_documentation_lists_these_keys_and_no_others() -> None:
     page = (ROOT / PAGE).read_text()
-    assert rewritten(page) == page, f"{PAGE} is stale: run python -m controller.config.reference"
+    assert rewritten(page) == page, f"{PAGE} is stale: run .venv/bin/python -m controller.config.reference"
     rows = re.findall(r"^\| `([^`]+)`(?: \(v1beta1\))? \|", page, re.MULTILINE)
     tabled = [row for row in rows if row not in GONE and not hasattr(default().engine.extensions, row)]
     assert sorted(set(tabled) & {key.path for key in KEYS}) == sorted(key.path for key in KEYS)

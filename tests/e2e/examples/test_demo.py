@@ -1,6 +1,7 @@
 """``make demo`` and ``make quick``: what a newcomer types first works, is short, and leaves nothing behind."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,12 @@ def test_the_demo_shows_everything_on_two_screens_and_goes_without_a_trace(folde
         assert claim in shown.stdout
     # It stays up for the reader to play.
     assert cluster.problems() == []
+    printed = re.findall(r"^  (\S*/(?:tessera|cluster) .*?)(?: {2,}.*)?$", shown.stdout, re.MULTILINE)
+    assert len(printed) > 1, "what to type next"
+    plain = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(Path.home()), ROOT_ENV: str(folder)}
+    for line in printed:
+        done = subprocess.run(["sh", "-c", line], cwd=ROOT, env=plain, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"in a shell of the reader's own: {line}\n{done.stderr}"
     there = machine.traces(cluster.paths)
     assert all(there[kind] for kind in ("processes", "links", "sockets", "cgroups", "files")), there
     assert any("tessera-agent" in line for line in there["processes"])

@@ -20,7 +20,9 @@ def test_the_tables_in_the_docs_are_current(name: str) -> None:
 
 def test_the_examples_in_the_docs_are_accepted() -> None:
     examples = [
-        text for name in PAGES for text in re.findall(r"```yaml\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+        text
+        for name in ("docs/configuration.md", *PAGES)
+        for text in re.findall(r"```yaml\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
     ]
     assert len(examples) >= 2
     for text in examples:

@@ -1,6 +1,6 @@
 """Every key of the configuration file: how it is read, what it means here, or why it has no effect.
 
-``[]`` in a path stands for each value of a list, ``*`` for each key of a map. ``docs/controller-config.md`` is made
+``[]`` in a path stands for each value of a list, ``*`` for each key of a map. ``docs/controller-config*.md`` is made
 from these tables. Kueue's keys: API reference of ``config.kueue.x-k8s.io``, v1beta1 and v1beta2.
 """
 
@@ -55,7 +55,7 @@ _DECISIONS: Final = (
     _key("manageJobsWithoutQueueName", BOOL, "false", "jobs without a queue label are suspended and wait for one"),
     _selector(
         "managedJobsNamespaceSelector",
-        "all but kube-system and the own one",
+        "all but kube-system and the controller's own",
         "namespaces whose jobs are managed; with pods as a job kind it may select neither of those two",
     ),
     _key("featureGates.*", BOOL, "Kueue's", "Kueue's feature gates; one that older versions had has no effect"),
@@ -473,7 +473,7 @@ OWN: Final = (
         "tessera.kai.usage.clientType",
         choice("prometheus"),
         "none: the controller's own books",
-        "who is asked for past use; the own books count while there is no fresh answer",
+        "who is asked for past use; the controller's books count while there is no fresh answer",
     ),
     _key(
         "tessera.kai.usage.connectionString", HTTP_URL, "none", "the URL of Prometheus; it may hold user and password"

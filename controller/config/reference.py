@@ -1,6 +1,6 @@
-"""The tables of ``docs/controller-config.md``, from the tables of keys: ``python -m controller.config.reference``.
+"""The tables of the pages on the configuration, from those of keys: ``python -m controller.config.reference``.
 
-The page holds ``<!-- table: name -->`` and ``<!-- end -->``; what stands between is rewritten. A test fails when it is
+A page holds ``<!-- table: name -->`` and ``<!-- end -->``; what stands between is rewritten. A test fails when it is
 stale.
 """
 
@@ -12,7 +12,7 @@ from controller.config.inertgates import GONE, IDLE
 from controller.config.key import Key
 from controller.config.keys import KUEUE, OWN
 
-PAGE = "docs/controller-config.md"
+PAGES = ("docs/controller-config.md", "docs/controller-config-kueue.md")
 _MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -51,5 +51,5 @@ def rewritten(page: str) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(PAGE)
-    path.write_text(rewritten(path.read_text()))
+    for path in map(Path, PAGES):
+        path.write_text(rewritten(path.read_text()))

@@ -50,9 +50,11 @@ BY_HAND = ("soak", "fleet", "curves")
 def main(words: list[str]) -> int:
     """Names of benchmarks; what follows from the first option on goes to each of them. ``--help`` alone lists them."""
     if words in (["--help"], ["-h"]):
-        print(f"usage: python -m hack.bench [{'|'.join(BENCHES)} ...] [options of these]")
+        print(f"usage: .venv/bin/python -m hack.bench [{'|'.join(BENCHES)} ...] [options of these]")
         print("Without names every benchmark but these runs: " + ", ".join(BY_HAND))
-        print("examples:\n  python -m hack.bench drain --factor 0.2\n  python -m hack.bench engine --quick")
+        print("examples:")
+        print("  .venv/bin/python -m hack.bench drain --factor 0.2")
+        print("  .venv/bin/python -m hack.bench engine --quick")
         return 0
     first = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
     names, options = words[:first], words[first:]

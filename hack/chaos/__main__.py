@@ -20,19 +20,19 @@ from hack.cluster.programs import binaries
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = """\
 examples:
-  python -m hack.chaos --seed 7 --minutes 10
-  python -m hack.chaos --seed 7 --minutes 3 --only kill-agent,kill-etcd
-  python -m hack.chaos --seed 7 --minutes 10 --dense      a kill every two or three seconds
-  python -m hack.chaos --minutes 0 --plant doubled        an invariant is broken: exits with 1
-  python -m hack.chaos --replay build/chaos-7.json        what a failed campaign wrote
-  python -m hack.chaos --replay build/chaos-7.json --minimise
-  python -m hack.chaos --seed 7 --minutes 10 --show       the schedule alone, nothing is started
+  .venv/bin/python -m hack.chaos --seed 7 --minutes 10
+  .venv/bin/python -m hack.chaos --seed 7 --minutes 3 --only kill-agent,kill-etcd
+  .venv/bin/python -m hack.chaos --seed 7 --minutes 10 --dense      a kill every two or three seconds
+  .venv/bin/python -m hack.chaos --minutes 0 --plant doubled        an invariant is broken: exits with 1
+  .venv/bin/python -m hack.chaos --replay build/chaos-7.json        what a failed campaign wrote
+  .venv/bin/python -m hack.chaos --replay build/chaos-7.json --minimise
+  .venv/bin/python -m hack.chaos --seed 7 --minutes 10 --show       the schedule alone, nothing is started
 """
 
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
-        prog="python -m hack.chaos",
+        prog=".venv/bin/python -m hack.chaos",
         description="Seeded faults on a real cluster under load. Exits with 1 where an invariant did not hold.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -115,7 +115,7 @@ def _keep(schedule: Schedule, mark: str = "") -> None:
     path = ROOT / "build" / f"chaos-{schedule.seed}{mark}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(schedules.encode(schedule))
-    _say(f"replay: python -m hack.chaos --replay {path.relative_to(ROOT)}")
+    _say(f"replay: .venv/bin/python -m hack.chaos --replay {path.relative_to(ROOT)}")
 
 
 def _tell(result: Result, output: str) -> None:

@@ -1,8 +1,8 @@
-"""A real Kubernetes for tests and demos: ``python3 -m hack.cluster up``, or ``Cluster.up(...)``.
+"""A real Kubernetes for tests and demos: ``hack/cluster/cluster up``, or ``Cluster.up(...)``.
 
-Needs nothing but the standard library, since it runs before there is a virtual environment. ``cluster`` holds the
-handle that callers use, ``startup`` and ``sweep`` what goes up and comes down, ``nodeinit`` what runs inside a node;
-the rest is pure (``render``, ``controlplane``, ``layout``, ``state``, ``stages``) or one tool each.
+Needs nothing but the standard library and psutil. ``cluster`` holds the handle that callers use, ``startup`` and
+``sweep`` what goes up and comes down, ``nodeinit`` what runs inside a node; the rest is pure (``render``,
+``controlplane``, ``layout``, ``state``, ``stages``) or one tool each.
 """
 
 from hack.cluster.cluster import Cluster

@@ -1,9 +1,9 @@
 """``python -m hack.fuzz [--target NAME]... [--minutes M | --executions N]``: hostile bytes for every parser.
 
-    python -m hack.fuzz --list
-    python -m hack.fuzz --target claim-config --executions 1000000
-    python -m hack.fuzz --minutes 10 -o json
-    python -m hack.fuzz --target object --replay FILE
+    .venv/bin/python -m hack.fuzz --list
+    .venv/bin/python -m hack.fuzz --target claim-config --executions 1000000
+    .venv/bin/python -m hack.fuzz --minutes 10 -o json
+    .venv/bin/python -m hack.fuzz --target object --replay FILE
 
 Exits with 1 if something was found: its inputs belong into tests/fuzz/corpus/TARGET, which the fast tests replay.
 """
@@ -42,7 +42,9 @@ def main(words: Sequence[str]) -> int:
     if arguments.replay:
         return _replay(chosen, arguments.replay)
     if importlib.util.find_spec("atheris") is None:
-        print("fuzz: atheris is missing: pip install --require-hashes -r requirements/fuzz.txt", file=sys.stderr)
+        print(
+            "fuzz: atheris is missing: .venv/bin/pip install --require-hashes -r requirements/fuzz.txt", file=sys.stderr
+        )
         return 2
     rows = []
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:

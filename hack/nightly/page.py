@@ -71,4 +71,4 @@ def _git(root: Path, *words: str) -> str:
 
 
 def _shown(part: Part) -> str:
-    return " ".join(part.command).replace(".venv/bin/", "").replace("{share}", "--target ...").replace("{day}", "DAY")
+    return " ".join(part.command).replace("{share}", "--target ...").replace("{day}", "DAY")

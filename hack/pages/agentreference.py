@@ -12,7 +12,7 @@ from agent.config.table import NVIDIA, OWN, PROCESS, Option
 from agent.health.xids import XIDS
 from agent.telemetry.fields import FIELDS
 
-PAGES = ("docs/configuration.md", "docs/health.md", "docs/metrics.md")
+PAGES = ("docs/agent-settings.md", "docs/health.md", "docs/metrics.md")
 _MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -29,9 +29,9 @@ _LITERAL: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _HEAD: Final = """# Messages
 
 What the controller and the agent say in conditions and Events, what they and the commands refuse, what `tessera doctor`
-finds. Words in CAPITALS are values. `python -m hack.pages.messages` writes this page from `controller/words/`,
-`agent/words/`, `inventory/words/`, `cli/words/` and `controller/foreignrules/`. What each XID asks of a person stands
-in [its table](health.md).
+finds. Words in CAPITALS are values. `.venv/bin/python -m hack.pages.messages` writes this page from
+`controller/words/`, `agent/words/`, `inventory/words/`, `cli/words/` and `controller/foreignrules/`. What each XID asks
+of a person stands in [its table](health.md).
 
 """
 

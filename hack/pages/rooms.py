@@ -106,7 +106,7 @@ def main() -> int:
     fresh = rewritten(found)
     if "--check" in sys.argv[1:]:
         if fresh != found:
-            print(f"{PAGE.relative_to(ROOT)} is stale: run python -m hack.pages.rooms", file=sys.stderr)
+            print(f"{PAGE.relative_to(ROOT)} is stale: run .venv/bin/python -m hack.pages.rooms", file=sys.stderr)
         return int(fresh != found)
     PAGE.write_text(fresh)
     return 0

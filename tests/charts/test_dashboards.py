@@ -13,7 +13,7 @@ FILES = {path.stem: json.loads(path.read_text()) for path in FOLDER.glob("*.json
 
 def test_the_files_are_what_the_source_says() -> None:
     found = {path: path.read_text() for path in FOLDER.iterdir()}
-    assert found == rendered(), "stale: python -m hack.pages.dashboards"
+    assert found == rendered(), "stale: .venv/bin/python -m hack.pages.dashboards"
 
 
 def test_there_is_one_for_each_thing_that_people_ask_about_and_each_has_its_own_uid() -> None:

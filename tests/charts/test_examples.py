@@ -12,6 +12,7 @@ from msgspec import structs
 from agent.cluster.gpulayouts import read
 from agent.config.load import load
 from cli.fleetnodes import hardware
+from hack.cluster.programs.images import PUBLIC_CUDA_IMAGE
 from inventory.devices import GpuUuid, NodeInventory, ResourceName
 from inventory.layout.entries import GpuLayoutSpec, GpuMode, resolve
 from inventory.layout.layout import plan
@@ -91,7 +92,7 @@ def test_every_pod_asks_for_what_its_node_offers(path: Path) -> None:
 def test_every_pod_runs_as_it_is_in_tests_and_ends_at_once(path: Path) -> None:
     pod: dict[str, Any] = yaml.safe_load(path.read_text())
     (container,) = pod["spec"]["containers"]
-    assert container["image"] == "tessera.test/busybox:1"
+    assert container["image"] == PUBLIC_CUDA_IMAGE, "it has a shell, and a stand-in on test clusters"
     assert container["imagePullPolicy"] == "IfNotPresent"
     assert "trap 'exit 0' TERM" in container["args"][0]
     assert pod["spec"]["terminationGracePeriodSeconds"] <= 5

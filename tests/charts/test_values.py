@@ -26,7 +26,7 @@ TEMPLATES = "\n".join(path.read_text() for path in sorted((CHART / "templates").
 
 def test_the_crd_is_what_the_structs_say() -> None:
     for path, text in rendered().items():
-        assert path.read_text() == text, f"{path.name} is stale: python -m hack.crds"
+        assert path.read_text() == text, f"{path.name} is stale: .venv/bin/python -m hack.crds"
 
 
 @pytest.mark.parametrize("system", System)

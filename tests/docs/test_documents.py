@@ -38,3 +38,29 @@ def test_make_help_names_every_documented_target() -> None:
     shown = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for target in ("setup", "quick", "demo", "test", "check", "conformance", "e2e", "bench", "proto", "clean"):
         assert f"make {target} " in shown
+
+
+def test_the_comparison_says_when_and_which_versions_were_read() -> None:
+    page = (ROOT / "docs/comparison.md").read_text()
+    assert re.search(r"read on \d{4}-\d{2}-\d{2}", page)
+    for peer in ("device plugin", "NVSentinel", "GPU operator", "DRA driver", "HAMi", "Kueue", "KAI", "Volcano"):
+        assert re.search(rf"{peer} \d+\.\d+", page), peer
+    for table in re.split(r"^## ", page, flags=re.MULTILINE):
+        widths = {row.count(" | ") for row in table.splitlines() if row.startswith("| ") and "---" not in row}
+        assert len(widths) <= 1, table.partition("\n")[0]
+
+
+LONG = {"architecture.md", "benchmarks.md", "messages.md", "metrics.md"}
+"""References: one looks something up there."""
+AT_MOST = 20_000
+
+
+def test_a_page_can_be_read_in_one_go() -> None:
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in LONG]
+    assert {page.name: size for page in pages if (size := len(page.read_text())) > AT_MOST} == {}
+
+
+def test_installing_begins_with_the_first_success_and_has_its_tables_below() -> None:
+    before = (ROOT / "docs/install.md").read_text().partition("\n| ")[0]
+    assert "kubectl apply -f examples/pod-one-gpu.yaml" in before
+    assert "kubectl apply -f examples/queues/team-quotas.yaml" in before

@@ -135,8 +135,8 @@ def test_what_helm_is_told_is_a_value_of_the_chart(word: str) -> None:
             assert free or name in chart(), f"{page.name}: {name}"
 
 
-def test_the_installation_page_names_values_of_the_chart() -> None:
-    table = (DOCS / "install.md").read_text().partition("## Values")[2].partition("Not taken over")[0]
+def test_the_page_of_values_names_values_of_the_chart() -> None:
+    table = (DOCS / "chart-values.md").read_text().partition("Not taken over")[0]
     named = [
         name for row in re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)
     ]

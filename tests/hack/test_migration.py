@@ -16,7 +16,7 @@ SYSTEMS = pytest.mark.parametrize("system", FIELDS)
 def test_the_tables_on_the_page_are_those_of_the_list(system: str) -> None:
     name = next(each for each in FIELDS if each == system)
     text = page(name).read_text()
-    assert text == rewritten(text, name), "the tables are stale: run python -m hack.migration"
+    assert text == rewritten(text, name), "the tables are stale: run .venv/bin/python -m hack.migration"
     assert f"\n{unserved(name)} of its " in text
 
 

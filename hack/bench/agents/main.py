@@ -23,9 +23,9 @@ PARTS: Final = ("one", "return", "many")
 
 def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m hack.bench agents",
+        prog=".venv/bin/python -m hack.bench agents",
         description=__doc__,
-        epilog="example: python -m hack.bench agents --only return --agents 5000 --window 60",
+        epilog="example: .venv/bin/python -m hack.bench agents --only return --agents 5000 --window 60",
     )
     parser.add_argument("--only", choices=PARTS, help="one part: one agent, a fleet's return, how many a server bears")
     parser.add_argument("--minutes", type=float, default=3.0, help="how long the agent rests (default: %(default)s)")

@@ -28,7 +28,7 @@ EVALUATIONS, ADMISSIONS, BYTES, FACTOR = 20_000, 3_000, 2048, 1.5
 
 
 def main(words: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench engine", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m hack.bench engine", description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the sizes")
     parser.add_argument("--only", choices=["drain", "decision", "memory"], help="one part")
     options = parser.parse_args(words)

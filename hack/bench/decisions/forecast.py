@@ -27,7 +27,7 @@ _SHORT_S = 60.0
 
 
 def main(words: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench forecast", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m hack.bench forecast", description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two seeds and one load")
     options = parser.parse_args(words)
     seeds, loads = (SEEDS[:2], LOADS[1:2]) if options.quick else (SEEDS, LOADS)

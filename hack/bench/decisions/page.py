@@ -24,7 +24,9 @@ CHANGED = 20
 
 
 def main(words: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench page", description=__doc__.split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(
+        prog=".venv/bin/python -m hack.bench page", description=__doc__.split("\n", maxsplit=1)[0]
+    )
     parser.add_argument("--quick", action="store_true", help="a tenth of it")
     nodes, workloads = (100, 1_000) if parser.parse_args(words).quick else (1_000, 10_000)
     engine = crowded(20, workloads)

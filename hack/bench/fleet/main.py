@@ -14,9 +14,9 @@ from hack.bench.table import Row, show
 
 def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m hack.bench fleet",
+        prog=".venv/bin/python -m hack.bench fleet",
         description=__doc__,
-        epilog="example: python -m hack.bench fleet --factor 0.1",
+        epilog="example: .venv/bin/python -m hack.bench fleet --factor 0.1",
     )
     parser.add_argument("--factor", type=float, default=0.1, help="of 10,000 nodes and all else (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=100.0, help="objects that change a second (default: %(default)s)")
@@ -75,9 +75,9 @@ def _memory(found: live.Figures) -> str:
 
 def curves(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m hack.bench curves",
+        prog=".venv/bin/python -m hack.bench curves",
         description="How what the controller costs grows with the fleet: the fitted exponents.",
-        epilog="example: python -m hack.bench curves --only engine --factor 0.05",
+        epilog="example: .venv/bin/python -m hack.bench curves --only engine --factor 0.05",
     )
     parser.add_argument("--factor", type=float, default=0.1, help="the size in the middle (default: %(default)s)")
     parser.add_argument("--only", choices=("engine", "live"), help="one part")

@@ -42,7 +42,9 @@ Json = dict[str, Any]
 
 
 def main(words: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench claimed-pods", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog=".venv/bin/python -m hack.bench claimed-pods", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--rounds", type=int, default=10, help="of each way and size (default %(default)s)")
     options = parser.parse_args(words)
     asyncio.run(_measure(max(1, options.rounds)))

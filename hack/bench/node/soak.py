@@ -47,7 +47,7 @@ class Soaked(Struct, frozen=True):
 
 
 def main(words: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench soak")
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m hack.bench soak")
     parser.add_argument("--minutes", type=float, default=MINUTES)
     minutes = parser.parse_args(words).minutes
     found = asyncio.run(soak(minutes * 60))

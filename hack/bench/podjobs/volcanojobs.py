@@ -65,7 +65,9 @@ def main(words: Sequence[str] = ()) -> None:
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench volcano-jobs", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog=".venv/bin/python -m hack.bench volcano-jobs", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--jobs", type=int, default=1000, help="of each kind (default %(default)s)")
     parser.add_argument("--crds", type=Path, default=SHARED, help="folder of Volcano's CRDs (default: %(default)s)")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds before a run is given up")

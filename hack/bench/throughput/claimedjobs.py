@@ -59,7 +59,9 @@ WAYS: Final = (
 
 
 def main(words: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench claimed-jobs", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog=".venv/bin/python -m hack.bench claimed-jobs", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--jobs", type=int, default=1000, help="default %(default)s")
     parser.add_argument("--nodes", type=int, default=100, help="of eight GPUs each (default %(default)s)")
     options = parser.parse_args(words)

@@ -130,7 +130,7 @@ def main(words: Sequence[str] = ()) -> None:
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench drain", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m hack.bench drain", description=__doc__.split("\n")[0])
     parser.add_argument(
         "--factor", type=float, default=PUBLISHED_FACTOR, help="of the published counts (default %(default)s)"
     )

@@ -84,7 +84,9 @@ def main(words: Sequence[str] = ()) -> None:
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench drain-jobs", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog=".venv/bin/python -m hack.bench drain-jobs", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--factor", type=float, default=0.2, help="of the published counts (default %(default)s)")
     choices = [name for name in KINDS if name != "batch"]
     parser.add_argument("--kinds", choices=choices, action="append", help="default: mixed and plain")

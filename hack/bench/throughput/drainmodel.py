@@ -107,7 +107,9 @@ def main(words: Sequence[str] = ()) -> None:
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench drain-model", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog=".venv/bin/python -m hack.bench drain-model", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--factor", type=float, default=0.2, help="of the published counts (default %(default)s)")
     parser.add_argument("--policy", choices=[*Policy, "both"], default="both")
     parser.add_argument(

@@ -40,7 +40,9 @@ _QUIET_S, _FEW = 5.0, 10
 
 
 def main(words: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench running-jobs", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog=".venv/bin/python -m hack.bench running-jobs", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--jobs", type=int, default=10_000, help="default %(default)s")
     options = parser.parse_args(words)
     asyncio.run(_measure(options.jobs))

@@ -47,7 +47,7 @@ class _Nothing(Struct):
 
 
 def main(words: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench writes", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m hack.bench writes", description=__doc__.split("\n")[0])
     parser.add_argument(
         "--crds", type=Path, default=CRDS, help="folder of the kueue.x-k8s.io CRDs (default: the chart's)"
     )

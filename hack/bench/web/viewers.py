@@ -57,7 +57,7 @@ _LINE = 1 << 20
 
 
 def main(words: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench viewers", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m hack.bench viewers", description=__doc__.split("\n")[0])
     parser.add_argument("--viewers", type=int, default=200, help="people with the page open")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each of the two runs is measured")
     parser.add_argument("--quick", action="store_true", help="a tenth of the fleet and of the time")

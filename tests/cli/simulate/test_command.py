@@ -77,6 +77,7 @@ def test_linked_gpus_are_kept_for_those_who_need_them() -> None:
     assert all(device in "".join(table.split()) for device in pairs["devices"]), "GPUs"
     assert re.search(r"a100\s+before\s+32\b", table)
     assert re.search(r"a100\s+after\s+10\b", table)
+    assert "ten GPUs are free" in (FOLDER / "linked-gpus.yaml").read_text(), "as the file says"
 
 
 def test_preemption_on_three_nodes_of_four() -> None:

@@ -14,7 +14,7 @@ from controller.config.inertgates import GONE, IDLE
 from controller.config.key import Key
 from controller.config.keys import API_VERSIONS, KEYS, V1BETA1
 from controller.config.load import default, load, parse
-from controller.config.reference import PAGE, rewritten
+from controller.config.reference import PAGES, rewritten
 from controller.config.settings import ControllerConfig
 from controller.engine.model.gates import DEFAULTS, FeatureGates
 from controller.engine.model.podrequests import RequestRules
@@ -329,16 +329,17 @@ def test_all_other_keys_are_accepted_together_by_either_version() -> None:
 
 
 def test_the_documentation_lists_these_keys_and_no_others() -> None:
-    page = (ROOT / PAGE).read_text()
-    assert rewritten(page) == page, f"{PAGE} is stale: run python -m controller.config.reference"
+    page = "\n".join((ROOT / name).read_text() for name in PAGES)
+    assert rewritten(page) == page, f"one of {PAGES} is stale: run .venv/bin/python -m controller.config.reference"
     rows = re.findall(r"^\| `([^`]+)`(?: \(v1beta1\))? \|", page, re.MULTILINE)
     tabled = [row for row in rows if row not in GONE and not hasattr(default().engine.extensions, row)]
     assert sorted(set(tabled) & {key.path for key in KEYS}) == sorted(key.path for key in KEYS)
 
 
 def test_the_documentations_examples_are_accepted() -> None:
-    for text in re.findall(r"```yaml\n(.*?)```", (ROOT / PAGE).read_text(), re.DOTALL):
-        assert parse(text).without_effect == ()
+    for name in (*PAGES, "docs/kai-past-use.md"):
+        for text in re.findall(r"```yaml\n(.*?)```", (ROOT / name).read_text(), re.DOTALL):
+            assert parse(text).without_effect == ()
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

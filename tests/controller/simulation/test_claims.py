@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 QUEUED, GANG = (ROOT / "examples" / "claims" / f"{name}.yaml" for name in ("queued", "queued-gang"))
 PAGE = next(
     text
-    for text in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "dra.md").read_text(), re.DOTALL)
+    for text in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "dra-queues.md").read_text(), re.DOTALL)
     if "deviceClassMappings" in text
 )
 

@@ -273,6 +273,21 @@ def test_the_examples_apply_as_they_are(cluster: Cluster, api: Api) -> None:
             cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", str(QUEUES / name))
 
 
+@pytest.mark.usefixtures("api")
+def test_the_first_pages_examples_are_applied_in_their_order_where_nothing_is_yet(cluster: Cluster) -> None:
+    page = (EXAMPLES.parent / "README.md").read_text()
+    files = [EXAMPLES.parent / name for name in re.findall(r"\]\((examples/[\w./-]+\.yaml)\)", page)]
+    assert QUEUES / "team-quotas.yaml" in files
+    cluster.kubectl("delete", "namespace", "ml-research", "ml-production", "--ignore-not-found", "--timeout=180s")
+    words = [word for file in files for word in ("-f", str(file))]
+    try:
+        cluster.kubectl("apply", *words)
+        shown = cluster.kubectl("get", f"localqueues.{GROUP}", "-A", "-o", "name")
+        assert {f"localqueue.{GROUP}/team-{team}" for team in "abc"} <= set(shown.split())
+    finally:
+        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", *words)
+
+
 def install_kubeflow(cluster: Cluster, api: Api) -> None:
     for plural in ("tfjobs", "pytorchjobs"):
         cluster.kubectl("apply", "--server-side", "-f", str(crdfiles.peers().parent / "kubeflow" / f"{plural}.yaml"))

@@ -85,6 +85,15 @@ def test_both_replicas_of_the_controller_are_ready_and_one_leads(marked: Life) -
     assert marked.lab.get(LEASE)["spec"]["holderIdentity"].startswith("tessera-controller-")
 
 
+def test_the_first_pod_and_the_first_queues_of_the_page_work_and_go(marked: Life) -> None:
+    """The page's own commands, in their order, where nothing else was made yet."""
+    marked.shell.follow("install.md", "The first pod, and the first queues")
+    assert any(uuid in marked.shell.run("kubectl logs one-gpu") for uuid in gpuhost.UUIDS)
+    listed = marked.shell.run("tessera queue list")
+    assert all(f"team-{team}" in listed for team in "abc")
+    marked.shell.run("kubectl delete -f examples/pod-one-gpu.yaml -f examples/queues/team-quotas.yaml --timeout=120s")
+
+
 def test_the_pods_of_a_queued_job_get_a_gpu_each(marked: Life) -> None:
     marked.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(QUEUES))
     marked.job("trains", 2)

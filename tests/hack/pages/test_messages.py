@@ -50,7 +50,7 @@ def named(sentence: Sentence) -> str:
 
 
 def test_the_page_has_every_sentence_as_it_is() -> None:
-    assert PAGE.read_text() == page(), f"{PAGE.name} is stale: run python -m hack.pages.messages"
+    assert PAGE.read_text() == page(), f"{PAGE.name} is stale: run .venv/bin/python -m hack.pages.messages"
 
 
 @pytest.mark.parametrize("sentence", sentences(), ids=named)

@@ -21,7 +21,7 @@ def test_every_top_level_package_is_in_the_graph() -> None:
 def test_the_pictures_on_the_page_are_those_of_the_code() -> None:
     page = PAGE.read_text()
     assert page.count("```mermaid") >= 4
-    assert page == rewritten(page), "the pictures are stale: run python -m hack.pages.rooms"
+    assert page == rewritten(page), "the pictures are stale: run .venv/bin/python -m hack.pages.rooms"
 
 
 def test_every_folder_of_the_code_has_its_line_on_the_page() -> None:

@@ -13,6 +13,7 @@ EXAMPLE_FILES: Final = (
     "cluster-queue-in-cohort.yaml",
     "local-queues-per-team.yaml",
     "team-quotas.yaml",
+    "team.yaml",
     "job-four-workers.yaml",
     "job-with-priority.yaml",
     "kubeflow-jobs.yaml",

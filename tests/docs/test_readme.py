@@ -1,0 +1,90 @@
+"""The first page: figures are the measured ones, rounded right; it shows the page, and says how mature this is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+COMPARISON = (ROOT / "docs/comparison.md").read_text()
+BENCHMARKS = (ROOT / "docs/benchmarks.md").read_text()
+FIRST_SCREEN = 36
+"""Lines before the first heading below the title: what it had in November 2026."""
+
+FIGURES = (
+    (r"kubelet's device list in (\d+) ms \(median\)", r"XID to the kubelet's list \| p50 ([\d.]+) ms"),
+    (r"one process: ([\d.]+) % of a core \(", r"CPU while idle, 8 GPUs .*?two hours.*?\| ([\d.]+) /"),
+    (r"% of a core \(([\d.]+) in a slow hour\)", r"CPU while idle, 8 GPUs .*?two hours.*?\| [\d./ ]+ and ([\d.]+) /"),
+    (r"([\d.]+) s from start to registered", r"registered and listed, 8 GPUs; of CPU \| ([\d.]+) s"),
+    (r"four DaemonSets, in (\d+) MiB", r"resident memory, API server and metrics on: .*?\| ([\d.]+) /"),
+    (r"allocated (\d+) of 512 GPUs", r"Tessera \(`keepLinkedGpus`\) \| (\d+) \("),
+    (r"of 512 GPUs \(([\d.]+) %\)", r"Tessera \(`keepLinkedGpus`\) \| \d+ \(([\d.]+) %\)"),
+    (r"had allocated (\d+) \(", r"best fit by count \(policy `kueue`\) \| (\d+) \("),
+    (r"had allocated \d+ \((\d+) %\)", r"best fit by count \(policy `kueue`\) \| \d+ \(([\d.]+) %\)"),
+    (r"10,000 in (\d+) ms", r"half full \| [\d.]+, [\d.]+, ([\d.]+) ms"),
+    (r"10,000 in \d+ ms \(([\d.]+) to", r"cluster empty \| [\d.]+, [\d.]+, ([\d.]+) ms"),
+    (r"10,000 in \d+ ms \([\d.]+ to ([\d.]+)\)", r"half full \| [\d.]+, [\d.]+, ([\d.]+) ms"),
+    (r"3,000 Workloads took ([\d.]+) s", r"\| wall time \| [\d.]+ s \| [\d.]+ s \| ([\d.]+) s"),
+    (r"\(([\d.]+) s in a slow hour\)", r"null controller took [\d.]+ s and Tessera ([\d.]+)\."),
+    (r"Kueue took ([\d.]+) s", r"\| wall time \| [\d.]+ s \| [\d.]+ s \| [\d.]+ s \| ([\d.]+) s"),
+    (r"at most ([\d.]+) times", r"The largest factor was ([\d.]+)\."),
+)
+"""What the first page says, and where the benchmarks have it."""
+
+
+def number(pattern: str, text: str) -> str:
+    found = re.search(pattern, re.sub(r"\n +", " ", text))
+    assert found, pattern
+    return found[1]
+
+
+@pytest.mark.parametrize(("said", "measured"), FIGURES, ids=[said for said, _ in FIGURES])
+def test_a_figure_is_the_measured_one_rounded(said: str, measured: str) -> None:
+    told, exact = number(said, README), number(measured, BENCHMARKS)
+    places = len(told.partition(".")[2])
+    assert float(told) == round(float(exact), places)
+
+
+def test_an_allocation_is_as_quick_as_it_says() -> None:
+    slowest = number(r"Allocate through the socket.*?p50 [\d.]+ and ([\d.]+) ms", BENCHMARKS)
+    assert float(slowest) < 1
+    assert "under 1 ms for an Allocate" in re.sub(r"\n +", " ", README)
+
+
+def test_a_share_of_the_fleet_is_what_its_two_numbers_give() -> None:
+    rows = re.findall(
+        r"^\| [^|]+ \| (\d+) \(([\d.]+) %\) \|", BENCHMARKS.partition("## Fragmentation")[2], re.MULTILINE
+    )
+    assert len(rows) == 4
+    assert [(count, share) for count, share in rows if f"{int(count) / 512:.1%}" != f"{share}%"] == []
+
+
+def test_what_a_node_pays_is_told_alike_on_both_pages() -> None:
+    for figure in (
+        "0.3 % of a core (0.4 in a slow hour)",
+        "0.33 s from start to registered",
+        "under 1 ms for an Allocate",
+    ):
+        assert figure in re.sub(r"\s+", " ", README)
+        assert figure in re.sub(r"\s+", " ", COMPARISON)
+
+
+def test_it_shows_the_page_and_says_how_mature_this_is() -> None:
+    (picture,) = re.findall(r"!\[[^\]]+\]\((docs/pictures/[\w-]+\.png)\)", README)
+    assert (ROOT / picture).exists()
+    before = README.partition("\n## ")[0]
+    maturity = before.partition("**Maturity:**")[2].partition("\n\n")[0]
+    for word in ("no years on real fleets", "simulated", "`make quick`", "`make demo`"):
+        assert word in maturity
+
+
+def test_the_first_screen_has_not_grown() -> None:
+    assert README.partition("\n## ")[0].count("\n") < FIRST_SCREEN
+
+
+def test_the_first_compilation_takes_as_long_on_every_page() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "hack/cluster/README.md"]
+    told = [re.findall(r"compile[^.|\n]*?\(?about (\d+) minutes", page.read_text()) for page in pages]
+    assert all(told)
+    assert len({minutes for each in told for minutes in each}) == 1

@@ -52,7 +52,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as failed:
-            from cli.console import visible
+            from cli.escapes import visible
 
             vars(failed)["message"] = visible(failed.message)  # it may cite what an object says
             raise

@@ -10,7 +10,7 @@ from cli.console import Json
 from cli.explain import tables
 from cli.kubeapi import MANAGER, named_workload, place
 from cli.offline import Offline
-from cli.output import output_option, printed
+from cli.output import FOR_PEOPLE, printed, table_option
 from cli.queue.command import COMPUTED, AnswerSource, instead, source
 from cli.workload.find import find_workload
 from controller.jobframework import names
@@ -27,7 +27,7 @@ from kube.errors import ForbiddenError, KubeError
 @click.argument("name", metavar="WORKLOAD", callback=named_workload)
 @click.option("-n", "--namespace", help="Without it the one before a slash in WORKLOAD, else the context's.")
 @cluster_options
-@output_option
+@table_option
 def explain(where: Where, name: str, namespace: str | None, output: str) -> None:
     """Why WORKLOAD waits: what it needs, what is free, who holds it, what would admit it, and its story so far.
 
@@ -49,10 +49,10 @@ def explain(where: Where, name: str, namespace: str | None, output: str) -> None
         except ForbiddenError:
             # An account that may read its own namespace only: what the controller wrote there is still its to read.
             body = await _read_off(where, space, bare)
-        if output != "text":
+        if output not in FOR_PEOPLE:
             printed(body, output)
         else:
-            tables.show(body)
+            tables.show(body, wide=output == "wide")
 
     run(work())
 

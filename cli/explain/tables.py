@@ -8,13 +8,14 @@ from rich.text import Text
 from cli import forecasts
 from cli.console import Json, titled
 from cli.console import show as print_parts
+from cli.table import less, prose
 from inventory.api.deviceplan import written
 
 _HOLDERS = 10
 _STYLES = {"Admitted": "green", "Pending": "yellow", "HeldBack": "yellow", "Evicted": "red"}
 
 
-def show(body: Json) -> None:
+def show(body: Json, *, wide: bool = False) -> None:
     print_parts(
         _headline(body),
         _place(body),
@@ -24,6 +25,7 @@ def show(body: Json) -> None:
         *_holders(body),
         *_devices(body),
         *_story(body),
+        wide=wide,
     )
 
 
@@ -61,7 +63,8 @@ def _numbers(body: Json) -> list[RenderableType]:
     wanted = body["wouldAdmit"]
     if wanted is None:
         return parts
-    columns = ("resource", "needed", "free", "lacking", "quota", "used", "quota left", "borrowable", "at most")
+    own = (less("quota", 2), less("used"), less("quota left", 3), less("borrowable", 3), less("at most", 2))
+    columns = ("resource", "needed", "free", "lacking", *own)
     keys = ("resource", "needed", "available", "lacking", "nominal", "used", "quotaLeft", "borrowable", "atMost")
     made = titled(f"What would admit it, by flavor {wanted['flavor']}", *columns)
     for resource in wanted["resources"]:
@@ -76,7 +79,7 @@ def _holders(body: Json) -> list[RenderableType]:
             continue
         flavor = body["wouldAdmit"]["flavor"]
         title = f"Holders of {resource['resource']} of flavor {flavor}"
-        made = titled(title, "workload", "queue", "amount", "priority", "since")
+        made = titled(title, "workload", less("queue", 2), "amount", less("priority"), "since")
         for holder in resource["heldBy"][:_HOLDERS]:
             going = ", evicted, still there" if holder["evicted"] else ""
             made.add_row(
@@ -95,7 +98,7 @@ def _devices(body: Json) -> list[RenderableType]:
     """The devices planned for or held by its pods on each node, and the pods that got others."""
     parts: list[RenderableType] = []
     if body.get("devices"):
-        made = titled("Devices", "pod set", "node", "for each pod")
+        made = titled("Devices", less("pod set"), "node", prose("for each pod"))
         for placed in body["devices"]:
             made.add_row(placed["podSet"], placed["node"], "\n".join(map(_shown, placed["pods"])))
         parts += [Text(""), made]
@@ -134,7 +137,7 @@ def _shown(devices: list[str]) -> str:
 def _story(body: Json) -> list[RenderableType]:
     if not body["story"]:
         return []
-    made = titled("Story", "when", "queue", "what")
+    made = titled("Story", "when", less("queue"), prose("what"))
     for event in body["story"]:
         when = dt.datetime.fromtimestamp(event["at"], tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         made.add_row(when, event["clusterQueue"], event["sentence"])

@@ -5,7 +5,7 @@ from contextlib import suppress
 import click
 
 from cli.cluster import Where, run
-from cli.console import one_line
+from cli.escapes import one_line
 from cli.kubeapi import dry_run_option, kube_options, named_workload, namespaced, opened, place, space_option
 from cli.kueuectl.kinds import Kinds, handed_over
 from cli.output import output_option, printed

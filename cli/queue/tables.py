@@ -6,10 +6,11 @@ import click
 from rich.text import Text
 
 from cli.console import Json, show, titled
+from cli.table import less, prose
 from controller.forecast.shown import starts
 
-_PENDING = ("#", "workload", "LocalQueue", "priority", "starts", "reason", "")
-_AMOUNTS = ("flavor", "resource", "used", "quota", "borrowed", "free")
+_PENDING = ("#", "workload", less("LocalQueue", 3), less("priority", 2), "starts", less("reason"), prose(""))
+_AMOUNTS = (less("flavor", 3), "resource", "used", "quota", less("borrowed", 5), "free")
 
 
 def with_quotas(queues: Iterable[Json], objects: Iterable[Json]) -> list[Json]:
@@ -47,8 +48,8 @@ def local_queues(objects: Iterable[Json]) -> list[Json]:
 
 def show_queues(body: Json, *, wide: bool = False) -> None:
     """``wide`` adds how many hold quota, admitted or not, and the weighted share by which fair sharing orders."""
-    more = ("reserving", "share") if wide else ()
-    made = titled("ClusterQueues", "queue", "cohort", "state", "waiting", "running", *more, *_AMOUNTS)
+    more = (less("reserving", 6), less("share", 7)) if wide else ()
+    made = titled("ClusterQueues", "queue", less("cohort", 4), less("state"), "waiting", "running", *more, *_AMOUNTS)
     for queue in body["clusterQueues"]:
         first: tuple[str, ...] = (
             queue["name"],
@@ -61,7 +62,7 @@ def show_queues(body: Json, *, wide: bool = False) -> None:
         rows = _rows(queue)
         for number, row in enumerate(rows or [("-",) * 6]):
             made.add_row(*(first if number == 0 else ("",) * len(first)), *row)
-    locals_ = titled("LocalQueues", "queue", "ClusterQueue", "state", "waiting", "running", *more[:1])
+    locals_ = titled("LocalQueues", "queue", less("ClusterQueue", 2), less("state"), "waiting", "running", *more[:1])
     for local in body["localQueues"]:
         state = "stopped" if local["stopPolicy"] != "None" else "open"
         counts = [str(local["pending"]), str(local["admitted"]), *([str(local["reserving"])] if wide else [])]
@@ -71,8 +72,8 @@ def show_queues(body: Json, *, wide: bool = False) -> None:
         for queue in body["clusterQueues"]
         for problem in queue["problems"]
     ]
-    show(made if body["clusterQueues"] else Text("There is no ClusterQueue."), *problems)
-    show(locals_ if body["localQueues"] else None)
+    show(made if body["clusterQueues"] else Text("There is no ClusterQueue."), *problems, wide=wide)
+    show(locals_ if body["localQueues"] else None, wide=wide)
 
 
 def _rows(one: Json) -> list[tuple[str, ...]]:
@@ -113,7 +114,7 @@ def show_pending(body: Json, *, wide: bool = False) -> None:
         shown = True
         made = titled(f"ClusterQueue {queue['clusterQueue']}", *_PENDING)
         if wide:
-            made.add_column("parked")
+            made.add_column(less("parked", 4))
         for workload in queue["pending"]:
             made.add_row(
                 str(workload["position"] + 1),
@@ -125,6 +126,6 @@ def show_pending(body: Json, *, wide: bool = False) -> None:
                 workload["sentence"] or "Not tried since it came",
                 *(["yes" if workload["parked"] else "no"] if wide else []),
             )
-        show(made, *(Text(problem["message"], style="yellow") for problem in queue["problems"]))
+        show(made, *(Text(problem["message"], style="yellow") for problem in queue["problems"]), wide=wide)
     if not shown:
         click.echo("No workload is pending.")

@@ -17,7 +17,7 @@ from cli.kubeapi import (
     place,
     space_option,
 )
-from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
+from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed, table_option
 from cli.words import queues as say
 from cli.workload import read, tables
 from cli.workload.changes import Change, RefusedError, activated, moved, raised
@@ -119,7 +119,7 @@ async def _list(where: Where, output: str, given: dict[str, Any]) -> None:
 @workload.command(short_help="One workload: what it asks for, has, and where its pods are.")
 @_argument
 @kube_options
-@output_option
+@table_option
 def show(where: Where, name: str, namespace: str | None, output: str) -> None:
     """One workload: its job, what it asks for, its state and conditions, what it was given, and its pods.
 
@@ -137,10 +137,10 @@ def show(where: Where, name: str, namespace: str | None, output: str) -> None:
             typed = decode(given, Workload)
             pods = await read.pods_of(client, given)
         body = {"state": state_of(typed), "requests": requests(typed), "workload": given, "pods": pods}
-        if output != "text":
+        if output not in FOR_PEOPLE:
             printed(body, output)
         else:
-            tables.show_one(typed, pods)
+            tables.show_one(typed, pods, wide=output == "wide")
 
     run(work())
 
@@ -148,7 +148,7 @@ def show(where: Where, name: str, namespace: str | None, output: str) -> None:
 @workload.command(short_help="The time line of one workload.")
 @_argument
 @kube_options
-@output_option
+@table_option
 def story(where: Where, name: str, namespace: str | None, output: str) -> None:
     """The time line of WORKLOAD: what its conditions, checks, job, pods and Events say, the oldest first.
 
@@ -165,10 +165,10 @@ def story(where: Where, name: str, namespace: str | None, output: str) -> None:
             given = await find_workload(client, *place(where, name, namespace))
             moments = await read.told(client, given)
         key = f"{given['metadata'].get('namespace')}/{given['metadata']['name']}"
-        if output != "text":
+        if output not in FOR_PEOPLE:
             printed({"workload": key, "story": moments}, output)
         else:
-            tables.show_story(key, moments)
+            tables.show_story(key, moments, wide=output == "wide")
 
     run(work())
 

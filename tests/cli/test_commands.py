@@ -14,7 +14,7 @@ import pytest
 
 from cli import main
 from cli.main import program, tessera
-from cli.output import FORMATS, LIST_FORMATS
+from cli.output import FORMATS, LIST_FORMATS, TABLE_FORMATS
 from cli.sim import sim
 from tests.support.cli.lines import understood
 
@@ -27,6 +27,8 @@ SILENT |= {f"delete {kind}" for kind in ("clusterqueue", "localqueue", "resource
 LISTS = {"queue list", "queue pending", "workload list"}
 LISTS |= {f"list {kind}" for kind in ("clusterqueue", "localqueue", "pods", "resourceflavor", "workload")}
 """Commands that list objects."""
+TABLES = {"advise", "explain", "node", "simulate", "top", "workload show", "workload story"}
+"""Others that show tables."""
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -72,7 +74,7 @@ def test_every_option_says_what_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({*COMMANDS, "node release"} - SILENT))
 def test_every_command_speaks_json_and_yaml_and_every_list_names_and_more_columns(name: str) -> None:
-    formats = LIST_FORMATS if name in LISTS else FORMATS
+    formats = LIST_FORMATS if name in LISTS else TABLE_FORMATS if name in TABLES else FORMATS
     help_text = call(*name.split(), "--help").output
     assert f"-o, --output [{'|'.join(formats)}]" in help_text
     if name in BARE:

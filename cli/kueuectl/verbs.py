@@ -6,10 +6,11 @@ import click
 
 from cli.cluster import Where, run
 from cli.escapes import one_line
+from cli.evictions import yes_option
 from cli.kubeapi import dry_run_option, kube_options, named_workload, namespaced, opened, place, space_option
 from cli.kueuectl.kinds import Kinds, handed_over
 from cli.output import output_option, printed
-from cli.queue.policy import set_policy
+from cli.queue.policy import DRAIN, HOLD, set_policy
 from cli.words import given, queues
 from cli.workload.command import change, switched
 from cli.workload.find import find_workload, group_pods, owner_of, uid_of
@@ -21,7 +22,9 @@ from kube.resources import PODS, Resource
 
 @click.group(cls=Kinds, short_help="Stop a ClusterQueue, a LocalQueue or a workload.")
 def stop() -> None:
-    """Stop a ClusterQueue (cq), a LocalQueue (lq) or a workload (wl), and evict what runs.
+    """Stop a ClusterQueue (cq), a LocalQueue (lq) or a workload (wl), and evict what runs, as kubectl kueue stop does.
+
+    tessera queue stop NAME lets it run. On a terminal it is told who would go, and asked.
 
     \b
     Examples:
@@ -58,21 +61,24 @@ def _policy(group: click.Group, kind: str, resource: Resource) -> None:
         output: str,
         namespace: str | None = None,
         keep_already_running: bool = False,
+        yes: bool = True,
     ) -> None:
-        policy = ("Hold" if keep_already_running else "HoldAndDrain") if stops else "None"
-        run(set_policy(where, resource, (namespace, name), policy, dry_run=dry_run, output=output))
+        policy = (HOLD if keep_already_running else DRAIN) if stops else "None"
+        run(set_policy(where, resource, (namespace, name), policy, dry_run=dry_run, output=output, yes=yes))
 
     if stops:
         keep = click.option(
             "--keep-already-running", is_flag=True, help="What runs goes on; without it, it is evicted."
         )
-        command = keep(command)
+        command = yes_option(keep(command))
     if resource.namespaced:
         command = space_option(command)
     verb, space = ("stop" if stops else "resume"), (" -n team-a" if resource.namespaced else "")
-    what = "admits nothing more" if stops else "admits again"
+    what = "admits nothing more, and what runs is evicted" if stops else "admits again"
     line = f"{verb.capitalize()} a {resource.kind}: it {what}."
-    command.__doc__ = f"{line}\n\n\b\nExample:\n  tessera {verb} {kind} research{space}\n"
+    path = "NAMESPACE/NAME" if resource.namespaced else "NAME"
+    more = f"\n\ntessera queue stop {path} lets go on what runs, as --keep-already-running does here." if stops else ""
+    command.__doc__ = f"{line}{more}\n\n\b\nExample:\n  tessera {verb} {kind} research{space}\n"
     group.command(kind, short_help=line)(command)
 
 
@@ -84,9 +90,11 @@ def _of_workload(group: click.Group) -> None:
     @dry_run_option
     @kube_options
     @output_option
-    def command(where: Where, name: str, namespace: str | None, dry_run: str, output: str) -> None:
-        run(change(where, name, namespace, dry_run, output, switched(active=group is resume)))
+    def command(where: Where, name: str, namespace: str | None, dry_run: str, output: str, yes: bool = True) -> None:
+        run(change(where, name, namespace, dry_run, output, switched(active=group is resume), yes=yes))
 
+    if group is stop:
+        command = yes_option(command)
     line = "Evict a workload, and try it no more." if group is stop else "Let a stopped workload wait again."
     command.__doc__ = f"{line}\n\n\b\nExample:\n  tessera {verb} workload team-a/bert\n"
     group.command("workload", short_help=line)(command)

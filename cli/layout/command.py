@@ -14,6 +14,7 @@ from agent.cluster.gpulayouts import GPU_LAYOUTS, Found
 from agent.cluster.gpunode import GPU_NODES
 from agent.config.load import parse
 from cli.cluster import Where, cluster_options, run
+from cli.evictions import asks, confirm, yes_option
 from cli.fleetnodes import hardware
 from cli.layout.plan import NodePlan, Seen, planned, seen
 from cli.manifests import WrongInputError
@@ -107,10 +108,13 @@ def plan_command(file: Path, fleet: Path | None, nodes: tuple[str, ...], where: 
 @layout.command("apply")
 @file_option
 @click.option("--force", is_flag=True, help="Write it although pods are in the way: it is applied once they are gone.")
+@yes_option
 @cluster_options
 @output_option
-def apply_command(file: Path, force: bool, where: Where, output: str) -> None:
+def apply_command(file: Path, force: bool, yes: bool, where: Where, output: str) -> None:
     """Plan, print, and write the GpuLayout. Exits with 1 and writes nothing where it would be refused.
+
+    On a terminal it asks before a layout with whenBusy: drain evicts pods.
 
     \b
     Examples:
@@ -120,7 +124,7 @@ def apply_command(file: Path, force: bool, where: Where, output: str) -> None:
     wanted = _read(file)
     if wanted.manifest is None:
         raise WrongInputError(given.agents_read_it(file))
-    run(_apply(wanted, where, output, force=force))
+    run(_apply(wanted, where, output, force=force, yes=yes))
 
 
 def _read(file: Path) -> Wanted:
@@ -168,7 +172,7 @@ async def _plan(wanted: Wanted, names: tuple[str, ...], where: Where, output: st
         _show(await _online(client, wanted, names), output)
 
 
-async def _apply(wanted: Wanted, where: Where, output: str, *, force: bool) -> None:
+async def _apply(wanted: Wanted, where: Where, output: str, *, force: bool, yes: bool) -> None:
     async with Client(where.cluster(), user_agent=MANAGER) as client:
         plans = await _online(client, wanted, ())
         refused = any(plan.problems or (plan.refused and not force) for plan in plans)
@@ -176,6 +180,9 @@ async def _apply(wanted: Wanted, where: Where, output: str, *, force: bool) -> N
         if refused:
             click.echo("not applied", err=True)
             raise SystemExit(EXIT_REFUSED)
+        drained = [change for plan in plans for change in plan.changes if change.when_busy is WhenBusy.DRAIN]
+        if asks(yes=yes):
+            confirm(sorted({pod for change in drained for pod in change.disturbs}), what="pod")
         body = wanted.manifest
         await client.apply(GPU_LAYOUTS, wanted.found.name, body, _Node, field_manager=MANAGER, force=True)
         click.echo(f"GpuLayout {wanted.found.name} applied", err=True)

@@ -7,12 +7,13 @@ import click
 
 from cli.cluster import Controller, UnreachableError, Where, cluster_options, is_kind_missing, run
 from cli.console import Json, aside
+from cli.evictions import yes_option
 from cli.kubeapi import MANAGER
 from cli.local import Whole
 from cli.offline import Offline
 from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
 from cli.queue import tables
-from cli.queue.policy import set_policy
+from cli.queue.policy import DRAIN, HOLD, set_policy
 from cli.words import given, queues, servers
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.client import Client
@@ -225,18 +226,21 @@ def _queue_name(_: click.Context, __: click.Parameter, value: str) -> str:
 
 @queue.command(short_help="Admit nothing more from a queue.")
 @click.argument("name", callback=_queue_name)
-@click.option("--drain", is_flag=True, help="Evict what runs, too.")
+@click.option("--drain", is_flag=True, help="Evict what runs, too; on a terminal it asks before.")
+@yes_option
 @cluster_options
 @output_option
-def stop(where: Where, name: str, drain: bool, output: str) -> None:
+def stop(where: Where, name: str, drain: bool, yes: bool, output: str) -> None:
     """Admit nothing more from NAME: what runs goes on, what only holds quota gives it back.
+
+    tessera stop cq NAME evicts what runs, as kubectl kueue stop does; so does --drain here.
 
     \b
     Examples:
       tessera queue stop research                 a ClusterQueue
       tessera queue stop team-a/jobs --drain      a LocalQueue; what runs is evicted
     """
-    run(_set(where, name, "HoldAndDrain" if drain else "Hold", output))
+    run(_set(where, name, DRAIN if drain else HOLD, output, yes=yes))
 
 
 @queue.command()
@@ -253,7 +257,7 @@ def resume(where: Where, name: str, output: str) -> None:
     run(_set(where, name, "None", output))
 
 
-async def _set(where: Where, name: str, policy: str, output: str) -> None:
+async def _set(where: Where, name: str, policy: str, output: str, *, yes: bool = True) -> None:
     namespace, slash, bare = name.rpartition("/")
     resource = LOCAL_QUEUES if slash else CLUSTER_QUEUES
-    await set_policy(where, resource, (namespace or None, bare), policy, dry_run="none", output=output)
+    await set_policy(where, resource, (namespace or None, bare), policy, dry_run="none", output=output, yes=yes)

@@ -1,12 +1,14 @@
 """``tessera workload``: look at workloads, stop and resume them, move them, raise them."""
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
 from cli.cluster import Where, run
 from cli.console import Json
+from cli.evictions import asks, confirm, described, holds_quota, yes_option
 from cli.kubeapi import (
     MANAGER,
     all_spaces_option,
@@ -174,16 +176,19 @@ def story(where: Where, name: str, namespace: str | None, output: str) -> None:
 
 
 @workload.command(short_help="Evict a workload, and try it no more until it is resumed.")
+@yes_option
 @_changing
-def stop(where: Where, name: str, namespace: str | None, dry_run: str, output: str) -> None:
+def stop(where: Where, name: str, namespace: str | None, dry_run: str, output: str, yes: bool) -> None:
     """Stop WORKLOAD: spec.active becomes false. One that runs is evicted; none is tried before it is resumed.
+
+    On a terminal it asks before it evicts one that runs.
 
     \b
     Examples:
       tessera workload stop team-a/bert
       tessera workload stop bert --dry-run server
     """
-    run(change(where, name, namespace, dry_run, output, switched(active=False)))
+    run(change(where, name, namespace, dry_run, output, switched(active=False), yes=yes))
 
 
 @workload.command(short_help="Let a stopped workload wait in its queue again.")
@@ -252,8 +257,19 @@ def switched(*, active: bool) -> Choose:
     return chosen_change
 
 
-async def change(where: Where, name: str, namespace: str | None, dry_run: str, output: str, choose: Choose) -> None:
-    """Find the Workload, make the change that ``choose`` chooses, and tell it."""
+async def change(
+    where: Where,
+    name: str,
+    namespace: str | None,
+    dry_run: str,
+    output: str,
+    choose: Choose,
+    *,
+    yes: bool = True,
+) -> None:
+    """Find the Workload, make the change that ``choose`` chooses, and tell it. Without a ``yes`` it asks on a terminal
+    before one is evicted.
+    """
     async with opened(where) as client:
         given = await find_workload(client, *place(where, name, namespace))
         typed = decode(given, Workload)
@@ -262,6 +278,8 @@ async def change(where: Where, name: str, namespace: str | None, dry_run: str, o
         except RefusedError as refused:
             raise click.ClickException(str(refused)) from None
         space = typed.metadata.namespace
+        if dry_run == "none" and holds_quota(typed) and asks(yes=yes):
+            confirm([described(typed, datetime.now(UTC))])
         if dry_run != "client":
             dry = dry_run == "server"
             await client.merge_patch(

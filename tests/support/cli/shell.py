@@ -26,10 +26,14 @@ class Shell:
         self.door = door
         self.kubeconfig = file
 
-    async def run(self, *words: str, code: int = 0, width: int | None = None) -> click.testing.Result:
-        """``width``: as on a terminal of so many columns; without it in a pipe."""
+    async def run(
+        self, *words: str, code: int = 0, width: int | None = None, answer: str | None = None
+    ) -> click.testing.Result:
+        """``width``: as on a terminal of so many columns; without it in a pipe. ``answer``: what is typed."""
         env = {"KUBECONFIG": str(self.kubeconfig), **terminal(width)}
-        result = await asyncio.to_thread(lambda: click.testing.CliRunner().invoke(tessera, words, env=env))
+        result = await asyncio.to_thread(
+            lambda: click.testing.CliRunner().invoke(tessera, words, env=env, input=answer)
+        )
         assert result.exit_code == code, result.output
         return result
 

@@ -15,6 +15,7 @@ from cli.cluster import Where, api_options, run
 from cli.console import Json, patience, show, titled
 from cli.local import Number, Whole
 from cli.output import FOR_PEOPLE, printed, table_option
+from cli.suggestions import names
 from cli.table import Table, less, prose
 from cli.words import given as say
 from inventory.words.plural import counted
@@ -82,7 +83,7 @@ def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None
     help="Where a MIG instance and a fraction would both do.",
 )
 @click.option("--granularity", type=Whole(1, 100), default=1, show_default=True, help="Of fractions, in percent.")
-@click.option("-n", "--namespace", help="Of this namespace only.")
+@click.option("-n", "--namespace", help="Of this namespace only.", shell_complete=names("namespaces"))
 @api_options
 @table_option
 def advise(

@@ -12,8 +12,9 @@ from cli.kubeapi import MANAGER, named_workload, place
 from cli.offline import Offline
 from cli.output import FOR_PEOPLE, printed, table_option
 from cli.queue.command import COMPUTED, AnswerSource, instead, source
+from cli.suggestions import names, workloads
 from cli.workload.find import find_workload
-from controller.jobframework import names
+from controller.jobframework import names as known
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.quantity import NANO, Quantity, parse_quantity
@@ -24,8 +25,13 @@ from kube.errors import ForbiddenError, KubeError
 
 
 @click.command(short_help="Why a workload waits, in numbers.")
-@click.argument("name", metavar="WORKLOAD", callback=named_workload)
-@click.option("-n", "--namespace", help="Without it the one before a slash in WORKLOAD, else the context's.")
+@click.argument("name", metavar="WORKLOAD", callback=named_workload, shell_complete=workloads)
+@click.option(
+    "-n",
+    "--namespace",
+    help="Without it the one before a slash in WORKLOAD, else the context's.",
+    shell_complete=names("namespaces"),
+)
 @cluster_options
 @table_option
 def explain(where: Where, name: str, namespace: str | None, output: str) -> None:
@@ -140,7 +146,7 @@ async def _live(asked: AnswerSource, workload: Workload) -> Json | Offline:
 def _owner_of(workload: Workload) -> str | None:
     """What controls it; of a group of pods what it was made of."""
     meta = workload.metadata
-    made_of = meta.annotations.get(names.JOB_OWNER_NAME)
+    made_of = meta.annotations.get(known.JOB_OWNER_NAME)
     owners = [owner for owner in meta.owner_references if owner.controller or owner.name == made_of]
     return f"{owners[0].kind} {owners[0].name}" if owners else None
 

@@ -11,6 +11,7 @@ from cli.console import Json, ago, show, titled
 from cli.kubeapi import all_spaces_option, kube_options, opened, place, space_option
 from cli.kueuectl.kinds import Kinds
 from cli.output import FOR_PEOPLE, list_option, print_names, printed
+from cli.suggestions import names
 from cli.table import Column, less, prose
 from cli.workload.command import list_ as workload_list
 from cli.workload.find import find_workload, typed
@@ -98,7 +99,9 @@ def _counts(queue: Json) -> tuple[str, str]:
 
 
 @list_.command("localqueue", short_help="LocalQueues.")
-@click.option("-c", "--clusterqueue", "queue", help="Those that lead to one ClusterQueue.")
+@click.option(
+    "-c", "--clusterqueue", "queue", help="Those that lead to one ClusterQueue.", shell_complete=names("clusterqueues")
+)
 @space_option
 @all_spaces_option
 @_selectable

@@ -11,6 +11,7 @@ from cli.kubeapi import dry_run_option, kube_options, named_workload, namespaced
 from cli.kueuectl.kinds import Kinds, handed_over
 from cli.output import output_option, printed
 from cli.queue.policy import DRAIN, HOLD, set_policy
+from cli.suggestions import names, workloads
 from cli.words import given, queues
 from cli.workload.command import change, switched
 from cli.workload.find import find_workload, group_pods, owner_of, uid_of
@@ -50,7 +51,7 @@ def _policy(group: click.Group, kind: str, resource: Resource) -> None:
     """``stop KIND`` or ``resume KIND`` of queues."""
     stops = group is stop
 
-    @click.argument("name")
+    @click.argument("name", shell_complete=names(resource.plural))
     @dry_run_option
     @kube_options
     @output_option
@@ -85,7 +86,7 @@ def _policy(group: click.Group, kind: str, resource: Resource) -> None:
 def _of_workload(group: click.Group) -> None:
     verb = "stop" if group is stop else "resume"
 
-    @click.argument("name", metavar="WORKLOAD", callback=named_workload)
+    @click.argument("name", metavar="WORKLOAD", callback=named_workload, shell_complete=workloads)
     @space_option
     @dry_run_option
     @kube_options
@@ -122,7 +123,7 @@ handed_over(delete, "delete", ("clusterqueue", "localqueue", "resourceflavor"))
 
 
 @delete.command("workload", short_help="Delete workloads with the jobs that they stand for.")
-@click.argument("names", nargs=-1, metavar="[WORKLOAD]...")
+@click.argument("named", nargs=-1, metavar="[WORKLOAD]...", shell_complete=workloads)
 @click.option("--all", "every", is_flag=True, help="All of the namespace.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @space_option
@@ -130,7 +131,7 @@ handed_over(delete, "delete", ("clusterqueue", "localqueue", "resourceflavor"))
 @kube_options
 @output_option
 def delete_workload(
-    where: Where, names: tuple[str, ...], every: bool, yes: bool, namespace: str | None, dry_run: str, output: str
+    where: Where, named: tuple[str, ...], every: bool, yes: bool, namespace: str | None, dry_run: str, output: str
 ) -> None:
     """Delete WORKLOADs with the jobs that they stand for: a job that stays would make its Workload anew.
 
@@ -139,15 +140,15 @@ def delete_workload(
       tessera delete workload team-a/bert --yes
       tessera delete workload --all -n team-a --dry-run client
     """
-    if every is bool(names):
-        found = "both" if names else "neither"
+    if every is bool(named):
+        found = "both" if named else "neither"
         raise click.UsageError(given.workloads_or_all(found))
-    for name in names:
+    for name in named:
         named_workload(click.get_current_context(), delete_workload.params[0], name)
 
     async def work() -> None:
         async with opened(where) as client:
-            gone = await _marked(client, where, names, namespace)
+            gone = await _marked(client, where, named, namespace)
             if dry_run == "none" and not yes and gone:
                 for each in gone:
                     click.echo(f"  {_shown(each)}", err=True)
@@ -177,11 +178,11 @@ Marked = tuple[Resource, str, str]
 
 
 async def _marked(
-    client: Client, where: Where, names: tuple[str, ...], namespace: str | None
+    client: Client, where: Where, named: tuple[str, ...], namespace: str | None
 ) -> dict[Marked, str | None]:
     """Each job, each pod of a group, and each Workload that stands for none; with the uid that is meant."""
-    if names:
-        found = [await find_workload(client, *place(where, name, namespace)) for name in names]
+    if named:
+        found = [await find_workload(client, *place(where, name, namespace)) for name in named]
     else:
         found = list(await namespaced(client, WORKLOADS, namespace or where.cluster().namespace))
     marked: dict[Marked, str | None] = {}

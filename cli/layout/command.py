@@ -18,7 +18,9 @@ from cli.evictions import asks, confirm, yes_option
 from cli.fleetnodes import hardware
 from cli.layout.plan import NodePlan, Seen, planned, seen
 from cli.manifests import WrongInputError
+from cli.nearest import NearestGroup
 from cli.output import output_option, printed
+from cli.suggestions import names
 from cli.words import given, servers
 from inventory.layout.entries import GpuLayoutSpec, WhenBusy
 from kube.client import Client
@@ -67,10 +69,12 @@ file_option = click.option(
 fleet_option = click.option(
     "--fleet", type=click.Path(path_type=Path), envvar="TESSERA_FLEET", help="Plan for this fleet file's nodes instead."
 )
-nodes_option = click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+nodes_option = click.option(
+    "--node", "nodes", multiple=True, help="Only this node; may be given more than once.", shell_complete=names("nodes")
+)
 
 
-@click.group(short_help="How GPUs are cut and shared: plan a layout, apply it.")
+@click.group(cls=NearestGroup, short_help="How GPUs are cut and shared: plan a layout, apply it.")
 def layout() -> None:
     """How GPUs are cut and shared, GPU by GPU: see what a layout would change, then apply it.
 

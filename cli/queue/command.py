@@ -10,10 +10,12 @@ from cli.console import Json, aside
 from cli.evictions import yes_option
 from cli.kubeapi import MANAGER
 from cli.local import Whole
+from cli.nearest import NearestGroup
 from cli.offline import Offline
 from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
 from cli.queue import tables
 from cli.queue.policy import DRAIN, HOLD, set_policy
+from cli.suggestions import everywhere, names
 from cli.words import given, queues, servers
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.client import Client
@@ -100,7 +102,7 @@ async def instead(client: Client, where: Where, failed: UnreachableError) -> Off
     return _noted(made)
 
 
-@click.group(short_help="What queues have and who waits; stop and resume them.")
+@click.group(cls=NearestGroup, short_help="What queues have and who waits; stop and resume them.")
 def queue() -> None:
     """What queues have, who waits in them and why; stop and resume them.
 
@@ -151,8 +153,8 @@ def list_(where: Where, output: str) -> None:
 
 
 @queue.command()
-@click.option("--queue", "name", help="A ClusterQueue; without one all of them.")
-@click.option("--local", help="NAMESPACE/NAME of a LocalQueue.")
+@click.option("--queue", "name", help="A ClusterQueue; without one all of them.", shell_complete=names("clusterqueues"))
+@click.option("--local", help="NAMESPACE/NAME of a LocalQueue.", shell_complete=everywhere("localqueues"))
 @click.option("--limit", type=Whole(1, 100_000), default=_MOST, show_default=True, help="Of each queue.")
 @cluster_options
 @list_option
@@ -225,7 +227,7 @@ def _queue_name(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 @queue.command(short_help="Admit nothing more from a queue.")
-@click.argument("name", callback=_queue_name)
+@click.argument("name", callback=_queue_name, shell_complete=everywhere("localqueues", "clusterqueues"))
 @click.option("--drain", is_flag=True, help="Evict what runs, too; on a terminal it asks before.")
 @yes_option
 @cluster_options
@@ -244,7 +246,7 @@ def stop(where: Where, name: str, drain: bool, yes: bool, output: str) -> None:
 
 
 @queue.command()
-@click.argument("name", callback=_queue_name)
+@click.argument("name", callback=_queue_name, shell_complete=everywhere("localqueues", "clusterqueues"))
 @cluster_options
 @output_option
 def resume(where: Where, name: str, output: str) -> None:

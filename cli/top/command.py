@@ -11,6 +11,7 @@ from cli.console import console, show
 from cli.kubeapi import kube_options, opened
 from cli.local import Number, Whole
 from cli.output import FOR_PEOPLE, printed, table_option
+from cli.suggestions import names
 from cli.top.fleet import Fleet, totals
 from cli.top.leave import until_left
 from cli.top.read import read
@@ -23,9 +24,17 @@ from kube.errors import UnavailableError
 @click.option("--once", is_flag=True, help="Print it once and end, as in a pipe.")
 @click.option("--every", type=Number(1, 3600), default=5, show_default=True, help="Seconds between two readings.")
 @click.option("--by", type=click.Choice(BY), default="auto", help="A line for each GPU or node; auto: what fits.")
-@click.option("--node", "nodes", multiple=True, help="These nodes alone; may be repeated.")
+@click.option(
+    "--node", "nodes", multiple=True, help="These nodes alone; may be repeated.", shell_complete=names("nodes")
+)
 @click.option("--at-most", type=Whole(0), help="Agents of so many nodes are asked at the most; without it all are.")
-@click.option("--agents", default=SERVICE.partition("/")[0], show_default=True, help="The agents' namespace.")
+@click.option(
+    "--agents",
+    default=SERVICE.partition("/")[0],
+    show_default=True,
+    help="The agents' namespace.",
+    shell_complete=names("namespaces"),
+)
 @kube_options
 @table_option
 def top(

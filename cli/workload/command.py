@@ -19,7 +19,9 @@ from cli.kubeapi import (
     place,
     space_option,
 )
+from cli.nearest import NearestGroup
 from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed, table_option
+from cli.suggestions import names, workloads
 from cli.words import queues as say
 from cli.workload import read, tables
 from cli.workload.changes import Change, RefusedError, activated, moved, raised
@@ -39,7 +41,7 @@ Choose = Callable[[Client, Workload, Json], Awaitable[Change]]
 """What is changed about a Workload, in its typed form and as the API server has it. Raises RefusedError."""
 
 
-@click.group(short_help="Look at workloads; stop, resume, move and raise them.")
+@click.group(cls=NearestGroup, short_help="Look at workloads; stop, resume, move and raise them.")
 def workload() -> None:
     """Look at workloads, stop and resume them, move them to another queue, raise them by a priority class.
 
@@ -58,7 +60,7 @@ def workload() -> None:
 
 
 def _argument(command: Command) -> Command:
-    argument = click.argument("name", metavar="WORKLOAD", callback=named_workload)
+    argument = click.argument("name", metavar="WORKLOAD", callback=named_workload, shell_complete=workloads)
     return argument(space_option(command))
 
 
@@ -70,8 +72,8 @@ def _changing(command: Command) -> Command:
 @workload.command("list", short_help="Workloads with their job, queue, state and age.")
 @space_option
 @all_spaces_option
-@click.option("-c", "--clusterqueue", help="Those of one ClusterQueue.")
-@click.option("-q", "--localqueue", help="Those of one LocalQueue.")
+@click.option("-c", "--clusterqueue", help="Those of one ClusterQueue.", shell_complete=names("clusterqueues"))
+@click.option("-q", "--localqueue", help="Those of one LocalQueue.", shell_complete=names("localqueues"))
 @click.option(
     "--status", "states", multiple=True, type=click.Choice(_STATES, case_sensitive=False), help="May be repeated."
 )
@@ -204,7 +206,14 @@ def resume(where: Where, name: str, namespace: str | None, dry_run: str, output:
 
 
 @workload.command(short_help="Put a workload that waits into another LocalQueue.")
-@click.option("--to", "queue", required=True, metavar="LOCALQUEUE", help="A LocalQueue of the same namespace.")
+@click.option(
+    "--to",
+    "queue",
+    required=True,
+    metavar="LOCALQUEUE",
+    help="A LocalQueue of the same namespace.",
+    shell_complete=names("localqueues"),
+)
 @_changing
 def move(where: Where, name: str, namespace: str | None, queue: str, dry_run: str, output: str) -> None:
     """Put WORKLOAD into another LocalQueue of its namespace, by the label of its job; it is at the queue's end there.
@@ -229,7 +238,14 @@ def move(where: Where, name: str, namespace: str | None, queue: str, dry_run: st
 
 
 @workload.command("raise", short_help="Give a workload another priority by a class.")
-@click.option("--class", "class_", required=True, metavar="NAME", help="A WorkloadPriorityClass.")
+@click.option(
+    "--class",
+    "class_",
+    required=True,
+    metavar="NAME",
+    help="A WorkloadPriorityClass.",
+    shell_complete=names("workloadpriorityclasses"),
+)
 @_changing
 def raise_(where: Where, name: str, namespace: str | None, class_: str, dry_run: str, output: str) -> None:
     """Give WORKLOAD the priority of a WorkloadPriorityClass, higher or lower, by the label of its job.

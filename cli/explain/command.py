@@ -8,6 +8,7 @@ import click
 from cli.cluster import UnreachableError, Where, cluster_options, run
 from cli.console import Json
 from cli.explain import tables
+from cli.explain.running import running
 from cli.kubeapi import MANAGER, named_workload, place
 from cli.offline import Offline
 from cli.output import FOR_PEOPLE, printed, table_option
@@ -51,7 +52,9 @@ def explain(where: Where, name: str, namespace: str | None, output: str) -> None
         space, bare = place(where, name, namespace)
         try:
             async with source(where, look=False) as asked:
-                body = await _explained(asked, decode(await find_workload(asked.client, space, bare), Workload))
+                workload = decode(await find_workload(asked.client, space, bare), Workload)
+                body = await _explained(asked, workload)
+                body["pods"] = await running(asked.client, where, workload) if _runs(body) else None
         except ForbiddenError:
             # An account that may read its own namespace only: what the controller wrote there is still its to read.
             body = await _read_off(where, space, bare)
@@ -68,10 +71,19 @@ async def _read_off(where: Where, namespace: str, name: str) -> Json:
     async with Client(where.cluster(), user_agent=MANAGER) as client:
         workload = decode(await find_workload(client, namespace, name), Workload)
         click.echo("note: you may not read the queues: this is what the Workload's own status says", err=True)
+        queue: str | None = None
         with suppress(KubeError):
-            queue = await client.get(LOCAL_QUEUES, workload.spec.queue_name, Json, namespace=namespace)
-            return _of_status(workload, str(queue["spec"].get("clusterQueue", "")))
-        return _of_status(workload, None)
+            found = await client.get(LOCAL_QUEUES, workload.spec.queue_name, Json, namespace=namespace)
+            queue = str(found["spec"].get("clusterQueue", ""))
+        body = _of_status(workload, queue)
+        body["pods"] = None
+        with suppress(KubeError):
+            body["pods"] = await running(client, where, workload) if _runs(body) else None
+        return body
+
+
+def _runs(body: Json) -> bool:
+    return body["state"] in ("Admitted", "QuotaReserved")
 
 
 def _of_status(workload: Workload, cluster_queue: str | None) -> Json:

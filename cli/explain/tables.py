@@ -1,12 +1,13 @@
 """One workload's explanation, for people."""
 
 import datetime as dt
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from cli import forecasts
-from cli.console import Json, titled
+from cli.console import Json, ago, titled
 from cli.console import show as print_parts
 from cli.table import less, prose
 from inventory.api.deviceplan import written
@@ -19,7 +20,7 @@ def show(body: Json, *, wide: bool = False) -> None:
     print_parts(
         _headline(body),
         _place(body),
-        _sentence(body),
+        *_sentence(body),
         *forecasts.parts(body.get("forecast")),
         *_numbers(body),
         *_holders(body),
@@ -41,7 +42,23 @@ def _place(body: Json) -> Text:
     return Text(f"ClusterQueue {body['clusterQueue'] or '(none)'} by {through}{position}")
 
 
-def _sentence(body: Json) -> Text | None:
+def _sentence(body: Json) -> list[Text]:
+    """Why it waits; of what holds quota how its pods do; else what its conditions say."""
+    pods = body.get("pods")
+    if pods is not None and (pods["troubles"] or pods["running"] + pods["succeeded"] < pods["of"]):
+        return [Text(f"Pods that run: {pods['running']} of {pods['of']}"), *_troubles(pods["troubles"])]
+    told = _told(body)
+    return [told] if told is not None else []
+
+
+def _troubles(troubles: list[Json]) -> Iterator[Text]:
+    for trouble in troubles:
+        since = f" (since {ago(trouble['sinceSeconds'])})" if trouble["sinceSeconds"] is not None else ""
+        yield Text(f"{trouble['sentence']}{since}", style="red")
+        yield Text(f"  {trouble['next']}")
+
+
+def _told(body: Json) -> Text | None:
     if body["sentence"]:
         return Text(body["sentence"])
     said = {

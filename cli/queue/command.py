@@ -15,6 +15,7 @@ from cli.offline import Offline
 from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
 from cli.queue import tables
 from cli.queue.policy import DRAIN, HOLD, set_policy
+from cli.queue.running import admitted, with_running
 from cli.suggestions import everywhere, names
 from cli.words import given, queues, servers
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
@@ -125,6 +126,8 @@ def queue() -> None:
 def list_(where: Where, output: str) -> None:
     """ClusterQueues with their quota, use and waiting workloads, and the LocalQueues that lead to them.
 
+    A workload counts as running once one of its pods runs; a line says how many are admitted without.
+
     \b
     Examples:
       tessera queue list
@@ -136,10 +139,11 @@ def list_(where: Where, output: str) -> None:
             queues = await asked.queues()
             objects = await asked.client.list_all(CLUSTER_QUEUES, Json)
             locals_ = await asked.client.list_all(LOCAL_QUEUES, Json)
+            found = None if output == "name" else await admitted(asked.client)
             body = {
                 "source": asked.name,
-                "clusterQueues": tables.with_quotas(queues, objects.items),
-                "localQueues": tables.local_queues(locals_.items),
+                "clusterQueues": with_running(tables.with_quotas(queues, objects.items), found),
+                "localQueues": with_running(tables.local_queues(locals_.items), found),
             }
             if output == "name":
                 print_names(CLUSTER_QUEUES, (each["name"] for each in queues))

@@ -8,6 +8,7 @@ from rich.text import Text
 from cli.console import Json, show, titled
 from cli.table import less, prose
 from controller.forecast.shown import starts
+from inventory.words.plural import counted
 
 _PENDING = ("#", "workload", less("LocalQueue", 3), less("priority", 2), "starts", less("reason"), prose(""))
 _AMOUNTS = (less("flavor", 3), "resource", "used", "quota", less("borrowed", 5), "free")
@@ -56,7 +57,7 @@ def show_queues(body: Json, *, wide: bool = False) -> None:
             queue["cohort"] or "-",
             _state(queue),
             _waiting(queue),
-            str(queue["admitted"]),
+            _running(queue),
         )
         first += (str(queue["reserving"]), str(queue["weightedShare"])) if wide else ()
         rows = _rows(queue)
@@ -65,15 +66,30 @@ def show_queues(body: Json, *, wide: bool = False) -> None:
     locals_ = titled("LocalQueues", "queue", less("ClusterQueue", 2), less("state"), "waiting", "running", *more[:1])
     for local in body["localQueues"]:
         state = "stopped" if local["stopPolicy"] != "None" else "open"
-        counts = [str(local["pending"]), str(local["admitted"]), *([str(local["reserving"])] if wide else [])]
+        counts = [str(local["pending"]), _running(local), *([str(local["reserving"])] if wide else [])]
         locals_.add_row(local["name"], local["clusterQueue"], state, *counts)
     problems = [
         Text(f"{queue['name']}: {problem['message']}", style="yellow")
         for queue in body["clusterQueues"]
         for problem in queue["problems"]
     ]
+    problems += [
+        Text(_without_pods(queue["name"], queue), style="yellow")
+        for queue in body["clusterQueues"]
+        if queue["admittedWithoutPods"]
+    ]
     show(made if body["clusterQueues"] else Text("There is no ClusterQueue."), *problems, wide=wide)
     show(locals_ if body["localQueues"] else None, wide=wide)
+
+
+def _running(queue: Json) -> str:
+    """Of workloads with pods that run; where pods may not be read of admitted ones, as a note has said."""
+    return str(queue["admitted"] if queue["running"] is None else queue["running"])
+
+
+def _without_pods(name: str, queue: Json) -> str:
+    more = counted(queue["admittedWithoutPods"], "admitted workload has", "admitted workloads have")
+    return f"{name}: {more} no pod that runs: tessera explain WORKLOAD says why"
 
 
 def _rows(one: Json) -> list[tuple[str, ...]]:

@@ -132,7 +132,7 @@ def _cut(table: Table, left: int, what: str) -> None:
 
 
 def _queues(rows: Sequence[QueueRow]) -> Table:
-    columns = ("queue", less("cohort"), "state", "waiting", "running", prose("devices: used of quota"))
+    columns = ("queue", less("cohort"), "state", "waiting", "admitted", prose("devices: used of quota"))
     table = titled("ClusterQueues", *columns)
     for row in rows:
         devices = ", ".join(f"{name} {used} of {quota}" for name, (used, quota) in row.devices.items())

@@ -6,8 +6,10 @@ from typing import Any
 import click
 
 from cli.cluster import UnreachableError, Where, cluster_options, run
-from cli.console import Json
-from cli.explain import tables
+from cli.console import Json, show
+from cli.explain import podtables, tables
+from cli.explain.podexplained import POD_WORDS, pod_of
+from cli.explain.podexplained import explained as explained_pod
 from cli.explain.running import running
 from cli.kubeapi import MANAGER, named_workload, place
 from cli.offline import Offline
@@ -36,34 +38,65 @@ from kube.errors import ForbiddenError, KubeError
 @cluster_options
 @table_option
 def explain(where: Where, name: str, namespace: str | None, output: str) -> None:
-    """Why WORKLOAD waits: what it needs, what is free, who holds it, what would admit it, and its story so far.
+    """Why WORKLOAD waits: what it needs, what is free, who holds it, what would admit it, and its story so far. Of one
+    that is admitted: which pods do not run, and why.
 
     WORKLOAD is a Workload or a job: NAME or NAMESPACE/NAME. Of a Deployment it is a replica that waits, of a
-    LeaderWorkerSet a group.
+    LeaderWorkerSet a group. pod/NAME is any pod that asks for GPUs, also in no queue: which nodes offer them, how many
+    are free, who holds the others, and which layout would offer what no node does.
 
     \b
     Examples:
       tessera explain -n team-a bert-large
       tessera explain team-a/job-bert-large-4f1c2
       tessera explain team-a/bert-large -o json | jq .wouldAdmit
+      tessera explain -n team-a pod/notebook-0
     """
 
     async def work() -> None:
         space, bare = place(where, name, namespace)
-        try:
-            async with source(where, look=False) as asked:
-                workload = decode(await find_workload(asked.client, space, bare), Workload)
-                body = await _explained(asked, workload)
-                body["pods"] = await running(asked.client, where, workload) if _runs(body) else None
-        except ForbiddenError:
-            # An account that may read its own namespace only: what the controller wrote there is still its to read.
-            body = await _read_off(where, space, bare)
+        type_, slash, pod = name.partition("/")
+        if slash and type_ in POD_WORDS:
+            space = namespace or where.cluster().namespace
+            await _pod(where, space, pod, output)
+            return
+        body = await _workload(where, space, bare)
         if output not in FOR_PEOPLE:
             printed(body, output)
         else:
             tables.show(body, wide=output == "wide")
 
     run(work())
+
+
+async def _pod(where: Where, namespace: str, name: str, output: str) -> None:
+    """Of the Workload that it belongs to, and of the pod."""
+    async with Client(where.cluster(), timeout_s=30.0, user_agent=MANAGER) as client:
+        pod = await pod_of(client, namespace, name)
+        body = await explained_pod(client, pod)
+    workload: Json | None = None
+    if body["workload"] is not None:
+        with suppress(click.ClickException):
+            workload = await _workload(where, namespace, body["workload"])
+    if output not in FOR_PEOPLE:
+        printed({**body, "explanation": workload}, output)
+        return
+    if workload is not None:
+        tables.show(workload, wide=output == "wide")
+        show("")
+    show(*podtables.parts(body), wide=output == "wide")
+
+
+async def _workload(where: Where, namespace: str, name: str) -> Json:
+    try:
+        async with source(where, look=False) as asked:
+            workload = decode(await find_workload(asked.client, namespace, name), Workload)
+            body = await _explained(asked, workload)
+            body["pods"] = await running(asked.client, where, workload) if _runs(body) else None
+            return body
+    except ForbiddenError:
+        # An account that may read its own namespace only: what the controller wrote there is still its to read.
+        return await _read_off(where, namespace, name)
 
 
 async def _read_off(where: Where, namespace: str, name: str) -> Json:

@@ -6,7 +6,6 @@ directly, with the kubeconfig's token.
 
 import asyncio
 import functools
-import os
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import click
 import msgspec
 
 from cli.console import Json, patience
+from cli.kubeconfigs import default_kubeconfig
 from cli.suggestions import contexts
 from cli.words import given, servers
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
@@ -76,12 +76,6 @@ def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None
     if value is not None and not re.match(r"https://[^/]", value):
         raise click.BadParameter(given.bad_server(value))
     return value
-
-
-def default_kubeconfig() -> str:
-    """The first file of $KUBECONFIG, as kubectl writes to it, else ~/.kube/config."""
-    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    return named[0] if named else str(Path.home() / ".kube" / "config")
 
 
 KUBECONFIG_OPTION = click.option(

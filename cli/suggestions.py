@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cli.kubeconfigs import default_kubeconfig
+
 if TYPE_CHECKING:
     from kube.config import ClusterConfig
     from kube.resources import Resource
@@ -96,8 +98,6 @@ def _namespace(given: Json) -> str:
 
 
 def _file(ctx: click.Context) -> Path:
-    from cli.cluster import default_kubeconfig
-
     return Path(_given(ctx, "kubeconfig") or default_kubeconfig())
 
 

@@ -8,10 +8,11 @@ import click
 
 from cli.cluster import Where, is_kind_missing
 from cli.console import Json, aside
-from cli.evictions import asks, confirm, holding
+from cli.evictions import asks, confirm
 from cli.kubeapi import MANAGER, opened
 from cli.output import printed
 from cli.words import queues as say
+from cli.workload.holding import holding
 from controller.objects.workload import Workload
 from kube.client import Client
 from kube.errors import NotFoundError

@@ -8,7 +8,7 @@ import click
 
 from cli.cluster import Where, run
 from cli.console import Json
-from cli.evictions import asks, confirm, described, holds_quota, yes_option
+from cli.evictions import asks, confirm, yes_option
 from cli.kubeapi import (
     MANAGER,
     all_spaces_option,
@@ -26,6 +26,7 @@ from cli.words import queues as say
 from cli.workload import read, tables
 from cli.workload.changes import Change, RefusedError, activated, moved, raised
 from cli.workload.find import find_workload, owner_of, typed
+from cli.workload.holding import described, holds_quota
 from cli.workload.rows import STATES, chosen, requests, state_of
 from controller.objects.decode import decode
 from controller.objects.queues import WorkloadPriorityClass

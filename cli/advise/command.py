@@ -1,7 +1,6 @@
 """``tessera advise``: smaller requests that would do, from what Prometheus saw."""
 
 import asyncio
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from cli.advise.advice import Advice, AdviceKind, AdviceOptions, AdviceReport, P
 from cli.advise.queries import TIMEOUT_S, ask, check, known_products, queries, requests
 from cli.cluster import Where, api_options, run
 from cli.console import Json, patience, show, titled
+from cli.durations import Duration
 from cli.local import Number, Whole
 from cli.output import FOR_PEOPLE, printed, table_option
 from cli.suggestions import names
@@ -23,23 +23,6 @@ from kube.prometheus import FileError, Prometheus, authorities_in, token_in
 from yamlfile.parsers import HTTP_URL, Unfit
 
 T = TypeVar("T")
-
-_UNITS_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(?:\d+[wdhms])+")
-
-
-class Duration(click.ParamType[float]):
-    """``7d``, ``1h30m``: seconds."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        text = str(value)
-        if not _DURATION.fullmatch(text):
-            self.fail(say.bad_window(text), param, ctx)
-        return float(sum(int(number) * _UNITS_S[unit] for number, unit in re.findall(r"(\d+)([wdhms])", text)))
 
 
 def _some(_: click.Context, __: click.Parameter, value: float) -> float:

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from cli.escapes import one_line
-from inventory.words.plural import counted
+from inventory.words.plural import plural
 
 _NAMED: Final = 20
 
@@ -32,7 +32,7 @@ def confirm(leaving: Sequence[str], instead: str = "", *, what: str = "workload"
     """
     if not leaving:
         return
-    click.echo(f"{counted(len(leaving), what)} would be evicted:", err=True)
+    click.echo(f"{plural(len(leaving), what)} would be evicted:", err=True)
     for line in leaving[:_NAMED]:
         click.echo(f"  {one_line(line)}", err=True)
     if len(leaving) > _NAMED:

@@ -14,7 +14,7 @@ from controller.config.settings import OnGpuFailure
 from controller.objects.decode import GpuNode
 from inventory.api.gpunode import Device, Health
 from inventory.api.names import ON_GPU_FAILURE
-from inventory.words.plural import counted
+from inventory.words.plural import plural
 
 Json = dict[str, Any]
 
@@ -49,7 +49,7 @@ class PodTrouble(Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def sentence(self) -> str:
         """``2 of 2 pods find no node: 0/2 nodes are available``."""
-        them = f"{self.count} of {counted(self.of, 'pod')}"
+        them = f"{self.count} of {plural(self.of, 'pod')}"
         one = self.count == 1
         verb = {
             NO_NODE: "finds no node" if one else "find no node",

@@ -18,7 +18,7 @@ from cli.output import FOR_PEOPLE, printed, table_option
 from cli.suggestions import names
 from cli.table import Table, less, prose
 from cli.words import given as say
-from inventory.words.plural import counted
+from inventory.words.plural import plural
 from kube.prometheus import FileError, Prometheus, authorities_in, token_in
 from yamlfile.parsers import HTTP_URL, Unfit
 
@@ -160,7 +160,7 @@ def _show(found: AdviceReport, *, wide: bool) -> None:
         if one_sum.frees_gpus > 0:
             show(Text(f"{name}: {one_sum.frees_gpus:.2f} of {one_sum.asked_gpus:.2f} GPUs"))
     total = f"{found.frees_gpus:.2f} of {found.asked_gpus:.2f} GPUs would be free"
-    show(Text(f"{total}; {counted(kept, 'request is', 'requests are')} as {'it' if kept == 1 else 'they'} should be"))
+    show(Text(f"{total}; {plural(kept, 'request is', 'requests are')} as {'it' if kept == 1 else 'they'} should be"))
 
 
 def _table(found: list[Advice]) -> Table:

@@ -8,7 +8,7 @@ from rich.text import Text
 from cli.console import Json, ago, titled
 from cli.explain.layouts import Remedy, how
 from cli.table import less, prose
-from inventory.words.plural import counted
+from inventory.words.plural import plural
 
 _HOLDERS = 10
 
@@ -57,7 +57,7 @@ def _offers(what: str, ask: Json) -> Iterator[RenderableType]:
         prose("held by"),
         *((prose("closed to it"),) if closed else ()),
     )
-    made = titled(f"It asks for {what}; offered by {counted(len(nodes), 'node')}", *columns)
+    made = titled(f"It asks for {what}; offered by {plural(len(nodes), 'node')}", *columns)
     for each in nodes:
         cells = (each["node"], str(each["offers"]), str(each["free"]), str(len(each["withheld"])), _held(each))
         made.add_row(*cells, *((each["closed"] or "-",) if closed else ()))

@@ -12,7 +12,7 @@ from cli.table import Table, less, prose
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import Layout, physical_id
 from inventory.layout.offers import device_modes, weakest
-from inventory.words.plural import counted
+from inventory.words.plural import plural
 
 STATE_STYLES = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}
 HISTORY_LINES = 20
@@ -24,7 +24,7 @@ def headline(report: NodeReport) -> Text:
     driver = f"driver {node.driver_version}, CUDA {node.cuda_version[0]}.{node.cuda_version[1]}"
     simulated = ", simulated" if report.simulated else ""
     state = driver if report.driver_up else f"no driver now (last seen: {driver})"
-    return Text(f"{node.name}: {counted(len(node.gpus), 'GPU')}{simulated}, {state}; agent {report.version}")
+    return Text(f"{node.name}: {plural(len(node.gpus), 'GPU')}{simulated}, {state}; agent {report.version}")
 
 
 def _state(name: str) -> Text:

@@ -8,7 +8,7 @@ from rich.text import Text
 from cli.console import Json, show, titled
 from cli.table import less, prose
 from controller.forecast.shown import starts
-from inventory.words.plural import counted
+from inventory.words.plural import plural
 
 _PENDING = ("#", "workload", less("LocalQueue", 3), less("priority", 2), "starts", less("reason"), prose(""))
 _AMOUNTS = (less("flavor", 3), "resource", "used", "quota", less("borrowed", 5), "free")
@@ -88,7 +88,7 @@ def _running(queue: Json) -> str:
 
 
 def _without_pods(name: str, queue: Json) -> str:
-    more = counted(queue["admittedWithoutPods"], "admitted workload has", "admitted workloads have")
+    more = plural(queue["admittedWithoutPods"], "admitted workload has", "admitted workloads have")
     return f"{name}: {more} no pod that runs: tessera explain WORKLOAD says why"
 
 

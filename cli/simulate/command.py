@@ -17,6 +17,7 @@ from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import InputError
 from controller.simulation.manifests import scenario
 from controller.simulation.run import Progress, simulate
+from inventory.words.plural import plural
 from yamlfile import ConfigError
 from yamlfile.parsers import Unfit, go_duration
 
@@ -120,7 +121,7 @@ def patience(monotonic: Callable[[], float]) -> Progress:
         if now_s - started_s > _QUIET_S and now_s - shown_s > _EVERY_S:
             shown_s = now_s
             end = "\r" if sys.stderr.isatty() else "\n"
-            sys.stderr.write(f"at {t:g} s: {done} of {everybody} jobs have ended{end}")
+            sys.stderr.write(f"at {t:g} s: {done} of {plural(everybody, 'job has', 'jobs have')} ended{end}")
             sys.stderr.flush()
 
     return progress

@@ -16,6 +16,7 @@ from cli.output import output_option, printed
 from cli.suggestions import names
 from cli.supportbundle.collect import Bundle, Collector
 from cli.words import given as say
+from inventory.words.plural import plural
 
 FOLDER = "tessera-support"
 _OWN_ALONE = 0o600
@@ -55,7 +56,7 @@ def support_bundle(where: Where, file: Path | None, keep: tuple[str, ...], tail:
             return
         for note in found.notes:
             aside(note)
-        click.echo(f"{path}: {len(found.files)} files; look through it before you hand it on")
+        click.echo(f"{path}: {plural(len(found.files), 'file')}; look through it before you hand it on")
 
     run(work())
 

@@ -9,7 +9,7 @@ from cli.console import Json
 from cli.top.fleet import Figures, Fleet, figures, gpus, queues
 from controller.objects.decode import DecodeError, GpuNode, read_gpu_node
 from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES
-from inventory.words.plural import counted
+from inventory.words.plural import plural
 from kube.client import Client, Selection
 from kube.errors import KubeError
 from kube.resources import PODS
@@ -47,7 +47,7 @@ async def read(client: Client, *, agents: str, only: frozenset[str], at_most: in
         notes.append(f"queues are not shown: {told(failed)}")
         found = ()
     if len(nodes) > len(names):
-        asked = f"figures of {len(names)} of {counted(len(nodes), 'node')}"
+        asked = f"figures of {len(names)} of {plural(len(nodes), 'node')}"
         notes.append(f"{asked} are asked for (--at-most)")
     at = datetime.now(UTC).isoformat(timespec="seconds")
     return Fleet(at=at, gpus=gpus(nodes, measured), queues=found, notes=tuple(notes))
@@ -87,7 +87,7 @@ async def _measured(client: Client, namespace: str, nodes: frozenset[str], notes
     missing = sorted(nodes - paths.keys())
     if missing:
         shown = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
-        notes.append(f"no agent runs on {counted(len(missing), 'node')}: {shown}")
+        notes.append(f"no agent runs on {plural(len(missing), 'node')}: {shown}")
     return found
 
 

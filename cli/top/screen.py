@@ -11,7 +11,7 @@ from cli.console import titled
 from cli.escapes import visible
 from cli.table import Table, less, prose
 from cli.top.fleet import Fleet, GpuRow, QueueRow, Totals, totals
-from inventory.words.plural import counted
+from inventory.words.plural import plural
 
 BY: Final = ("auto", "gpu", "node")
 _HEALTH: Final = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}
@@ -43,7 +43,7 @@ def screen(fleet: Fleet, *, height: int | None, by: str) -> RenderableType:
 
 def _headline(fleet: Fleet, found: Totals) -> Text:
     busy = "" if found.busy is None else f", {found.busy:.0%} busy"
-    counts = f"{counted(found.nodes, 'node')}, {counted(found.gpus, 'GPU')}"
+    counts = f"{plural(found.nodes, 'node')}, {plural(found.gpus, 'GPU')}"
     text = Text(f"{fleet.at}  {counts}: {found.held} held{busy}", style="bold")
     if found.idle:
         text.append(f", {found.idle} held and idle", style="yellow")

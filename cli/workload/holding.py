@@ -10,7 +10,7 @@ from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import find_condition
 from controller.objects.workload import Workload
 from controller.watching.kinds import WORKLOADS
-from inventory.words.plural import counted
+from inventory.words.plural import plural
 from kube.client import Client, Selection
 from kube.errors import KubeError
 
@@ -42,6 +42,6 @@ def described(workload: Workload, now: datetime) -> str:
     job = " ".join(filter(None, owner(workload)))
     began = find_condition(workload.status.conditions, "QuotaReserved")
     since = began.last_transition_time if began is not None else None
-    pods = counted(sum(each.count for each in workload.spec.pod_sets), "pod")
+    pods = plural(sum(each.count for each in workload.spec.pod_sets), "pod")
     ran = f", for {ago((now - since).total_seconds())}" if since is not None else ""
     return f"{workload.key}{f' ({job})' if job else ''}, {pods}{ran}"

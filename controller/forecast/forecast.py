@@ -27,6 +27,7 @@ from controller.forecast.parts import Parts, finished
 from controller.forecast.runtimes import Experience, RuntimeHistory
 from controller.objects.meta import epoch_s, find_condition
 from controller.objects.workload import Workload
+from inventory.words.plural import plural
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -213,7 +214,8 @@ def _draws(
 
 def _assumes(tree: Tree, line: Line, experience: Experience, seen: int, gates: Gates) -> tuple[str, ...]:
     told = sum(held.told_s is not None for held in tree.held)
-    found = [f"Of {len(tree.held)} workloads that hold quota {told} say how long they run"]
+    says = "says how long it runs" if told == 1 else "say how long they run"
+    found = [f"Of {plural(len(tree.held), 'workload that holds', 'workloads that hold')} quota {told} {says}"]
     if experience.own and experience.ratios:
         low, high = (experience.ratio(part) for part in (0.1, 0.9))
         found.append(

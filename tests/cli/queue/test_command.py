@@ -14,6 +14,7 @@ import yaml
 from cli.cluster import run
 from cli.explain.command import _row
 from controller.config.settings import ControllerConfig
+from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobkinds.jobset import JobSet
 from controller.jobshell.watched import resource_of
@@ -292,6 +293,13 @@ async def test_a_workload_in_a_stopped_queue_is_told_so(shell: Shell) -> None:
             text = (await shell.run("explain", *words)).stdout
             assert text.splitlines()[0] == "team/c: Pending, Suspended"
             assert "The ClusterQueue is stopped (Hold)" in text
+        shell.scene.workload("d", 1)  # comes to a queue that tries nobody
+        await eventually(lambda: "d" in str(shell.scene.core.engine.state.queues.get(WorkloadKey("team/d"))))
+        for where in ((), ("--offline",)):
+            (queue,) = (await shell.json("queue", "pending", "--queue", "cq", *where))["clusterQueues"]
+            for each in queue["pending"]:
+                assert each["reason"] == "Suspended"
+                assert "is stopped (Hold)" in each["sentence"]
         text = (await shell.run("queue", "pending")).stdout
         assert text.splitlines()[-1].startswith("The ClusterQueue is stopped (Hold)")
 

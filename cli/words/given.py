@@ -43,7 +43,7 @@ def timeout_without_wait() -> str:
 
 @_refusal
 def not_admitted_in_time(seconds: str, workloads: str) -> str:
-    return f"after {seconds} s not admitted: {workloads}. They wait on: tessera explain WORKLOAD says for what"
+    return f"after {seconds} s not admitted: {workloads}. They wait on. See tessera explain WORKLOAD"
 
 
 @_refusal

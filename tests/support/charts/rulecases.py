@@ -468,7 +468,8 @@ AGENT = (
         "10m",
         (
             Firing(
-                {**AT, "resource": "nvidia.com/gpu"}, "10.0.0.1:9400: devices of nvidia.com/gpu that are not advertised: 1"
+                {**AT, "resource": "nvidia.com/gpu"},
+                "10.0.0.1:9400: devices of nvidia.com/gpu that are not advertised: 1",
             ),
         ),
         before="9m",

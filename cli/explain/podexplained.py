@@ -13,6 +13,7 @@ from cli.explain import claims, layouts, offers
 from cli.explain.running import gpu_nodes
 from cli.words import queues as say
 from cli.workload.story import time_of
+from controller.engine.model.podrequests import one_pod
 from controller.jobframework.podview import workload_of
 from controller.objects.core import Node, Pod
 from controller.objects.decode import DecodeError, decode
@@ -51,7 +52,7 @@ async def explained(client: Client, pod: Json) -> Json:
     agents = await gpu_nodes(client)
     asked = offers.asked(typed, agents)
     nodes = await _read(client, NODES, _as(Node)) if asked else ()
-    pods = await _read(client, PODS, _as(Pod), note=False) if asked and nodes is not None else None
+    pods = await _read(client, PODS, _asking(frozenset(asked)), note=False) if asked and nodes is not None else None
     by_name = {each.metadata.name: each for each in agents}
     resources = []
     for resource, amount in sorted(asked.items()):
@@ -100,6 +101,17 @@ async def _claims(client: Client, namespace: str) -> claims.World:
 def _json(raw: bytes) -> Json | None:
     found: Json = msgspec.json.decode(raw)
     return found
+
+
+def _asking(resources: frozenset[str]) -> Callable[[bytes], Pod | None]:
+    """Pods that ask for any of the resources: of a whole cluster no others are kept."""
+    read = _as(Pod)
+
+    def asking(raw: bytes) -> Pod | None:
+        pod = read(raw)
+        return pod if pod is not None and not resources.isdisjoint(one_pod(pod.spec)) else None
+
+    return asking
 
 
 def _as(type_: type[T]) -> Callable[[bytes], T | None]:

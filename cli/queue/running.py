@@ -9,6 +9,7 @@ import msgspec
 from cli.cluster import told
 from cli.console import Json, aside
 from cli.workload.rows import state_of
+from controller.engine.model.resources import WorkloadKey
 from controller.jobframework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.decode import DecodeError, decode
@@ -34,15 +35,15 @@ async def admitted(client: Client) -> Admitted | None:
     """None, with a note, where workloads or pods may not be read."""
     try:
         workloads = (await client.list_decoded(WORKLOADS, lambda raw: _decoded(raw, Workload))).items
-        pods = (await client.list_decoded(PODS, lambda raw: _decoded(raw, Pod), _RUNNING)).items
+        running = (await client.list_decoded(PODS, _workload_of, _RUNNING)).items
     except KubeError as failed:
         aside(f"workloads whose pods run are not counted, but admitted ones: {told(failed)}")
         return None
-    return counted(filter(None, workloads), filter(None, pods))
+    return counted(filter(None, workloads), frozenset(filter(None, running)))
 
 
-def counted(workloads: Iterable[Workload], pods: Iterable[Pod]) -> Admitted:
-    with_pods = {workload_of(pod) for pod in pods if pod.status.phase == "Running"}
+def counted(workloads: Iterable[Workload], with_pods: frozenset[WorkloadKey]) -> Admitted:
+    """``with_pods``: Workloads of which a pod runs."""
     every, running = Counter[str](), Counter[str]()
     for workload in workloads:
         admission = workload.status.admission
@@ -66,6 +67,12 @@ def with_running(queues: Iterable[Json], found: Admitted | None) -> list[Json]:
         }
         for queue in queues
     ]
+
+
+def _workload_of(raw: bytes) -> WorkloadKey | None:
+    """Of a pod; the pod is not kept, there may be many."""
+    pod = _decoded(raw, Pod)
+    return workload_of(pod) if pod is not None and pod.status.phase == "Running" else None
 
 
 def _decoded(raw: bytes, type_: type[T]) -> T | None:

@@ -220,7 +220,8 @@ def _assumes(tree: Tree, line: Line, experience: Experience, seen: int, gates: G
         low, high = (experience.ratio(part) for part in (0.1, 0.9))
         times = f"{low:.1f}" if f"{low:.1f}" == f"{high:.1f}" else f"{low:.1f} to {high:.1f}"
         found.append(
-            f"The last {experience.own} of ClusterQueue {line.name} that finished ran {times} times as long as they said"
+            f"The last {experience.own} of ClusterQueue {line.name} that finished ran {times} times as long as they "
+            "said"
         )
     elif experience.own:
         found.append(f"Those that do not say run as long as the last {experience.own} of ClusterQueue {line.name}")

@@ -60,6 +60,11 @@ class Table:
         """With fewer cells than columns it is a line across them."""
         self.rows.append(cells)
 
+    def fits(self, width: int) -> bool:
+        """Whether nothing has to stand below its row, with columns left out that may be."""
+        rows = [tuple(_text(cell) for cell in row) for row in self.rows if len(row) == len(self.columns)]
+        return not fitted(self.columns, rows, width).below
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.lines(options.max_width)
 

@@ -42,7 +42,7 @@ async def set_policy(
         try:
             before = await client.get(resource, name, Json, namespace=space)
             if policy == DRAIN and dry_run == "none" and asks(yes=yes):
-                confirm(await _leaving(client, resource, space, name), f"{_held(shown)} would let them run.")
+                confirm(await _leaving(client, resource, space, name), f"{_held(shown)} evicts nobody.")
             if dry_run != "client":
                 body, dry = {"spec": {"stopPolicy": policy}}, dry_run == "server"
                 await client.merge_patch(

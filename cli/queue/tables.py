@@ -1,12 +1,12 @@
 """Tables of queues and their pending workloads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import click
 from rich.text import Text
 
-from cli.console import Json, show, titled
-from cli.table import less, prose
+from cli.console import Json, console, show, titled
+from cli.table import Column, Table, less, prose
 from controller.forecast.shown import starts
 from inventory.words.plural import plural
 
@@ -50,19 +50,7 @@ def local_queues(objects: Iterable[Json]) -> list[Json]:
 def show_queues(body: Json, *, wide: bool = False) -> None:
     """``wide`` adds how many hold quota, admitted or not, and the weighted share by which fair sharing orders."""
     more = (less("reserving", 6), less("share", 7)) if wide else ()
-    made = titled("ClusterQueues", "queue", less("cohort", 4), less("state"), "waiting", "running", *more, *_AMOUNTS)
-    for queue in body["clusterQueues"]:
-        first: tuple[str, ...] = (
-            queue["name"],
-            queue["cohort"] or "-",
-            _state(queue),
-            _waiting(queue),
-            _running(queue),
-        )
-        first += (str(queue["reserving"]), str(queue["weightedShare"])) if wide else ()
-        rows = _rows(queue)
-        for number, row in enumerate(rows or [("-",) * 6]):
-            made.add_row(*(first if number == 0 else ("",) * len(first)), *row)
+    made = _cluster_queues(body["clusterQueues"], more)
     locals_ = titled("LocalQueues", "queue", less("ClusterQueue", 2), less("state"), "waiting", "running", *more[:1])
     for local in body["localQueues"]:
         state = "stopped" if local["stopPolicy"] != "None" else "open"
@@ -78,8 +66,24 @@ def show_queues(body: Json, *, wide: bool = False) -> None:
         for queue in body["clusterQueues"]
         if queue["admittedWithoutPods"]
     ]
-    show(made if body["clusterQueues"] else Text("There is no ClusterQueue."), *problems, wide=wide)
+    show(*(made if body["clusterQueues"] else [Text("There is no ClusterQueue.")]), *problems, wide=wide)
     show(locals_ if body["localQueues"] else None, wide=wide)
+
+
+def _cluster_queues(queues: Sequence[Json], more: tuple[Column, ...]) -> list[Table]:
+    """One table; two, of counts and of amounts, where a terminal has no room for all numbers side by side."""
+    of_counts: tuple[str | Column, ...] = ("queue", less("cohort", 4), less("state"), "waiting", "running", *more)
+    whole, counts = titled("ClusterQueues", *of_counts, *_AMOUNTS), titled("ClusterQueues", *of_counts)
+    amounts = titled("Quota", "queue", *_AMOUNTS)
+    for queue in queues:
+        first: tuple[str, ...] = (queue["name"], queue["cohort"] or "-", _state(queue))
+        first += (_waiting(queue), _running(queue))
+        first += (str(queue["reserving"]), str(queue["weightedShare"])) if more else ()
+        counts.add_row(*first)
+        for number, row in enumerate(_rows(queue) or [("-",) * len(_AMOUNTS)]):
+            whole.add_row(*(first if number == 0 else ("",) * len(first)), *row)
+            amounts.add_row(queue["name"] if number == 0 else "", *row)
+    return [whole] if whole.fits(console().width) else [counts, amounts]
 
 
 def _running(queue: Json) -> str:

@@ -81,9 +81,7 @@ async def test_a_dry_run_is_not_asked_about(team: Shell) -> None:
 
 
 async def test_each_of_the_two_ways_to_stop_a_queue_names_the_other(team: Shell) -> None:
-    assert (
-        "tessera queue stop cq would let them run." in (await team.run("stop", "cq", "cq", code=1, answer="n")).stderr
-    )
+    assert "tessera queue stop cq evicts nobody." in (await team.run("stop", "cq", "cq", code=1, answer="n")).stderr
     told = (await team.run("queue", "stop", "cq")).stderr
     assert told == "note: what runs goes on; tessera stop cq cq evicts it, too\n"
     told = (await team.run("queue", "stop", "team/lq-cq")).stderr

@@ -27,7 +27,7 @@ from tests.support.inventory.builders import gpu
 
 ROOT = Path(__file__).parents[2]
 WIDTHS = (60, 80)
-NOTES = {"left", "out", "for", "want", "of", "room:", "(-o", "wide)"}
+NOTES = {"Quota", "left", "out", "for", "want", "of", "room:", "(-o", "wide)"}
 OF_CLUSTER = (
     "queue list",
     "queue pending",

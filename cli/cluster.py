@@ -6,7 +6,6 @@ directly, with the kubeconfig's token.
 
 import asyncio
 import functools
-import os
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -16,6 +15,8 @@ import click
 import msgspec
 
 from cli.console import Json, patience
+from cli.kubeconfigs import default_kubeconfig
+from cli.suggestions import contexts
 from cli.words import given, servers
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 from kube.client import Client
@@ -77,16 +78,15 @@ def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None
     return value
 
 
-def _default_kubeconfig() -> str:
-    """The first file of $KUBECONFIG, as kubectl writes to it, else ~/.kube/config."""
-    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    return named[0] if named else str(Path.home() / ".kube" / "config")
-
-
 KUBECONFIG_OPTION = click.option(
-    "--kubeconfig", type=click.Path(path_type=Path), default=_default_kubeconfig, help="The API server."
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    default=default_kubeconfig,
+    help="The kubeconfig file: the API server, and who asks.",
 )
-CONTEXT_OPTION = click.option("--context", help="A context of the kubeconfig file; without it the current one.")
+CONTEXT_OPTION = click.option(
+    "--context", help="A context of the kubeconfig file; without it the current one.", shell_complete=contexts
+)
 _SERVER = click.option(
     "--server",
     envvar="TESSERA_SERVER",

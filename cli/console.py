@@ -1,25 +1,24 @@
 """Tables and sentences for people: coloured and folded on a terminal, plain and whole in a pipe."""
 
 import asyncio
-import re
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import click
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
+
+from cli.escapes import one_line, visible
+from cli.table import Column, Table, folded
 
 Json = dict[str, Any]
 
 _NO_TERMINAL = 10_000
 """Columns where there is no terminal to fit into: no line is folded, so each row stays one line."""
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 QUIET_S = 2.0
 """So long a person waits without wondering."""
@@ -43,40 +42,40 @@ def console() -> Console:
     return found if found.is_terminal else _Verbatim(width=_NO_TERMINAL, no_color=True)
 
 
-def visible(text: str) -> str:
-    """With every control character but line ends and tabs as its escape: ``\\x1b`` for ESC."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
-
-
-def one_line(text: str) -> str:
-    """Visible, with line ends and tabs as their escapes too: what an object says stays in the line it stands in."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
 def aside(text: object) -> None:
     """A line on standard error beside the answer."""
     click.echo(f"note: {one_line(str(text))}", err=True)
 
 
-def titled(title: str, *columns: str) -> Table:
-    # Titles are not folded to the table's width: a narrow table would break them into pieces.
-    heading = Text(title, no_wrap=True, overflow="ignore")
-    table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+def titled(title: str, *columns: str | Column) -> Table:
+    """A name alone is a column that is never left out or folded; see ``cli.table.less`` and ``prose``."""
+    return Table(title, columns)
 
 
-def show(*parts: RenderableType | None) -> None:
-    """Print them one below the other; None is nothing."""
+def show(*parts: RenderableType | None, wide: bool = False) -> None:
+    """Print them one below the other; None is nothing. ``wide``: tables leave no column out."""
     shown = console()
+    for part in _flat(parts):
+        if isinstance(part, Table):
+            part.wide = wide
+        lines = part.lines(shown.width) if isinstance(part, Table) else folded(_text(part), shown.width)
+        for line in lines:
+            with shown.capture() as text:
+                shown.print(line, soft_wrap=True)
+            click.echo(text.get().rstrip())
+
+
+def _flat(parts: Iterable[RenderableType | None]) -> Iterator[RenderableType]:
     for part in parts:
-        if part is None:
-            continue
-        with shown.capture() as text:
-            shown.print(part)
-        for line in text.get().splitlines():
-            click.echo(line.rstrip())
+        if isinstance(part, Group):
+            yield from _flat(part.renderables)
+        elif part is not None:
+            yield part
+
+
+def _text(part: RenderableType) -> Text:
+    assert isinstance(part, str | Text)
+    return Text(visible(part)) if isinstance(part, str) else part
 
 
 def ago(seconds: float) -> str:

@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cli.console import Json
+from inventory.words.plural import plural
 
 
 def parts(forecast: Json | None) -> Iterator[RenderableType]:
@@ -19,7 +20,9 @@ def parts(forecast: Json | None) -> Iterator[RenderableType]:
         first = ", ".join(row["workload"] for row in forecast["before"])
         more = forecast["ahead"] - len(forecast["before"])
         also = f" and {more} more" if first and more > 0 else ""
-        yield Text(f"  behind {first}{also}" if first else f"  behind {forecast['ahead']} others in its queue")
+        yield Text(
+            f"  behind {first}{also}" if first else f"  behind {plural(forecast['ahead'], 'other')} in its queue"
+        )
     for sentence in forecast["assumes"]:
         yield Text(f"  {sentence}")
     if forecast["changes"]:

@@ -9,6 +9,7 @@ import click
 
 from cli.cluster import CONTEXT_OPTION, KUBECONFIG_OPTION, SERVICE, Where
 from cli.console import Json
+from cli.suggestions import names
 from cli.words import given as say
 from kube.client import Client, Selection
 from kube.resources import Resource
@@ -32,7 +33,7 @@ def kube_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-space_option = click.option("-n", "--namespace", help="Without it the context's.")
+space_option = click.option("-n", "--namespace", help="Without it the context's.", shell_complete=names("namespaces"))
 all_spaces_option = click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 dry_run_option = click.option(
     "--dry-run",

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from cli.nearest import NearestGroup
 from inventory import __version__
 
 COMMANDS: Final = {
@@ -45,17 +46,30 @@ COMPLETE_VAR: Final = "_TESSERA_COMPLETE"
 """By this variable a shell asks for completions (``tessera completion``)."""
 
 
-class Commands(click.Group):
+_OTHER_WORDS: Final = {
+    "cq": "queue",
+    "lq": "queue",
+    "wl": "workload",
+    "kwl": "workload",
+    "why": "explain",
+    "rm": "delete",
+}
+
+
+class Commands(NearestGroup):
     """Imports a command when it is asked for: a node's shell does not wait for the controller's modules."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.ClickException as failed:
-            from cli.console import visible
+            from cli.escapes import visible
 
             vars(failed)["message"] = visible(failed.message)  # it may cite what an object says
             raise
+
+    def words(self, ctx: click.Context) -> dict[str, str]:
+        return super().words(ctx) | _OTHER_WORDS
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)

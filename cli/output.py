@@ -1,9 +1,11 @@
 """What commands print: text for people, JSON, YAML or names for programs. The formats of all commands stand here.
 
     output_option   -o text|json|yaml              every command
+    table_option    -o text|wide|json|yaml         commands that show tables
     list_option     -o text|wide|name|json|yaml    commands that list objects
 
-``wide`` is text with more columns, ``name`` is KIND.GROUP/NAME, one a line, as kubectl takes it.
+``wide`` is text with more columns, and leaves none out however narrow the terminal is; ``name`` is KIND.GROUP/NAME,
+one a line, as kubectl takes it.
 """
 
 from collections.abc import Iterable
@@ -15,11 +17,19 @@ import msgspec
 from kube.resources import Resource
 
 FORMATS: Final = ("text", "json", "yaml")
+TABLE_FORMATS: Final = ("text", "wide", "json", "yaml")
 LIST_FORMATS: Final = ("text", "wide", "name", "json", "yaml")
 FOR_PEOPLE: Final = ("text", "wide")
 
 output_option = click.option(
     "-o", "--output", type=click.Choice(FORMATS), default="text", help="For people, or for programs."
+)
+table_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(TABLE_FORMATS),
+    default="text",
+    help="For people (wide: every column), or for programs.",
 )
 list_option = click.option(
     "-o",

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cli.local import Number, Whole, state_dir_option
+from cli.nearest import NearestGroup
 from cli.output import FORMATS, output_option, printed
 
 Order = Callable[..., None]
@@ -16,7 +17,7 @@ gpu_option = click.option("--gpu", type=Whole(0), required=True, help="Index of 
 any_gpu_option = click.option("--gpu", type=Whole(0), help="Index of the GPU; without it all of them.")
 
 
-@click.group()
+@click.group(cls=NearestGroup)
 @state_dir_option
 @output_option
 @click.pass_context

@@ -15,6 +15,7 @@ from cli import forecasts
 from cli.cluster import Controller, UnreachableError, Where, awaited, run
 from cli.console import Json, aside, patience
 from cli.console import show as print_parts
+from cli.durations import Duration
 from cli.kubeapi import kube_options, opened, space_option
 from cli.manifests import WrongInputError, read_documents
 from cli.output import output_option, printed
@@ -30,6 +31,8 @@ _QUEUED_S: Final = 15.0
 """So long the controller may take to make the Workload of a job."""
 _LOOK_S: Final = 0.3
 _WAIT_LOOK_S: Final = 2.0
+_SETTLED: Final = ("Admitted", "Finished", "Gone")
+"""States that nobody waits any longer in."""
 _STATES: Final = ("Finished", "Admitted", "QuotaReserved")
 
 
@@ -37,11 +40,22 @@ _STATES: Final = ("Finished", "Admitted", "QuotaReserved")
 @click.argument("manifests", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--dry-run", is_flag=True, help="Create nothing: the API server checks it, the controller forecasts it.")
 @click.option("--wait", is_flag=True, help="Until every workload is admitted.")
+@click.option(
+    "--timeout",
+    type=Duration(),
+    help="--wait: give up after so long (30s, 2h30m), with exit code 1; without it, never.",
+)
 @space_option
 @kube_options
 @output_option
 def submit(
-    where: Where, manifests: tuple[Path, ...], dry_run: bool, wait: bool, namespace: str | None, output: str
+    where: Where,
+    manifests: tuple[Path, ...],
+    dry_run: bool,
+    wait: bool,
+    timeout: float | None,
+    namespace: str | None,
+    output: str,
 ) -> None:
     """Create the objects of MANIFESTS, and tell of each that is queued its place and when it is likely to start.
 
@@ -53,8 +67,11 @@ def submit(
       tessera submit train.yaml
       tessera submit --dry-run -n team-a train.yaml
       tessera submit --wait jobs/
+      tessera submit --wait --timeout 30m train.yaml
       tessera submit --dry-run train.yaml -o json | jq '.items[].forecast.changes'
     """
+    if timeout is not None and not wait:
+        raise click.UsageError(say.timeout_without_wait())
     strangers: list[str] = []
     try:
         documents = list(read_documents(manifests, strangers))
@@ -80,15 +97,25 @@ def submit(
                         if output == "text":
                             print_parts(*_parts(row))
                 if wait and not dry_run:
-                    async for row in one.admitted(rows):
-                        if output == "text":
-                            click.echo(f"{row['workload']}: {row['state']}")
+                    await _waited(one, rows, timeout, output)
             finally:
                 # What was created before a failure is told as well: nobody could find it by a generated name.
                 if output != "text" and (rows or not documents):
                     printed({"dryRun": dry_run, "items": rows}, output)
 
     run(work(), patiently=False)
+
+
+async def _waited(one: "_Submission", rows: list[Json], timeout_s: float | None, output: str) -> None:
+    """Tells each change until all are admitted. Raises click.ClickException when the time is over."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for row in one.admitted(rows):
+                if output == "text":
+                    click.echo(f"{row['workload']}: {row['state']}")
+    except TimeoutError:
+        left = [row["workload"] for row in rows if row["workload"] is not None and row["state"] not in _SETTLED]
+        raise click.ClickException(say.not_admitted_in_time(f"{timeout_s:g}", ", ".join(left))) from None
 
 
 class _Submission:
@@ -188,7 +215,7 @@ class _Submission:
     async def admitted(self, rows: list[Json]) -> AsyncIterator[Json]:
         """Each row with a workload as often as its state changes, until all are admitted or gone."""
         left = [row for row in rows if row["workload"] is not None]
-        while left := [row for row in left if row["state"] not in ("Admitted", "Finished", "Gone")]:
+        while left := [row for row in left if row["state"] not in _SETTLED]:
             changed: list[Json] = []
             async with patience(partial("{} of {} not admitted yet".format, len(left), len(rows))):
                 while not changed:

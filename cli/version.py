@@ -11,6 +11,7 @@ from cli.kubeapi import opened
 from cli.output import output_option, printed
 from controller.watching.kinds import GPU_NODES
 from inventory import __version__
+from inventory.words.plural import plural
 from kube.errors import KubeError
 
 
@@ -71,7 +72,10 @@ def lines(body: Json) -> list[str]:
         controller = body["controller"] or {}
         found.append(f"controller: {controller.get('version', 'unknown')}")
     if "agents" in body:
-        shown = [f"{each['version'] or 'older, which tells none'} on {each['nodes']} nodes" for each in body["agents"]]
+        shown = [
+            f"{each['version'] or 'older, which tells none'} on {plural(each['nodes'], 'node')}"
+            for each in body["agents"]
+        ]
         found.append(f"agents: {', '.join(shown) or 'no node has one'}")
     unknown = [what for what in ("controller", "agents") if f"{what}Unknown" in body]
     return found + [f"{what}: not known: {body[f'{what}Unknown']}" for what in unknown]

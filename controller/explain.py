@@ -16,14 +16,21 @@ from controller.engine.conditions.sentences import details, sentence
 from controller.engine.engine import Engine
 from controller.engine.model.encoding import hosts
 from controller.engine.model.podrequests import one_pod
-from controller.engine.model.resources import UNLIMITED, Amount, ClusterQueueName, FlavorResource, WorkloadKey
+from controller.engine.model.resources import (
+    UNLIMITED,
+    Amount,
+    ClusterQueueName,
+    FlavorResource,
+    LocalQueueKey,
+    WorkloadKey,
+)
 from controller.engine.model.workload import effective_priority
 from controller.engine.queues.found import found_of, last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.queueusage import quantity_of, shown, sums
 from controller.engine.quota.shares import share
-from controller.lifecycle.pendingcause import blocked
+from controller.lifecycle.pendingcause import blocked, blocked_by_queues
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
 
@@ -212,10 +219,14 @@ def in_turn(engine: Engine, name: ClusterQueueName) -> Iterator[tuple[int, int, 
 
 
 def waiting_row(engine: Engine, turn: tuple[int, int, PendingWorkload]) -> Json:
-    """One that waits in its turn, and why."""
+    """One that waits in its turn, and why: what keeps it from being tried, else what was found when it was."""
     position, local, pending = turn
     found = last_found(engine.stories, pending)
     record = found_of(found, pending) if found is not None else None
+    reason = record.reason.value if record is not None else None
+    said = sentence(record) if record is not None and _waits(record) else None
+    if (cause := blocked_by_queues(engine, LocalQueueKey(pending.local_queue))) is not None:
+        reason, said = str(cause.reason), cause.message
     return {
         "workload": pending.key,
         "localQueue": pending.local_queue,
@@ -223,8 +234,8 @@ def waiting_row(engine: Engine, turn: tuple[int, int, PendingWorkload]) -> Json:
         "position": position,
         "positionInLocalQueue": local,
         "parked": pending.at is not None and pending.at.is_parked(pending),
-        "reason": record.reason.value if record is not None else None,
-        "sentence": sentence(record) if record is not None and _waits(record) else None,
+        "reason": reason,
+        "sentence": said,
     }
 
 

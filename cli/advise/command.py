@@ -1,43 +1,28 @@
 """``tessera advise``: smaller requests that would do, from what Prometheus saw."""
 
 import asyncio
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from cli.advise.advice import Advice, AdviceKind, AdviceOptions, AdviceReport, Prefer, report
 from cli.advise.queries import TIMEOUT_S, ask, check, known_products, queries, requests
 from cli.cluster import Where, api_options, run
-from cli.console import Json, patience, show
+from cli.console import Json, patience, show, titled
+from cli.durations import Duration
 from cli.local import Number, Whole
-from cli.output import output_option, printed
+from cli.output import FOR_PEOPLE, printed, table_option
+from cli.suggestions import names
+from cli.table import Table, less, prose
 from cli.words import given as say
+from inventory.words.plural import plural
 from kube.prometheus import FileError, Prometheus, authorities_in, token_in
 from yamlfile.parsers import HTTP_URL, Unfit
 
 T = TypeVar("T")
-
-_UNITS_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(?:\d+[wdhms])+")
-
-
-class Duration(click.ParamType[float]):
-    """``7d``, ``1h30m``: seconds."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        text = str(value)
-        if not _DURATION.fullmatch(text):
-            self.fail(say.bad_window(text), param, ctx)
-        return float(sum(int(number) * _UNITS_S[unit] for number, unit in re.findall(r"(\d+)([wdhms])", text)))
 
 
 def _some(_: click.Context, __: click.Parameter, value: float) -> float:
@@ -81,9 +66,9 @@ def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None
     help="Where a MIG instance and a fraction would both do.",
 )
 @click.option("--granularity", type=Whole(1, 100), default=1, show_default=True, help="Of fractions, in percent.")
-@click.option("-n", "--namespace", help="Of this namespace only.")
+@click.option("-n", "--namespace", help="Of this namespace only.", shell_complete=names("namespaces"))
 @api_options
-@output_option
+@table_option
 def advise(
     where: Where,
     url: str | None,
@@ -121,10 +106,10 @@ def advise(
     authorities = _read("--ca-file", authorities_in, given["ca_file"])
     prometheus = Prometheus(url, token, authorities, timeout_s=TIMEOUT_S)
     found = asyncio.run(_look(prometheus, given["window"], namespace, wish))
-    if output != "text":
+    if output not in FOR_PEOPLE:
         printed(found, output)
     else:
-        _show(found)
+        _show(found, wide=output == "wide")
 
 
 def _pack(where: Where, files: tuple[Path, ...], namespace: str | None, output: str) -> None:
@@ -132,10 +117,10 @@ def _pack(where: Where, files: tuple[Path, ...], namespace: str | None, output: 
     from cli.advise import packing
 
     def told(body: Json) -> None:
-        if output != "text":
+        if output not in FOR_PEOPLE:
             printed(body, output)
         else:
-            packing.show_plans(body)
+            packing.show_plans(body, wide=output == "wide")
 
     async def work() -> None:
         told(await packing.of_cluster(where, namespace))
@@ -160,13 +145,13 @@ def _read(option: str, read: Callable[[Path], T], path: Path | None) -> T | None
         raise click.ClickException(say.unreadable_option(option, str(failed))) from None
 
 
-def _show(found: AdviceReport) -> None:
+def _show(found: AdviceReport, *, wide: bool) -> None:
     if not found.advice:
         show("no container holds a GPU")
         return
     useful = [advice for advice in found.advice if advice.kind not in (AdviceKind.KEEP, AdviceKind.UNKNOWN)]
     if useful:
-        show(_table(useful), "")
+        show(_table(useful), "", wide=wide)
     kept = sum(advice.kind is AdviceKind.KEEP for advice in found.advice)
     for advice in found.advice:
         if advice.kind is AdviceKind.UNKNOWN:
@@ -175,13 +160,12 @@ def _show(found: AdviceReport) -> None:
         if one_sum.frees_gpus > 0:
             show(Text(f"{name}: {one_sum.frees_gpus:.2f} of {one_sum.asked_gpus:.2f} GPUs"))
     total = f"{found.frees_gpus:.2f} of {found.asked_gpus:.2f} GPUs would be free"
-    show(Text(f"{total}; {kept} requests are as they should be"))
+    show(Text(f"{total}; {plural(kept, 'request is', 'requests are')} as {'it' if kept == 1 else 'they'} should be"))
 
 
 def _table(found: list[Advice]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("pod", "asked", "used (p95)", "memory (most)", "would do", "frees"):
-        table.add_column(column, overflow="fold")
+    columns = ("pod", prose("asked"), less("used (p95)"), less("memory (most)", 2), prose("would do"), "frees")
+    table = titled("", *columns)
     for advice in found:
         name = f"{advice.namespace}/{advice.pod}"
         used = (

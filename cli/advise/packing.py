@@ -11,6 +11,7 @@ from cli.cluster import Where
 from cli.console import Json, aside, show, titled
 from cli.manifests import WrongInputError, read_documents
 from cli.offline import Offline
+from cli.table import less, prose
 from controller.config.load import default, load
 from controller.config.settings import ControllerConfig
 from controller.engine.engine import Engine
@@ -81,18 +82,18 @@ def _body(source: str, engine: Engine, now_s: float, namespace: str | None) -> J
     }
 
 
-def show_plans(body: Json) -> None:
+def show_plans(body: Json, *, wide: bool = False) -> None:
     if not body["plans"]:
         show("no move would let a workload run that waits")
         return
     for plan in body["plans"]:
         lost = f"{plan['lostGpuSeconds']:g} GPU-seconds of work would be lost"
         title = f"{plan['workload']} in {plan['clusterQueue']}: {lost}"
-        table = titled(title, "moves", "of", "from", "to", "loses (GPU s)")
+        table = titled(title, "moves", less("of"), prose("from"), prose("to"), "loses (GPU s)")
         for move in plan["moves"]:
             nodes = (", ".join(move["from"]), ", ".join(move["to"]))
             table.add_row(move["workload"], move["clusterQueue"], *nodes, f"{move['lostGpuSeconds']:g}")
-        show(table, "")
-    count = len(body["plans"])
+        show(table, "", wide=wide)
     moves = sum(len(plan["moves"]) for plan in body["plans"])
-    show(Text(f"{count} would run if {moves} moved; {body['lostGpuSeconds']:g} GPU-seconds of work would be lost"))
+    lost = f"{body['lostGpuSeconds']:g} GPU-seconds of work would be lost"
+    show(Text(f"{len(body['plans'])} would run if {moves} moved; {lost}"))

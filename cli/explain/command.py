@@ -6,14 +6,18 @@ from typing import Any
 import click
 
 from cli.cluster import UnreachableError, Where, cluster_options, run
-from cli.console import Json
-from cli.explain import tables
+from cli.console import Json, show
+from cli.explain import podtables, tables
+from cli.explain.podexplained import POD_WORDS, pod_of
+from cli.explain.podexplained import explained as explained_pod
+from cli.explain.running import running
 from cli.kubeapi import MANAGER, named_workload, place
 from cli.offline import Offline
-from cli.output import output_option, printed
+from cli.output import FOR_PEOPLE, printed, table_option
 from cli.queue.command import COMPUTED, AnswerSource, instead, source
+from cli.suggestions import names, workloads
 from cli.workload.find import find_workload
-from controller.jobframework import names
+from controller.jobframework import names as known
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.quantity import NANO, Quantity, parse_quantity
@@ -24,37 +28,75 @@ from kube.errors import ForbiddenError, KubeError
 
 
 @click.command(short_help="Why a workload waits, in numbers.")
-@click.argument("name", metavar="WORKLOAD", callback=named_workload)
-@click.option("-n", "--namespace", help="Without it the one before a slash in WORKLOAD, else the context's.")
+@click.argument("name", metavar="WORKLOAD", callback=named_workload, shell_complete=workloads)
+@click.option(
+    "-n",
+    "--namespace",
+    help="Without it the one before a slash in WORKLOAD, else the context's.",
+    shell_complete=names("namespaces"),
+)
 @cluster_options
-@output_option
+@table_option
 def explain(where: Where, name: str, namespace: str | None, output: str) -> None:
-    """Why WORKLOAD waits: what it needs, what is free, who holds it, what would admit it, and its story so far.
+    """Why WORKLOAD waits: what it needs, what is free, who holds it, what would admit it, and its story so far. Of one
+    that is admitted: which pods do not run, and why.
 
     WORKLOAD is a Workload or a job: NAME or NAMESPACE/NAME. Of a Deployment it is a replica that waits, of a
-    LeaderWorkerSet a group.
+    LeaderWorkerSet a group. pod/NAME is any pod that asks for GPUs, also in no queue: which nodes offer them, how many
+    are free, who holds the others, and which layout would offer what no node does.
 
     \b
     Examples:
       tessera explain -n team-a bert-large
       tessera explain team-a/job-bert-large-4f1c2
       tessera explain team-a/bert-large -o json | jq .wouldAdmit
+      tessera explain -n team-a pod/notebook-0
     """
 
     async def work() -> None:
         space, bare = place(where, name, namespace)
-        try:
-            async with source(where, look=False) as asked:
-                body = await _explained(asked, decode(await find_workload(asked.client, space, bare), Workload))
-        except ForbiddenError:
-            # An account that may read its own namespace only: what the controller wrote there is still its to read.
-            body = await _read_off(where, space, bare)
-        if output != "text":
+        type_, slash, pod = name.partition("/")
+        if slash and type_ in POD_WORDS:
+            space = namespace or where.cluster().namespace
+            await _pod(where, space, pod, output)
+            return
+        body = await _workload(where, space, bare)
+        if output not in FOR_PEOPLE:
             printed(body, output)
         else:
-            tables.show(body)
+            tables.show(body, wide=output == "wide")
 
     run(work())
+
+
+async def _pod(where: Where, namespace: str, name: str, output: str) -> None:
+    """Of the Workload that it belongs to, and of the pod."""
+    async with Client(where.cluster(), timeout_s=30.0, user_agent=MANAGER) as client:
+        pod = await pod_of(client, namespace, name)
+        body = await explained_pod(client, pod)
+    workload: Json | None = None
+    if body["workload"] is not None:
+        with suppress(click.ClickException):
+            workload = await _workload(where, namespace, body["workload"])
+    if output not in FOR_PEOPLE:
+        printed({**body, "explanation": workload}, output)
+        return
+    if workload is not None:
+        tables.show(workload, wide=output == "wide")
+        show("")
+    show(*podtables.parts(body), wide=output == "wide")
+
+
+async def _workload(where: Where, namespace: str, name: str) -> Json:
+    try:
+        async with source(where, look=False) as asked:
+            workload = decode(await find_workload(asked.client, namespace, name), Workload)
+            body = await _explained(asked, workload)
+            body["pods"] = await running(asked.client, where, workload) if _runs(body) else None
+            return body
+    except ForbiddenError:
+        # An account that may read its own namespace only: what the controller wrote there is still its to read.
+        return await _read_off(where, namespace, name)
 
 
 async def _read_off(where: Where, namespace: str, name: str) -> Json:
@@ -62,10 +104,19 @@ async def _read_off(where: Where, namespace: str, name: str) -> Json:
     async with Client(where.cluster(), user_agent=MANAGER) as client:
         workload = decode(await find_workload(client, namespace, name), Workload)
         click.echo("note: you may not read the queues: this is what the Workload's own status says", err=True)
+        queue: str | None = None
         with suppress(KubeError):
-            queue = await client.get(LOCAL_QUEUES, workload.spec.queue_name, Json, namespace=namespace)
-            return _of_status(workload, str(queue["spec"].get("clusterQueue", "")))
-        return _of_status(workload, None)
+            found = await client.get(LOCAL_QUEUES, workload.spec.queue_name, Json, namespace=namespace)
+            queue = str(found["spec"].get("clusterQueue", ""))
+        body = _of_status(workload, queue)
+        body["pods"] = None
+        with suppress(KubeError):
+            body["pods"] = await running(client, where, workload) if _runs(body) else None
+        return body
+
+
+def _runs(body: Json) -> bool:
+    return body["state"] in ("Admitted", "QuotaReserved")
 
 
 def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
@@ -140,7 +191,7 @@ async def _live(asked: AnswerSource, workload: Workload) -> Json | Offline:
 def _owner_of(workload: Workload) -> str | None:
     """What controls it; of a group of pods what it was made of."""
     meta = workload.metadata
-    made_of = meta.annotations.get(names.JOB_OWNER_NAME)
+    made_of = meta.annotations.get(known.JOB_OWNER_NAME)
     owners = [owner for owner in meta.owner_references if owner.controller or owner.name == made_of]
     return f"{owners[0].kind} {owners[0].name}" if owners else None
 

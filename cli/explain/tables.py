@@ -1,29 +1,32 @@
 """One workload's explanation, for people."""
 
 import datetime as dt
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from cli import forecasts
-from cli.console import Json, titled
+from cli.console import Json, ago, titled
 from cli.console import show as print_parts
+from cli.table import less, prose
 from inventory.api.deviceplan import written
 
 _HOLDERS = 10
 _STYLES = {"Admitted": "green", "Pending": "yellow", "HeldBack": "yellow", "Evicted": "red"}
 
 
-def show(body: Json) -> None:
+def show(body: Json, *, wide: bool = False) -> None:
     print_parts(
         _headline(body),
         _place(body),
-        _sentence(body),
+        *_sentence(body),
         *forecasts.parts(body.get("forecast")),
         *_numbers(body),
         *_holders(body),
         *_devices(body),
         *_story(body),
+        wide=wide,
     )
 
 
@@ -39,7 +42,23 @@ def _place(body: Json) -> Text:
     return Text(f"ClusterQueue {body['clusterQueue'] or '(none)'} by {through}{position}")
 
 
-def _sentence(body: Json) -> Text | None:
+def _sentence(body: Json) -> list[Text]:
+    """Why it waits; of what holds quota how its pods do; else what its conditions say."""
+    pods = body.get("pods")
+    if pods is not None and (pods["troubles"] or pods["running"] + pods["succeeded"] < pods["of"]):
+        return [Text(f"Pods that run: {pods['running']} of {pods['of']}"), *_troubles(pods["troubles"])]
+    told = _told(body)
+    return [told] if told is not None else []
+
+
+def _troubles(troubles: list[Json]) -> Iterator[Text]:
+    for trouble in troubles:
+        since = f" (since {ago(trouble['sinceSeconds'])})" if trouble["sinceSeconds"] is not None else ""
+        yield Text(f"{trouble['sentence']}{since}", style="red")
+        yield Text(f"  {trouble['next']}")
+
+
+def _told(body: Json) -> Text | None:
     if body["sentence"]:
         return Text(body["sentence"])
     said = {
@@ -61,7 +80,8 @@ def _numbers(body: Json) -> list[RenderableType]:
     wanted = body["wouldAdmit"]
     if wanted is None:
         return parts
-    columns = ("resource", "needed", "free", "lacking", "quota", "used", "quota left", "borrowable", "at most")
+    own = (less("quota", 2), less("used"), less("quota left", 3), less("borrowable", 3), less("at most", 2))
+    columns = ("resource", "needed", "free", "lacking", *own)
     keys = ("resource", "needed", "available", "lacking", "nominal", "used", "quotaLeft", "borrowable", "atMost")
     made = titled(f"What would admit it, by flavor {wanted['flavor']}", *columns)
     for resource in wanted["resources"]:
@@ -76,7 +96,7 @@ def _holders(body: Json) -> list[RenderableType]:
             continue
         flavor = body["wouldAdmit"]["flavor"]
         title = f"Holders of {resource['resource']} of flavor {flavor}"
-        made = titled(title, "workload", "queue", "amount", "priority", "since")
+        made = titled(title, "workload", less("queue", 2), "amount", less("priority"), "since")
         for holder in resource["heldBy"][:_HOLDERS]:
             going = ", evicted, still there" if holder["evicted"] else ""
             made.add_row(
@@ -95,7 +115,7 @@ def _devices(body: Json) -> list[RenderableType]:
     """The devices planned for or held by its pods on each node, and the pods that got others."""
     parts: list[RenderableType] = []
     if body.get("devices"):
-        made = titled("Devices", "pod set", "node", "for each pod")
+        made = titled("Devices", less("pod set"), "node", prose("for each pod"))
         for placed in body["devices"]:
             made.add_row(placed["podSet"], placed["node"], "\n".join(map(_shown, placed["pods"])))
         parts += [Text(""), made]
@@ -134,7 +154,7 @@ def _shown(devices: list[str]) -> str:
 def _story(body: Json) -> list[RenderableType]:
     if not body["story"]:
         return []
-    made = titled("Story", "when", "queue", "what")
+    made = titled("Story", "when", less("queue"), prose("what"))
     for event in body["story"]:
         when = dt.datetime.fromtimestamp(event["at"], tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         made.add_row(when, event["clusterQueue"], event["sentence"])

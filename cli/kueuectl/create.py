@@ -11,6 +11,7 @@ from cli.kubeapi import dry_run_option, kube_options, opened, space_option
 from cli.kueuectl import bodies
 from cli.kueuectl.kinds import Kinds
 from cli.output import output_option, printed
+from cli.suggestions import names
 from cli.words import queues as say
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from kube.client import Client
@@ -42,7 +43,7 @@ def _read(option: str, parse: Callable[..., T], *given: Any) -> T:
 
 @create.command("clusterqueue", short_help="Create a ClusterQueue with its quotas.")
 @click.argument("name")
-@click.option("--cohort", help="The cohort that it borrows from and lends to.")
+@click.option("--cohort", help="The cohort that it borrows from and lends to.", shell_complete=names("cohorts"))
 @click.option(
     "--queuing-strategy",
     type=click.Choice(["StrictFIFO", "BestEffortFIFO"]),
@@ -104,7 +105,14 @@ def cluster_queue(where: Where, name: str, dry_run: str, output: str, **given: A
 
 @create.command("localqueue", short_help="Create a LocalQueue that leads to a ClusterQueue.")
 @click.argument("name")
-@click.option("-c", "--clusterqueue", "queue", required=True, help="The ClusterQueue that it leads to.")
+@click.option(
+    "-c",
+    "--clusterqueue",
+    "queue",
+    required=True,
+    help="The ClusterQueue that it leads to.",
+    shell_complete=names("clusterqueues"),
+)
 @click.option("-i", "--ignore-unknown-cq", is_flag=True, help="Though there is no such ClusterQueue.")
 @space_option
 @dry_run_option

@@ -5,12 +5,18 @@ from typing import Final
 import click
 
 from cli.kueuectl.passthrough import ALIASES, PLURALS, hand_over
+from cli.nearest import NearestGroup
+from cli.suggestions import names
 
 _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
-class Kinds(click.Group):
+class Kinds(NearestGroup):
     """``clusterqueue`` is found as clusterqueues and as cq."""
+
+    def words(self, ctx: click.Context) -> dict[str, str]:
+        known = super().words(ctx)
+        return known | {word: kind for word, kind in ALIASES.items() if kind in known}
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
@@ -26,7 +32,13 @@ def _passing(verb: str, kind: str) -> click.Command:
     @click.command(
         kind, short_help=f"{verb.capitalize()} {PLURALS[kind]}, as kubectl does.", context_settings=_PASSED_ON
     )
-    @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[KUBECTL'S WORDS]...")
+    @click.argument(
+        "rest",
+        nargs=-1,
+        type=click.UNPROCESSED,
+        metavar="[KUBECTL'S WORDS]...",
+        shell_complete=names(PLURALS[kind]),
+    )
     def command(rest: tuple[str, ...]) -> None:
         hand_over(verb, kind, rest)
 

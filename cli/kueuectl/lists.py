@@ -11,6 +11,8 @@ from cli.console import Json, ago, show, titled
 from cli.kubeapi import all_spaces_option, kube_options, opened, place, space_option
 from cli.kueuectl.kinds import Kinds
 from cli.output import FOR_PEOPLE, list_option, print_names, printed
+from cli.suggestions import names
+from cli.table import Column, less, prose
 from cli.workload.command import list_ as workload_list
 from cli.workload.find import find_workload, typed
 from cli.workload.read import pods_of
@@ -69,8 +71,8 @@ def cluster_queues(where: Where, active: str, selector: str | None, field_select
     def wanted(queue: Json) -> bool:
         return active == "*" or (_is_active(queue) == "True") == (active == "true")
 
-    columns = ("name", "cohort", "pending", "admitted", "active", "age")
-    more = ("strategy", "stop policy", "flavors")
+    columns = ("name", less("cohort", 2), "pending", "admitted", "active", less("age"))
+    more = (less("strategy", 4), less("stop policy", 3), prose("flavors", 5))
     run(
         _listed(
             where, CLUSTER_QUEUES, Selection(None, selector, field_selector), output, (columns, more, _queue), wanted
@@ -97,7 +99,9 @@ def _counts(queue: Json) -> tuple[str, str]:
 
 
 @list_.command("localqueue", short_help="LocalQueues.")
-@click.option("-c", "--clusterqueue", "queue", help="Those that lead to one ClusterQueue.")
+@click.option(
+    "-c", "--clusterqueue", "queue", help="Those that lead to one ClusterQueue.", shell_complete=names("clusterqueues")
+)
 @space_option
 @all_spaces_option
 @_selectable
@@ -115,8 +119,8 @@ def local_queues(where: Where, output: str, **given: Any) -> None:
     def wanted(queue: Json) -> bool:
         return given["queue"] is None or (queue.get("spec") or {}).get("clusterQueue") == given["queue"]
 
-    columns = ("namespace", "name", "ClusterQueue", "pending", "admitted", "age")
-    parts = (columns, ("stop policy", "active"), _local_queue)
+    columns = ("namespace", "name", less("ClusterQueue", 2), "pending", "admitted", less("age"))
+    parts = (columns, (less("stop policy", 3), less("active", 4)), _local_queue)
     run(_listed(where, LOCAL_QUEUES, _selection(where, given), output, parts, wanted))
 
 
@@ -143,7 +147,7 @@ def resource_flavors(where: Where, selector: str | None, field_selector: str | N
       tessera list resourceflavor
       tessera list rf -o wide
     """
-    parts = (("name", "node labels", "age"), ("node taints", "topology"), _flavor)
+    parts = (("name", prose("node labels"), less("age")), (prose("node taints", 2), less("topology", 3)), _flavor)
     run(_listed(where, FLAVORS, Selection(None, selector, field_selector), output, parts, lambda _: True))
 
 
@@ -174,7 +178,7 @@ def pods(where: Where, job: str, namespace: str | None, output: str) -> None:
     async def work() -> None:
         async with opened(where) as client:
             found = await pods_of(client, await find_workload(client, *place(where, name, namespace), kind))
-        _told(PODS, found, output, (("name", "phase", "age"), ("node", "IP"), _pod))
+        _told(PODS, found, output, (("name", "phase", less("age")), (less("node", 2), less("IP", 3)), _pod))
 
     run(work())
 
@@ -185,7 +189,8 @@ def _pod(pod: Json) -> Sequence[str]:
     return (_name(pod), phase, _age(pod), spec.get("nodeName") or "-", status.get("podIP") or "-")
 
 
-Parts = tuple[tuple[str, ...], tuple[str, ...], Cells]
+Columns = tuple[str | Column, ...]
+Parts = tuple[Columns, Columns, Cells]
 """Columns, those of ``wide`` besides, and the cells of an object for both."""
 
 
@@ -211,7 +216,7 @@ def _told(resource: Resource, objects: Iterable[Json], output: str, parts: Parts
         made = titled(f"{resource.kind}s", *shown)
         for each in found:
             made.add_row(*(str(cell) for cell in cells(each)[: len(shown)]))
-        show(made)
+        show(made, wide=output == "wide")
 
 
 def _name(given: Json) -> str:

@@ -5,7 +5,9 @@ import subprocess
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
+from cli.suggestions import names
 from cli.words import queues, servers
 
 # Named here and not in controller.watching.kinds: kubectl does the work, and nothing of the controller is loaded.
@@ -22,6 +24,7 @@ ALIASES: Final = {
     "lq": "localqueue",
     "rf": "resourceflavor",
     "wl": "workload",
+    "kwl": "workload",
     "pod": "pods",
 }
 VERBS: Final = {
@@ -45,10 +48,19 @@ def hand_over(verb: str, kind: str, rest: tuple[str, ...]) -> None:
     raise SystemExit(subprocess.call([kubectl, *words(verb, kind, rest)]))
 
 
+def _objects(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of the kind that was given, in the context's namespace: kubectl's own options are not read here."""
+    kind = ALIASES.get(str(ctx.params.get("kind")), str(ctx.params.get("kind")))
+    return names(PLURALS[kind])(ctx, param, incomplete) if kind in PLURALS else []
+
+
 class KindName(click.ParamType[str]):
     """A kind of Kueue's by its name, its plural or its short name."""
 
     name = "kind"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        return [CompletionItem(each) for each in (*PLURALS, *ALIASES) if each.startswith(incomplete) and each != "pod"]
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         found = ALIASES.get(str(value), str(value))
@@ -63,7 +75,7 @@ def _passing(verb: str) -> click.Command:
 
     @click.command(verb, short_help=VERBS[verb], context_settings=settings)
     @click.argument("kind", type=KindName())
-    @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[KUBECTL'S WORDS]...")
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[KUBECTL'S WORDS]...", shell_complete=_objects)
     def command(kind: str, rest: tuple[str, ...]) -> None:
         hand_over(verb, kind, rest)
 

@@ -5,11 +5,13 @@ from contextlib import suppress
 import click
 
 from cli.cluster import Where, run
-from cli.console import one_line
+from cli.escapes import one_line
+from cli.evictions import yes_option
 from cli.kubeapi import dry_run_option, kube_options, named_workload, namespaced, opened, place, space_option
 from cli.kueuectl.kinds import Kinds, handed_over
 from cli.output import output_option, printed
-from cli.queue.policy import set_policy
+from cli.queue.policy import DRAIN, HOLD, set_policy
+from cli.suggestions import names, workloads
 from cli.words import given, queues
 from cli.workload.command import change, switched
 from cli.workload.find import find_workload, group_pods, owner_of, uid_of
@@ -21,7 +23,9 @@ from kube.resources import PODS, Resource
 
 @click.group(cls=Kinds, short_help="Stop a ClusterQueue, a LocalQueue or a workload.")
 def stop() -> None:
-    """Stop a ClusterQueue (cq), a LocalQueue (lq) or a workload (wl), and evict what runs.
+    """Stop a ClusterQueue (cq), a LocalQueue (lq) or a workload (wl), and evict what runs, as kubectl kueue stop does.
+
+    tessera queue stop NAME lets it run. On a terminal it is told who would go, and asked.
 
     \b
     Examples:
@@ -47,7 +51,7 @@ def _policy(group: click.Group, kind: str, resource: Resource) -> None:
     """``stop KIND`` or ``resume KIND`` of queues."""
     stops = group is stop
 
-    @click.argument("name")
+    @click.argument("name", shell_complete=names(resource.plural))
     @dry_run_option
     @kube_options
     @output_option
@@ -58,35 +62,40 @@ def _policy(group: click.Group, kind: str, resource: Resource) -> None:
         output: str,
         namespace: str | None = None,
         keep_already_running: bool = False,
+        yes: bool = True,
     ) -> None:
-        policy = ("Hold" if keep_already_running else "HoldAndDrain") if stops else "None"
-        run(set_policy(where, resource, (namespace, name), policy, dry_run=dry_run, output=output))
+        policy = (HOLD if keep_already_running else DRAIN) if stops else "None"
+        run(set_policy(where, resource, (namespace, name), policy, dry_run=dry_run, output=output, yes=yes))
 
     if stops:
         keep = click.option(
             "--keep-already-running", is_flag=True, help="What runs goes on; without it, it is evicted."
         )
-        command = keep(command)
+        command = yes_option(keep(command))
     if resource.namespaced:
         command = space_option(command)
     verb, space = ("stop" if stops else "resume"), (" -n team-a" if resource.namespaced else "")
-    what = "admits nothing more" if stops else "admits again"
+    what = "admits nothing more, and what runs is evicted" if stops else "admits again"
     line = f"{verb.capitalize()} a {resource.kind}: it {what}."
-    command.__doc__ = f"{line}\n\n\b\nExample:\n  tessera {verb} {kind} research{space}\n"
+    path = "NAMESPACE/NAME" if resource.namespaced else "NAME"
+    more = f"\n\ntessera queue stop {path} lets go on what runs, as --keep-already-running does here." if stops else ""
+    command.__doc__ = f"{line}{more}\n\n\b\nExample:\n  tessera {verb} {kind} research{space}\n"
     group.command(kind, short_help=line)(command)
 
 
 def _of_workload(group: click.Group) -> None:
     verb = "stop" if group is stop else "resume"
 
-    @click.argument("name", metavar="WORKLOAD", callback=named_workload)
+    @click.argument("name", metavar="WORKLOAD", callback=named_workload, shell_complete=workloads)
     @space_option
     @dry_run_option
     @kube_options
     @output_option
-    def command(where: Where, name: str, namespace: str | None, dry_run: str, output: str) -> None:
-        run(change(where, name, namespace, dry_run, output, switched(active=group is resume)))
+    def command(where: Where, name: str, namespace: str | None, dry_run: str, output: str, yes: bool = True) -> None:
+        run(change(where, name, namespace, dry_run, output, switched(active=group is resume), yes=yes))
 
+    if group is stop:
+        command = yes_option(command)
     line = "Evict a workload, and try it no more." if group is stop else "Let a stopped workload wait again."
     command.__doc__ = f"{line}\n\n\b\nExample:\n  tessera {verb} workload team-a/bert\n"
     group.command("workload", short_help=line)(command)
@@ -114,7 +123,7 @@ handed_over(delete, "delete", ("clusterqueue", "localqueue", "resourceflavor"))
 
 
 @delete.command("workload", short_help="Delete workloads with the jobs that they stand for.")
-@click.argument("names", nargs=-1, metavar="[WORKLOAD]...")
+@click.argument("named", nargs=-1, metavar="[WORKLOAD]...", shell_complete=workloads)
 @click.option("--all", "every", is_flag=True, help="All of the namespace.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @space_option
@@ -122,7 +131,7 @@ handed_over(delete, "delete", ("clusterqueue", "localqueue", "resourceflavor"))
 @kube_options
 @output_option
 def delete_workload(
-    where: Where, names: tuple[str, ...], every: bool, yes: bool, namespace: str | None, dry_run: str, output: str
+    where: Where, named: tuple[str, ...], every: bool, yes: bool, namespace: str | None, dry_run: str, output: str
 ) -> None:
     """Delete WORKLOADs with the jobs that they stand for: a job that stays would make its Workload anew.
 
@@ -131,15 +140,15 @@ def delete_workload(
       tessera delete workload team-a/bert --yes
       tessera delete workload --all -n team-a --dry-run client
     """
-    if every is bool(names):
-        found = "both" if names else "neither"
+    if every is bool(named):
+        found = "both" if named else "neither"
         raise click.UsageError(given.workloads_or_all(found))
-    for name in names:
+    for name in named:
         named_workload(click.get_current_context(), delete_workload.params[0], name)
 
     async def work() -> None:
         async with opened(where) as client:
-            gone = await _marked(client, where, names, namespace)
+            gone = await _marked(client, where, named, namespace)
             if dry_run == "none" and not yes and gone:
                 for each in gone:
                     click.echo(f"  {_shown(each)}", err=True)
@@ -169,11 +178,11 @@ Marked = tuple[Resource, str, str]
 
 
 async def _marked(
-    client: Client, where: Where, names: tuple[str, ...], namespace: str | None
+    client: Client, where: Where, named: tuple[str, ...], namespace: str | None
 ) -> dict[Marked, str | None]:
     """Each job, each pod of a group, and each Workload that stands for none; with the uid that is meant."""
-    if names:
-        found = [await find_workload(client, *place(where, name, namespace)) for name in names]
+    if named:
+        found = [await find_workload(client, *place(where, name, namespace)) for name in named]
     else:
         found = list(await namespaced(client, WORKLOADS, namespace or where.cluster().namespace))
     marked: dict[Marked, str | None] = {}

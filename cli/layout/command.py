@@ -14,10 +14,13 @@ from agent.cluster.gpulayouts import GPU_LAYOUTS, Found
 from agent.cluster.gpunode import GPU_NODES
 from agent.config.load import parse
 from cli.cluster import Where, cluster_options, run
+from cli.evictions import asks, confirm, yes_option
 from cli.fleetnodes import hardware
 from cli.layout.plan import NodePlan, Seen, planned, seen
 from cli.manifests import WrongInputError
+from cli.nearest import NearestGroup
 from cli.output import output_option, printed
+from cli.suggestions import names
 from cli.words import given, servers
 from inventory.layout.entries import GpuLayoutSpec, WhenBusy
 from kube.client import Client
@@ -66,10 +69,12 @@ file_option = click.option(
 fleet_option = click.option(
     "--fleet", type=click.Path(path_type=Path), envvar="TESSERA_FLEET", help="Plan for this fleet file's nodes instead."
 )
-nodes_option = click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+nodes_option = click.option(
+    "--node", "nodes", multiple=True, help="Only this node; may be given more than once.", shell_complete=names("nodes")
+)
 
 
-@click.group(short_help="How GPUs are cut and shared: plan a layout, apply it.")
+@click.group(cls=NearestGroup, short_help="How GPUs are cut and shared: plan a layout, apply it.")
 def layout() -> None:
     """How GPUs are cut and shared, GPU by GPU: see what a layout would change, then apply it.
 
@@ -107,10 +112,13 @@ def plan_command(file: Path, fleet: Path | None, nodes: tuple[str, ...], where: 
 @layout.command("apply")
 @file_option
 @click.option("--force", is_flag=True, help="Write it although pods are in the way: it is applied once they are gone.")
+@yes_option
 @cluster_options
 @output_option
-def apply_command(file: Path, force: bool, where: Where, output: str) -> None:
+def apply_command(file: Path, force: bool, yes: bool, where: Where, output: str) -> None:
     """Plan, print, and write the GpuLayout. Exits with 1 and writes nothing where it would be refused.
+
+    On a terminal it asks before a layout with whenBusy: drain evicts pods.
 
     \b
     Examples:
@@ -120,7 +128,7 @@ def apply_command(file: Path, force: bool, where: Where, output: str) -> None:
     wanted = _read(file)
     if wanted.manifest is None:
         raise WrongInputError(given.agents_read_it(file))
-    run(_apply(wanted, where, output, force=force))
+    run(_apply(wanted, where, output, force=force, yes=yes))
 
 
 def _read(file: Path) -> Wanted:
@@ -168,7 +176,7 @@ async def _plan(wanted: Wanted, names: tuple[str, ...], where: Where, output: st
         _show(await _online(client, wanted, names), output)
 
 
-async def _apply(wanted: Wanted, where: Where, output: str, *, force: bool) -> None:
+async def _apply(wanted: Wanted, where: Where, output: str, *, force: bool, yes: bool) -> None:
     async with Client(where.cluster(), user_agent=MANAGER) as client:
         plans = await _online(client, wanted, ())
         refused = any(plan.problems or (plan.refused and not force) for plan in plans)
@@ -176,6 +184,9 @@ async def _apply(wanted: Wanted, where: Where, output: str, *, force: bool) -> N
         if refused:
             click.echo("not applied", err=True)
             raise SystemExit(EXIT_REFUSED)
+        drained = [change for plan in plans for change in plan.changes if change.when_busy is WhenBusy.DRAIN]
+        if asks(yes=yes):
+            confirm(sorted({pod for change in drained for pod in change.disturbs}), what="pod")
         body = wanted.manifest
         await client.apply(GPU_LAYOUTS, wanted.found.name, body, _Node, field_manager=MANAGER, force=True)
         click.echo(f"GpuLayout {wanted.found.name} applied", err=True)

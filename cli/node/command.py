@@ -12,7 +12,7 @@ from agent.report import NodeReport
 from cli.console import show
 from cli.local import Number, Whole, fetch, state_dir_option
 from cli.node import tables
-from cli.output import output_option, printed, printed_json
+from cli.output import FOR_PEOPLE, output_option, printed, printed_json, table_option
 from cli.words import servers as say
 
 SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
@@ -92,7 +92,7 @@ class _Node(click.Command):
 @click.command(cls=_Node, short_help="What this node's agent knows: GPUs, holders, health.")
 @click.argument("sections", nargs=-1, type=click.Choice(list(SECTIONS)))
 @state_dir_option
-@output_option
+@table_option
 def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
     """What this node's agent knows: GPUs, links, partitions, resources, who holds what, health and its history.
 
@@ -105,7 +105,7 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
       tessera node -o json             for programs (the whole report)
     """
     body = fetch(state_dir / "agent.sock", "/v1/node")
-    if output != "text":
+    if output not in FOR_PEOPLE:
         printed_json(body, output)
         return
     try:
@@ -114,4 +114,4 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
         raise click.ClickException(say.strange_agent(str(wrong))) from None
     shown: list[RenderableType] = [] if sections else [tables.headline(report)]
     shown += [section for section in (SECTIONS[name](report) for name in sections or SECTIONS) if section is not None]
-    show(*shown)
+    show(*shown, wide=output == "wide")

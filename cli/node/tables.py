@@ -2,16 +2,17 @@
 
 import datetime as dt
 
-from rich.table import Table
 from rich.text import Text
 
 from agent.kubelet.podresources import Holder
 from agent.mig.outcomes import MigState
 from agent.report import NodeReport
 from cli.console import ago, titled
+from cli.table import Table, less, prose
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import Layout, physical_id
 from inventory.layout.offers import device_modes, weakest
+from inventory.words.plural import plural
 
 STATE_STYLES = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}
 HISTORY_LINES = 20
@@ -23,7 +24,7 @@ def headline(report: NodeReport) -> Text:
     driver = f"driver {node.driver_version}, CUDA {node.cuda_version[0]}.{node.cuda_version[1]}"
     simulated = ", simulated" if report.simulated else ""
     state = driver if report.driver_up else f"no driver now (last seen: {driver})"
-    return Text(f"{node.name}: {len(node.gpus)} GPUs{simulated}, {state}; agent {report.version}")
+    return Text(f"{node.name}: {plural(len(node.gpus), 'GPU')}{simulated}, {state}; agent {report.version}")
 
 
 def _state(name: str) -> Text:
@@ -35,7 +36,8 @@ def gpus(report: NodeReport) -> Table | None:
         return None
     states = {unit.uuid: unit.state for unit in report.health}
     modes = device_modes(report.node, Layout(report.resources), report.by_claim)
-    table = titled("GPUs", "GPU", "product", "memory", "NUMA", "PCI", "MIG", "mode", "health", "UUID")
+    hardware = (less("memory"), less("NUMA", 5), less("PCI", 3), less("MIG", 4))
+    table = titled("GPUs", "GPU", "product", *hardware, "mode", "health", less("UUID", 2))
     for gpu in report.node.gpus:
         mig = "on" if gpu.mig_enabled else "off" if gpu.mig_capable else "-"
         numa = "-" if gpu.numa_node is None else str(gpu.numa_node)
@@ -63,7 +65,7 @@ def partitions(report: NodeReport) -> Table | None:
     rows = [(gpu, mig) for gpu in report.node.gpus for mig in gpu.mig_instances]
     if not rows:
         return None
-    table = titled("MIG instances", "GPU", "profile", "GI/CI", "slots", "memory", "UUID")
+    table = titled("MIG instances", "GPU", "profile", less("GI/CI"), less("slots", 3), less("memory", 2), "UUID")
     for gpu, mig in rows:
         slots = "-" if mig.start is None or mig.size is None else f"{mig.start}-{mig.start + mig.size - 1}"
         ids = f"{mig.gi_id}/{mig.ci_id}"
@@ -74,7 +76,7 @@ def partitions(report: NodeReport) -> Table | None:
 def mig_layouts(report: NodeReport) -> Table | None:
     if not report.mig:
         return None
-    table = titled("MIG layouts", "GPU", "wished", "state", "for", "why")
+    table = titled("MIG layouts", "GPU", prose("wished"), "state", "for", prose("why"))
     for gpu in report.mig:
         style = "" if gpu.state is MigState.APPLIED else "yellow"
         state = Text(gpu.state.value, style=style)
@@ -88,7 +90,8 @@ def resources(report: NodeReport) -> Table | None:
     servers = {server.resource: server for server in report.servers}
     bad = {unit.uuid for unit in report.health if unit.state in {"Unhealthy", "Probation"}}
     held = {held_by.device for held_by in report.holders}
-    table = titled("Resources", "resource", "devices", "healthy", "held", "sharing", "enforced by", "kubelet")
+    more = (less("sharing", 2), less("enforced by", 3), less("kubelet"))
+    table = titled("Resources", "resource", "devices", "healthy", "held", *more)
     for resource in report.resources:
         server = servers.get(resource.name)
         healthy = sum(1 for device in resource.devices if device.physical_id not in bad)
@@ -105,7 +108,8 @@ def holders(report: NodeReport) -> Table | None:
     if not report.holders:
         return None
     by_claim = any(held_by.claim for held_by in report.holders)
-    table = titled("Held", "pod", "container", "resource", "device", *(("claim",) if by_claim else ()))
+    more = (less("claim", 3),) if by_claim else ()
+    table = titled("Held", "pod", less("container", 2), less("resource"), "device", *more)
     percents: dict[tuple[Holder, str, str], int] = {}
     for held_by in report.holders:
         whole = held_by.holder.resource == PERCENT_RESOURCE
@@ -121,7 +125,7 @@ def holders(report: NodeReport) -> Table | None:
 def mps(report: NodeReport) -> Table | None:
     if not report.mps:
         return None
-    table = titled("MPS daemons", "device", "UUID", "phase", "since", "restarts", "why")
+    table = titled("MPS daemons", "device", less("UUID", 2), "phase", "since", less("restarts"), prose("why"))
     for daemon in report.mps:
         age = ago(report.now_s - daemon.since_s)
         table.add_row(daemon.name, daemon.device, daemon.phase.value, age, str(daemon.restarts), daemon.reason)
@@ -133,7 +137,7 @@ def health(report: NodeReport) -> Table | None:
     rows = [(index.get(group.uuid, -1), fault) for group in report.faults for fault in group.faults]
     if not rows:
         return None
-    table = titled("Open faults", "GPU", "since", "times", "cause", "what to do", "source")
+    table = titled("Open faults", "GPU", "since", less("times"), prose("cause"), prose("what to do"), less("source", 2))
     for gpu, fault in rows:
         table.add_row(
             str(gpu), ago(report.now_s - fault.since_s), str(fault.count), fault.cause, fault.action, fault.source
@@ -146,7 +150,7 @@ def history(report: NodeReport) -> Table | None:
         return None
     index = {gpu.uuid: gpu.index for gpu in report.node.gpus}
     latest = sorted(report.history, key=lambda change: change.at_s)[-HISTORY_LINES:]
-    table = titled("Health history", "when", "GPU", "from", "to", "cause")
+    table = titled("Health history", "when", "GPU", "from", "to", prose("cause"))
     for change in latest:
         name = str(index.get(change.gpu, "?")) + (f" {change.mig}" if change.mig else "")
         table.add_row(_clock(change.at_s), name, _state(change.old.value), _state(change.new.value), change.cause)

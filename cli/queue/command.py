@@ -7,12 +7,16 @@ import click
 
 from cli.cluster import Controller, UnreachableError, Where, cluster_options, is_kind_missing, run
 from cli.console import Json, aside
+from cli.evictions import yes_option
 from cli.kubeapi import MANAGER
 from cli.local import Whole
+from cli.nearest import NearestGroup
 from cli.offline import Offline
 from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
 from cli.queue import tables
-from cli.queue.policy import set_policy
+from cli.queue.policy import DRAIN, HOLD, set_policy
+from cli.queue.running import admitted, with_running
+from cli.suggestions import everywhere, names
 from cli.words import given, queues, servers
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.client import Client
@@ -99,7 +103,7 @@ async def instead(client: Client, where: Where, failed: UnreachableError) -> Off
     return _noted(made)
 
 
-@click.group(short_help="What queues have and who waits; stop and resume them.")
+@click.group(cls=NearestGroup, short_help="What queues have and who waits; stop and resume them.")
 def queue() -> None:
     """What queues have, who waits in them and why; stop and resume them.
 
@@ -122,6 +126,8 @@ def queue() -> None:
 def list_(where: Where, output: str) -> None:
     """ClusterQueues with their quota, use and waiting workloads, and the LocalQueues that lead to them.
 
+    A workload counts as running once one of its pods runs; a line says how many are admitted without.
+
     \b
     Examples:
       tessera queue list
@@ -133,10 +139,11 @@ def list_(where: Where, output: str) -> None:
             queues = await asked.queues()
             objects = await asked.client.list_all(CLUSTER_QUEUES, Json)
             locals_ = await asked.client.list_all(LOCAL_QUEUES, Json)
+            found = None if output == "name" else await admitted(asked.client)
             body = {
                 "source": asked.name,
-                "clusterQueues": tables.with_quotas(queues, objects.items),
-                "localQueues": tables.local_queues(locals_.items),
+                "clusterQueues": with_running(tables.with_quotas(queues, objects.items), found),
+                "localQueues": with_running(tables.local_queues(locals_.items), found),
             }
             if output == "name":
                 print_names(CLUSTER_QUEUES, (each["name"] for each in queues))
@@ -150,8 +157,8 @@ def list_(where: Where, output: str) -> None:
 
 
 @queue.command()
-@click.option("--queue", "name", help="A ClusterQueue; without one all of them.")
-@click.option("--local", help="NAMESPACE/NAME of a LocalQueue.")
+@click.option("--queue", "name", help="A ClusterQueue; without one all of them.", shell_complete=names("clusterqueues"))
+@click.option("--local", help="NAMESPACE/NAME of a LocalQueue.", shell_complete=everywhere("localqueues"))
 @click.option("--limit", type=Whole(1, 100_000), default=_MOST, show_default=True, help="Of each queue.")
 @cluster_options
 @list_option
@@ -224,23 +231,26 @@ def _queue_name(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 @queue.command(short_help="Admit nothing more from a queue.")
-@click.argument("name", callback=_queue_name)
-@click.option("--drain", is_flag=True, help="Evict what runs, too.")
+@click.argument("name", callback=_queue_name, shell_complete=everywhere("localqueues", "clusterqueues"))
+@click.option("--drain", is_flag=True, help="Evict what runs, too; on a terminal it asks before.")
+@yes_option
 @cluster_options
 @output_option
-def stop(where: Where, name: str, drain: bool, output: str) -> None:
+def stop(where: Where, name: str, drain: bool, yes: bool, output: str) -> None:
     """Admit nothing more from NAME: what runs goes on, what only holds quota gives it back.
+
+    tessera stop cq NAME evicts what runs, as kubectl kueue stop does; so does --drain here.
 
     \b
     Examples:
       tessera queue stop research                 a ClusterQueue
       tessera queue stop team-a/jobs --drain      a LocalQueue; what runs is evicted
     """
-    run(_set(where, name, "HoldAndDrain" if drain else "Hold", output))
+    run(_set(where, name, DRAIN if drain else HOLD, output, yes=yes))
 
 
 @queue.command()
-@click.argument("name", callback=_queue_name)
+@click.argument("name", callback=_queue_name, shell_complete=everywhere("localqueues", "clusterqueues"))
 @cluster_options
 @output_option
 def resume(where: Where, name: str, output: str) -> None:
@@ -253,7 +263,7 @@ def resume(where: Where, name: str, output: str) -> None:
     run(_set(where, name, "None", output))
 
 
-async def _set(where: Where, name: str, policy: str, output: str) -> None:
+async def _set(where: Where, name: str, policy: str, output: str, *, yes: bool = True) -> None:
     namespace, slash, bare = name.rpartition("/")
     resource = LOCAL_QUEUES if slash else CLUSTER_QUEUES
-    await set_policy(where, resource, (namespace or None, bare), policy, dry_run="none", output=output)
+    await set_policy(where, resource, (namespace or None, bare), policy, dry_run="none", output=output, yes=yes)

@@ -1,20 +1,39 @@
-"""Whether a queue admits: its ``stopPolicy``, which ``tessera queue`` and ``tessera stop`` write."""
+"""Whether a queue admits: its ``stopPolicy``, which ``tessera queue`` and ``tessera stop`` write.
+
+``tessera queue stop`` holds: what runs goes on. ``tessera stop cq`` drains, as ``kubectl kueue stop`` does. Each names
+the other.
+"""
 
 import click
 
 from cli.cluster import Where, is_kind_missing
-from cli.console import Json
+from cli.console import Json, aside
+from cli.evictions import asks, confirm
 from cli.kubeapi import MANAGER, opened
 from cli.output import printed
 from cli.words import queues as say
+from cli.workload.holding import holding
+from controller.objects.workload import Workload
+from kube.client import Client
 from kube.errors import NotFoundError
 from kube.resources import Resource
 
+HOLD, DRAIN = "Hold", "HoldAndDrain"
+
 
 async def set_policy(
-    where: Where, resource: Resource, named: tuple[str | None, str], policy: str, *, dry_run: str, output: str
+    where: Where,
+    resource: Resource,
+    named: tuple[str | None, str],
+    policy: str,
+    *,
+    dry_run: str,
+    output: str,
+    yes: bool = True,
 ) -> None:
-    """``named``: namespace and name; no namespace is the context's where the kind has namespaces."""
+    """``named``: namespace and name; no namespace is the context's where the kind has namespaces. Without a ``yes`` it
+    asks on a terminal before what runs is evicted.
+    """
     space, name = named
     if resource.namespaced:
         space = space or where.cluster().namespace
@@ -22,6 +41,8 @@ async def set_policy(
     async with opened(where) as client:
         try:
             before = await client.get(resource, name, Json, namespace=space)
+            if policy == DRAIN and dry_run == "none" and asks(yes=yes):
+                confirm(await _leaving(client, resource, space, name), f"{_held(shown)} evicts nobody.")
             if dry_run != "client":
                 body, dry = {"spec": {"stopPolicy": policy}}, dry_run == "server"
                 await client.merge_patch(
@@ -39,3 +60,26 @@ async def set_policy(
     dry_word = "" if dry_run == "none" else f" (dry run: {dry_run})"
     change = f" (was {was})" if was != policy else " already"
     click.echo(f"{resource.kind} {shown}: stopPolicy {policy}{change}{dry_word}")
+    if policy == HOLD:
+        aside(f"what runs goes on; {_drained(resource, space, name)} evicts it, too")
+
+
+def _held(shown: str) -> str:
+    """The command that lets run what runs."""
+    return f"tessera queue stop {shown}"
+
+
+def _drained(resource: Resource, space: str | None, name: str) -> str:
+    return f"tessera stop lq {name} -n {space}" if resource.namespaced else f"tessera stop cq {name}"
+
+
+async def _leaving(client: Client, resource: Resource, space: str | None, name: str) -> list[str]:
+    """Who holds quota by the queue."""
+
+    def by_local(workload: Workload) -> bool:
+        return workload.spec.queue_name == name
+
+    def by_cluster(workload: Workload) -> bool:
+        return workload.status.admission is not None and workload.status.admission.cluster_queue == name
+
+    return await holding(client, space, by_local if resource.namespaced else by_cluster)

@@ -1,15 +1,17 @@
 """Tables of queues and their pending workloads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import click
 from rich.text import Text
 
-from cli.console import Json, show, titled
+from cli.console import Json, console, show, titled
+from cli.table import Column, Table, less, prose
 from controller.forecast.shown import starts
+from inventory.words.plural import plural
 
-_PENDING = ("#", "workload", "LocalQueue", "priority", "starts", "reason", "")
-_AMOUNTS = ("flavor", "resource", "used", "quota", "borrowed", "free")
+_PENDING = ("#", "workload", less("LocalQueue", 3), less("priority", 2), "starts", less("reason"), prose(""))
+_AMOUNTS = (less("flavor", 3), "resource", "used", "quota", less("borrowed", 5), "free")
 
 
 def with_quotas(queues: Iterable[Json], objects: Iterable[Json]) -> list[Json]:
@@ -47,32 +49,51 @@ def local_queues(objects: Iterable[Json]) -> list[Json]:
 
 def show_queues(body: Json, *, wide: bool = False) -> None:
     """``wide`` adds how many hold quota, admitted or not, and the weighted share by which fair sharing orders."""
-    more = ("reserving", "share") if wide else ()
-    made = titled("ClusterQueues", "queue", "cohort", "state", "waiting", "running", *more, *_AMOUNTS)
-    for queue in body["clusterQueues"]:
-        first: tuple[str, ...] = (
-            queue["name"],
-            queue["cohort"] or "-",
-            _state(queue),
-            _waiting(queue),
-            str(queue["admitted"]),
-        )
-        first += (str(queue["reserving"]), str(queue["weightedShare"])) if wide else ()
-        rows = _rows(queue)
-        for number, row in enumerate(rows or [("-",) * 6]):
-            made.add_row(*(first if number == 0 else ("",) * len(first)), *row)
-    locals_ = titled("LocalQueues", "queue", "ClusterQueue", "state", "waiting", "running", *more[:1])
+    more = (less("reserving", 6), less("share", 7)) if wide else ()
+    made = _cluster_queues(body["clusterQueues"], more)
+    locals_ = titled("LocalQueues", "queue", less("ClusterQueue", 2), less("state"), "waiting", "running", *more[:1])
     for local in body["localQueues"]:
         state = "stopped" if local["stopPolicy"] != "None" else "open"
-        counts = [str(local["pending"]), str(local["admitted"]), *([str(local["reserving"])] if wide else [])]
+        counts = [str(local["pending"]), _running(local), *([str(local["reserving"])] if wide else [])]
         locals_.add_row(local["name"], local["clusterQueue"], state, *counts)
     problems = [
         Text(f"{queue['name']}: {problem['message']}", style="yellow")
         for queue in body["clusterQueues"]
         for problem in queue["problems"]
     ]
-    show(made if body["clusterQueues"] else Text("There is no ClusterQueue."), *problems)
-    show(locals_ if body["localQueues"] else None)
+    problems += [
+        Text(_without_pods(queue["name"], queue), style="yellow")
+        for queue in body["clusterQueues"]
+        if queue["admittedWithoutPods"]
+    ]
+    show(*(made if body["clusterQueues"] else [Text("There is no ClusterQueue.")]), *problems, wide=wide)
+    show(locals_ if body["localQueues"] else None, wide=wide)
+
+
+def _cluster_queues(queues: Sequence[Json], more: tuple[Column, ...]) -> list[Table]:
+    """One table; two, of counts and of amounts, where a terminal has no room for all numbers side by side."""
+    of_counts: tuple[str | Column, ...] = ("queue", less("cohort", 4), less("state"), "waiting", "running", *more)
+    whole, counts = titled("ClusterQueues", *of_counts, *_AMOUNTS), titled("ClusterQueues", *of_counts)
+    amounts = titled("Quota", "queue", *_AMOUNTS)
+    for queue in queues:
+        first: tuple[str, ...] = (queue["name"], queue["cohort"] or "-", _state(queue))
+        first += (_waiting(queue), _running(queue))
+        first += (str(queue["reserving"]), str(queue["weightedShare"])) if more else ()
+        counts.add_row(*first)
+        for number, row in enumerate(_rows(queue) or [("-",) * len(_AMOUNTS)]):
+            whole.add_row(*(first if number == 0 else ("",) * len(first)), *row)
+            amounts.add_row(queue["name"] if number == 0 else "", *row)
+    return [whole] if whole.fits(console().width) else [counts, amounts]
+
+
+def _running(queue: Json) -> str:
+    """Of workloads with pods that run; where pods may not be read of admitted ones, as a note has said."""
+    return str(queue["admitted"] if queue["running"] is None else queue["running"])
+
+
+def _without_pods(name: str, queue: Json) -> str:
+    more = plural(queue["admittedWithoutPods"], "admitted workload has", "admitted workloads have")
+    return f"{name}: {more} no pod that runs: tessera explain WORKLOAD says why"
 
 
 def _rows(one: Json) -> list[tuple[str, ...]]:
@@ -113,7 +134,7 @@ def show_pending(body: Json, *, wide: bool = False) -> None:
         shown = True
         made = titled(f"ClusterQueue {queue['clusterQueue']}", *_PENDING)
         if wide:
-            made.add_column("parked")
+            made.add_column(less("parked", 4))
         for workload in queue["pending"]:
             made.add_row(
                 str(workload["position"] + 1),
@@ -125,6 +146,6 @@ def show_pending(body: Json, *, wide: bool = False) -> None:
                 workload["sentence"] or "Not tried since it came",
                 *(["yes" if workload["parked"] else "no"] if wide else []),
             )
-        show(made, *(Text(problem["message"], style="yellow") for problem in queue["problems"]))
+        show(made, *(Text(problem["message"], style="yellow") for problem in queue["problems"]), wide=wide)
     if not shown:
         click.echo("No workload is pending.")

@@ -9,7 +9,7 @@ import click
 
 from cli.console import aside
 from cli.manifests import WrongInputError, read_documents
-from cli.output import output_option, printed
+from cli.output import FOR_PEOPLE, printed, table_option
 from cli.simulate.tables import show
 from cli.words import given as say
 from controller.config.load import default, load
@@ -17,6 +17,7 @@ from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import InputError
 from controller.simulation.manifests import scenario
 from controller.simulation.run import Progress, simulate
+from inventory.words.plural import plural
 from yamlfile import ConfigError
 from yamlfile.parsers import Unfit, go_duration
 
@@ -51,7 +52,7 @@ class Seconds(click.ParamType[float]):
 @click.option("--until", type=Seconds(), metavar="DURATION", help="Cut off after so much virtual time.")
 @click.option("--fail-pending", is_flag=True, help=f"Exit with {EXIT_PENDING} if a workload waits at the end.")
 @click.option("--allow-unknown-fields", is_flag=True, help="Fields that no API server knows are a note and no error.")
-@output_option
+@table_option
 def simulate_command(
     manifests: tuple[Path, ...],
     fleet: Path | None,
@@ -89,10 +90,10 @@ def simulate_command(
         result = simulate(given, settings.engine, until_s=until, progress=patience(time.monotonic))
     except (ConfigError, InputError) as wrong:
         raise WrongInputError(str(wrong)) from None
-    if output != "text":
+    if output not in FOR_PEOPLE:
         printed(result, output)
     else:
-        show(result)
+        show(result, wide=output == "wide")
     if fail_pending and result.final.pending:
         sys.exit(EXIT_PENDING)
 
@@ -120,7 +121,7 @@ def patience(monotonic: Callable[[], float]) -> Progress:
         if now_s - started_s > _QUIET_S and now_s - shown_s > _EVERY_S:
             shown_s = now_s
             end = "\r" if sys.stderr.isatty() else "\n"
-            sys.stderr.write(f"at {t:g} s: {done} of {everybody} jobs have ended{end}")
+            sys.stderr.write(f"at {t:g} s: {done} of {plural(everybody, 'job has', 'jobs have')} ended{end}")
             sys.stderr.flush()
 
     return progress

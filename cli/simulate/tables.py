@@ -5,6 +5,7 @@ from rich.text import Text
 
 from cli.console import show as print_parts
 from cli.console import titled
+from cli.table import less, prose
 from controller.engine.model.resources import CPU, ResourceName
 from controller.engine.quota.queueusage import quantity_of
 from controller.forecast.shown import starts
@@ -19,15 +20,16 @@ _STYLES = {
 }
 
 
-def show(result: SimulationResult) -> None:
+def show(result: SimulationResult, *, wide: bool = False) -> None:
     parts = (timeline(result), placements(result), queues(result), fragmentation(result), waiting(result))
-    print_parts(*parts, _running(result))
+    print_parts(*parts, _running(result), wide=wide)
 
 
 def timeline(result: SimulationResult) -> RenderableType:
     if not result.timeline:
         return Text("No job was read: nothing happens.")
-    made = titled("Timeline", "time", "event", "workload", "queue", "reason", "flavors", "")
+    more = (less("queue"), less("reason", 2), less("flavors", 3), prose(""))
+    made = titled("Timeline", "time", "event", "workload", *more)
     for entry in result.timeline:
         kind = Text(entry.event.value, style=_STYLES.get(entry.event, ""))
         made.add_row(
@@ -52,7 +54,8 @@ def _flavors(entry: TimelineEntry) -> str:
 def queues(result: SimulationResult) -> RenderableType | None:
     if not result.final.cluster_queues:
         return None
-    made = titled(f"ClusterQueues at {clock(result.final.t)}", "queue", "used", "borrowed", "share", "weighted share")
+    columns = ("queue", prose("used"), prose("borrowed"), less("share"), less("weighted share", 2))
+    made = titled(f"ClusterQueues at {clock(result.final.t)}", *columns)
     for name, end in result.final.cluster_queues.items():
         used, borrowed = ({k: v for k, v in amounts.items() if v} for amounts in (end.usage, end.borrowed))
         made.add_row(name, _amounts(used), _amounts(borrowed), f"{end.share:.0%}", str(end.weighted_share))
@@ -78,7 +81,8 @@ def placements(result: SimulationResult) -> RenderableType | None:
     ]
     if not rows:
         return None
-    made = titled("Placement", "time", "workload", "pod set", "domains", "node", "pods", "GPUs")
+    where = (less("pod set", 3), less("domains", 4), "node", less("pods"), prose("GPUs"))
+    made = titled("Placement", less("time", 2), "workload", *where)
     for entry, place in rows:
         domains = "/".join(place.domains.values())
         gpus = written(place.devices).replace(",", ", ") or "-"
@@ -90,7 +94,7 @@ def fragmentation(result: SimulationResult) -> RenderableType | None:
     """Of each flavor's free GPUs, those that requests like this run's could not use."""
     if not result.fragmentation:
         return None
-    made = titled("Free GPUs", "flavor", "", "free", "of no use", "part", "largest block")
+    made = titled("Free GPUs", "flavor", "", "free", "of no use", less("part"), prose("largest block"))
     for sample in result.fragmentation:
         for when, spread in (("before", sample.before), ("after", sample.after)):
             largest = ", ".join(f"{most} in a {level}" for level, most in spread.largest.items())
@@ -103,7 +107,7 @@ def fragmentation(result: SimulationResult) -> RenderableType | None:
 def waiting(result: SimulationResult) -> RenderableType | None:
     if not result.final.pending:
         return None
-    made = titled("Still waiting", "workload", "starts", "reason", "")
+    made = titled("Still waiting", "workload", "starts", less("reason"), prose(""))
     for workload in result.final.pending:
         made.add_row(workload.workload, starts(workload.forecast), workload.reason, workload.message)
     return made

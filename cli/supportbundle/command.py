@@ -13,8 +13,10 @@ from cli.console import aside
 from cli.kubeapi import opened
 from cli.local import Whole, reason
 from cli.output import output_option, printed
+from cli.suggestions import names
 from cli.supportbundle.collect import Bundle, Collector
 from cli.words import given as say
+from inventory.words.plural import plural
 
 FOLDER = "tessera-support"
 _OWN_ALONE = 0o600
@@ -22,7 +24,13 @@ _OWN_ALONE = 0o600
 
 @click.command("support-bundle", short_help="Collect what a bug report needs into a file.")
 @click.option("-f", "--file", type=click.Path(path_type=Path, dir_okay=False), help="Without it one with the date.")
-@click.option("--keep", multiple=True, metavar="NAMESPACE", help="Names of it stay; may be repeated.")
+@click.option(
+    "--keep",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Names of it stay; may be repeated.",
+    shell_complete=names("namespaces"),
+)
 @click.option("--tail", type=Whole(1, 100_000), default=1000, show_default=True, help="Lines of each log.")
 @cluster_options
 @output_option
@@ -48,7 +56,7 @@ def support_bundle(where: Where, file: Path | None, keep: tuple[str, ...], tail:
             return
         for note in found.notes:
             aside(note)
-        click.echo(f"{path}: {len(found.files)} files; look through it before you hand it on")
+        click.echo(f"{path}: {plural(len(found.files), 'file')}; look through it before you hand it on")
 
     run(work())
 

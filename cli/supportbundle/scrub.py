@@ -47,6 +47,13 @@ _MAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _USER: Final = re.compile(r"""(\buser(?:name)?["']?[ =:]+\\?["'])([^"'\\]+)""", re.IGNORECASE)
 _URL_PATH: Final = re.compile(r"(namespaces/)([a-z0-9][-a-z0-9]*)((?:/[a-z0-9.]+/)([a-z0-9][-a-z0-9.]*))?")
 _PAIR: Final = re.compile(r"(?<![\w./-])([a-z0-9][-a-z0-9]*)/([a-z0-9][-a-z0-9.]*[a-z0-9]|[a-z0-9])(?![\w/-])")
+_NO_PAIR: Final = re.compile(
+    r"(?:linux|windows|darwin|freebsd)/(?:amd64|arm64|arm|386|ppc64le|s390x|riscv64|loong64)"
+    r"|(?:application|text)/(?:json|yaml|x-yaml|xml|plain|html|css|csv|javascript|octet-stream|event-stream"
+    r"|[a-z-]+-patch|apply-patch|openmetrics-text|vnd\.[a-z0-9.]+)"
+    r"|batch/(?:job|cronjob)|apps/(?:deployment|statefulset|daemonset|replicaset)s?|and/or|n/a|read/write"
+)
+"""What looks like NAMESPACE/NAME and names nobody: platforms, media types, kinds as configurations write them."""
 _VERSION: Final = re.compile(r"v[0-9]+(?:(?:alpha|beta)[0-9]+)?")
 _WORD: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9.]*[A-Za-z0-9])?")
 _JOINTS: Final = re.compile(r"([-.])")
@@ -178,6 +185,8 @@ class Scrubber:
     def _pair(self, found: re.Match[str]) -> str:
         """NAMESPACE/NAME, also of what is gone; nothing is hidden of two numbers, a version, a namespace that stays."""
         namespace, name = found[1], found[2]
+        if namespace not in self._kinds and _NO_PAIR.fullmatch(found[0]) is not None:
+            return found[0]
         if self.stays(namespace) or _LETTER.search(namespace) is None or _VERSION.fullmatch(name) is not None:
             return found[0]
         return f"{self.pseudonym(namespace, 'namespace')}/{self.pseudonym(name)}"

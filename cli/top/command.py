@@ -10,7 +10,8 @@ from cli.cluster import SERVICE, Where, run, told
 from cli.console import console, show
 from cli.kubeapi import kube_options, opened
 from cli.local import Number, Whole
-from cli.output import output_option, printed
+from cli.output import FOR_PEOPLE, printed, table_option
+from cli.suggestions import names
 from cli.top.fleet import Fleet, totals
 from cli.top.leave import until_left
 from cli.top.read import read
@@ -23,13 +24,28 @@ from kube.errors import UnavailableError
 @click.option("--once", is_flag=True, help="Print it once and end, as in a pipe.")
 @click.option("--every", type=Number(1, 3600), default=5, show_default=True, help="Seconds between two readings.")
 @click.option("--by", type=click.Choice(BY), default="auto", help="A line for each GPU or node; auto: what fits.")
-@click.option("--node", "nodes", multiple=True, help="These nodes alone; may be repeated.")
-@click.option("--at-most", type=Whole(0), default=64, show_default=True, help="Nodes whose agents are asked.")
-@click.option("--agents", default=SERVICE.partition("/")[0], show_default=True, help="The agents' namespace.")
+@click.option(
+    "--node", "nodes", multiple=True, help="These nodes alone; may be repeated.", shell_complete=names("nodes")
+)
+@click.option("--at-most", type=Whole(0), help="Agents of so many nodes are asked at the most; without it all are.")
+@click.option(
+    "--agents",
+    default=SERVICE.partition("/")[0],
+    show_default=True,
+    help="The agents' namespace.",
+    shell_complete=names("namespaces"),
+)
 @kube_options
-@output_option
+@table_option
 def top(
-    where: Where, once: bool, every: float, by: str, nodes: tuple[str, ...], at_most: int, agents: str, output: str
+    where: Where,
+    once: bool,
+    every: float,
+    by: str,
+    nodes: tuple[str, ...],
+    at_most: int | None,
+    agents: str,
+    output: str,
 ) -> None:
     """What all GPUs do, who holds them, and what waits: live until q or Ctrl-C, once in a pipe.
 
@@ -49,15 +65,15 @@ def top(
         return await read(client, agents=agents, only=frozenset(nodes), at_most=at_most)
 
     shown = console()
-    if once or output != "text" or not shown.is_terminal:
+    if once or output not in FOR_PEOPLE or not shown.is_terminal:
 
         async def print_once() -> None:
             async with opened(where) as client:
                 found = await look(client)
-            if output != "text":
+            if output not in FOR_PEOPLE:
                 printed({**msgspec.to_builtins(found), "totals": totals(found.gpus)}, output)
             else:
-                show(screen(found, height=None, by="gpu" if by == "auto" else by))
+                show(screen(found, height=None, by="gpu" if by == "auto" else by), wide=output == "wide")
 
         run(print_once())
         return

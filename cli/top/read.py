@@ -9,6 +9,7 @@ from cli.console import Json
 from cli.top.fleet import Figures, Fleet, figures, gpus, queues
 from controller.objects.decode import DecodeError, GpuNode, read_gpu_node
 from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES
+from inventory.words.plural import plural
 from kube.client import Client, Selection
 from kube.errors import KubeError
 from kube.resources import PODS
@@ -17,10 +18,13 @@ AGENTS: Final = "app.kubernetes.io/component=agent"
 PORT_NAME: Final = "metrics"
 PORT: Final = 9400
 _AT_ONCE: Final = 16
+"""Agents that are asked at the same time."""
+_NAMED: Final = 3
 
 
-async def read(client: Client, *, agents: str, only: frozenset[str], at_most: int) -> Fleet:
-    """``agents``: their namespace; ``only``: nodes, none for all; figures of ``at_most`` nodes are asked for.
+async def read(client: Client, *, agents: str, only: frozenset[str], at_most: int | None) -> Fleet:
+    """``agents``: their namespace; ``only``: nodes, none for all; ``at_most``: of so many nodes figures are asked for,
+    None: of all, a few at a time.
 
     Raises KubeError where GpuNodes may not be listed. All else that cannot be read is a note.
     """
@@ -43,7 +47,8 @@ async def read(client: Client, *, agents: str, only: frozenset[str], at_most: in
         notes.append(f"queues are not shown: {told(failed)}")
         found = ()
     if len(nodes) > len(names):
-        notes.append(f"figures of {len(names)} of {len(nodes)} nodes are asked for (--at-most)")
+        asked = f"figures of {len(names)} of {plural(len(nodes), 'node')}"
+        notes.append(f"{asked} are asked for (--at-most)")
     at = datetime.now(UTC).isoformat(timespec="seconds")
     return Fleet(at=at, gpus=gpus(nodes, measured), queues=found, notes=tuple(notes))
 
@@ -81,7 +86,8 @@ async def _measured(client: Client, namespace: str, nodes: frozenset[str], notes
         notes.append(f"figures are not shown: {failures[0]}{more}")
     missing = sorted(nodes - paths.keys())
     if missing:
-        notes.append(f"no agent runs on {len(missing)} nodes: {', '.join(missing[:3])}{', ...' * (len(missing) > 3)}")  # noqa: PLR2004
+        shown = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+        notes.append(f"no agent runs on {plural(len(missing), 'node')}: {shown}")
     return found
 
 

@@ -5,11 +5,13 @@ from itertools import groupby
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from cli.console import titled, visible
+from cli.console import titled
+from cli.escapes import visible
+from cli.table import Table, less, prose
 from cli.top.fleet import Fleet, GpuRow, QueueRow, Totals, totals
+from inventory.words.plural import plural
 
 BY: Final = ("auto", "gpu", "node")
 _HEALTH: Final = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}
@@ -33,15 +35,16 @@ def screen(fleet: Fleet, *, height: int | None, by: str) -> RenderableType:
     if height is not None:
         # A row that were folded would push others off the screen: each was given one line.
         headline.no_wrap, headline.overflow = True, "ellipsis"
-        for column in (*rows.columns, *(shown_queues.columns if shown_queues is not None else ())):
-            column.no_wrap, column.overflow = True, "ellipsis"
+        for table in (rows, *((shown_queues,) if shown_queues is not None else ())):
+            table.cut = True
     parts = [headline, rows if fleet.gpus else Text("No GpuNode has GPUs."), shown_queues, *notes]
     return Group(*(part for part in parts if part is not None))
 
 
 def _headline(fleet: Fleet, found: Totals) -> Text:
     busy = "" if found.busy is None else f", {found.busy:.0%} busy"
-    text = Text(f"{fleet.at}  {found.nodes} nodes, {found.gpus} GPUs: {found.held} held{busy}", style="bold")
+    counts = f"{plural(found.nodes, 'node')}, {plural(found.gpus, 'GPU')}"
+    text = Text(f"{fleet.at}  {counts}: {found.held} held{busy}", style="bold")
     if found.idle:
         text.append(f", {found.idle} held and idle", style="yellow")
     if found.unfit:
@@ -64,7 +67,19 @@ def _share(row: GpuRow) -> float | None:
 
 
 def _gpus(rows: Sequence[GpuRow], room: int | None) -> Table:
-    table = titled("GPUs", "node", "GPU", "product", "mode", "health", "busy", "memory", "W", "C", "holders")
+    table = titled(
+        "GPUs",
+        "node",
+        "GPU",
+        less("product", 2),
+        less("mode", 3),
+        prose("health"),
+        "busy",
+        less("memory"),
+        less("W", 4),
+        less("C", 5),
+        prose("holders"),
+    )
     shown = rows if room is None else rows[:room]
     before = ""
     for row in shown:
@@ -95,7 +110,7 @@ def _held(holders: Sequence[str]) -> str:
 
 
 def _nodes(rows: Iterable[GpuRow], room: int | None) -> Table:
-    table = titled("Nodes", "node", "GPUs", "unfit", "held", "idle", "busy", "memory", "pods")
+    table = titled("Nodes", "node", "GPUs", "unfit", "held", less("idle", 2), "busy", less("memory"), less("pods", 3))
     nodes = [(name, tuple(of)) for name, of in groupby(rows, key=lambda row: row.node)]
     shown = nodes if room is None else nodes[:room]
     for name, of in shown:
@@ -117,7 +132,8 @@ def _cut(table: Table, left: int, what: str) -> None:
 
 
 def _queues(rows: Sequence[QueueRow]) -> Table:
-    table = titled("ClusterQueues", "queue", "cohort", "state", "waiting", "running", "devices: used of quota")
+    columns = ("queue", less("cohort"), "state", "waiting", "admitted", prose("devices: used of quota"))
+    table = titled("ClusterQueues", *columns)
     for row in rows:
         devices = ", ".join(f"{name} {used} of {quota}" for name, (used, quota) in row.devices.items())
         state = Text(row.state, style="" if row.state == "open" else "yellow")

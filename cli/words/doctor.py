@@ -4,6 +4,7 @@
 """
 
 from inventory.words.catalog import Kind, Place, because, said
+from inventory.words.plural import plural
 
 _found = said(Place.DOCTOR, Kind.NOTE)
 _advice = said(Place.DOCTOR, Kind.PART)
@@ -41,7 +42,7 @@ def see_kubelet() -> str:
 
 @_found
 def driver_answers(version: str, gpus: object) -> str:
-    return f"driver {version}, {gpus} GPUs"
+    return f"driver {version}, {plural(gpus, 'GPU')}"
 
 
 @_found
@@ -181,7 +182,7 @@ def mount_shm() -> str:
 
 @_found
 def daemon_ready(name: str, restarts: object) -> str:
-    return f"{name}: the MPS daemon is ready, {restarts} restarts"
+    return f"{name}: the MPS daemon is ready, {plural(restarts, 'restart')}"
 
 
 @_found

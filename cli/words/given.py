@@ -37,6 +37,16 @@ def empty_window() -> str:
 
 
 @_refusal
+def timeout_without_wait() -> str:
+    return "--timeout: found one, expected --wait with it"
+
+
+@_refusal
+def not_admitted_in_time(seconds: str, workloads: str) -> str:
+    return f"after {seconds} s not admitted: {workloads}. They wait on. See tessera explain WORKLOAD"
+
+
+@_refusal
 def bad_name(found: str) -> str:
     return f"found {found!r}, expected NAME or NAMESPACE/NAME"
 

@@ -47,7 +47,12 @@ def several_kinds(name: str, those: str) -> str:
 
 @_refusal
 def no_workload(name: str) -> str:
-    return f"WORKLOAD: found {name}, expected a Workload or a job that exists"
+    return f"WORKLOAD: found {name}, expected a Workload or a job that exists, or pod/NAME"
+
+
+@_refusal
+def no_pod(name: str, namespace: str) -> str:
+    return f"WORKLOAD: found pod/{name}, expected a pod that exists in {namespace} (-n NAMESPACE)"
 
 
 @_refusal

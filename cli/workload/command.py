@@ -1,12 +1,14 @@
 """``tessera workload``: look at workloads, stop and resume them, move them, raise them."""
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
 from cli.cluster import Where, run
 from cli.console import Json
+from cli.evictions import asks, confirm, yes_option
 from cli.kubeapi import (
     MANAGER,
     all_spaces_option,
@@ -17,11 +19,14 @@ from cli.kubeapi import (
     place,
     space_option,
 )
-from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
+from cli.nearest import NearestGroup
+from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed, table_option
+from cli.suggestions import names, workloads
 from cli.words import queues as say
 from cli.workload import read, tables
 from cli.workload.changes import Change, RefusedError, activated, moved, raised
 from cli.workload.find import find_workload, owner_of, typed
+from cli.workload.holding import described, holds_quota
 from cli.workload.rows import STATES, chosen, requests, state_of
 from controller.objects.decode import decode
 from controller.objects.queues import WorkloadPriorityClass
@@ -37,7 +42,7 @@ Choose = Callable[[Client, Workload, Json], Awaitable[Change]]
 """What is changed about a Workload, in its typed form and as the API server has it. Raises RefusedError."""
 
 
-@click.group(short_help="Look at workloads; stop, resume, move and raise them.")
+@click.group(cls=NearestGroup, short_help="Look at workloads; stop, resume, move and raise them.")
 def workload() -> None:
     """Look at workloads, stop and resume them, move them to another queue, raise them by a priority class.
 
@@ -56,7 +61,7 @@ def workload() -> None:
 
 
 def _argument(command: Command) -> Command:
-    argument = click.argument("name", metavar="WORKLOAD", callback=named_workload)
+    argument = click.argument("name", metavar="WORKLOAD", callback=named_workload, shell_complete=workloads)
     return argument(space_option(command))
 
 
@@ -68,8 +73,8 @@ def _changing(command: Command) -> Command:
 @workload.command("list", short_help="Workloads with their job, queue, state and age.")
 @space_option
 @all_spaces_option
-@click.option("-c", "--clusterqueue", help="Those of one ClusterQueue.")
-@click.option("-q", "--localqueue", help="Those of one LocalQueue.")
+@click.option("-c", "--clusterqueue", help="Those of one ClusterQueue.", shell_complete=names("clusterqueues"))
+@click.option("-q", "--localqueue", help="Those of one LocalQueue.", shell_complete=names("localqueues"))
 @click.option(
     "--status", "states", multiple=True, type=click.Choice(_STATES, case_sensitive=False), help="May be repeated."
 )
@@ -119,7 +124,7 @@ async def _list(where: Where, output: str, given: dict[str, Any]) -> None:
 @workload.command(short_help="One workload: what it asks for, has, and where its pods are.")
 @_argument
 @kube_options
-@output_option
+@table_option
 def show(where: Where, name: str, namespace: str | None, output: str) -> None:
     """One workload: its job, what it asks for, its state and conditions, what it was given, and its pods.
 
@@ -137,10 +142,10 @@ def show(where: Where, name: str, namespace: str | None, output: str) -> None:
             typed = decode(given, Workload)
             pods = await read.pods_of(client, given)
         body = {"state": state_of(typed), "requests": requests(typed), "workload": given, "pods": pods}
-        if output != "text":
+        if output not in FOR_PEOPLE:
             printed(body, output)
         else:
-            tables.show_one(typed, pods)
+            tables.show_one(typed, pods, wide=output == "wide")
 
     run(work())
 
@@ -148,7 +153,7 @@ def show(where: Where, name: str, namespace: str | None, output: str) -> None:
 @workload.command(short_help="The time line of one workload.")
 @_argument
 @kube_options
-@output_option
+@table_option
 def story(where: Where, name: str, namespace: str | None, output: str) -> None:
     """The time line of WORKLOAD: what its conditions, checks, job, pods and Events say, the oldest first.
 
@@ -165,25 +170,28 @@ def story(where: Where, name: str, namespace: str | None, output: str) -> None:
             given = await find_workload(client, *place(where, name, namespace))
             moments = await read.told(client, given)
         key = f"{given['metadata'].get('namespace')}/{given['metadata']['name']}"
-        if output != "text":
+        if output not in FOR_PEOPLE:
             printed({"workload": key, "story": moments}, output)
         else:
-            tables.show_story(key, moments)
+            tables.show_story(key, moments, wide=output == "wide")
 
     run(work())
 
 
 @workload.command(short_help="Evict a workload, and try it no more until it is resumed.")
+@yes_option
 @_changing
-def stop(where: Where, name: str, namespace: str | None, dry_run: str, output: str) -> None:
+def stop(where: Where, name: str, namespace: str | None, dry_run: str, output: str, yes: bool) -> None:
     """Stop WORKLOAD: spec.active becomes false. One that runs is evicted; none is tried before it is resumed.
+
+    On a terminal it asks before it evicts one that runs.
 
     \b
     Examples:
       tessera workload stop team-a/bert
       tessera workload stop bert --dry-run server
     """
-    run(change(where, name, namespace, dry_run, output, switched(active=False)))
+    run(change(where, name, namespace, dry_run, output, switched(active=False), yes=yes))
 
 
 @workload.command(short_help="Let a stopped workload wait in its queue again.")
@@ -199,7 +207,14 @@ def resume(where: Where, name: str, namespace: str | None, dry_run: str, output:
 
 
 @workload.command(short_help="Put a workload that waits into another LocalQueue.")
-@click.option("--to", "queue", required=True, metavar="LOCALQUEUE", help="A LocalQueue of the same namespace.")
+@click.option(
+    "--to",
+    "queue",
+    required=True,
+    metavar="LOCALQUEUE",
+    help="A LocalQueue of the same namespace.",
+    shell_complete=names("localqueues"),
+)
 @_changing
 def move(where: Where, name: str, namespace: str | None, queue: str, dry_run: str, output: str) -> None:
     """Put WORKLOAD into another LocalQueue of its namespace, by the label of its job; it is at the queue's end there.
@@ -224,7 +239,14 @@ def move(where: Where, name: str, namespace: str | None, queue: str, dry_run: st
 
 
 @workload.command("raise", short_help="Give a workload another priority by a class.")
-@click.option("--class", "class_", required=True, metavar="NAME", help="A WorkloadPriorityClass.")
+@click.option(
+    "--class",
+    "class_",
+    required=True,
+    metavar="NAME",
+    help="A WorkloadPriorityClass.",
+    shell_complete=names("workloadpriorityclasses"),
+)
 @_changing
 def raise_(where: Where, name: str, namespace: str | None, class_: str, dry_run: str, output: str) -> None:
     """Give WORKLOAD the priority of a WorkloadPriorityClass, higher or lower, by the label of its job.
@@ -252,8 +274,19 @@ def switched(*, active: bool) -> Choose:
     return chosen_change
 
 
-async def change(where: Where, name: str, namespace: str | None, dry_run: str, output: str, choose: Choose) -> None:
-    """Find the Workload, make the change that ``choose`` chooses, and tell it."""
+async def change(
+    where: Where,
+    name: str,
+    namespace: str | None,
+    dry_run: str,
+    output: str,
+    choose: Choose,
+    *,
+    yes: bool = True,
+) -> None:
+    """Find the Workload, make the change that ``choose`` chooses, and tell it. Without a ``yes`` it asks on a terminal
+    before one is evicted.
+    """
     async with opened(where) as client:
         given = await find_workload(client, *place(where, name, namespace))
         typed = decode(given, Workload)
@@ -262,6 +295,8 @@ async def change(where: Where, name: str, namespace: str | None, dry_run: str, o
         except RefusedError as refused:
             raise click.ClickException(str(refused)) from None
         space = typed.metadata.namespace
+        if dry_run == "none" and holds_quota(typed) and asks(yes=yes):
+            confirm([described(typed, datetime.now(UTC))])
         if dry_run != "client":
             dry = dry_run == "server"
             await client.merge_patch(

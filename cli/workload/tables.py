@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cli.console import Json, ago, show, titled
+from cli.table import less, prose
 from cli.workload.rows import Row, owner, requests, state_of
 from cli.workload.story import Moment
 from controller.engine.model.encoding import hosts
@@ -21,8 +22,18 @@ _STYLES = {
     "Stopped": "magenta",
     "Finished": "dim",
 }
-_COLUMNS = ("name", "job type", "job", "LocalQueue", "ClusterQueue", "state", "place", "ran", "age")
-_MORE = ("priority", "class", "pods", "requests", "reason", "")
+_COLUMNS = (
+    "name",
+    less("job type", 5),
+    less("job", 4),
+    less("LocalQueue", 2),
+    less("ClusterQueue", 3),
+    "state",
+    less("place"),
+    less("ran"),
+    less("age"),
+)
+_MORE = (less("priority", 6), less("class", 8), less("pods", 7), prose("requests", 7), less("reason", 6), prose("", 6))
 
 
 def show_list(rows: Sequence[Row], *, everywhere: bool, wide: bool) -> None:
@@ -35,16 +46,16 @@ def show_list(rows: Sequence[Row], *, everywhere: bool, wide: bool) -> None:
         place = "-" if row.position is None else str(row.position)
         state = Text(row.state, style=_STYLES.get(row.state, ""))
         job, queue = (row.job_kind or "-", row.job_name or "-"), (row.local_queue or "-", row.cluster_queue or "-")
-        cells: list[RenderableType] = [*([row.namespace] if everywhere else []), row.name, *job, *queue, state]
+        cells: list[str | Text] = [*([row.namespace] if everywhere else []), row.name, *job, *queue, state]
         cells += [place, ran, ago(row.age_s)]
         if wide:
             of = (str(row.priority), row.priority_class or "-", str(row.pods), row.requests or "-", row.reason or "-")
             cells += [*of, row.message]
         made.add_row(*cells)
-    show(made)
+    show(made, wide=wide)
 
 
-def show_one(workload: Workload, pods: Sequence[Json]) -> None:
+def show_one(workload: Workload, pods: Sequence[Json], *, wide: bool = False) -> None:
     state = state_of(workload)
     job = " ".join(filter(None, owner(workload)))
     headline = Text(f"{workload.key}{f' ({job})' if job else ''}: {state}", style=_STYLES.get(state, ""))
@@ -53,18 +64,18 @@ def show_one(workload: Workload, pods: Sequence[Json]) -> None:
     through = f"LocalQueue {spec.queue_name or '(none)'}, priority {spec.priority or 0}{by}"
     given = f", ClusterQueue {admission.cluster_queue}" if admission is not None else ""
     asks = Text(f"{through}{given}\nRequests {requests(workload) or 'nothing'}")
-    sets = titled("Pod sets", "pod set", "pods", "flavors", "nodes")
+    sets = titled("Pod sets", "pod set", "pods", prose("flavors"), prose("nodes"))
     for pod_set in spec.pod_sets:
         assigned = admission.pod_set_assignments if admission is not None else ()
         found = next((each for each in assigned if each.name == pod_set.name), None)
         flavors = ", ".join(f"{name} {flavor}" for name, flavor in sorted(found.flavors.items())) if found else ""
         nodes = ", ".join(hosts(found.topology_assignment)) if found is not None else ""
         sets.add_row(pod_set.name, str(pod_set.count), flavors or "-", nodes or "-")
-    made = titled("Conditions", "condition", "status", "reason", "since", "message")
+    made = titled("Conditions", "condition", "status", less("reason", 2), less("since"), prose("message"))
     for condition in workload.status.conditions:
         since = _clock(condition.last_transition_time) if condition.last_transition_time is not None else "-"
         made.add_row(condition.type, condition.status, condition.reason, since, condition.message)
-    show(headline, asks, sets, made if workload.status.conditions else None, _pods(pods))
+    show(headline, asks, sets, made if workload.status.conditions else None, _pods(pods), wide=wide)
 
 
 def _pods(pods: Sequence[Json]) -> RenderableType | None:
@@ -77,15 +88,15 @@ def _pods(pods: Sequence[Json]) -> RenderableType | None:
     return made
 
 
-def show_story(key: str, moments: Sequence[Moment]) -> None:
+def show_story(key: str, moments: Sequence[Moment], *, wide: bool = False) -> None:
     if not moments:
         click.echo(f"{key}: nothing is known of what became of it.")
         return
-    made = titled(f"Story of {key}", "when", "after", "object", "what", "")
+    made = titled(f"Story of {key}", "when", less("after", 2), less("object"), "what", prose(""))
     for moment in moments:
         after = ago((moment.at - moments[0].at).total_seconds())
         made.add_row(_clock(moment.at), after, moment.about, moment.what, moment.text)
-    show(made)
+    show(made, wide=wide)
 
 
 def _clock(at: datetime) -> str:

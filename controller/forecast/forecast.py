@@ -27,6 +27,7 @@ from controller.forecast.parts import Parts, finished
 from controller.forecast.runtimes import Experience, RuntimeHistory
 from controller.objects.meta import epoch_s, find_condition
 from controller.objects.workload import Workload
+from inventory.words.plural import plural
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -213,12 +214,14 @@ def _draws(
 
 def _assumes(tree: Tree, line: Line, experience: Experience, seen: int, gates: Gates) -> tuple[str, ...]:
     told = sum(held.told_s is not None for held in tree.held)
-    found = [f"Of {len(tree.held)} workloads that hold quota {told} say how long they run"]
+    says = "says how long it runs" if told == 1 else "say how long they run"
+    found = [f"Of {plural(len(tree.held), 'workload that holds', 'workloads that hold')} quota {told} {says}"]
     if experience.own and experience.ratios:
         low, high = (experience.ratio(part) for part in (0.1, 0.9))
+        times = f"{low:.1f}" if f"{low:.1f}" == f"{high:.1f}" else f"{low:.1f} to {high:.1f}"
         found.append(
-            f"The last {experience.own} of ClusterQueue {line.name} that finished ran {low:.1f} to {high:.1f} times as "
-            "long as they said"
+            f"The last {experience.own} of ClusterQueue {line.name} that finished ran {times} times as long as they "
+            "said"
         )
     elif experience.own:
         found.append(f"Those that do not say run as long as the last {experience.own} of ClusterQueue {line.name}")

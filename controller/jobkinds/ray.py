@@ -23,6 +23,7 @@ from controller.jobkinds.raypods import (
 )
 from controller.jobrules import cel
 from controller.jobrules.topology import pod_set
+from inventory.words.plural import plural
 
 HEAD: Final = "head"
 RAY_CLUSTERS: Final = ObjectKind(group="ray.io", version="v1", kind="RayCluster", plural="rayclusters")
@@ -310,4 +311,4 @@ def _pod_set(group: Json) -> str:
 
 
 def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} pods in {name}" for name, count in counts.items()) or "no workers"
+    return ", ".join(f"{plural(count, 'pod')} in {name}" for name, count in counts.items()) or "no workers"

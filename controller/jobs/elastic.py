@@ -15,6 +15,7 @@ from controller.jobframework.context import Context
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.steps import delete, event, finish, update
 from controller.objects.meta import is_true
+from inventory.words.plural import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,4 +186,4 @@ def ungated(context: Context, workload: SeenWorkload) -> list[Action]:
 
 
 def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} pods in {name}" for name, count in counts.items())
+    return ", ".join(f"{plural(count, 'pod')} in {name}" for name, count in counts.items())

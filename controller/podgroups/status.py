@@ -15,6 +15,7 @@ from controller.engine.mirror.specs import System
 from controller.jobframework.podview import SeenPod
 from controller.jobframework.raw import Json, condition, mapping, sequence
 from controller.objects.meta import Struct
+from inventory.words.plural import plural
 
 SCHEDULED: Final = "Scheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -60,7 +61,7 @@ class Standing(Struct, frozen=True, kw_only=True):
         """Its type, reason and message; None while its pods are on their way to their nodes."""
         counts, ready = self.counts, self.phase in ("Running", "Completed")
         if ready:
-            message = f"{counts.scheduled} pods are scheduled, of at least {self.minimum}"
+            message = f"{plural(counts.scheduled, 'pod is', 'pods are')} scheduled, of at least {self.minimum}"
             return {"type": SCHEDULED, "status": "True", "reason": SCHEDULED, "message": message}
         why = self.missing or self.waits or self.stuck
         if not why:

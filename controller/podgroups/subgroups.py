@@ -15,6 +15,7 @@ import msgspec
 
 from controller.engine.model.gangshape import GangShape, Subgroup
 from controller.objects.kai import DEEPEST_SUBGROUP
+from inventory.words.plural import plural
 
 NONE: Final = ""
 """The leaf of a pod that is in none."""
@@ -163,4 +164,4 @@ def _short(tree: Tree, group: Subgroup, pods: Mapping[str, int]) -> str:
     if not tree.is_leaf(group.name):
         return _lacking(tree, pods, group.name)
     found = pods.get(group.name, 0)
-    return f"{found} of {group.minimum} pods of {group.name}" if found < group.minimum else ""
+    return f"{found} of {plural(group.minimum, 'pod')} of {group.name}" if found < group.minimum else ""

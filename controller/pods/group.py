@@ -45,6 +45,7 @@ from controller.jobframework.topologyrequest import (
 )
 from controller.podgroups.group import ForeignGroup, chosen, lacking
 from inventory.api.names import DEVICES, PREFIX
+from inventory.words.plural import plural
 
 MAIN: Final = "main"
 MAX_ROLES: Final = 18
@@ -240,7 +241,7 @@ def group_of(pods: Sequence[SeenPod], foreign: ForeignGroup | None = None) -> Gr
         minimum = foreign.minimum
         total = oldest.total() if GROUP_TOTAL in oldest.annotations else minimum
     if minimum > total:
-        raise JobError(f"PodGroup {name}: spec.minMember is {minimum}, and the group has {total} pods")
+        raise JobError(f"PodGroup {name}: spec.minMember is {minimum}, and the group has {plural(total, 'pod')}")
     return Group(
         name=name,
         total=total,
@@ -260,7 +261,7 @@ def filling(group: Group, pods: Sequence[SeenPod]) -> list[SeenPod]:
 def short(group: Group, pods: Sequence[SeenPod]) -> str:
     """Why these pods are too few, in a sentence; empty where they are not."""
     parts = "" if group.foreign is None else lacking(group.foreign, pods)
-    whole = f"{len(pods)} of {group.total} pods"
+    whole = f"{len(pods)} of {plural(group.total, 'pod')}"
     if not parts:
         return f"group {group.name} has {whole}" if len(pods) < group.total else ""
     return f"group {group.name} has {parts}" if len(pods) >= group.minimum else f"group {group.name} has {whole}"

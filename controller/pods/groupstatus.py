@@ -18,6 +18,7 @@ from controller.objects.workload import Workload
 from controller.podgroups.group import as_member, read_group
 from controller.podgroups.status import Counts, Standing, counts_of, status_patch, stuck
 from controller.pods.group import SeenPods, filling, group_of, short
+from inventory.words.plural import plural
 
 Amounts = Mapping[ResourceName, Amount]
 
@@ -63,7 +64,9 @@ def of_owner(name: GroupName, given: Json, settings: JobSettings, cluster: Clust
     minimum = read_group(name, given).minimum
     ancestor = managed_ancestor(given, settings, cluster)
     if ancestor is None:
-        standing = Standing(minimum=minimum, counts=Counts(), missing=f"group {name.name} has 0 of {minimum} pods")
+        standing = Standing(
+            minimum=minimum, counts=Counts(), missing=f"group {name.name} has 0 of {plural(minimum, 'pod')}"
+        )
     else:
         waits = "" if cluster.is_admitted(ancestor) else "the job that it was made for is not admitted"
         standing = Standing(minimum=minimum, counts=Counts(), waits=waits)

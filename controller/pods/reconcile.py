@@ -66,6 +66,7 @@ from controller.pods.replacing import is_stale, spare_finalizers, waiting
 from controller.pods.start import infos_by_set, places, released, role_in, start_patch
 from controller.words import jobs as words
 from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, DEVICES
+from inventory.words.plural import plural
 
 
 def reconcile_pods(seen: SeenPods, settings: JobSettings, cluster: ClusterObjects) -> tuple[PodAction, ...]:
@@ -240,9 +241,9 @@ class _Reconciliation:
         if any(pod.stays or pod.may_run for pod in self.pods):
             succeeded = sum(pod.has_succeeded for pod in self.pods)
             whole = not self.group.serving and succeeded >= self._total
-            return ("Succeeded", f"{succeeded} pods succeeded") if whole else None
+            return ("Succeeded", f"{plural(succeeded, 'pod')} succeeded") if whole else None
         succeeded = sum(pod.has_succeeded for pod in self.pods)
-        message = f"{succeeded} of {self._total} pods succeeded"
+        message = f"{succeeded} of {plural(self._total, 'pod')} succeeded"
         if self.single:
             return ("Succeeded", "The pod succeeded") if succeeded else ("Failed", _how_it_failed(self.pods[0]))
         if succeeded >= self._total and not self.group.serving:

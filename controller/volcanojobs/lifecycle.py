@@ -26,6 +26,7 @@ from controller.volcanojobs.placement import Placement
 from controller.volcanojobs.podfacts import PodFacts
 from controller.volcanojobs.spec import RESTARTS, JobPlan
 from controller.volcanojobs.status import counted, known_pods, moved
+from inventory.words.plural import plural
 
 FINAL: Final = ("Completed", "Failed", "Terminated")
 KEEPS_FINISHED: Final = (*FINAL, "Aborting", "Aborted", "Completing", "Terminating")
@@ -209,7 +210,7 @@ def _next_phase(seen: Seen, status: VolcanoJobStatus, targets: tuple[PodFacts, .
         return (phase, "") if alive else (_ENDED[phase], status.state.message)
     if phase == "Restarting":
         if status.retry_count >= seen.plan.max_retry:
-            return "Failed", f"Restarted {status.retry_count} times of at most {seen.plan.max_retry}"
+            return "Failed", f"Restarted {plural(status.retry_count, 'time')} of at most {seen.plan.max_retry}"
         if seen.queues_again:
             return phase, ""  # what finished pods have given back is not theirs any more: the job queues first
         left = seen.here.replicas - sum(pod in going or pod.is_terminating for pod in seen.pods)
@@ -230,12 +231,16 @@ def _synced(seen: Seen, phase: str, pods: list[PodFacts]) -> tuple[str, str]:
     if not plan.replicas:
         return phase, ""
     if plan.min_success is not None and count["Succeeded"] >= plan.min_success:
-        return "Completed", f"{count['Succeeded']} pods have succeeded"
+        return "Completed", f"{_succeeded(count['Succeeded'])}"
     if finished >= plan.replicas:
         return _concluded(plan, pods, count["Succeeded"])
     if seen.placed is None and not seen.is_foreign:
         return "Pending", "The job is queued"
     return ("Pending", "") if count["Pending"] > plan.replicas - plan.min_available else (phase, "")
+
+
+def _succeeded(count: int) -> str:
+    return f"{plural(count, 'pod has', 'pods have')} succeeded"
 
 
 def _concluded(plan: JobPlan, pods: list[PodFacts], succeeded: int) -> tuple[str, str]:
@@ -244,12 +249,15 @@ def _concluded(plan: JobPlan, pods: list[PodFacts], succeeded: int) -> tuple[str
         for task in plan.tasks:
             own = sum(pod.task == task.name and pod.phase == "Succeeded" for pod in pods)
             if own < task.minimum:
-                return "Failed", f"{own} pods of task {task.name} have succeeded, expected {task.minimum}"
+                return (
+                    "Failed",
+                    f"of task {task.name} {_succeeded(own)}, expected {task.minimum}",
+                )
     if plan.min_success is not None:
-        return "Failed", f"{succeeded} pods have succeeded, expected {plan.min_success}"
+        return "Failed", f"{_succeeded(succeeded)}, expected {plan.min_success}"
     if succeeded >= plan.min_available:
-        return "Completed", f"{succeeded} pods have succeeded"
-    return "Failed", f"{succeeded} pods have succeeded, expected {plan.min_available}"
+        return "Completed", _succeeded(succeeded)
+    return "Failed", f"{_succeeded(succeeded)}, expected {plan.min_available}"
 
 
 # -- pods --------------------------------------------------------------------------------------------------------------

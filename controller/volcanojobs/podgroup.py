@@ -23,6 +23,7 @@ from controller.volcanojobs.lifecycle import FINAL
 from controller.volcanojobs.podfacts import PARTITION_ID, TASK_SPEC, PodFacts
 from controller.volcanojobs.spec import DEFAULT_QUEUE, JobPlan, Task
 from inventory.api.names import PREFIX
+from inventory.words.plural import plural
 
 _OF_OTHERS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _COMPLETED: Final = "Completed"
@@ -116,7 +117,7 @@ def _standing(seen: Seen, status: VolcanoJobStatus) -> Standing:
 
 def _stuck(pods: Iterable[PodFacts]) -> str:
     lost = [pod.name for pod in pods if pod.is_unschedulable and not pod.is_terminating]
-    return f"{len(lost)} pods have no node, {lost[0]} among them" if lost else ""
+    return f"{plural(len(lost), 'pod has', 'pods have')} no node, {lost[0]} among them" if lost else ""
 
 
 def differs(before: Json | None, wanted: Json) -> bool:

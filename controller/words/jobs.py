@@ -1,6 +1,7 @@
 """What is told of jobs and pods: their Events, and why a Workload of theirs ended."""
 
 from inventory.words.catalog import Kind, Place, said
+from inventory.words.plural import plural
 
 _note = said(Place.JOB_EVENTS, Kind.NOTE)
 _waiting = said(Place.JOB_EVENTS, Kind.WAITING)
@@ -64,12 +65,12 @@ def pods_given_back(workload: str) -> str:
 
 @_note
 def excess_pod(group: str, total: object) -> str:
-    return f"Group {group} has all {total} pods that were asked for"
+    return f"Group {group} has all {plural(total, 'pod')} that were asked for"
 
 
 @_note
 def pods_complete(needed: object) -> str:
-    return f"All {needed} pods exist"
+    return f"All {plural(needed, 'pod')} exist"
 
 
 @_waiting
@@ -99,7 +100,7 @@ def waits_for_predecessor() -> str:
 
 @_waiting
 def pods_missing(missing: object, needed: object) -> str:
-    return f"{missing} of {needed} pods have failed or were deleted, and are not replaced yet"
+    return f"{missing} of {plural(needed, 'pod')} have failed or were deleted, and are not replaced yet"
 
 
 @_refusal

@@ -1,6 +1,7 @@
 """Why a workload holds no quota: the condition QuotaReserved=False, its Event, ``tessera explain``."""
 
 from inventory.words.catalog import Kind, Place, because, said
+from inventory.words.plural import plural
 
 _refusal = said(Place.PENDING, Kind.REFUSAL)
 _waiting = said(Place.PENDING, Kind.WAITING)
@@ -184,9 +185,9 @@ def no_room(wanted: str, where: str, topology: str, largest: str) -> str:
 
 @_part
 def closed_nodes(closed: object, every: object, reasons: str) -> str:
-    return f"{closed} of {every} nodes are closed to these pods{because(reasons)}"
+    return f"{closed} of {plural(every, 'node is', 'nodes are')} closed to these pods{because(reasons)}"
 
 
 @_part
 def nodes_without_room(full: object, open_nodes: object) -> str:
-    return f"{full} of {open_nodes} open nodes have no room for one of them"
+    return f"{full} of {plural(open_nodes, 'open node has', 'open nodes have')} no room for one of them"

@@ -1,6 +1,7 @@
 """What becomes of a workload: conditions that it is admitted, evicted, held back, finished; and their Events."""
 
 from inventory.words.catalog import Kind, Place, because, said
+from inventory.words.plural import plural
 
 _admitted = said(Place.ADMITTED, Kind.NOTE)
 _unadmitted = said(Place.ADMITTED, Kind.WAITING)
@@ -121,7 +122,7 @@ def check_rejected(check: str, why: str) -> str:
 @_stopped
 def requeued_too_often(times: object) -> str:
     return (
-        f"Its pods were not ready in time, and it was requeued {times} times already. "
+        f"Its pods were not ready in time, and it was requeued {plural(times, 'time')} already. "
         "See why its pods do not start, then set spec.active to true"
     )
 

@@ -14,6 +14,7 @@ from inventory.devices import DeviceId, GpuUuid
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import PERCENTS, LogicalDevice, Resource
 from inventory.layout.sharing import SharingMode
+from inventory.words.plural import plural
 
 
 class FractionError(ValueError):
@@ -185,14 +186,15 @@ def _part(size: int, gpus: int) -> int:
 
 def _too_few(gpus: int, each: int, most: int) -> str:
     return (
-        f"{PERCENT_RESOURCE}: found a request for {each} of each of {gpus} GPUs, expected {most} GPUs at most: "
+        f"{PERCENT_RESOURCE}: found a request for {each} of each of {gpus} GPUs, "
+        f"expected {plural(most, 'GPU')} at most: "
         "so many have that free and one MPS daemon (oneDaemon in the node's layout)"
     )
 
 
 def _on_others(size: int, gpus: int, asked: Collection[int]) -> str:
     return (
-        f"{PERCENT_RESOURCE}: {size} percent would lie on {gpus} GPUs, "
+        f"{PERCENT_RESOURCE}: {size} percent would lie on {plural(gpus, 'GPU')}, "
         f"expected {' or '.join(map(str, sorted(asked)))}, as {GPU_PERCENT_DEVICES} says"
     )
 
@@ -217,7 +219,7 @@ def _no_multiple(size: int, granularity: int) -> str:
 
 def _on_several(size: int, gpus: int) -> str:
     return (
-        f"{PERCENT_RESOURCE}: {size} percent would lie on {gpus} GPUs, expected one: "
+        f"{PERCENT_RESOURCE}: {size} percent would lie on {plural(gpus, 'GPU')}, expected one: "
         "the node has no single GPU with so much free"
     )
 

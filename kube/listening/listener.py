@@ -33,6 +33,16 @@ _LOCAL: Final = "local"
 """The address of all peers of a Unix socket."""
 
 
+def _keep_versions_quiet() -> None:
+    """Strangers are not told by the header Server which versions of Python and aiohttp answer them.
+
+    Not by an application's signal: a request that cannot be parsed is answered before it reaches one.
+    """
+    from aiohttp import web_response  # by now the server has loaded it
+
+    vars(web_response)["SERVER_SOFTWARE"] = "tessera"
+
+
 class Listener:
     """Listens from ``serve`` to ``close``. Used on one event loop alone.
 
@@ -71,6 +81,7 @@ class Listener:
         """Accept on sockets that listen already and do not block. ``make``: aiohttp's Server, whose handler answers
         through ``answered``.
         """
+        _keep_versions_quiet()
         self._make = make
         self._sockets = list(sockets)
         for each in sockets:

@@ -14,7 +14,8 @@ import pytest
 
 from cli import main
 from cli.main import program, tessera
-from cli.output import FORMATS, LIST_FORMATS
+from cli.nearest import NearestGroup
+from cli.output import FORMATS, LIST_FORMATS, TABLE_FORMATS
 from cli.sim import sim
 from tests.support.cli.lines import understood
 
@@ -27,6 +28,8 @@ SILENT |= {f"delete {kind}" for kind in ("clusterqueue", "localqueue", "resource
 LISTS = {"queue list", "queue pending", "workload list"}
 LISTS |= {f"list {kind}" for kind in ("clusterqueue", "localqueue", "pods", "resourceflavor", "workload")}
 """Commands that list objects."""
+TABLES = {"advise", "explain", "node", "simulate", "top", "workload show", "workload story"}
+"""Others that show tables."""
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -72,7 +75,7 @@ def test_every_option_says_what_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({*COMMANDS, "node release"} - SILENT))
 def test_every_command_speaks_json_and_yaml_and_every_list_names_and_more_columns(name: str) -> None:
-    formats = LIST_FORMATS if name in LISTS else FORMATS
+    formats = LIST_FORMATS if name in LISTS else TABLE_FORMATS if name in TABLES else FORMATS
     help_text = call(*name.split(), "--help").output
     assert f"-o, --output [{'|'.join(formats)}]" in help_text
     if name in BARE:
@@ -87,6 +90,34 @@ def test_an_unknown_word_is_a_line_and_exit_2() -> None:
         done = call(*name.split(), "nosuch")
         assert done.exit_code == 2
         assert done.stderr.splitlines()[-1] == "Error: No such command 'nosuch'."
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("quee", "'queue'"),
+        ("wl", "'workload'"),
+        ("queue lst", "'list'"),
+        ("stop cqs x", "'clusterqueue'"),
+        ("list wll", "'workload'"),
+        ("sim xd", "'xid'"),
+        ("layout aply", "'apply'"),
+        ("workload stopp x", "'stop' or 'story'"),
+    ],
+)
+def test_a_word_that_is_nearly_a_command_is_told_which(words: str, meant: str) -> None:
+    said = call(*words.split()).stderr.splitlines()[-1]
+    assert said.startswith("Error: No such command ")
+    assert said.endswith(f"Did you mean {meant}?")
+
+
+def test_every_group_says_what_was_probably_meant() -> None:
+    for name in GROUPS:
+        command: click.Command | None = tessera
+        for word in name.split():
+            assert isinstance(command, click.Group)
+            command = command.get_command(click.Context(command), word)
+        assert isinstance(command, NearestGroup), name
 
 
 def test_what_a_command_of_sim_says_of_itself_is_told_in_its_group() -> None:

@@ -5,10 +5,9 @@ import asyncio
 import click
 import click.testing
 import pytest
-from rich.table import Table
 from rich.text import Text
 
-from cli.console import aside, console, patience, show
+from cli.console import aside, console, patience, show, titled
 from cli.main import tessera
 
 
@@ -37,7 +36,7 @@ HOSTILE = "a\x1b]0;t\x07b"
 
 
 def test_no_control_character_of_an_object_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    table = Table("a heading that is wide enough")
+    table = titled("", "a heading that is wide enough")
     table.add_row(Text(HOSTILE))
     show(Text(HOSTILE), table, HOSTILE)
     aside(f"{HOSTILE}\n\tError: forged")

@@ -5,7 +5,8 @@ import io
 import pytest
 import yaml
 
-from cli.console import console, show, titled, visible
+from cli.console import console, show, titled
+from cli.escapes import visible
 from cli.output import print_names, printed, printed_json
 from controller.watching.kinds import WORKLOADS
 from kube.resources import PODS

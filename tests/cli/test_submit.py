@@ -159,3 +159,16 @@ def test_a_workload_is_as_far_as_its_last_condition() -> None:
     assert state_of({}) == "Pending"
     true = [{"type": each, "status": "True"} for each in ("QuotaReserved", "Admitted")]
     assert state_of({"status": {"conditions": true}}) == "Admitted"
+
+
+async def test_a_wait_that_takes_too_long_ends_and_names_who_waits(shell: Shell, tmp_path: Path) -> None:
+    async with busy(shell):
+        given = file(tmp_path, job("never", 9), job("now", 1))
+        ended = await shell.run("submit", "--wait", "--timeout", "1s", given, code=1)
+        error = ended.stderr.splitlines()[-1]
+        assert error.startswith("Error: after 1 s not admitted: team/job-never-")
+        assert "job-now" not in error
+        assert "tessera explain WORKLOAD" in error
+    assert (
+        "--timeout: found one, expected --wait" in (await shell.run("submit", "--timeout", "1s", given, code=2)).stderr
+    )

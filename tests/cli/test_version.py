@@ -35,7 +35,7 @@ def test_agents_are_counted_by_version() -> None:
     assert lines({"client": "1", "controller": {"version": "2"}, "agents": found}) == [
         "client: 1",
         "controller: 2",
-        "agents: older, which tells none on 2 nodes, 0.2.0 on 2 nodes, 0.1.0 on 1 nodes, 7 on 1 nodes",
+        "agents: older, which tells none on 2 nodes, 0.2.0 on 2 nodes, 0.1.0 on 1 node, 7 on 1 node",
     ]
     assert lines({"client": "1", "controller": None, "agents": []})[1:] == [
         "controller: unknown",

@@ -24,6 +24,17 @@ def test_every_make_target_that_is_named_exists(page: Path) -> None:
     assert {one or other for one, other in named} <= targets
 
 
+PART = re.compile(r"\b([\d,]+) of ([\d,]+)\b[^(.;|\n]{0,40}\((\d+(?:\.(\d+))?) %\)")
+
+
+def test_a_part_in_percent_is_that_of_the_two_numbers_beside_it() -> None:
+    found = [(page.name, *each) for page in PAGES for each in PART.findall(page.read_text())]
+    assert found
+    for page, some, every, percent, digits in found:
+        part = 100 * int(some.replace(",", "")) / int(every.replace(",", ""))
+        assert f"{part:.{len(digits)}f}" == percent, f"{page}: {some} of {every} is {part} %"
+
+
 def test_decisions_are_numbered_without_gaps() -> None:
     numbers = [int(path.name[:3]) for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
     assert numbers == list(range(1, len(numbers) + 1))

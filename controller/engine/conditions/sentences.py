@@ -10,6 +10,7 @@ from controller.engine.flavors.assignment import FlavorAttempt, Mode, Shortfall
 from controller.engine.model.resources import UNLIMITED, Amount, ClusterQueueName, ResourceName, WorkloadKey
 from controller.engine.quota.queueusage import quantity_of
 from controller.words import pending
+from inventory.words.plural import plural
 
 _SHOWN = 8
 _HOLDERS_SHOWN = 3
@@ -60,7 +61,7 @@ def details(record: DecisionRecord) -> list[str]:
     lines = []
     for pod_set in record.assignment.pod_sets:
         asked = ", ".join(f"{name} {asked_for(name, amount)}" for name, amount in sorted(pod_set.requests.items()))
-        lines.append(f"pod set {pod_set.name or 'main'}: {pod_set.count} pods, {asked or 'no resources'}")
+        lines.append(f"pod set {pod_set.name or 'main'}: {plural(pod_set.count, 'pod')}, {asked or 'no resources'}")
         lines += [f"  {problem}" for problem in pod_set.problems]
         lines += [f"  {line}" for attempt in pod_set.attempts for line in _attempt(attempt)]
     lines += [

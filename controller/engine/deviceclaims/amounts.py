@@ -21,6 +21,7 @@ from controller.objects.deviceclaims import (
     expressions,
 )
 from controller.objects.quantity import NANO, Quantity
+from inventory.words.plural import plural
 
 Amounts = dict[ResourceName, Amount]
 _ALL = "All"
@@ -98,7 +99,8 @@ class DeviceAmounts:
         of_class = expressions(known.spec.selectors) if known is not None else ()
         found = len(self._matching("", (*of_class, *asked.expressions)))
         if found < count:
-            raise ClaimProblemError(f"{found} devices match its selectors, {count} are asked for")
+            matches = plural(found, "device matches", "devices match")
+            raise ClaimProblemError(f"{matches} its selectors, {plural(count, 'is', 'are')} asked for")
 
     def _matching(self, driver: str, selectors: Iterable[str]) -> tuple[PublishedDevice, ...]:
         try:

@@ -156,7 +156,8 @@ def main(words: Sequence[str]) -> None:
     rows = []
     for name, counts in found.items():
         mean = statistics.mean(counts)
-        part = f"{mean:.0f} of {NODES * GPUS} GPUs ({round(mean) / (NODES * GPUS):.1%})"
+        shown = round(mean)  # the part of the number that stands beside it: who adds up finds the same
+        part = f"{shown} of {NODES * GPUS} GPUs ({shown / (NODES * GPUS):.1%})"
         ratio = "" if name == "Tessera" else f", Tessera {ours / mean:.2f} times that"
         rows.append(Row(name, part + ratio, "" if name == "Tessera" else "at least 1"))
     show(f"GPUs allocated when the first request fails, mean of {rounds} traces", rows)

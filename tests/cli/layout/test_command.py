@@ -13,6 +13,7 @@ import pytest
 from agent.cluster.gpulayouts import GPU_LAYOUTS
 from agent.cluster.gpunode import GPU_NODES, build
 from agent.kubelet.podresources import Holder
+from cli import evictions
 from cli.layout.plan import seen
 from cli.main import tessera
 from inventory.devices import DeviceId, GpuUuid, MigProfile, NodeInventory, ResourceName
@@ -168,6 +169,19 @@ async def test_the_pods_in_the_way_are_named_and_nothing_is_written(shell: Shell
     patient = [SLICES[0] | {"whenBusy": "wait"}]
     assert "waits for them" in (await shell.run("plan", manifest(patient))).output
     assert (await shell.run("apply", manifest(patient))).exit_code == 0
+
+
+async def test_on_a_terminal_pods_that_would_be_evicted_are_named_and_asked_about(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.tell(node([gpu(0), gpu(1)]), {}, {"GPU-01": "trainer"})
+    drains = manifest([SLICES[0] | {"whenBusy": "drain"}])
+    monkeypatch.setattr(evictions, "on_terminal", lambda: True)
+    refused = await shell.run("apply", drains)
+    assert refused.exit_code == 1
+    assert refused.stderr.splitlines()[:2] == ["1 pod would be evicted:", "  team/trainer"]
+    assert shell.server.list_all(GPU_LAYOUTS) == []
+    assert (await shell.run("apply", drains, "--yes")).exit_code == 0
 
 
 async def test_apply_writes_the_layout_where_nobody_is_in_the_way(shell: Shell) -> None:

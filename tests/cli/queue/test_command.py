@@ -14,6 +14,7 @@ import yaml
 from cli.cluster import run
 from cli.explain.command import _row
 from controller.config.settings import ControllerConfig
+from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobkinds.jobset import JobSet
 from controller.jobshell.watched import resource_of
@@ -23,6 +24,7 @@ from kube.errors import from_response
 from kube.resources import PODS
 from kube.testing import eventually
 from tests.support.cli.shell import Shell
+from tests.support.controller.gpunodes import full_status
 from tests.support.controller.stage import CONFIG, config
 from tests.support.controller.viewworld import trusted, until_served
 
@@ -36,7 +38,9 @@ def served() -> ControllerConfig:
 
 @asynccontextmanager
 async def busy(shell: Shell) -> AsyncIterator[None]:
-    """a holds both cpus of ``cq``; b (3 cpus, never) and c (2) wait. The controller is behind its Service."""
+    """a holds both cpus of ``cq``, and its pod runs; b (3 cpus, never) and c (2) wait. The controller is behind its
+    Service.
+    """
     scene = shell.scene
     scene.queue(cpus=2)
     scene.queue("elsewhere", cpus=9)
@@ -48,6 +52,8 @@ async def busy(shell: Shell) -> AsyncIterator[None]:
         scene.workload("b", 3)
         scene.workload("c", 2)
         await eventually(lambda: bool(scene.condition("b", "QuotaReserved") and scene.condition("c", "QuotaReserved")))
+        runs = {"metadata": {"annotations": {names.WORKLOAD: "a"}}, "status": {"phase": "Running"}}
+        scene.server.create(PODS, "a-0", runs, namespace="team")
         yield
 
 
@@ -62,6 +68,22 @@ async def test_what_queues_have(shell: Shell) -> None:
         lines = (await shell.run("queue", "list")).stdout.splitlines()
         assert lines[2].split() == ["cq", "-", "open", "2", "1", "default", "cpu", "2", "2", "0", "0"]
         assert "LocalQueues" in lines
+        assert (queue["running"], queue["admittedWithoutPods"]) == (1, 0)
+
+
+async def test_only_what_has_pods_that_run_counts_as_running(shell: Shell) -> None:
+    async with busy(shell):
+        shell.scene.server.merge(PODS, "a-0", {"status": {"phase": "Pending"}}, namespace="team")
+        found = await shell.json("queue", "list")
+        for queue in (found["clusterQueues"][0], found["localQueues"][0]):
+            assert (queue["running"], queue["admittedWithoutPods"]) == (0, 1)
+        lines = (await shell.run("queue", "list")).stdout.splitlines()
+        assert lines[2].split()[3:5] == ["2", "0"]
+        assert "cq: 1 admitted workload has no pod that runs: tessera explain WORKLOAD says why" in lines
+        shell.door.forbidden = "/pods$"
+        shown = await shell.run("queue", "list")
+        assert shown.stdout.splitlines()[2].split()[3:5] == ["2", "1"]
+        assert shown.stderr.startswith("note: workloads whose pods run are not counted, but admitted ones: ")
 
 
 async def test_who_waits_and_why_is_the_same_with_and_without_the_controller(shell: Shell) -> None:
@@ -115,6 +137,32 @@ async def test_an_explanation_says_what_is_missing_and_who_holds_it(shell: Shell
         ):
             assert part in text
         assert "team/a: Admitted" in (await shell.run("explain", "a")).stdout
+
+
+async def test_of_an_admitted_workload_it_says_what_keeps_its_pods_and_what_happens_next(shell: Shell) -> None:
+    async with busy(shell):
+        server, said = shell.scene.server, "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+        server.merge(PODS, "a-0", {"status": {"phase": "Pending", "conditions": [condition]}}, namespace="team")
+        found = (await shell.json("explain", "a"))["pods"]
+        assert (found["running"], found["of"], found["troubles"][0]["pods"]) == (0, 1, ["a-0"])
+        told = (await shell.run("explain", "a")).stdout.splitlines()
+        assert told[:5] == [
+            "team/a: Admitted",
+            "ClusterQueue cq by LocalQueue lq-cq, priority 0",
+            "Pods that run: 0 of 1",
+            f"1 of 1 pod finds no node: {said}",
+            "  It starts once a node has room; its quota is kept meanwhile",
+        ]
+        server.merge(PODS, "a-0", {"status": {"phase": "Running", "conditions": []}}, namespace="team")
+        assert "All requirements of admission" in (await shell.run("explain", "a")).stdout
+        health = {"state": "Unhealthy", "reasons": ["XID 79: the GPU has fallen off the bus"]}
+        holder = {"device": "GPU-0", "namespace": "team", "pod": "a-0"}
+        status = {"devices": [{"uuid": "GPU-0", "index": 3, "health": health}], "holders": [holder]}
+        server.create(GPU_NODES, "n-1", {"status": full_status(status)})
+        text = (await shell.run("explain", "a")).stdout
+        assert "1 of 1 pod has a GPU that failed: GPU 3 of n-1: XID 79: the GPU has fallen off the bus" in text
+        assert "All requirements of admission" not in text
 
 
 async def test_a_job_stands_for_its_workload(shell: Shell) -> None:
@@ -245,6 +293,13 @@ async def test_a_workload_in_a_stopped_queue_is_told_so(shell: Shell) -> None:
             text = (await shell.run("explain", *words)).stdout
             assert text.splitlines()[0] == "team/c: Pending, Suspended"
             assert "The ClusterQueue is stopped (Hold)" in text
+        shell.scene.workload("d", 1)  # comes to a queue that tries nobody
+        await eventually(lambda: "d" in str(shell.scene.core.engine.state.queues.get(WorkloadKey("team/d"))))
+        for where in ((), ("--offline",)):
+            (queue,) = (await shell.json("queue", "pending", "--queue", "cq", *where))["clusterQueues"]
+            for each in queue["pending"]:
+                assert each["reason"] == "Suspended"
+                assert "is stopped (Hold)" in each["sentence"]
         text = (await shell.run("queue", "pending")).stdout
         assert text.splitlines()[-1].startswith("The ClusterQueue is stopped (Hold)")
 

@@ -75,6 +75,9 @@ def test_what_stands_around_a_secret_stays() -> None:
         "Needs 6 nvidia.com/gpu of flavor a100: 4 free, 2 more needed",
         "at 2026-11-21T17:21:22Z GET /apis/kueue.x-k8s.io/v1beta2/workloads: 200",
         "apiVersion: batch/v1, 1/2 ready",
+        '"platform": "linux/amd64", darwin/arm64',
+        "Content-Type: application/json, application/merge-patch, text/plain; charset=utf-8",
+        "frameworks: [batch/job, apps/deployment], and/or n/a",
     ],
 )
 def test_what_is_no_secret_and_no_name_stays(text: str) -> None:
@@ -126,6 +129,11 @@ def test_the_same_name_is_the_same_pseudonym_under_one_key_and_another_under_ano
 def test_names_of_what_is_gone_are_known_by_where_they_stand(text: str, gone: tuple[str, ...]) -> None:
     told = SCRUBBER.text(text)
     assert not [name for name in gone if name in told]
+
+
+def test_a_namespace_that_is_called_like_a_platform_is_hidden_all_the_same() -> None:
+    told = Scrubber(b"k", {"linux": "namespace"}, ()).text("linux/amd64 and linux/bert")
+    assert "linux" not in told
 
 
 def test_the_callers_own_and_every_clusters_namespaces_stay() -> None:

@@ -115,7 +115,7 @@ async def test_on_a_terminal_it_is_drawn_anew_until_ctrl_c(seen: Shell, monkeypa
             seen.scene.server.merge(GPU_NODES, "n-1", {"status": {"summary": {"gpus": 0}, "devices": []}})
             screen.write("team/p")
         elif len(waits) == 2:
-            assert "1 nodes, 1 GPUs" in screen.getvalue()
+            assert "1 node, 1 GPU:" in screen.getvalue()
             seen.scene.server.down = True
         else:
             assert "note: this is old: the API server cannot be reached" in screen.getvalue()

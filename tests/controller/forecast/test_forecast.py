@@ -129,7 +129,7 @@ def test_a_range_holds_what_is_likely_and_says_what_it_assumes() -> None:
     assert first.likely_s is not None
     assert first.from_s < 3600 < first.to_s
     assert (first.ahead, second.ahead) == (0, 1)
-    assert first.assumes[0] == "Of 1 workloads that hold quota 1 say how long they run"
+    assert first.assumes[0] == "Of 1 workload that holds quota 1 says how long it runs"
 
 
 def test_the_same_state_has_the_same_forecast() -> None:

@@ -90,7 +90,7 @@ def test_a_pod_is_in_the_groups_queue_unless_it_names_one() -> None:
 
 def test_each_task_has_its_own_minimum() -> None:
     group = volcano(minMember=3, minTaskMember={"ps": 1, "worker": 2})
-    assert lacking(group, members(group, task=["worker", "worker", "worker"])) == "0 of 1 pods of ps"
+    assert lacking(group, members(group, task=["worker", "worker", "worker"])) == "0 of 1 pod of ps"
     assert lacking(group, members(group, task=["worker", "ps", "worker"])) == ""
     pods = members(group, task=["worker", "worker", "worker", "ps"])
     assert [subgroup_of(each) for each in chosen(group, pods, 3)] == ["worker", "worker", "ps"]

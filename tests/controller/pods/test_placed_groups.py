@@ -173,7 +173,7 @@ class TestVolcanoGroup:
         world = PodWorld(task("w0", "worker"), task("w1", "worker"), task("w2", "worker"))
         world.pod_group = {"spec": {"minMember": 3, "minTaskMember": {"ps": 1, "worker": 2}}}
         world.settle()
-        assert (world.workloads, world.events[-1]) == ({}, ("WaitingForPods", "group v has 0 of 1 pods of ps"))
+        assert (world.workloads, world.events[-1]) == ({}, ("WaitingForPods", "group v has 0 of 1 pod of ps"))
         world.create(task("ps", "ps"))
         world.settle()
         assert sorted(world.sizes()) == [1, 2], "a task is a role of its own"

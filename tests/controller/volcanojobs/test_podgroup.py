@@ -96,7 +96,7 @@ def test_a_pod_without_a_node_is_told() -> None:
     world.becomes(name, "Pending", is_unschedulable=True)
     world.settle()
     assert says(world)[0] == "Unknown"
-    assert group(world)["status"]["conditions"][0]["message"] == f"1 pods have no node, {name} among them"
+    assert group(world)["status"]["conditions"][0]["message"] == f"1 pod has no node, {name} among them"
 
 
 @pytest.mark.parametrize(

@@ -220,9 +220,9 @@ def test_what_the_kubelet_chose_for_several_gpus_must_be_equal_parts_of_one_daem
     for devices, asked, why in (
         ([*a[:60], *b[:40]], {2}, "60 of 100 percent would lie on one GPU, expected 50 on each"),
         ([*a[:50], *b[:50]], {1}, "100 percent would lie on 2 GPUs, expected one"),
-        (a[:100], {2}, "100 percent would lie on 1 GPUs, expected 2, as tessera.dev/gpu-percent-devices says"),
+        (a[:100], {2}, "100 percent would lie on 1 GPU, expected 2, as tessera.dev/gpu-percent-devices says"),
         ([*a[:30], *b[:30], *c[:30]], {1, 2}, "90 percent would lie on 3 GPUs, expected 1 or 2"),
-        ([*own[:50], *a[:50]], {2}, "found a request for 50 of each of 2 GPUs, expected 1 GPUs at most"),
+        ([*own[:50], *a[:50]], {2}, "found a request for 50 of each of 2 GPUs, expected 1 GPU at most"),
         ([*a[:15], *b[:15]], {2}, "found a request for 15, expected a multiple of 10"),
         ([*a[:51], *b[:50]], {2}, "found a request for 101, expected a multiple of 2"),
     ):

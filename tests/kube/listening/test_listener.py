@@ -116,6 +116,16 @@ async def settled(listener: Listener, count: int) -> None:
     listener.places.validate()
 
 
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"no HTTP at all\r\n\r\n"])
+async def test_no_answer_names_the_versions_of_the_server(sent: bytes) -> None:
+    async with served(Listener(FEW, LONG)) as clients:
+        reader, writer = await clients.open()
+        writer.write(sent)
+        head = (await answer(reader)).decode()
+        assert "\r\nServer: tessera\r\n" in head
+        assert "aiohttp" not in head
+
+
 async def test_a_silent_peer_is_cut_off() -> None:
     listener = Listener(FEW, msgspec.structs.replace(LONG, headers_s=SHORT_S))
     async with served(listener) as clients:

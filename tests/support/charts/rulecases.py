@@ -381,7 +381,7 @@ HARDWARE = (
         "TesseraNvLinkDown",
         {f'tessera_gpu_nvlinks{{{GPU},state="down"}}': steady("1")},
         "5m",
-        (Firing(ON_GPU, "1 NVLinks of GPU 0 of n1 are down"),),
+        (Firing(ON_GPU, "NVLinks of GPU 0 of n1 that are down: 1"),),
         before="4m",
     ),
     Fires("TesseraNvLinkDown", {f'tessera_gpu_nvlinks{{{GPU},state="up"}}': steady("18")}, "6m"),
@@ -468,7 +468,8 @@ AGENT = (
         "10m",
         (
             Firing(
-                {**AT, "resource": "nvidia.com/gpu"}, "10.0.0.1:9400: 1 devices of nvidia.com/gpu are not advertised"
+                {**AT, "resource": "nvidia.com/gpu"},
+                "10.0.0.1:9400: devices of nvidia.com/gpu that are not advertised: 1",
             ),
         ),
         before="9m",
@@ -486,7 +487,7 @@ QUEUES = (
         "TesseraQueueStuck",
         {_PENDING % "active": steady("1"), _PENDING % "inadmissible": steady("2"), _ADMITTED: steady("7")},
         "1h",
-        (Firing({"cluster_queue": "q"}, "queue q: 3 workloads wait and none was admitted for an hour"),),
+        (Firing({"cluster_queue": "q"}, "queue q: workloads that wait: 3, and none was admitted for an hour"),),
         before="59m",
     ),
     # One was admitted after half an hour, and none since.
@@ -494,7 +495,7 @@ QUEUES = (
         "TesseraQueueStuck",
         {_PENDING % "active": steady("1"), _ADMITTED: "0x30 1x450"},
         "152m",
-        (Firing({"cluster_queue": "q"}, "queue q: 1 workloads wait and none was admitted for an hour"),),
+        (Firing({"cluster_queue": "q"}, "queue q: workloads that wait: 1, and none was admitted for an hour"),),
         before="140m",
     ),
     Fires("TesseraQueueStuck", {_PENDING % "active": steady("1"), _ADMITTED: "0+1x480"}, "2h"),

@@ -13,6 +13,11 @@ from tests.support.cli.frontdoor import FrontDoor
 from tests.support.controller.stage import Stage
 
 
+def terminal(width: int | None) -> dict[str, str]:
+    """The environment in which a command folds its tables as on a terminal of so many columns; None: in a pipe."""
+    return {} if width is None else {"FORCE_COLOR": "1", "COLUMNS": str(width)}
+
+
 class Shell:
     """A person's shell beside a cluster; ``door`` is the API server's address."""
 
@@ -21,9 +26,14 @@ class Shell:
         self.door = door
         self.kubeconfig = file
 
-    async def run(self, *words: str, code: int = 0) -> click.testing.Result:
-        env = {"KUBECONFIG": str(self.kubeconfig)}
-        result = await asyncio.to_thread(lambda: click.testing.CliRunner().invoke(tessera, words, env=env))
+    async def run(
+        self, *words: str, code: int = 0, width: int | None = None, answer: str | None = None
+    ) -> click.testing.Result:
+        """``width``: as on a terminal of so many columns; without it in a pipe. ``answer``: what is typed."""
+        env = {"KUBECONFIG": str(self.kubeconfig), **terminal(width)}
+        result = await asyncio.to_thread(
+            lambda: click.testing.CliRunner().invoke(tessera, words, env=env, input=answer)
+        )
         assert result.exit_code == code, result.output
         return result
 

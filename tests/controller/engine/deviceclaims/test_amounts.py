@@ -219,10 +219,10 @@ def test_kueues_policy_refuses_what_kueue_does() -> None:
 def test_under_kueues_policy_enough_devices_match_the_selectors() -> None:
     kueue, selector = rules(every_kind=False), "device.attributes['gpu.example.com'].kind == 'gpu'"
     asked = template("t", asks(GPU_CLASS, 1, selector))
-    assert problem(kueue, asked).endswith("request r0: 0 devices match its selectors, 1 are asked for")
+    assert problem(kueue, asked).endswith("request r0: 0 devices match its selectors, 1 is asked for")
     assert each(kueue, asked, *MIGS) == {"gpu": 1}
     assert problem(kueue, template("t", asks(GPU_CLASS, 2, selector)), *MIGS).endswith(
-        "1 devices match its selectors, 2 are asked for"
+        "1 device matches its selectors, 2 are asked for"
     )
     assert "a selector is no CEL: " in problem(kueue, template("t", asks(GPU_CLASS, 1, "device.")))
     assert each(rules(), asked) == {"gpu": 1}, "under ours devices may come when they are needed"

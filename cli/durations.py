@@ -1,0 +1,25 @@
+"""Durations as options take them."""
+
+import re
+from typing import Final
+
+import click
+
+from cli.words import given as say
+
+_UNITS_S: Final = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_DURATION: Final = re.compile(r"(?:\d+[wdhms])+")
+
+
+class Duration(click.ParamType[float]):
+    """``7d``, ``1h30m``: seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value)
+        if not _DURATION.fullmatch(text):
+            self.fail(say.bad_window(text), param, ctx)
+        return float(sum(int(number) * _UNITS_S[unit] for number, unit in re.findall(r"(\d+)([wdhms])", text)))

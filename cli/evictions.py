@@ -1,0 +1,42 @@
+"""Before a command evicts what runs: on a terminal it names who would go, and asks. In a pipe it does not ask, as
+kubectl's plugin of Kueue does not.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from cli.escapes import one_line
+from inventory.words.plural import plural
+
+_NAMED: Final = 20
+
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask on a terminal before anything is evicted.")
+
+
+def on_terminal() -> bool:
+    """Whether a person reads the answer and can answer in turn."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def asks(*, yes: bool) -> bool:
+    return not yes and on_terminal()
+
+
+def confirm(leaving: Sequence[str], instead: str = "", *, what: str = "workload") -> None:
+    """Ask whether those may go; nothing is asked where nobody would. ``instead``: what would let them run.
+
+    Raises click.Abort.
+    """
+    if not leaving:
+        return
+    click.echo(f"{plural(len(leaving), what)} would be evicted:", err=True)
+    for line in leaving[:_NAMED]:
+        click.echo(f"  {one_line(line)}", err=True)
+    if len(leaving) > _NAMED:
+        click.echo(f"  and {len(leaving) - _NAMED} more", err=True)
+    if instead:
+        click.echo(instead, err=True)
+    click.confirm("Evict?", abort=True, err=True)

@@ -1,0 +1,147 @@
+"""``tessera explain pod/NAME``: of any pod that asks for GPUs, in a queue or in none. Read with the caller's rights."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from cli.cluster import is_kind_missing, told
+from cli.console import Json, aside
+from cli.explain import claims, layouts, offers
+from cli.explain.running import gpu_nodes
+from cli.words import queues as say
+from cli.workload.story import time_of
+from controller.engine.model.podrequests import one_pod
+from controller.jobframework.podview import workload_of
+from controller.objects.core import Node, Pod
+from controller.objects.decode import DecodeError, decode
+from controller.objects.deviceclaims import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from controller.watching.kinds import CLAIM_TEMPLATES, DEVICE_CLAIMS, DEVICE_CLASSES, DEVICE_SLICES
+from kube.client import Client, Selection
+from kube.errors import ForbiddenError, NotFoundError
+from kube.resources import NODES, PODS, Resource
+
+T = TypeVar("T")
+
+POD_WORDS: Final = ("pod", "pods", "po")
+"""TYPE of TYPE/NAME."""
+
+
+async def pod_of(client: Client, namespace: str, name: str) -> Json:
+    """Raises click.ClickException, KubeError."""
+    try:
+        return await client.get(PODS, name, Json, namespace=namespace)
+    except NotFoundError:
+        raise click.ClickException(say.no_pod(name, namespace)) from None
+
+
+def workload_name(pod: Json) -> str | None:
+    """Of the Workload that it belongs to."""
+    try:
+        key = workload_of(decode(pod, Pod))
+    except DecodeError:
+        return None
+    return None if key is None else str(key).partition("/")[2]
+
+
+async def explained(client: Client, pod: Json) -> Json:
+    """The answer as JSON. What may not be read is left out with a note."""
+    typed, space = decode(pod, Pod), str(pod["metadata"]["namespace"])
+    agents = await gpu_nodes(client)
+    asked = offers.asked(typed, agents)
+    nodes = await _read(client, NODES, _as(Node)) if asked else ()
+    pods = await _read(client, PODS, _asking(frozenset(asked)), note=False) if asked and nodes is not None else None
+    by_name = {each.metadata.name: each for each in agents}
+    resources = []
+    for resource, amount in sorted(asked.items()):
+        found = offers.by_resource(resource, typed, nodes or (), by_name, pods)
+        remedy = None if found or nodes is None else layouts.for_resource(resource, agents)
+        resources.append({"resource": resource, "amount": amount, "nodes": found, "layout": remedy})
+    claimed = []
+    if (pod.get("spec") or {}).get("resourceClaims"):
+        for ask in claims.asked(pod, await _claims(client, space)):
+            missing = not ask.nodes and not ask.problem and ask.state != "allocated"
+            remedy = layouts.for_class(ask.device_class, agents) if missing else None
+            claimed.append({**msgspec.to_builtins(ask), "layout": remedy})
+    phase, sentence, since = offers.described(pod)
+    at = time_of(since)
+    found_body: dict[str, Any] = {
+        "pod": f"{space}/{pod['metadata']['name']}",
+        "phase": phase,
+        "node": typed.spec.node_name or None,
+        "workload": workload_name(pod),
+        "sentence": sentence or None,
+        "since": since,
+        "sinceSeconds": None if at is None else max(0, int((datetime.now(UTC) - at).total_seconds())),
+        "gates": [str(each.get("name")) for each in (pod.get("spec") or {}).get("schedulingGates") or ()],
+        "resources": resources,
+        "claims": claimed,
+    }
+    body: Json = msgspec.to_builtins(found_body)
+    return body
+
+
+async def _claims(client: Client, namespace: str) -> claims.World:
+    classes = await _read(client, DEVICE_CLASSES, _as(DeviceClass)) or ()
+    slices = await _read(client, DEVICE_SLICES, _as(ResourceSlice)) or ()
+    templates = await _read(client, CLAIM_TEMPLATES, _as(ResourceClaimTemplate), namespace) or ()
+    made = await _read(client, DEVICE_CLAIMS, _json, note=False)
+    if made is None:  # of other namespaces they may not be read
+        made = await _read(client, DEVICE_CLAIMS, _json, namespace) or ()
+    return claims.World(
+        classes={each.metadata.name: each for each in classes},
+        slices=slices,
+        claims=made,
+        templates={each.metadata.name: each for each in templates},
+    )
+
+
+def _json(raw: bytes) -> Json | None:
+    found: Json = msgspec.json.decode(raw)
+    return found
+
+
+def _asking(resources: frozenset[str]) -> Callable[[bytes], Pod | None]:
+    """Pods that ask for any of the resources: of a whole cluster no others are kept."""
+    read = _as(Pod)
+
+    def asking(raw: bytes) -> Pod | None:
+        pod = read(raw)
+        return pod if pod is not None and not resources.isdisjoint(one_pod(pod.spec)) else None
+
+    return asking
+
+
+def _as(type_: type[T]) -> Callable[[bytes], T | None]:
+    def read(raw: bytes) -> T | None:
+        try:
+            return decode(raw, type_)
+        except DecodeError as wrong:
+            aside(f"passed over: {wrong}")
+            return None
+
+    return read
+
+
+async def _read(
+    client: Client,
+    resource: Resource,
+    read: Callable[[bytes], T | None],
+    namespace: str | None = None,
+    *,
+    note: bool = True,
+) -> tuple[T, ...] | None:
+    """None where they may not be read, with a ``note``; nothing where the kind is not there."""
+    try:
+        listed = (await client.list_decoded(resource, read, Selection(namespace=namespace))).items
+    except NotFoundError as failed:
+        if not is_kind_missing(failed):
+            raise
+        return ()
+    except ForbiddenError as failed:
+        if note:
+            aside(f"{resource.plural} are not looked at: {told(failed)}")
+        return None
+    return tuple(each for each in listed if each is not None)

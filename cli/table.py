@@ -1,0 +1,225 @@
+"""Tables for people: no word and no name is ever broken, however narrow the terminal is.
+
+Columns hold names and numbers, which stay whole; those that hold ``prose`` fold at spaces. Where a table is too wide,
+prose folds first; then columns are left out, the one of the highest ``rank`` first, and a line says which; then what
+may not be left out stands below its row. A ``wide`` table leaves nothing out. In a pipe there is room for everything.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from cli.escapes import visible
+
+GAP: Final = 2
+"""Spaces between two columns."""
+_PROSE: Final = 24
+"""Prose is not squeezed below so many columns while others can be left out for it."""
+_INDENT: Final = 4
+"""Of what stands below its row."""
+
+Cell = str | Text
+
+
+class Column(Struct, frozen=True):
+    """``rank``: 0 is never left out, else the higher the earlier. ``prose`` is words, or names behind commas."""
+
+    name: str
+    rank: int = 0
+    prose: bool = False
+
+
+def less(name: str, rank: int = 1) -> Column:
+    """A column that may be left out."""
+    return Column(name, rank)
+
+
+def prose(name: str, rank: int = 0) -> Column:
+    return Column(name, rank, prose=True)
+
+
+class Table:
+    """Printed by ``cli.console.show``. ``wide``: nothing is left out. ``cut``: each row takes one line, as on a screen
+    of so many lines: what has no room is cut after a word, and no line tells what was left out.
+    """
+
+    def __init__(self, title: str, columns: Iterable[str | Column]) -> None:
+        self.title = title
+        self.columns = [Column(each) if isinstance(each, str) else each for each in columns]
+        self.rows: list[tuple[Cell, ...]] = []
+        self.wide = False
+        self.cut = False
+
+    def add_column(self, column: str | Column) -> None:
+        self.columns.append(Column(column) if isinstance(column, str) else column)
+
+    def add_row(self, *cells: Cell) -> None:
+        """With fewer cells than columns it is a line across them."""
+        self.rows.append(cells)
+
+    def fits(self, width: int) -> bool:
+        """Whether nothing has to stand below its row, with columns left out that may be."""
+        rows = [tuple(_text(cell) for cell in row) for row in self.rows if len(row) == len(self.columns)]
+        return not fitted(self.columns, rows, width).below
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.lines(options.max_width)
+
+    def lines(self, width: int) -> Iterator[Text]:
+        rows = [tuple(_text(cell) for cell in row) for row in self.rows]
+        whole = [row for row in rows if len(row) == len(self.columns)]
+        fit = fitted(self.columns, whole, width, wide=self.wide, cut=self.cut)
+        if self.title:
+            yield from folded(Text(visible(self.title), style="italic"), width)
+        if any(column.name for column in self.columns):
+            yield _line([Text(self.columns[at].name, style="bold") for at in fit.shown], fit.widths)
+        for row in rows:
+            if len(row) < len(self.columns):
+                yield from folded(Text(" ").join(row), width)
+            else:
+                yield from _row(self.columns, row, fit, width, cut=self.cut)
+        if fit.left_out and not self.cut:
+            names = ", ".join(self.columns[at].name for at in fit.left_out if self.columns[at].name)
+            yield from folded(Text(f"left out for want of room: {names} (-o wide)", style="dim"), width)
+
+
+class Fit(Struct, frozen=True):
+    """Columns by their places: those ``shown`` with their widths, those below each row, those left out."""
+
+    shown: tuple[int, ...]
+    widths: tuple[int, ...]
+    below: tuple[int, ...] = ()
+    left_out: tuple[int, ...] = ()
+
+
+def fitted(
+    columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int, *, wide: bool = False, cut: bool = False
+) -> Fit:
+    """Which columns are shown in lines of ``width``. Pure."""
+    full = [max([_width(column.name), *(_widest_line(row[at]) for row in rows)]) for at, column in enumerate(columns)]
+    least = list(full)
+    for at, column in enumerate(columns):
+        if column.prose:
+            words = max([_width(column.name), *(_widest_word(row[at]) for row in rows)])
+            least[at] = min(full[at], _PROSE) if cut else max(words, min(full[at], _PROSE))
+    shown, gone = list(range(len(columns))), []
+    while _sum(least, shown) > width:
+        droppable = [at for at in shown[1:] if columns[at].rank or cut]
+        if not droppable:
+            break
+        worst = max(droppable, key=lambda at: (columns[at].rank, at))
+        shown.remove(worst)
+        gone.append(worst)
+    below: list[int] = []
+    # Prose reads well below its row; names and numbers go there only where nothing else helps.
+    while not cut and _sum(least, shown) > width and len(shown) > 1:
+        told = max(shown[1:], key=lambda at: (columns[at].prose, at))
+        shown.remove(told)
+        below.append(told)
+    # What was left out for prose that then stands below has its room again.
+    for at in sorted(gone, key=lambda at: (columns[at].rank, at)):
+        if _sum(least, [*shown, at]) > width:
+            break
+        gone.remove(at)
+        shown = sorted([*shown, at])
+    if wide:
+        below, gone = [*below, *gone], []
+    return Fit(tuple(shown), _widths(full, least, shown, width), tuple(sorted(below)), tuple(sorted(gone)))
+
+
+def _sum(widths: Sequence[int], shown: Sequence[int]) -> int:
+    return sum(widths[at] for at in shown) + GAP * (len(shown) - 1)
+
+
+def _widths(full: Sequence[int], least: Sequence[int], shown: Sequence[int], width: int) -> tuple[int, ...]:
+    """Each column has its least; what is left goes to those that want more, evenly."""
+    found = {at: least[at] for at in shown}
+    room = width - _sum(least, shown)
+    while room > 0 and (short := [at for at in shown if found[at] < full[at]]):
+        for at in short:
+            more = min(full[at] - found[at], max(1, room // len(short)), room)
+            found[at] += more
+            room -= more
+    return tuple(found.values())
+
+
+def _row(columns: Sequence[Column], row: Sequence[Text], fit: Fit, width: int, *, cut: bool) -> Iterator[Text]:
+    placed = zip(fit.shown, fit.widths, strict=True)
+    cells = [_cut(row[at], of) if cut else list(folded(row[at], of)) for at, of in placed]
+    for number in range(max(len(lines) for lines in cells)):
+        yield _line([lines[number] if number < len(lines) else Text() for lines in cells], fit.widths)
+    told = [at for at in fit.below if row[at].plain.strip() not in ("", "-")]
+    if told:
+        parts = [Text.assemble(f"{columns[at].name} " if columns[at].name else "", row[at]) for at in told]
+        words = Text("; ").join(parts)
+        for line in folded(words, max(1, width - _INDENT)):
+            yield Text.assemble(" " * _INDENT, line)
+
+
+def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
+    made = Text(no_wrap=True, overflow="ignore")
+    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        made.append_text(cell)
+        if number < len(cells) - 1:
+            made.append(" " * (width - cell.cell_len + GAP))
+    made.rstrip()
+    return made
+
+
+def _cut(cell: Text, width: int) -> list[Text]:
+    """As many of its words as there is room for."""
+    line = next(iter(cell.split("\n")), Text())
+    if line.cell_len <= width:
+        return [line]
+    kept = next(folded(line, max(1, width - 4)))
+    return [Text.assemble(kept, " ...") if kept.cell_len <= width - 4 else Text("...")]
+
+
+def folded(text: Text, width: int) -> Iterator[Text]:
+    """Its lines, folded at spaces alone: a word that is longer than ``width`` has a line of its own. What a line is
+    indented by, its continuation is as well.
+    """
+    for line in text.split("\n", allow_blank=True) or [Text()]:
+        if line.cell_len <= width:
+            yield _one(line)
+            continue
+        indent = len(line.plain) - len(line.plain.lstrip(" "))
+        start, at = 0, indent
+        while at < len(line):
+            end = line.plain.find(" ", at)
+            end = len(line) if end < 0 else end
+            before = indent if start else 0
+            if at > start + indent - before and before + _width(line.plain[start:end]) > width:
+                yield _one(Text.assemble(" " * before, _stripped(line[start:at])))
+                start = at
+            at = end + 1
+        yield _one(Text.assemble(" " * indent if start else "", _stripped(line[start:])))
+
+
+def _one(line: Text) -> Text:
+    line.no_wrap, line.overflow = True, "ignore"
+    return line
+
+
+def _stripped(line: Text) -> Text:
+    line.rstrip()
+    return line
+
+
+def _text(cell: Cell) -> Text:
+    return cell.copy() if isinstance(cell, Text) else Text(visible(cell))
+
+
+def _width(text: str) -> int:
+    return Text(text).cell_len
+
+
+def _widest_line(text: Text) -> int:
+    return max((_width(line) for line in text.plain.split("\n")), default=0)
+
+
+def _widest_word(text: Text) -> int:
+    return max((_width(word) for word in text.plain.split()), default=0)

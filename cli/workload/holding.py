@@ -1,0 +1,47 @@
+"""Workloads that hold quota, and would lose it."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from cli.cluster import told
+from cli.console import Json, ago
+from cli.workload.rows import owner, state_of
+from controller.objects.decode import DecodeError, decode
+from controller.objects.meta import find_condition
+from controller.objects.workload import Workload
+from controller.watching.kinds import WORKLOADS
+from inventory.words.plural import plural
+from kube.client import Client, Selection
+from kube.errors import KubeError
+
+
+async def holding(client: Client, namespace: str | None, belongs: Callable[[Workload], bool]) -> list[str]:
+    """A line for each Workload that holds quota and belongs. Where they may not be listed, that is the line."""
+    try:
+        given = (await client.list_all(WORKLOADS, Json, Selection(namespace=namespace))).items
+    except KubeError as failed:
+        return [f"those that run, which are not known: {told(failed)}"]
+    now = datetime.now(UTC)
+    return [described(each, now) for each in _typed(given) if holds_quota(each) and belongs(each)]
+
+
+def _typed(given: Iterable[Json]) -> Iterable[Workload]:
+    for each in given:
+        try:
+            yield decode(each, Workload)
+        except DecodeError:
+            continue
+
+
+def holds_quota(workload: Workload) -> bool:
+    return state_of(workload) in ("Admitted", "QuotaReserved")
+
+
+def described(workload: Workload, now: datetime) -> str:
+    """``team-a/job-bert-1 (Job bert), 2 pods, for 2h05m``: since when it holds its quota."""
+    job = " ".join(filter(None, owner(workload)))
+    began = find_condition(workload.status.conditions, "QuotaReserved")
+    since = began.last_transition_time if began is not None else None
+    pods = plural(sum(each.count for each in workload.spec.pod_sets), "pod")
+    ran = f", for {ago((now - since).total_seconds())}" if since is not None else ""
+    return f"{workload.key}{f' ({job})' if job else ''}, {pods}{ran}"

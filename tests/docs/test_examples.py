@@ -13,7 +13,7 @@ from hack.cluster.programs.images import PUBLIC_CUDA_IMAGE, PUBLIC_PAUSE_IMAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-READ_BY_PROGRAMS = ("configs", "fleets", "metrics", "page", "simulate")
+READ_BY_PROGRAMS = ("configs", "fleets", "live", "metrics", "page", "simulate")
 """Folders of files that are not applied: of the agent, the controller, Helm, Prometheus and the simulations."""
 APPLIED = sorted(
     path
@@ -161,7 +161,7 @@ def test_an_example_asks_for_resources_that_its_queue_covers(path: Path) -> None
     labels = [each["metadata"].get("labels", {}) for each in documents(path)]
     if not any("kueue.x-k8s.io/queue-name" in each for each in labels):
         return
-    sources = [ROOT / name for name in re.findall(r"examples/queues/[\w-]+\.yaml", told(path)[1])] + [path]
+    sources = [ROOT / name for name in re.findall(r"examples/(?:queues|demo)/[\w-]+\.yaml", told(path)[1])] + [path]
     covered = {name for each in sources for cover in inside(documents(each), "coveredResources") for name in cover}
     asked = {name for each in inside(documents(path), "resources") if isinstance(each, dict)
              for part in ("requests", "limits") for name in each.get(part, {})}  # fmt: skip

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -11,6 +11,7 @@ from cli.console import Json
 from controller.objects.decode import GpuNode
 from controller.objects.quantity import NANO, QuantityError, parse_quantity
 from inventory.api.gpunode import Device
+from inventory.gpustates import IN_USE, GpuState, counted, state_of
 
 BUSY: Final = "tessera_gpu_busy_ratio"
 USED: Final = "DCGM_FI_DEV_FB_USED"
@@ -37,12 +38,13 @@ NONE: Final = Figures()
 
 
 class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One GPU. ``holders`` are pods, NAMESPACE/NAME."""
+    """One GPU. ``holders`` are pods, NAMESPACE/NAME; ``state``: what it counts as."""
 
     node: str
     index: int
     product: str
     mode: str
+    state: GpuState
     health: str
     reasons: tuple[str, ...]
     memory_mib: int
@@ -119,25 +121,27 @@ def _first(parts: Mapping[tuple[str, str], float] | None) -> float | None:
     return next(iter(parts.values())) if parts else None
 
 
-def gpus(nodes: Iterable[GpuNode], measured: Mapping[str, Figures]) -> tuple[GpuRow, ...]:
-    """Node by node, in the order of their names; ``measured`` by UUID."""
+def gpus(nodes: Iterable[GpuNode], measured: Mapping[str, Figures], away: Collection[str] = ()) -> tuple[GpuRow, ...]:
+    """Node by node, in the order of their names; ``measured`` by UUID; ``away``: names of nodes that take no pods."""
     rows: list[GpuRow] = []
     for node in sorted(nodes, key=lambda each: each.metadata.name):
         held: dict[str, set[str]] = {}
         for holder in node.status.holders:
             held.setdefault(holder.physical, set()).add(holder.pod_key)
         devices = sorted(node.status.devices, key=lambda each: each.index)
-        rows += [_row(node.metadata.name, each, held, measured.get(each.uuid, NONE)) for each in devices]
+        name = node.metadata.name
+        rows += [_row(name, each, held, measured.get(each.uuid, NONE), name not in away) for each in devices]
     return tuple(rows)
 
 
-def _row(node: str, device: Device, held: Mapping[str, set[str]], figures_: Figures) -> GpuRow:
+def _row(node: str, device: Device, held: Mapping[str, set[str]], figures_: Figures, takes_pods: bool) -> GpuRow:
     parts = {device.uuid, *(each.uuid for each in device.mig.instances)} if device.mig is not None else {device.uuid}
     return GpuRow(
         node=node,
         index=device.index,
         product=device.product,
         mode=device.mode,
+        state=state_of(device, held, takes_pods=takes_pods, busy=figures_.busy),
         health=device.health.state if device.health is not None else "Healthy",
         reasons=device.health.reasons if device.health is not None else (),
         memory_mib=device.memory_mib,
@@ -192,27 +196,34 @@ def _whole(nanos: int) -> str:
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``busy``: mean over the GPUs that are measured, None where none is. ``idle``: held, and under 1 % busy."""
+    """``busy``: mean over the GPUs that are measured, None where none is. ``in_use`` has the idle ones, too; with
+    ``free``, ``watched`` (on probation), ``fault`` (out of service) and ``off`` (nobody's, on a node that takes no
+    pods) it makes all GPUs.
+    """
 
     nodes: int
     gpus: int
-    unfit: int
-    held: int
+    in_use: int
     idle: int
+    free: int
+    watched: int
+    fault: int
+    off: int
     busy: float | None
-
-
-_IDLE: Final = 0.01
 
 
 def totals(rows: Iterable[GpuRow]) -> Totals:
     every = tuple(rows)
     busy = [row.busy for row in every if row.busy is not None]
+    counts = counted(row.state for row in every)
     return Totals(
         nodes=len({row.node for row in every}),
         gpus=len(every),
-        unfit=sum(not row.is_well for row in every),
-        held=sum(bool(row.holders) for row in every),
-        idle=sum(bool(row.holders) and row.busy is not None and row.busy < _IDLE for row in every),
+        in_use=sum(counts[state] for state in IN_USE),
+        idle=counts[GpuState.IDLE],
+        free=counts[GpuState.FREE],
+        watched=counts[GpuState.WATCHED],
+        fault=counts[GpuState.FAULT],
+        off=counts[GpuState.OFF],
         busy=sum(busy) / len(busy) if busy else None,
     )

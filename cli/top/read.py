@@ -7,8 +7,10 @@ from typing import Final
 from cli.cluster import told
 from cli.console import Json
 from cli.top.fleet import Figures, Fleet, figures, gpus, queues
+from controller.objects.core import Node
 from controller.objects.decode import DecodeError, GpuNode, read_gpu_node
-from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES
+from controller.objects.meta import is_true
+from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES, NODES
 from inventory.words.plural import plural
 from kube.client import Client, Selection
 from kube.errors import KubeError
@@ -50,7 +52,20 @@ async def read(client: Client, *, agents: str, only: frozenset[str], at_most: in
         asked = f"figures of {len(names)} of {plural(len(nodes), 'node')}"
         notes.append(f"{asked} are asked for (--at-most)")
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    return Fleet(at=at, gpus=gpus(nodes, measured), queues=found, notes=tuple(notes))
+    away = await _away(client, notes)
+    return Fleet(at=at, gpus=gpus(nodes, measured, away), queues=found, notes=tuple(notes))
+
+
+async def _away(client: Client, notes: list[str]) -> frozenset[str]:
+    """Nodes that take no pods: not ready, or cordoned."""
+    try:
+        nodes = (await client.list_all(NODES, Node)).items
+    except KubeError as failed:
+        notes.append(f"whether nodes are ready is not known: {told(failed)}")
+        return frozenset()
+    return frozenset(
+        node.metadata.name for node in nodes if node.spec.unschedulable or not is_true(node.status.conditions, "Ready")
+    )
 
 
 async def _measured(client: Client, namespace: str, nodes: frozenset[str], notes: list[str]) -> dict[str, Figures]:

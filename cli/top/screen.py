@@ -44,11 +44,15 @@ def screen(fleet: Fleet, *, height: int | None, by: str) -> RenderableType:
 def _headline(fleet: Fleet, found: Totals) -> Text:
     busy = "" if found.busy is None else f", {found.busy:.0%} busy"
     counts = f"{plural(found.nodes, 'node')}, {plural(found.gpus, 'GPU')}"
-    text = Text(f"{fleet.at}  {counts}: {found.held} held{busy}", style="bold")
+    text = Text(f"{fleet.at}  {counts}: {found.in_use} in use{busy}", style="bold")
     if found.idle:
         text.append(f", {found.idle} held and idle", style="yellow")
-    if found.unfit:
-        text.append(f", {found.unfit} unfit", style="red")
+    if found.fault:
+        text.append(f", {found.fault} out of service", style="red")
+    if found.watched:
+        text.append(f", {found.watched} on probation", style="magenta")
+    if found.off:
+        text.append(f", {found.off} on nodes that take no pods", style="yellow")
     return text
 
 
@@ -110,7 +114,9 @@ def _held(holders: Sequence[str]) -> str:
 
 
 def _nodes(rows: Iterable[GpuRow], room: int | None) -> Table:
-    table = titled("Nodes", "node", "GPUs", "unfit", "held", less("idle", 2), "busy", less("memory"), less("pods", 3))
+    table = titled(
+        "Nodes", "node", "GPUs", "in use", "out of service", less("idle", 2), "busy", less("memory"), less("pods", 3)
+    )
     nodes = [(name, tuple(of)) for name, of in groupby(rows, key=lambda row: row.node)]
     shown = nodes if room is None else nodes[:room]
     for name, of in shown:
@@ -118,9 +124,9 @@ def _nodes(rows: Iterable[GpuRow], room: int | None) -> Table:
         shares = [share for share in map(_share, of) if share is not None]
         memory = sum(shares) / len(shares) if shares else None
         pods = {pod for row in of for pod in row.holders}
-        unfit = Text(str(found.unfit), style="red" if found.unfit else "")
+        out = Text(str(found.fault + found.watched), style="red" if found.fault + found.watched else "")
         idle = Text(str(found.idle), style="yellow" if found.idle else "")
-        cells = (name, str(found.gpus), unfit, str(found.held), idle, bar(found.busy), bar(memory), str(len(pods)))
+        cells = (name, str(found.gpus), str(found.in_use), out, idle, bar(found.busy), bar(memory), str(len(pods)))
         table.add_row(*cells)
     _cut(table, len(nodes) - len(shown), "nodes")
     return table

@@ -46,7 +46,7 @@ async def seen(shell: Shell) -> AsyncIterator[Shell]:
 
 async def test_in_a_pipe_it_is_told_once_with_what_is_known(seen: Shell) -> None:
     told = (await seen.run("top")).stdout.splitlines()
-    assert told[0].endswith("  2 nodes, 2 GPUs: 1 held, 25% busy")
+    assert told[0].endswith("  2 nodes, 2 GPUs: 1 in use, 25% busy")
     assert told[3].split() == [
         "n-0",
         "0",
@@ -71,7 +71,17 @@ async def test_for_programs_it_is_json_with_totals(seen: Shell) -> None:
     found = await seen.json("top", "--node", "n-0", "--once")
     (gpu,) = found["gpus"]
     assert (gpu["busy"], gpu["usedMib"], gpu["holders"]) == (0.25, 10240.0, ["team/p"])
-    assert found["totals"] == {"nodes": 1, "gpus": 1, "unfit": 0, "held": 1, "idle": 0, "busy": 0.25}
+    assert found["totals"] == {
+        "nodes": 1,
+        "gpus": 1,
+        "inUse": 1,
+        "idle": 0,
+        "free": 0,
+        "watched": 0,
+        "fault": 0,
+        "off": 0,
+        "busy": 0.25,
+    }
     assert found["notes"] == []
 
 

@@ -73,11 +73,16 @@ def test_a_row_has_health_holders_and_figures() -> None:
     assert (first.index, first.mode, first.health, first.holders) == (0, "mig", "Healthy", ("team/p", "team/q"))
     assert (second.is_well, second.reasons, second.holders, second.busy) == (False, ("XID 79",), (), NONE.busy)
     found = totals((first, second))
-    assert (found.nodes, found.gpus, found.unfit, found.held, found.idle) == (1, 2, 1, 1, 1)
+    assert (found.nodes, found.gpus, found.fault, found.in_use, found.idle) == (1, 2, 1, 1, 1)
     assert found.busy == pytest.approx(0.004)
     assert totals(()).busy is None
     assert totals(gpus(nodes, {"A": Figures(busy=0.01)})).idle == 0
     assert totals(gpus(nodes, {"B": Figures(busy=0.0)})).idle == 0
+
+
+def test_a_gpu_of_a_node_that_takes_no_pods_is_not_free() -> None:
+    found = totals(gpus([observed("n", devices=[{"uuid": "A", "index": 0}])], {}, away={"n"}))
+    assert (found.free, found.off) == (0, 1)
 
 
 def test_nodes_come_by_name() -> None:
@@ -130,7 +135,7 @@ def fleet(rows: tuple[GpuRow, ...], *notes: str) -> Fleet:
 def test_each_gpu_has_a_line_while_there_is_room_and_each_node_after_that() -> None:
     rows = (*node("a", 4), *node("b", 4))
     wide = told(fleet(rows), height=40)
-    assert wide[0] == "now  2 nodes, 8 GPUs: 0 held"
+    assert wide[0] == "now  2 nodes, 8 GPUs: 0 in use"
     assert [line.split()[:2] for line in wide[3:5]] == [["a", "0"], ["1", "A100"]]
     low = told(fleet(rows), height=12)
     assert low[1] == "Nodes"

@@ -286,7 +286,18 @@ def one_is_out_of_service_everywhere(browser: Browser, controller: InCluster) ->
     browser.until_text("In service")
     browser.until(lambda: browser.js(OFFERED) == ["8", "7"], "one of eight is not in service")
     until(lambda: amounts(controller) == [8, 7], "so says the kubelet")
+    told = top(controller)
+    assert (told["inUse"], told["free"], told["fault"]) == (used, on_the_map["free"], 1)
     until(lambda: counted(controller) == {"held": used, "free": on_the_map["free"], "fault": 1}, "so say the metrics")
+
+
+def top(controller: InCluster) -> dict[str, int]:
+    """The sums of ``tessera top``."""
+    command = [sys.executable, "-c", "from cli.main import main; main()", "top", "--once", "-o", "json"]
+    kubeconfig = ("--kubeconfig", str(controller.cluster.kubeconfig))
+    done = subprocess.run([*command, *kubeconfig], cwd=ROOT, capture_output=True, text=True, check=True, timeout=HANG_S)
+    sums: dict[str, int] = json.loads(done.stdout)["totals"]
+    return sums
 
 
 def amounts(controller: InCluster) -> list[int]:
@@ -393,10 +404,10 @@ def test_a_terminal_follows_the_fleet_and_has_its_screen_back_afterwards(control
     free = next(index for index in range(8) if agent.health(index).uuid not in held)
     with terminal("top", {"KUBECONFIG": str(controller.cluster.kubeconfig)}) as shell:
         shell.tessera("top", "--every", "1")
-        shell.until(f"8 GPUs: {len(held)} held")
+        shell.until(f"8 GPUs: {len(held)} in use")
         assert shell.is_alternate
         agent.sim(gpu=free, xid=79)
-        shell.until("1 unfit")
+        shell.until("1 out of service")
         shell.until("XID 79")
         shell.resize(80, 14)
         shell.until("Nodes")

@@ -15,12 +15,14 @@ import msgspec
 
 from controller.engine.claims.runtimes import runtime_s
 from controller.engine.conditions import reasons
+from controller.engine.conditions.records import DecisionRecord
 from controller.engine.engine import Engine
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.queues.pending import PendingWorkload
 from controller.forecast.calibration import Calibration, Range
 from controller.forecast.changes import EndsAt
-from controller.forecast.forward import Forward, Gates
+from controller.forecast.decided import Asked, Decided, decided_parts, unless, with_coming
+from controller.forecast.forward import STOPPING_S, Forward, Gates
 from controller.forecast.gates import gate_parts
 from controller.forecast.model import MOST, Line, Model, Tree, model_parts
 from controller.forecast.parts import Parts, finished
@@ -49,13 +51,15 @@ _TOLD: Final = 200
 _BEHIND: Final = "It is too far behind in its queue to be looked at"
 _CLOSED: Final = "Its queue takes nothing in now"
 _NEVER: Final = "What it waits for has no known end"
+_STOPPING: Final = "It starts once what is preempted for it has stopped: that may take as long as its pods are given"
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Seconds from ``at_s`` (since 1970) to its start: between ``from_s`` and ``to_s`` in about four of five cases.
 
-    ``from_s`` None: nothing is known; ``to_s`` None: it may as well never start. ``ahead``: workloads of its queue that
-    are tried before it. ``assumes``: sentences, the most telling first.
+    ``from_s`` None: nothing is known; ``to_s`` None: it may as well never start. ``never``: what would have to change,
+    where it never starts as things are: a clause. ``ahead``: workloads of its queue that are tried before it.
+    ``assumes``: sentences, the most telling first.
     """
 
     at_s: float
@@ -64,6 +68,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     to_s: float | None = None
     ahead: int = 0
     assumes: tuple[str, ...] = ()
+    never: str | None = None
 
 
 Forecasts = dict[WorkloadKey, Forecast]
@@ -97,24 +102,37 @@ class Forecaster:
         found |= dict.fromkeys(model.closed, Forecast(at_s=now_s, assumes=(_CLOSED,)))
         waiting = sum(len(line.waiting) for tree in model.trees for line in tree.lines)
         effort = _COARSE if waiting > _MANY else _FINE
-        gates = yield from gate_parts(engine, model, self.ends_at(engine, now_s))
-        for tree in model.trees:
-            found |= yield from self._of_tree(model, tree, gates, effort)
-        return found
+        decided = yield from decided_parts(engine, model)
+        left = with_coming(model, decided.coming)
+        gates = yield from gate_parts(engine, left, self.ends_at(engine, now_s), decided)
+        for tree in left.trees:
+            found |= yield from self._of_tree(left, tree, gates, effort)
+        return (yield from _as_decided(model, decided, found))
 
     def of(self, engine: Engine, asked: PendingWorkload, now_s: float) -> Forecast | None:
         """``of_parts`` without a pause."""
         return finished(self.of_parts(engine, asked, now_s))
 
-    def of_parts(self, engine: Engine, asked: PendingWorkload, now_s: float) -> Parts[Forecast | None]:
-        """Of a workload that is not there, if it came now. None where its queue is not there or takes nothing in."""
+    def of_parts(
+        self, engine: Engine, asked: PendingWorkload, now_s: float, record: DecisionRecord | None = None
+    ) -> Parts[Forecast | None]:
+        """Of a workload that is not there, if it came now. None where its queue is not there or takes nothing in.
+
+        ``record``: what the engine would decide on it.
+        """
         model = yield from model_parts(engine, now_s, MOST, asked)
         tree = next((tree for tree in model.trees if any(_has(line, asked.key) for line in tree.lines)), None)
         if tree is None:
             return None
+        model = model._replace(trees=(tree,))
         effort = _FINE if len(tree.held) < _MANY else _COARSE
-        gates = yield from gate_parts(engine, model._replace(trees=(tree,)), self.ends_at(engine, now_s), asked)
-        found = yield from self._of_tree(model, tree, gates, effort, learns=False)
+        decided = yield from decided_parts(engine, model, Asked(asked, record))
+        left = with_coming(model, decided.coming)
+        gates = yield from gate_parts(engine, left, self.ends_at(engine, now_s), decided, Asked(asked, record))
+        found: Forecasts = {}
+        if asked.key not in decided.coming:
+            found = yield from self._of_tree(left, left.trees[0], gates, effort, learns=False)
+        found = yield from _as_decided(model, decided, found)
         return found.get(asked.key)
 
     def ends_at(self, engine: Engine, now_s: float) -> EndsAt:
@@ -161,6 +179,32 @@ class Forecaster:
         return found
 
 
+def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forecasts]:
+    """With places in the queue as they are, and where the engine's own decision says more than the runs, by that."""
+    never = {shape: told for shape, record in decided.by_shape.items() if (told := unless(record)) is not None}
+    if not never and not decided.coming:
+        return found
+    replace = msgspec.structs.replace
+    for line in (line for tree in model.trees for line in tree.lines):
+        yield
+        for ahead, waiting in enumerate(line.waiting):
+            if waiting.key in decided.coming:
+                found[waiting.key] = _soon(model.now_s, ahead)
+            elif (known := found.get(waiting.key)) is not None:
+                told = never.get(waiting.shape) if known.from_s is None else None
+                if told is not None:
+                    found[waiting.key] = replace(known, ahead=ahead, never=told, assumes=())
+                elif known.ahead != ahead:
+                    found[waiting.key] = replace(known, ahead=ahead)
+            if ahead % _TOLD == 0:
+                yield
+    return found
+
+
+def _soon(now_s: float, ahead: int) -> Forecast:
+    return Forecast(at_s=now_s, from_s=0.0, likely_s=STOPPING_S / 2, to_s=STOPPING_S, ahead=ahead, assumes=(_STOPPING,))
+
+
 def _cut(ordered: Sequence[float], effort: Effort) -> Range | None:
     """What the runs say, without those outside. None where it does not start in most of them."""
     low_s, high_s = ordered[effort.outside], ordered[-1 - effort.outside]
@@ -186,14 +230,14 @@ def _has(line: Line, key: WorkloadKey) -> bool:
 
 
 def _names(tree: Tree) -> set[ClusterQueueName]:
-    return {held.queue for held in tree.held} | {line.name for line in tree.lines}
+    return {held.queue for held in tree.charged} | {line.name for line in tree.lines}
 
 
 def _draws(
     tree: Tree, known: Mapping[ClusterQueueName, Experience], now_s: float, runs: int
 ) -> Parts[list[dict[WorkloadKey, float | None]]]:
     """For each run the run time of each workload: every workload has each of as many even parts of its range once."""
-    running = sorted(tree.held, key=lambda held: held.since_s)
+    running = sorted(tree.charged, key=lambda held: held.since_s)
     pending = [(waiting, line.name) for line in tree.lines for waiting in line.waiting]
     pending.sort(key=lambda each: each[0].queued_at_s)
     # By time, not by name: under other names the same workloads have the same forecasts.
@@ -217,14 +261,10 @@ def _assumes(tree: Tree, line: Line, experience: Experience, seen: int, gates: G
     says = "says how long it runs" if told == 1 else "say how long they run"
     found = [f"Of {plural(len(tree.held), 'workload that holds', 'workloads that hold')} quota {told} {says}"]
     if experience.own and experience.ratios:
-        low, high = (experience.ratio(part) for part in (0.1, 0.9))
-        times = f"{low:.1f}" if f"{low:.1f}" == f"{high:.1f}" else f"{low:.1f} to {high:.1f}"
-        found.append(
-            f"The last {experience.own} of ClusterQueue {line.name} that finished ran {times} times as long as they "
-            "said"
-        )
+        found.append(_lasted(experience, line.name))
     elif experience.own:
-        found.append(f"Those that do not say run as long as the last {experience.own} of ClusterQueue {line.name}")
+        last = "one" if experience.own == 1 else experience.own
+        found.append(f"Those that do not say run as long as the last {last} of ClusterQueue {line.name}")
     elif not experience.lasted:
         found.append("Nothing has finished yet: what is said is taken to be wrong by a factor of up to 5")
     checked = f", and {seen} earlier forecasts of the queue" if seen else ""
@@ -232,3 +272,11 @@ def _assumes(tree: Tree, line: Line, experience: Experience, seen: int, gates: G
     if any(waiting.shape in gates for waiting in line.waiting):
         found.append("Of places and limits those of now count: one that lacks them waits until their holders end")
     return tuple(found)
+
+
+def _lasted(experience: Experience, queue: ClusterQueueName) -> str:
+    low, high = (f"{experience.ratio(part):.1f}" for part in (0.1, 0.9))
+    times = low if low == high else f"{low} to {high}"
+    if experience.own == 1:
+        return f"The last one of ClusterQueue {queue} that finished ran {times} times as long as it said"
+    return f"The last {experience.own} of ClusterQueue {queue} that finished ran {times} times as long as they said"

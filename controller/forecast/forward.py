@@ -88,7 +88,7 @@ class Forward:
         self._gated: dict[int, int] = {}
         """The shapes of those that were let in, by number."""
         self._keys: dict[int, WorkloadKey] = {}
-        held = {each.key for each in tree.held}
+        held = {each.key for each in tree.charged}
         for shape, some in gates.items():
             for after, at_s in some:
                 if after in held:
@@ -107,7 +107,7 @@ class Forward:
     def run(self) -> Iterator[None]:
         """To the end, in parts: to pause between."""
         now_s = begin_s = self._begin_s
-        for held in self._tree.held:
+        for held in self._tree.charged:
             self._hold(held)
         self._sweep(now_s)
         backoffs = {waiting.due_s for line in self._tree.lines for waiting in line.waiting}

@@ -6,17 +6,16 @@ until it lets the workload in, and on until it lets in as many as wait of its sh
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from controller.engine.conditions.reasons import PendingReason
 from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.engine import Engine
 from controller.engine.fairness.roomlater import RoomLater
 from controller.engine.model.resources import WorkloadKey
-from controller.engine.queues.found import last_found
-from controller.engine.queues.pending import PendingWorkload
 from controller.forecast.changes import EndsAt
+from controller.forecast.decided import HOPELESS, Asked, Decided
 from controller.forecast.forward import STOPPING_S, Gates, first_fit
 from controller.forecast.model import Gate, Model, Tree, Waiting
 from controller.forecast.parts import Parts
@@ -32,42 +31,35 @@ _READ: Final = 2_000
 """Between two pauses."""
 
 _REFUSED: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.OVER_SHARE, Rule.BELOW_MINIMUM})
-_NEVER: Final = frozenset(
-    {
-        PendingReason.EXCEEDS_MAX_QUOTA,
-        PendingReason.NO_MATCHING_FLAVOR,
-        PendingReason.TOPOLOGY_PLACEMENT_FAILED,
-        PendingReason.MISCONFIGURED,
-    }
-)
-"""No end of another workload helps: not even an empty cluster would."""
-
-
-def gate_parts(engine: Engine, model: Model, ends_at: EndsAt, asked: PendingWorkload | None = None) -> Parts[Gates]:
+def gate_parts(
+    engine: Engine, model: Model, ends_at: EndsAt, decided: Decided, asked: Asked | None = None
+) -> Parts[Gates]:
     """``asked``: as of the model; whether the engine would let it in is not known yet."""
     found: dict[int, tuple[Gate, ...]] = {}
     closed: list[tuple[Waiting, int]] = []
     for tree in model.trees:
-        counts, first = _by_shape(tree)
-        seen = {shape: asked if asked is not None and key == asked.key else None for shape, key in first.items()}
+        counts = _by_shape(tree)
         with_room = _fit_by_sums(tree)
         yield
+        seen: set[int] = set()
         for line in tree.lines:
             for waiting in line.waiting:
-                if first.get(waiting.shape) != waiting.key:
+                if waiting.shape in seen:
                     continue
-                pending = seen[waiting.shape] or engine.state.queues.get(waiting.key)
-                record = None if pending is None else last_found(engine.stories, pending)
-                if record is not None and record.reason in _NEVER:
+                seen.add(waiting.shape)
+                record = decided.by_shape.get(waiting.shape)
+                is_asked = asked is not None and waiting.key == asked.pending.key
+                if record is not None and record.reason in HOPELESS:
                     found[waiting.shape] = ()
-                elif waiting.shape in with_room and (pending is asked or _refused(record)):
+                elif waiting.shape in with_room and (is_asked or _refused(record)):
                     closed.append((waiting, counts[waiting.shape]))
     if not closed:
         return found
     order = yield from _in_order(engine, ends_at, model.now_s)
     for waiting, count in closed[:_SHAPES]:
         yield
-        pending = asked if asked is not None and waiting.key == asked.key else engine.state.queues.get(waiting.key)
+        is_asked = asked is not None and waiting.key == asked.pending.key
+        pending = asked.pending if asked is not None and is_asked else engine.state.queues.get(waiting.key)
         room = engine.room_later(pending, model.now_s) if pending is not None else None
         if room is not None:
             gates = _gates(engine, room, order, min(count, _LET_IN))
@@ -80,20 +72,14 @@ def _refused(record: DecisionRecord | None) -> bool:
     return record is not None and record.rule in _REFUSED
 
 
-def _by_shape(tree: Tree) -> tuple[dict[int, int], dict[int, WorkloadKey]]:
-    """How many wait of each shape, and the first of them."""
-    counts: dict[int, int] = {}
-    first: dict[int, WorkloadKey] = {}
-    for line in tree.lines:
-        for waiting in line.waiting:
-            counts[waiting.shape] = counts.get(waiting.shape, 0) + 1
-            first.setdefault(waiting.shape, waiting.key)
-    return counts, first
+def _by_shape(tree: Tree) -> Counter[int]:
+    """How many wait of each shape."""
+    return Counter(waiting.shape for line in tree.lines for waiting in line.waiting)
 
 
 def _fit_by_sums(tree: Tree) -> set[int]:
     """Shapes that quota has room for beside all that holds it now."""
-    for held in tree.held:
+    for held in tree.charged:
         for charge in held.charges:
             charge.cell.charge(charge.amount)
     found: set[int] = set()
@@ -104,7 +90,7 @@ def _fit_by_sums(tree: Tree) -> set[int]:
                 looked.add(waiting.shape)
                 if first_fit(waiting.choices) is not None:
                     found.add(waiting.shape)
-    for held in tree.held:
+    for held in tree.charged:
         for charge in held.charges:
             charge.cell.charge(-charge.amount)
     return found

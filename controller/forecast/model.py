@@ -88,10 +88,19 @@ class Line(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """A cohort tree with somebody waiting in it. Trees share nothing."""
+    """A cohort tree with somebody waiting in it. Trees share nothing.
+
+    ``coming``: those of ``lines`` that others are preempted for. They start once these have stopped, and are counted
+    as if they held their quota now.
+    """
 
     lines: tuple[Line, ...]
     held: tuple[Held, ...]
+    coming: tuple[Held, ...] = ()
+
+    @property
+    def charged(self) -> tuple[Held, ...]:
+        return (*self.held, *self.coming)
 
 
 class Model(NamedTuple):

@@ -31,6 +31,10 @@ _TAIL: Final = 1.5
 """Exponent of the Pareto tail of those that outlived all that is known: the half goes on for 0.6 times their age."""
 
 
+_CUT_OFF: Final = frozenset({reasons.OWNER_NOT_FOUND, reasons.WORKLOAD_SLICE_REPLACED, "OutOfSync", "FailedToStart"})
+"""Reasons of Finished that say nothing of a run time."""
+
+
 class FinishedRun(msgspec.Struct, frozen=True):
     """``told_s`` None: nothing said how long it would run."""
 
@@ -77,10 +81,12 @@ class RuntimeHistory:
 
 
 def finished_run(workload: Workload) -> FinishedRun | None:
-    """None for one that has not finished, never ran, or ended by giving its place to another slice."""
+    """None for one that has not finished, never ran, or whose end says nothing of how long it would have run: its job
+    was deleted, or it gave its place to another slice.
+    """
     conditions = workload.status.conditions
     ended, began = find_condition(conditions, reasons.FINISHED), find_condition(conditions, reasons.ADMITTED)
-    if ended is None or ended.status != "True" or ended.reason == reasons.WORKLOAD_SLICE_REPLACED:
+    if ended is None or ended.status != "True" or ended.reason in _CUT_OFF:
         return None
     if began is None or began.status != "True" or ended.last_transition_time is None:
         return None

@@ -158,7 +158,7 @@ class ForecastService:
         asked = engine.as_pending(workload)
         record = engine.tried(asked, now_s, in_turns=True)
         yield
-        forecast = yield from self._forecaster.of_parts(engine, asked, now_s)
+        forecast = yield from self._forecaster.of_parts(engine, asked, now_s, record)
         if admits(record):
             return Submitted(forecast, starts=True, sentence=None)
         changes = yield from change_parts(engine, workload, now_s, self._forecaster.ends_at(engine, now_s))

@@ -26,7 +26,9 @@ class Foretold(NamedTuple):
 
 
 def brief(forecast: Forecast | None) -> Json | None:
-    """The range alone, for a row of a list: seconds from ``at``, each None where nothing is known."""
+    """The range alone, for a row of a list: seconds from ``at``, each None where nothing is known. ``never``: what
+    would have to change, where it never starts as things are.
+    """
     if forecast is None:
         return None
     return {
@@ -34,6 +36,7 @@ def brief(forecast: Forecast | None) -> Json | None:
         "fromSeconds": forecast.from_s,
         "likelySeconds": forecast.likely_s,
         "toSeconds": forecast.to_s,
+        "never": forecast.never,
     }
 
 
@@ -41,7 +44,7 @@ def shown(forecast: Forecast, before: Iterable[WorkloadKey], changes: Iterable[C
     """``before``: the first of those that are tried before it."""
     return {
         **(brief(forecast) or {}),
-        "starts": starts(brief(forecast)),
+        "starts": starts(brief(forecast)) if forecast.never is None else f"never, {forecast.never}",
         "ahead": forecast.ahead,
         "before": [{"workload": key} for key in before],
         "assumes": list(forecast.assumes),
@@ -63,7 +66,7 @@ def starts(forecast: Mapping[str, Any] | None) -> str:
         return "-"
     low_s, high_s = forecast["fromSeconds"], forecast["toSeconds"]
     if low_s is None:
-        return "unknown"
+        return "unknown" if forecast.get("never") is None else "never"
     if high_s is None:
         return f"in {duration(low_s)} or later" if low_s >= _MINUTE_S else "now or never"
     if high_s < _MINUTE_S:

@@ -17,12 +17,13 @@ from cli.words import doctor, given, servers
 from cli.words import queues as named
 from controller.foreignrules.refusedkinds import REFUSED
 from controller.foreignrules.table import FOREIGN_KINDS
-from controller.words import jobs, pending, queues, statuses
+from controller.words import forecasts, jobs, pending, queues, statuses
 from inventory.words import layouts
 from inventory.words.catalog import EVERY, Kind, Place, Sentence
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "messages.md"
-MODULES: Final = (pending, queues, statuses, jobs, health, layouts, mig, node, claims, given, named, servers, doctor)
+MODULES: Final = (
+    pending, forecasts, queues, statuses, jobs, health, layouts, mig, node, claims, given, named, servers, doctor)
 """Importing one puts its sentences into the catalog."""
 
 _LITERAL: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")

@@ -36,6 +36,7 @@ class Place(StrEnum):
     CLAIM_EVENTS = "Events of pods: why a ResourceClaim is not prepared"
     COMMANDS = "tessera: what a command refuses"
     DOCTOR = "tessera doctor"
+    FORECASTS = "Forecasts: tessera explain, tessera submit, the page"
 
 
 class Sentence(NamedTuple):

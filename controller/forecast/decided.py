@@ -1,0 +1,161 @@
+"""What the engine's decisions say of a start that no sums know: that others are preempted for it, that it never comes.
+
+A decision stands beside the forecast wherever both are shown, so the two agree.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from controller.engine.conditions.reasons import PendingReason
+from controller.engine.conditions.records import DecisionRecord, Missing, Rule
+from controller.engine.conditions.sentences import shown
+from controller.engine.engine import Engine
+from controller.engine.model.resources import FlavorName, WorkloadKey
+from controller.engine.queues.found import last_found
+from controller.engine.queues.pending import PendingWorkload
+from controller.forecast.model import Charge, Held, Model, Tree, Waiting
+from controller.forecast.parts import Parts
+from controller.words import forecasts as words
+
+PREEMPTING: Final = frozenset({Rule.PREEMPTS, Rule.MIGRATES, Rule.FITS_AFTER_PREEMPTION})
+"""It starts once those that leave have stopped."""
+
+HOPELESS: Final = frozenset(
+    {
+        PendingReason.EXCEEDS_MAX_QUOTA,
+        PendingReason.NO_MATCHING_FLAVOR,
+        PendingReason.TOPOLOGY_PLACEMENT_FAILED,
+        PendingReason.MISCONFIGURED,
+    }
+)
+"""No end of another workload helps: not even an empty cluster would."""
+
+_FLAVORS: Final = 3
+"""So many are named."""
+_TRIES: Final = 8
+"""So many that the engine has not tried yet are tried for a round of forecasts, each of another shape."""
+_READ: Final = 500
+"""Between two pauses."""
+
+
+class Asked(NamedTuple):
+    """A workload that is not there, and what the engine would decide on it; None where that is not known."""
+
+    pending: PendingWorkload
+    record: DecisionRecord | None
+
+
+class Decided(NamedTuple):
+    """``by_shape``: the decision on the first of each shape. ``coming``: those that others are preempted for."""
+
+    by_shape: Mapping[int, DecisionRecord]
+    coming: Mapping[WorkloadKey, DecisionRecord]
+
+
+def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> Parts[Decided]:
+    """What was decided last, or is decided for the question where nothing was. Two look-ups for each that waits."""
+    by_shape: dict[int, DecisionRecord] = {}
+    coming: dict[WorkloadKey, DecisionRecord] = {}
+    seen: set[int] = set()
+    tries = _TRIES
+    for line in (line for tree in model.trees for line in tree.lines):
+        yield
+        for place, waiting in enumerate(line.waiting):
+            first = waiting.shape not in seen
+            seen.add(waiting.shape)
+            if asked is not None and waiting.key == asked.pending.key:
+                record = asked.record
+            else:
+                record = engine.stories.last(waiting.key)
+                pending = engine.state.queues.get(waiting.key) if first else None
+                if pending is not None:
+                    record = last_found(engine.stories, pending)
+                    if record is None and tries:
+                        tries -= 1
+                        yield
+                        record = engine.tried(pending, model.now_s)
+            if record is None:
+                continue
+            if first:
+                by_shape[waiting.shape] = record
+            # Of a strict queue the head alone is tried, whatever a question says of the others.
+            if record.rule in PREEMPTING and record.workload == waiting.key and not (line.strict and place):
+                coming[waiting.key] = record
+            if place % _READ == 0:
+                yield
+    return Decided(by_shape, coming)
+
+
+def with_coming(model: Model, coming: Mapping[WorkloadKey, DecisionRecord]) -> Model:
+    """Those that others are preempted for wait no more, and their victims leave."""
+    return model._replace(trees=tuple(_with_coming(tree, coming, model.now_s) for tree in model.trees))
+
+
+def _with_coming(tree: Tree, coming: Mapping[WorkloadKey, DecisionRecord], now_s: float) -> Tree:
+    mine = [waiting for line in tree.lines for waiting in line.waiting if waiting.key in coming]
+    if not mine:
+        return tree
+    records = [coming[waiting.key] for waiting in mine]
+    # One that moves goes on elsewhere.
+    victims = {target.holder.key for record in records for target in record.targets if target.move is None}
+    return Tree(
+        lines=tuple(
+            line._replace(waiting=tuple(waiting for waiting in line.waiting if waiting.key not in coming))
+            for line in tree.lines
+        ),
+        held=tuple(held._replace(leaving=True) if held.key in victims else held for held in tree.held),
+        coming=tuple(_started(waiting, record, now_s) for waiting, record in zip(mine, records, strict=True)),
+    )
+
+
+def _started(waiting: Waiting, record: DecisionRecord, now_s: float) -> Held:
+    flavors = {
+        choice.flavor
+        for pod_set in (record.assignment.pod_sets if record.assignment is not None else ())
+        for choice in pod_set.choices.values()
+    }
+    charges = tuple(charge for options in waiting.choices if options for charge in _chosen(options, flavors))
+    return Held(
+        key=waiting.key, queue=waiting.queue, charges=charges, since_s=now_s, told_s=waiting.told_s, leaving=False
+    )
+
+
+def _chosen(options: tuple[tuple[Charge, ...], ...], flavors: set[FlavorName]) -> tuple[Charge, ...]:
+    """Of a group of resources what is charged on the flavor that was decided on."""
+    return next((each for each in options if any(charge.fr.flavor in flavors for charge in each)), options[0])
+
+
+def unless(record: DecisionRecord) -> str | None:
+    """What would have to change for a workload that never starts as things are: a clause. None for one that may.
+
+    A workload that is not valid is mended or deleted, and nobody knows when: of it nothing is said.
+    """
+    missing = record.missing()
+    match record.reason:
+        case _ if record.rule is Rule.NEVER:
+            return words.bound_raised(record.detail)
+        case PendingReason.EXCEEDS_MAX_QUOTA if missing is not None:
+            return _within(missing)
+        case PendingReason.EXCEEDS_MAX_QUOTA:
+            return words.nodes_take_it()
+        case PendingReason.NO_MATCHING_FLAVOR:
+            flavors = list(dict.fromkeys(_flavors(record)))
+            more = [f"{len(flavors) - _FLAVORS} more"] if len(flavors) > _FLAVORS else []
+            return words.matches_a_flavor(", ".join([*flavors[:_FLAVORS], *more]) or "none")
+        case PendingReason.TOPOLOGY_PLACEMENT_FAILED:
+            return words.nodes_take_it()
+    return None
+
+
+def _within(missing: Missing) -> str:
+    beyond = [each for each in missing.shortfalls if each.needed > each.potential]
+    some = [f"{shown(each.resource, each.potential)} {each.resource}" for each in beyond if each.potential > 0]
+    if len(some) < len(beyond):
+        none = (str(each.resource) for each in beyond if each.potential <= 0)
+        return words.has_quota(f"{', '.join(none)} of flavor {missing.flavor}")
+    return words.asks_for_less(f"{' and '.join(some)} of flavor {missing.flavor}")
+
+
+def _flavors(record: DecisionRecord) -> Iterator[str]:
+    for pod_set in record.assignment.pod_sets if record.assignment is not None else ():
+        yield from (attempt.flavor for attempt in pod_set.attempts)

@@ -1,0 +1,50 @@
+"""What a forecast says beside its range: what would have to change for a start, and who comes first."""
+
+from inventory.words.catalog import Kind, Place, said
+
+_part = said(Place.FORECASTS, Kind.PART)
+
+
+@_part
+def asks_for_less(most: str) -> str:
+    return f"unless it asks for at most {most}, or the quota is raised"
+
+
+@_part
+def has_quota(resources: str) -> str:
+    return f"unless the queue gets quota of {resources}"
+
+
+@_part
+def bound_raised(why: str) -> str:
+    return f"unless it asks for less, or the bound of its Queue is raised ({why})"
+
+
+@_part
+def matches_a_flavor(flavors: str) -> str:
+    return f"unless its pods match a flavor of the queue ({flavors}), or the queue gets another one"
+
+
+@_part
+def nodes_take_it() -> str:
+    return "unless it asks for fewer or smaller pods, or nodes come that take them"
+
+
+@_part
+def next_in_line(first: str) -> str:
+    return f"{first}, which is next"
+
+
+@_part
+def ends(holders: str, verb: str) -> str:
+    return f"When {holders} {verb}"
+
+
+@_part
+def ends_after(holders: str, verb: str, ahead: str) -> str:
+    return f"When {holders} {verb}, after {ahead}"
+
+
+@_part
+def after(ahead: str, verb: str) -> str:
+    return f"After {ahead}: once {verb} ended"

@@ -30,6 +30,7 @@ from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.queueusage import quantity_of, shown, sums
 from controller.engine.quota.shares import share
+from controller.engine.state.activity import flavors_without_nodes, is_nodeless
 from controller.lifecycle.pendingcause import blocked, blocked_by_queues
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
@@ -189,11 +190,14 @@ def queue_shown(engine: Engine, state: QueueState) -> Json:
     reserved, used = sums(state.holders.values())
     problems = engine.inactive(state.name)
     active, parked = engine.state.queues.counts(state.name)
+    lacking = flavors_without_nodes(state, engine.state.cluster)
     return {
         "name": state.name,
         "cohort": state.node.parent.name if state.node.parent is not None else None,
         "active": not problems,
         "problems": [{"reason": problem.reason, "message": problem.message} for problem in problems],
+        "withoutNodes": [{"flavor": flavor, "message": said} for flavor, said in lacking.items()],
+        "nodeless": is_nodeless(state, lacking),
         "stopPolicy": state.policies.stop,
         "pending": {"active": active, "parked": parked},
         "reserving": len(state.holders),
@@ -225,7 +229,8 @@ def waiting_row(engine: Engine, turn: tuple[int, int, PendingWorkload]) -> Json:
     record = found_of(found, pending) if found is not None else None
     reason = record.reason.value if record is not None else None
     said = sentence(record) if record is not None and _waits(record) else None
-    if (cause := blocked_by_queues(engine, LocalQueueKey(pending.local_queue))) is not None:
+    if (cause := blocked_by_queues(engine, pending.local_queue)) is not None:
+        # What an earlier try found is over: nobody of a stopped queue is tried.
         reason, said = str(cause.reason), cause.message
     return {
         "workload": pending.key,

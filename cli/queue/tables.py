@@ -59,7 +59,7 @@ def show_queues(body: Json, *, wide: bool = False) -> None:
     problems = [
         Text(f"{queue['name']}: {problem['message']}", style="yellow")
         for queue in body["clusterQueues"]
-        for problem in queue["problems"]
+        for problem in (*queue["problems"], *queue.get("withoutNodes", ()))
     ]
     problems += [
         Text(_without_pods(queue["name"], queue), style="yellow")
@@ -118,7 +118,9 @@ def _rows(one: Json) -> list[tuple[str, ...]]:
 def _state(one: Json) -> str:
     if one["stopPolicy"] != "None":
         return "draining" if one["stopPolicy"] == "HoldAndDrain" else "stopped"
-    return "open" if one["active"] else "inactive"
+    if not one["active"]:
+        return "inactive"
+    return "no nodes" if one.get("nodeless") else "open"
 
 
 def _waiting(one: Json) -> str:

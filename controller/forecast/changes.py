@@ -1,24 +1,25 @@
 """The smallest changes that would admit a pending workload now, each tried with the engine: fewer pods, fewer devices,
-a smaller share of a GPU, a looser topology, another flavor; and whose end would do.
+a smaller share of a GPU, a looser topology, another flavor; and whose end would do, counting those that come first.
 
 A try has no effect. The tries of one workload are bounded, whatever its pod sets are.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from controller.engine.conditions.records import DecisionRecord, Rule
-from controller.engine.engine import Engine, Held
-from controller.engine.flavors.assignment import Shortfall
-from controller.engine.model.resources import Amount, FlavorResource, WorkloadKey
+from controller.engine.engine import Engine
+from controller.engine.model.resources import FlavorResource, ResourceName, WorkloadKey
 from controller.engine.quota.queueusage import quantity_of
+from controller.forecast.inline import Ahead, Line, Turn, in_line
 from controller.forecast.parts import Parts, finished
 from controller.objects.core import Container, ResourceRequirements
 from controller.objects.meta import Resources
 from controller.objects.quantity import NANO, Quantity
 from controller.objects.workload import PodSet, Workload
+from controller.words import forecasts as words
 from inventory.api.names import GPU_PERCENT
 
 _TRIES: Final = 100
@@ -27,6 +28,8 @@ _SETS: Final = 4
 _HOLDERS: Final = 200
 _ENDS: Final = 4
 """Workloads named whose ends together would do; of more nobody can wait for each."""
+_NAMED: Final = 3
+"""So many of those that start before it are named."""
 
 EndsAt = Callable[[WorkloadKey], float]
 """When a workload that holds quota is likely to end, in seconds since 1970; ``inf`` for never."""
@@ -68,13 +71,21 @@ def change_parts(engine: Engine, workload: Workload, now_s: float, ends_at: Ends
     record = yield from tried(workload)
     if record is None or admits(record):
         return []
+    queue = engine.state.cluster.queues.get(record.cluster_queue)
+    if queue is None:
+        return []
+    ahead = in_line(engine, engine.as_pending(workload), queue)
+    yield
+    if queue.policies.strict_fifo and ahead:
+        # Whatever it asks for, it is not tried before the head has started.
+        return [*_ends(engine, record, ends_at, ahead, strict=True)]
     found: list[Change] = []
     for number, pod_set in enumerate(workload.spec.pod_sets[:_SETS]):
         found += yield from _fewer_pods(workload, number, pod_set, tried)
         found += yield from _fewer_devices(workload, number, pod_set, tried)
         found += yield from _looser(workload, number, pod_set, tried)
         found += yield from _anywhere(workload, number, pod_set, tried)
-    return [*found, *_ends(engine, record, ends_at)]
+    return [*found, *_ends(engine, record, ends_at, ahead, strict=False)]
 
 
 # -- fewer -------------------------------------------------------------------------------------------------------------
@@ -179,47 +190,48 @@ def _anywhere(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> 
 # -- ends --------------------------------------------------------------------------------------------------------------
 
 
-def _ends(engine: Engine, record: DecisionRecord, ends_at: EndsAt) -> Iterator[Change]:
+def _ends(
+    engine: Engine, record: DecisionRecord, ends_at: EndsAt, ahead: Sequence[Ahead] | None, *, strict: bool
+) -> Iterator[Change]:
     """The one workload, or the few, whose ends free what the flavor lacks that lacks least."""
     missing = record.missing()
-    if missing is None:
+    if missing is None or ahead is None:
         return
     for shortfall in missing.shortfalls:
         lacking = shortfall.needed - shortfall.available
         if lacking > 0 and shortfall.needed <= shortfall.potential:
             fr = FlavorResource(missing.flavor, shortfall.resource)
             holders = engine.held_by(record.cluster_queue, fr, _HOLDERS)
-            yield from _ends_of(
-                holders, lacking, shortfall, {held.workload: ends_at(held.workload) for held in holders}
-            )
+            ends = {held.workload: ends_at(held.workload) for held in holders}
+            in_order = sorted(holders, key=lambda held: (ends[held.workload], -held.amount, held.workload))
+            line = Line(fr, shortfall.available, shortfall.needed, ahead, strict=strict)
+            yield from _told(line.turn(in_order), fr.resource, ends)
 
 
-def _ends_of(
-    holders: list[Held], lacking: Amount, shortfall: Shortfall, ends: Mapping[WorkloadKey, float]
-) -> Iterator[Change]:
-    chosen: list[Held] = []
-    freed = 0
-    for held in sorted(holders, key=lambda held: (ends[held.workload], -held.amount, held.workload)):
-        chosen.append(held)
-        freed += held.amount
-        if freed >= lacking:
-            break
-    if freed < lacking:
+def _told(turn: Turn | None, resource: ResourceName, ends: Mapping[WorkloadKey, float]) -> Iterator[Change]:
+    if turn is None or len(turn.ended) > _ENDS:
         return
-    # Those that the last ones make superfluous are not waited for.
-    for held in sorted(chosen, key=lambda held: held.amount):
-        if freed - held.amount >= lacking:
-            chosen.remove(held)
-            freed -= held.amount
-    if len(chosen) > _ENDS:
-        return
-    latest_s = max(ends[held.workload] for held in chosen)
-    amounts = ", ".join(
-        f"{held.workload} ({quantity_of(shortfall.resource, held.amount)} {shortfall.resource})" for held in chosen
-    )
+    amounts = ", ".join(f"{held.workload} ({quantity_of(resource, held.amount)} {resource})" for held in turn.ended)
+    verb = "ends" if len(turn.ended) == 1 else "end"
+    first = _named(turn.first)
+    if turn.has_to_end:
+        sentence = words.after(first, "it has" if len(turn.first) == 1 else "they have")
+    else:
+        sentence = words.ends_after(amounts, verb, first) if first else words.ends(amounts, verb)
+    latest_s = max((ends[held.workload] for held in turn.ended), default=float("inf"))
     yield Change(
         kind="ends",
-        sentence=f"When {amounts} {'ends' if len(chosen) == 1 else 'end'}",
-        workloads=tuple(held.workload for held in chosen),
-        at_s=latest_s if latest_s < float("inf") else None,
+        sentence=sentence,
+        workloads=tuple(held.workload for held in turn.ended),
+        at_s=latest_s if latest_s < float("inf") and not turn.has_to_end else None,
     )
+
+
+def _named(first: Sequence[WorkloadKey]) -> str:
+    """Those that start before it; only the first of the queue is next."""
+    if not first:
+        return ""
+    told = [words.next_in_line(first[0]), *first[1:_NAMED]]
+    more = len(first) - len(told)
+    told += [f"{more} more"] if more else []
+    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])}, and {told[-1]}"

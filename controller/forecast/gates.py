@@ -31,6 +31,8 @@ _READ: Final = 2_000
 """Between two pauses."""
 
 _REFUSED: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.OVER_SHARE, Rule.BELOW_MINIMUM})
+
+
 def gate_parts(
     engine: Engine, model: Model, ends_at: EndsAt, decided: Decided, asked: Asked | None = None
 ) -> Parts[Gates]:

@@ -86,7 +86,9 @@ def finished_run(workload: Workload) -> FinishedRun | None:
     """
     conditions = workload.status.conditions
     ended, began = find_condition(conditions, reasons.FINISHED), find_condition(conditions, reasons.ADMITTED)
-    if ended is None or ended.status != "True" or ended.reason in _CUT_OFF:
+    if ended is None or ended.status != "True":
+        return None
+    if ended.reason in _CUT_OFF or ended.message.endswith(reasons.ALL_PODS_DELETED):
         return None
     if began is None or began.status != "True" or ended.last_transition_time is None:
         return None

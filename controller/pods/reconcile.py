@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from controller.engine.conditions import reasons
 from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import compose, names
@@ -256,7 +257,7 @@ class _Reconciliation:
         evicted_pods = [pod for pod in self.pods if pod.is_deleted_by_queue]
         deleted = all(pod.is_terminating for pod in self.pods) and all(pod.has_succeeded for pod in evicted_pods)
         if self.seen.namespace_terminating or (deleted and len(evicted_pods) < len(self.pods) and not self._is_evicted):
-            return "Failed", f"{message}; all pods were deleted"
+            return "Failed", f"{message}; {reasons.ALL_PODS_DELETED}"
         return None
 
     @property

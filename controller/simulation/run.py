@@ -15,7 +15,10 @@ from controller.engine.conditions.reasons import PendingReason
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import WorkloadKey
+from controller.engine.queues.found import last_found
 from controller.engine.state.intake import local_queue_of
+from controller.forecast.changes import changes
+from controller.forecast.decided import unless
 from controller.forecast.forecast import Forecaster
 from controller.lifecycle import lifecycle
 from controller.lifecycle.duetimes import DueTimes
@@ -138,6 +141,16 @@ class Run:
         if not is_true(workload.status.conditions, "Admitted"):
             return why(self.engine, workload, self.now_s).message
         return next((entry.message for entry in reversed(self.entries) if entry.workload == key), "")
+
+    def changes(self, key: WorkloadKey) -> list[str]:
+        """What would let one that waits start, and first that nothing would as things are."""
+        workload, pending = self.workloads.get(key), self.engine.state.queues.get(key)
+        if workload is None or pending is None:
+            return []
+        record = last_found(self.engine.stories, pending)
+        never = unless(record) if record is not None else None
+        found = changes(self.engine, workload, self.now_s, self._forecaster.ends_at(self.engine, self.now_s))
+        return [*([f"Never, {never}"] if never is not None else []), *(change.sentence for change in found)]
 
     def _settling(self) -> Settling:
         # With the rule against eviction cycles a state may come again a few times before the rule ends the cycle.

@@ -52,7 +52,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     reason: str
     message: str
-    forecast: dict[str, float | None] | None = None
+    forecast: dict[str, float | str | None] | None = None
 
 
 class QueueEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -20,6 +20,7 @@ from controller.engine.model.resources import (
     Amount,
     ClusterQueueName,
     FlavorResource,
+    LocalQueueKey,
     ResourceName,
     WorkloadKey,
 )
@@ -29,7 +30,9 @@ from controller.engine.quota.cells import NO_QUOTA, bounded
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import share
+from controller.engine.state.activity import flavors_without_nodes, is_nodeless
 from controller.forecast.forecast import Forecast
+from controller.lifecycle.pendingcause import blocked_by_queues
 from controller.objects.workload import Workload
 
 Json = dict[str, Any]
@@ -122,6 +125,9 @@ def _name(node: QuotaNode) -> str:
 def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, sums: _Sums) -> Json:
     problems = [problem.message for problem in engine.inactive(state.name)] if state is not None else []
     stopped = _STATES.get(state.policies.stop) if state is not None else None
+    lacking = flavors_without_nodes(state, engine.state.cluster) if state is not None else {}
+    idle = "inactive" if problems or node.in_cycle() else None
+    nodeless = "nodeless" if state is not None and is_nodeless(state, lacking) else None
     held, counts = share(node), sums.counts
     return {
         "kind": "queue" if node.is_queue else "cohort",
@@ -129,8 +135,8 @@ def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, sums: _
         "parent": _name(node.parent) if node.parent is not None else None,
         "weight": node.weight,
         "share": None if math.isinf(held.precise) else held.weighted,
-        "state": stopped or ("inactive" if problems or node.in_cycle() else "open"),
-        "problems": problems,
+        "state": stopped or idle or nodeless or "open",
+        "problems": [*problems, *lacking.values()],
         "strategy": None if state is None else "StrictFIFO" if state.policies.strict_fifo else "BestEffortFIFO",
         "pending": counts.pending,
         "parked": counts.parked,
@@ -202,6 +208,7 @@ def forecast_row(found: Forecast, now_s: float) -> Json:
         **{name: None if at_s is None else coarse(at_s - gone_s) for name, at_s in times.items()},
         "ahead": min(found.ahead, POSITIONS),
         "assumes": list(found.assumes),
+        "never": found.never,
     }
 
 
@@ -217,8 +224,7 @@ def pending_rows(
     engine: Engine, queue: ClusterQueueName, key_of: Callable[[str], str], forecast_of: ForecastOf
 ) -> Iterator[Due]:
     """Those of one queue in their order, as they stand now: the engine may go on while they are looked at."""
-    queues, problems = engine.state.queues, engine.inactive(queue)
-    idle = problems[0].message if problems else None
+    queues, idle = engine.state.queues, _Idle(engine)
     ordered = queues.in_order([*queues.active(queue), *queues.parked(queue)])
     for position, pending in enumerate(ordered):
         place = position if position < POSITIONS else None
@@ -231,11 +237,25 @@ def pending_rows(
             place,
             parked,
             forecast,
-            idle,
+            idle[pending.local_queue],
             _Same(record),
             _Same(pending.info),
         )
-        yield Due(key_of(pending.key), of, partial(_waiting, pending, queue, place, parked, record, forecast, idle))
+        stands = idle[pending.local_queue]
+        yield Due(key_of(pending.key), of, partial(_waiting, pending, queue, place, parked, record, forecast, stands))
+
+
+class _Idle(dict[LocalQueueKey, str | None]):
+    """By LocalQueue why it or its ClusterQueue lets nobody start; None where they do."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+
+    def __missing__(self, key: LocalQueueKey) -> str | None:
+        cause = blocked_by_queues(self._engine, key)
+        found = self[key] = cause.message if cause is not None else None
+        return found
 
 
 class _Same:

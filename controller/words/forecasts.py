@@ -47,4 +47,4 @@ def ends_after(holders: str, verb: str, ahead: str) -> str:
 
 @_part
 def after(ahead: str, verb: str) -> str:
-    return f"After {ahead}: once {verb} ended"
+    return f"After {ahead}, once {verb} ended"

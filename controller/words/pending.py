@@ -184,6 +184,21 @@ def no_room(wanted: str, where: str, topology: str, largest: str) -> str:
 
 
 @_part
+def no_node_has(labels: str) -> str:
+    return f"no node has {labels}"
+
+
+@_part
+def no_nodes() -> str:
+    return "there is no node"
+
+
+@_part
+def flavor_without_nodes(flavor: str, lacks: str) -> str:
+    return f"Flavor {flavor}: {lacks}"
+
+
+@_part
 def closed_nodes(closed: object, every: object, reasons: str) -> str:
     return f"{closed} of {plural(every, 'node is', 'nodes are')} closed to these pods{because(reasons)}"
 

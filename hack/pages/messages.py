@@ -23,7 +23,21 @@ from inventory.words.catalog import EVERY, Kind, Place, Sentence
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "messages.md"
 MODULES: Final = (
-    pending, forecasts, queues, statuses, jobs, health, layouts, mig, node, claims, given, named, servers, doctor)
+    pending,
+    forecasts,
+    queues,
+    statuses,
+    jobs,
+    health,
+    layouts,
+    mig,
+    node,
+    claims,
+    given,
+    named,
+    servers,
+    doctor,
+)
 """Importing one puts its sentences into the catalog."""
 
 _LITERAL: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")

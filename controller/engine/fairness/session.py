@@ -170,25 +170,32 @@ class Session:
         turns = Turns(self._tree, self._rules, jobs)
         while (job := turns.next()) is not None:
             alike = job.alike
-            if alike in failed:
+            # Jobs of several namespaces are alike, and one that is refused by itself says nothing of the others.
+            refused = self._refused(job)
+            if not refused and alike in failed:
                 left.append(job)
-            elif not self._start(job):
+            elif refused or not self._start(job):
                 left.append(job)
-                failed.add(alike)
+                if not refused:
+                    failed.add(alike)
                 if self._tree.specs[job.leaf].strict_fifo:
                     left += turns.drop(job.leaf)
         return left
 
     def _takes_its_room(self, job: Job) -> bool:
-        return job.entry.key in self._claimants and self._start(job)
+        return job.entry.key in self._claimants and not self._refused(job) and self._start(job)
+
+    def _refused(self, job: Job) -> bool:
+        """Whether it may not be tried, as it is not valid, or its namespace may not use the queue."""
+        entry = job.entry
+        refused = self._refusal(entry.pending, entry.incoming) if entry.pending is not None else None
+        if refused is not None:
+            entry.decide(*refused)
+        return refused is not None
 
     def _start(self, job: Job) -> bool:
         """Whether it starts now, or once those that are leaving have left."""
         entry, incoming = job.entry, job.entry.incoming
-        refused = self._refusal(entry.pending, incoming) if entry.pending is not None else None
-        if refused is not None:
-            entry.decide(*refused)
-            return False
         why = self._rules.refusal(self._tree, job.leaf, job.need, preemptible=job.preemptible)
         if why:
             never = self._rules.never(self._tree, job.leaf, job.need, preemptible=job.preemptible)

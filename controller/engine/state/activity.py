@@ -1,14 +1,15 @@
 """Whether a ClusterQueue takes part: the reasons of its condition Active, and those of a LocalQueue's."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.conditions.sentences import listed
-from controller.engine.model.resources import ClusterQueueName
+from controller.engine.model.resources import ClusterQueueName, FlavorName
 from controller.engine.quota.queuestate import QueueState
 from controller.objects.meta import is_true
 from controller.objects.queues import LocalQueue
+from controller.words import pending
 from controller.words import queues as words
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
@@ -39,6 +40,20 @@ def queue_problems(state: QueueState, cluster: Cluster) -> Iterator[Inactive]:
     yield from _check_problems(state, cluster)
     if state.node.in_cycle():
         yield Inactive("Unknown", words.cohorts_in_circle())
+
+
+def flavors_without_nodes(state: QueueState, cluster: Cluster) -> dict[FlavorName, str]:
+    """Flavors of a queue that select no node, and what no node has: quota of them is quota of nothing. Such a queue is
+    active, as in Kueue: nodes may come.
+    """
+    flavors = dict.fromkeys(flavor for group in state.groups for flavor in group.flavors)
+    told = ((flavor, cluster.placement.lacks_nodes(flavor)) for flavor in flavors)
+    return {flavor: pending.flavor_without_nodes(flavor, lacks) for flavor, lacks in told if lacks}
+
+
+def is_nodeless(state: QueueState, lacking: Collection[FlavorName]) -> bool:
+    """Whether none of its flavors has a node."""
+    return bool(lacking) and all(flavor in lacking for group in state.groups for flavor in group.flavors)
 
 
 def _check_problems(state: QueueState, cluster: Cluster) -> Iterator[Inactive]:

@@ -128,6 +128,11 @@ class PodSetAsk(Struct, frozen=True, gc=False):
         return self.required is not None or self.preferred is not None or self.unconstrained or bool(self.layers)
 
     @property
+    def wish(self) -> str:
+        """What of GPUs it asks for, in words."""
+        return "parts of GPUs" if self.parts else "certain GPUs"
+
+    @property
     def placed(self) -> bool:
         """Whether its pods must be placed: it says where they are to be, or that only some GPUs will do."""
         return self.level or self.devices

@@ -25,6 +25,7 @@ from controller.engine.topology.measures import Spread, spreads
 from controller.engine.topology.nodes import NodeCache, NodeFacts, of_queue, placed_here
 from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest, no_topology
 from controller.engine.topology.replacement import replace
+from controller.engine.topology.shortages import lacks_nodes
 from controller.engine.topology.tree import Tree
 from controller.engine.topology.usage import DomainTotals, UsageSums
 from controller.objects.core import Node, Pod
@@ -198,6 +199,10 @@ class Topologies:
         facts = self._nodes.facts.get(node)
         return {} if facts is None else facts.labels
 
+    def lacks_nodes(self, flavor: FlavorName) -> str:
+        known, tree = self._flavors.get(flavor), self.tree(flavor)
+        return lacks_nodes(known.spec.node_labels, self._nodes.facts.values(), tree) if known is not None else ""
+
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         return tuple(self.devices.drifts(owner))
 
@@ -222,12 +227,12 @@ class Topologies:
                 return (
                     f"flavor {flavor.metadata.name} names no topology and the gang asks for one domain of {asked.bound}"
                 )
-            return no_topology(flavor, "a topology" if asked.level else _wish(asked))
+            return no_topology(flavor, "a topology" if asked.level else asked.wish)
         finder = self._finders.get(FlavorName(flavor.metadata.name))
         if finder is None:
             return f"flavor {flavor.metadata.name} names the topology {flavor.spec.topology_name}, which is not there"
         if asked.devices and not finder.tree.by_host:
-            return f"topology {flavor.spec.topology_name} ends above the nodes, and the pod set asks for {_wish(asked)}"
+            return f"topology {flavor.spec.topology_name} ends above the nodes, and the pod set asks for {asked.wish}"
         missing = asked.unknown_level(finder.tree.levels, self._gates)
         return None if missing is None else f"topology {flavor.spec.topology_name} has no level {missing}"
 
@@ -559,10 +564,6 @@ class Topologies:
         finder = self._finders.pop(name, None)
         if finder is not None:
             finder.tree.close()
-
-
-def _wish(asked: PodSetAsk) -> str:
-    return "parts of GPUs" if asked.parts else "certain GPUs"
 
 
 def _groups(requests: Sequence[PlacementRequest]) -> Iterator[PlacedTogether]:

@@ -173,6 +173,9 @@ class Placement(Protocol):
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         """The workload's pods that hold other devices than they were told."""
 
+    def lacks_nodes(self, flavor: FlavorName) -> str:
+        """That no node has what the flavor selects nodes by; empty where one has, and where no node is known at all."""
+
     def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:
         """Where a layout could make a MIG instance of that name that is not there."""
 
@@ -287,6 +290,9 @@ class Everywhere:
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:  # noqa: ARG002
         return ()
+
+    def lacks_nodes(self, flavor: FlavorName) -> str:  # noqa: ARG002
+        return ""
 
     def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:  # noqa: ARG002
         return iter(())

@@ -1,5 +1,6 @@
 """Why pods found no place: what was looked for, and the largest block there is."""
 
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from controller.engine.claimrooms.lacks import lack_sentence
@@ -7,6 +8,8 @@ from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.topology.ask import Ask
 from controller.engine.topology.counts import Counts
 from controller.engine.topology.domainsearch import Shortage
+from controller.engine.topology.nodes import NodeFacts
+from controller.engine.topology.tree import Tree
 from controller.words import pending
 from inventory.layout.entries import PERCENT_RESOURCE
 
@@ -20,7 +23,21 @@ _LINKED: Final = {
 }
 
 
+def lacks_nodes(labels: Mapping[str, str], nodes: Collection[NodeFacts], tree: Tree | None) -> str:
+    """Of a flavor, with a tree or without: see ``Placement.lacks_nodes``."""
+    if not nodes or (tree is not None and tree.node_count()):
+        return ""
+    selected = any(all(node.labels.get(name) == value for name, value in labels.items()) for node in nodes)
+    return "" if selected else no_node(labels)
+
+
+def no_node(labels: Mapping[str, str]) -> str:
+    return pending.no_node_has(", ".join(f"{name}={value}" for name, value in sorted(labels.items())))
+
+
 def shortage_sentence(found: Shortage, ask: Ask, counts: Counts) -> str:
+    if not counts.tree.node_count():
+        return no_node(counts.tree.labels) if counts.tree.labels else pending.no_nodes()
     tree, size = counts.tree, ask.shape.slice_size
     unit = "pod" if size == 1 else f"slice of {size} pods"
     wanted = f"{ask.slices} {_plural(unit, ask.slices)}"

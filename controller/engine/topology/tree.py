@@ -106,7 +106,7 @@ class Tree:
         """The reason by node; such a node has no home."""
         self.packs = False
         """Nodes are chosen so that large blocks of linked GPUs stay whole."""
-        self._labels = dict(labels)
+        self.labels = dict(labels)  # by which the flavor selects nodes
         self._sums = sums
         self._assumed = assumed
         self._keys: list[DomainKey | None] = []
@@ -213,7 +213,7 @@ class Tree:
         return tuple(facts.labels.get(level, f"/{facts.name}") for level in self.levels)
 
     def _has_flavor(self, facts: NodeFacts) -> bool:
-        return all(facts.labels.get(name) == value for name, value in self._labels.items())
+        return all(facts.labels.get(name) == value for name, value in self.labels.items())
 
     def _closed_by(self, facts: NodeFacts) -> str:
         """Why a node of the flavor has no place in the tree; empty where it has one, or is of another flavor."""

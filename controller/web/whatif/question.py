@@ -23,6 +23,8 @@ from controller.web.whatif.quotas import QuotaChange, WrongChangeError, with_quo
 Json = dict[str, Any]
 MOST_CHANGES: Final = 500
 _MOST_QUOTAS: Final = 100
+_MOST_CHANGED: Final = 3
+"""Of so many workloads that arrive it is told what would let them start."""
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -82,8 +84,9 @@ def compared(question: Question, objects: Sequence[KubernetesObject], workloads:
                 "hidden": False,
                 "state": after.state(WorkloadKey(each.key)),
                 "why": after.why(WorkloadKey(each.key)),
+                "changes": after.changes(WorkloadKey(each.key)) if number < _MOST_CHANGED else [],
             }
-            for each in question.arrives
+            for number, each in enumerate(question.arrives)
         ],
         "warnings": [*_warnings(question, len(changes))],
         "note": "What would be decided now; what ends or arrives later is not simulated.",
@@ -119,6 +122,10 @@ class _Outcome:
 
     def why(self, key: WorkloadKey) -> str:
         return self._run.sentence(key)
+
+    def changes(self, key: WorkloadKey) -> list[str]:
+        """Of one that waits: what would let it start; nothing of one that runs or that no change helps."""
+        return [] if self.state(key) == "admitted" else self._run.changes(key)
 
     def queue(self, key: WorkloadKey) -> str:
         return self._run.cluster_queue(self._run.workloads[key]) if key in self._run.workloads else ""

@@ -108,6 +108,18 @@ async def test_who_waits_and_why_is_the_same_with_and_without_the_controller(she
         assert len(nobody["clusterQueues"][0]["pending"]) == 1
 
 
+async def test_what_never_starts_is_told_with_the_most_that_fits_in_both_commands(shell: Shell) -> None:
+    async with busy(shell):
+        never = "unless it asks for at most 2 cpu of flavor default, or the quota is raised"
+        for offline in ((), ("--offline",)):
+            found = await shell.json("explain", "team/b", *offline)
+            assert (found["forecast"]["never"], found["forecast"]["starts"]) == (never, f"never, {never}")
+            pending = await shell.json("queue", "pending", "--queue", "cq", *offline)
+            assert [one["forecast"]["never"] for one in pending["clusterQueues"][0]["pending"]] == [never, None]
+        assert f"Likely start: never, {never}" in (await shell.run("explain", "b")).stdout
+        assert "never" in (await shell.run("queue", "pending")).stdout.split()
+
+
 async def test_an_explanation_says_what_is_missing_and_who_holds_it(shell: Shell) -> None:
     async with busy(shell):
         live = await shell.json("explain", "team/c")

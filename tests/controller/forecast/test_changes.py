@@ -7,6 +7,7 @@ import msgspec
 from controller.engine.model.resources import WorkloadKey
 from controller.forecast.changes import Change, changes
 from controller.objects.decode import KUEUE, decode_object
+from controller.objects.queues import ClusterQueue
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from inventory.api.names import GPU_PERCENT
 from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, requesting, workload
@@ -175,3 +176,47 @@ def test_a_question_leaves_the_engine_as_it_was() -> None:
     made.engine.validate()
     assert made.engine.state.changes == before
     assert made.engine.state.queues.get(WorkloadKey("ns/w")) is not None
+
+
+def in_line(made: World, *gpus: int) -> dict[str, str | None]:
+    """What is said of whose end would do, for jobs that come one after the other."""
+    for number, each in enumerate(gpus):
+        made.put(asks(f"w{number}", each, created_s=10 + number))
+        made.settle()
+    names = [f"w{number}" for number in range(len(gpus))]
+    told = {name: found(made, made.workloads[WorkloadKey(f"ns/{name}")]).get("ends") for name in names}
+    return {name: None if one is None else one.sentence for name, one in told.items()}
+
+
+def test_whoever_is_not_first_is_told_who_starts_before_it() -> None:
+    made = gpu_queue(8, "one")
+    made.put(asks("a", 4), asks("b", 4, created_s=1))
+    made.settle()
+    assert in_line(made, 4, 4, 4, 4) == {
+        "w0": "When ns/b (4 nvidia.com/gpu) ends",
+        "w1": "When ns/b (4 nvidia.com/gpu), ns/a (4 nvidia.com/gpu) end, after ns/w0, which is next",
+        "w2": "After ns/w0, which is next, and ns/w1, once they have ended",
+        "w3": "After ns/w0, which is next, and ns/w1, once they have ended",
+    }
+
+
+def test_a_small_one_passes_a_large_one_that_does_not_fit_and_in_a_strict_queue_waits_for_it() -> None:
+    made = gpu_queue(8, "one")
+    made.put(asks("a", 4), asks("b", 4, created_s=1))
+    made.settle()
+    assert in_line(made, 8, 2)["w1"] == "When ns/b (4 nvidia.com/gpu) ends"
+    made = gpu_queue(8, "one")
+    given = made.others[ClusterQueue, "/q"]
+    assert isinstance(given, ClusterQueue)
+    made.put(msgspec.structs.replace(given, spec=msgspec.structs.replace(given.spec, queueing_strategy="StrictFIFO")))
+    made.put(asks("a", 4), asks("b", 4, created_s=1))
+    made.settle()
+    assert in_line(made, 8, 2)["w1"] == "After ns/w0, which is next, once it has ended"
+    assert set(found(made, made.workloads[WorkloadKey("ns/w1")])) == {"ends"}, "asking for less does not help"
+
+
+def test_one_that_never_starts_is_not_waited_for() -> None:
+    made = gpu_queue(8, "one")
+    made.put(asks("a", 8))
+    made.settle()
+    assert in_line(made, 16, 4)["w1"] == "When ns/a (8 nvidia.com/gpu) ends"

@@ -7,6 +7,7 @@ from controller.engine.model.resources import WorkloadKey
 from controller.forecast.forecast import Forecast, Forecaster
 from controller.forecast.forward import Forward
 from controller.forecast.model import model_of
+from controller.forecast.runtimes import FinishedRun
 from inventory.api.names import RUNTIME
 from tests.support.engine.world import NOW_S, World, cluster_queue, cohort, flavor, local_queue, workload
 
@@ -130,6 +131,24 @@ def test_a_range_holds_what_is_likely_and_says_what_it_assumes() -> None:
     assert first.from_s < 3600 < first.to_s
     assert (first.ahead, second.ahead) == (0, 1)
     assert first.assumes[0] == "Of 1 workload that holds quota 1 says how long it runs"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ((1.3,), "The last one of ClusterQueue q that finished ran 1.3 times as long as it said"),
+        ((1.3, 1.3), "The last 2 of ClusterQueue q that finished ran 1.3 times as long as they said"),
+        ((0.5, 1.5), "The last 2 of ClusterQueue q that finished ran 0.5 to 1.5 times as long as they said"),
+    ],
+)
+def test_a_range_whose_ends_are_equal_is_one_number(ratios: tuple[float, ...], said: str) -> None:
+    made = world()
+    made.put(workload("runs", "q", 10, annotations=told(3600)), workload("next", "q", 6, created_s=3))
+    made.settle()
+    forecaster = Forecaster()
+    for number, ratio in enumerate(ratios):
+        forecaster.history.note("q", f"u{number}", FinishedRun(ratio * 60.0, 60.0))
+    assert said in forecaster.all(made.engine, made.now_s)[WorkloadKey("ns/next")].assumes
 
 
 def test_the_same_state_has_the_same_forecast() -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from controller.engine.conditions import status
+from controller.engine.conditions import reasons, status
 from controller.forecast.runtimes import Experience, FinishedRun, RuntimeHistory, finished_run
 from controller.objects.meta import Condition
 from controller.objects.workload import Admission, Workload
@@ -38,6 +38,25 @@ def test_what_never_ran_or_gave_its_place_to_a_slice_teaches_nothing() -> None:
         finished_run(msgspec.structs.replace(bare, status=msgspec.structs.replace(bare.status, conditions=without)))
         is None
     )
+
+
+@pytest.mark.parametrize("reason", ["OwnerNotFound", "OutOfSync", "FailedToStart"])
+def test_a_job_that_was_deleted_or_never_could_run_did_not_finish(reason: str) -> None:
+    history = RuntimeHistory()
+    history.observe(ended("a", 80.0, "60s", reason=reason))
+    assert (len(history), history.of("q").own) == (0, 0)
+
+
+def test_a_group_whose_pods_were_deleted_did_not_finish() -> None:
+    given = ended("a", 80.0, "60s", reason="Failed")
+    assert finished_run(given) is not None
+    told = f"0 of 2 pods succeeded; {reasons.ALL_PODS_DELETED}"
+    conditions = tuple(
+        msgspec.structs.replace(each, message=told) if each.type == reasons.FINISHED else each
+        for each in given.status.conditions
+    )
+    given = msgspec.structs.replace(given, status=msgspec.structs.replace(given.status, conditions=conditions))
+    assert finished_run(given) is None
 
 
 def test_each_state_of_one_workload_counts_once() -> None:

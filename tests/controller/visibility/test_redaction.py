@@ -205,9 +205,12 @@ def test_a_forecast_names_what_stands_before_and_whose_end_would_do_only_to_thos
     assert any(row["workload"].startswith(SPACES[0]) for change in whole["changes"] for row in change["workloads"])
     mine = answer(answers, asked, {SPACES[0], SPACES[1]}, told)["status"]["forecast"]
     assert [row["workload"] for row in mine["before"]] == ["a workload of queue one"] * 2
-    assert {row["workload"] for change in mine["changes"] for row in change["workloads"]} == {"a workload of queue two"}
+    assert {row["workload"] for change in mine["changes"] for row in change["workloads"]} == {
+        f"a workload of queue {queue}" for queue in ("one", "two")
+    }
+    assert not any(space in change["sentence"] for change in mine["changes"] for space in SPACES[:2])
     rows = answer(answers, asked_of(f"{VIEW}/queueviews/one/pending"), set(), told)["status"]["items"]
-    assert all(set(row["forecast"]) == {"at", "fromSeconds", "likelySeconds", "toSeconds"} for row in rows)
+    assert all(set(row["forecast"]) == {"at", "fromSeconds", "likelySeconds", "toSeconds", "never"} for row in rows)
 
 
 def test_pending_rows_lose_names_and_keep_their_places() -> None:

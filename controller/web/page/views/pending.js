@@ -25,6 +25,7 @@ function placeOf(row) {
 }
 
 function forecastCell(row) {
+  if (row.forecast?.never) return html`<span title=${row.forecast.never}>never</span><small>${row.forecast.never}</small>`;
   const known = row.forecast && row.forecast.from !== null;
   if (!known) return html`<span class="muted">not known</span>`;
   return html`<span title=${(row.forecast.assumes ?? []).join("\n")}>${range(row.forecast.from, row.forecast.to)}</span><small>${row.forecast.ahead ? `${plural(row.forecast.ahead, "workload")} ahead` : "next"}</small>`;

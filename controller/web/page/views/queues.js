@@ -9,7 +9,7 @@ import { cohortsAbove, quotaBar } from "../pure/tree.js";
 
 export const title = (page) => page.route.parts[1] ? `Queue ${page.route.parts[1]}` : "Queues";
 
-const STATES = { open: ["live", "Open"], stopped: ["idle", "Stopped"], draining: ["idle", "Draining"], inactive: ["fault", "Inactive"] };
+const STATES = { open: ["live", "Open"], stopped: ["idle", "Stopped"], draining: ["idle", "Draining"], inactive: ["fault", "Inactive"], nodeless: ["fault", "No nodes"] };
 
 export function render(page) {
   const { known, route } = page;

@@ -96,6 +96,14 @@ def test_what_arrives_is_told_with_why_it_waits() -> None:
     assert arrived["why"]
 
 
+def test_of_what_arrives_and_waits_it_is_told_what_would_let_it_start_and_who_comes_first() -> None:
+    objects, workloads, made = world()
+    arrives = (workload("new", "door", 4, created_s=9), workload("huge", "door", 9, created_s=10))
+    new, huge = compared(question(made, arrives=arrives), objects, workloads)["arrived"]
+    assert new["changes"] == ["After ns/w1, which is next, and ns/w2, once they have ended"]
+    assert huge["changes"][0].startswith("Never, unless it asks for at most 4 gpu of flavor default")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -1,0 +1,124 @@
+"""Whose turn comes first when quota gets free: those that stand before a workload in its queue, by the sums of one
+flavor and resource.
+"""
+
+from collections.abc import Collection, Sequence
+from itertools import islice, takewhile
+from typing import Final, NamedTuple
+
+from controller.engine.engine import Engine, Held
+from controller.engine.model.resources import Amount, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.engine.queues.found import last_found
+from controller.engine.queues.pending import PendingWorkload
+from controller.engine.quota.queuestate import QueueState
+from controller.forecast.decided import HOPELESS
+
+_MOST: Final = 100
+"""Before one that is further behind too much happens to name whose end would do."""
+
+
+class Ahead(NamedTuple):
+    """One that stands before. ``flavor``: the one that it waits for; None where that is not known. ``stuck``: it never
+    starts as things are.
+    """
+
+    key: WorkloadKey
+    needs: dict[ResourceName, Amount]
+    flavor: FlavorName | None
+    stuck: bool
+
+
+class Turn(NamedTuple):
+    """``ended``: whose ends let it in, once ``first`` have started. ``has_to_end``: these take all that gets free, so
+    it starts when they have ended as well.
+    """
+
+    ended: tuple[Held, ...]
+    first: tuple[WorkloadKey, ...] = ()
+    has_to_end: bool = False
+
+
+def in_line(engine: Engine, pending: PendingWorkload, queue: QueueState) -> list[Ahead] | None:
+    """Those that are tried before it in its queue, in order. None where it is too far behind."""
+    queues = engine.state.queues
+    others = (each for each in (*queues.active(queue.name), *queues.parked(queue.name)) if each.key != pending.key)
+    before = takewhile(lambda each: each is not pending, queues.in_order([*others, pending]))
+    found = list(islice(before, _MOST + 1))
+    return [_ahead(engine, each) for each in found] if len(found) <= _MOST else None
+
+
+def _ahead(engine: Engine, pending: PendingWorkload) -> Ahead:
+    needs: dict[ResourceName, Amount] = {}
+    for pod_set in pending.info.pod_sets:
+        for name, amount in pod_set.requests.items():
+            needs[name] = needs.get(name, 0) + amount
+    record = last_found(engine.stories, pending)
+    missing = record.missing() if record is not None else None
+    flavor = missing.flavor if missing is not None else None
+    return Ahead(pending.key, needs, flavor, record is not None and record.reason in HOPELESS)
+
+
+class Line:
+    """A workload that needs so much, and those before it. ``strict``: nobody passes one that does not fit."""
+
+    def __init__(
+        self, fr: FlavorResource, free: Amount, needed: Amount, ahead: Sequence[Ahead], *, strict: bool
+    ) -> None:
+        self._free = free
+        self._needed = needed
+        self._strict = strict
+        self._blocked = strict and any(each.stuck for each in ahead)
+        self._ahead = [
+            (each.key, need)
+            for each in ahead
+            if not each.stuck and each.flavor in (None, fr.flavor) and (need := each.needs.get(fr.resource, 0))
+        ]
+
+    def turn(self, holders: Sequence[Held]) -> Turn | None:
+        """``holders``: by their likely ends. None where it does not come to its turn by these."""
+        if self._blocked:
+            return None
+        ended: list[Held] = []
+        for held in holders:
+            ended.append(held)
+            left, first = self._started(sum(each.amount for each in ended))
+            if self._needed <= left:
+                return self._least(ended, first)
+        return self._after(sum(each.amount for each in ended))
+
+    def _after(self, freed: Amount) -> Turn | None:
+        """Those before it take all that gets free: they start and end, as many at a time as fit, until it fits beside
+        the others. None where it never does.
+        """
+        gone: dict[WorkloadKey, None] = {}
+        while True:
+            left, first = self._started(freed, gone)
+            if self._needed <= left:
+                return Turn((), tuple(gone), has_to_end=True) if gone else None
+            if not first:
+                return None
+            gone |= dict.fromkeys(first)
+
+    def _started(self, freed: Amount, gone: Collection[WorkloadKey] = ()) -> tuple[Amount, list[WorkloadKey]]:
+        """What is left once all before it that fit have started, those aside that are ``gone``; nothing where a strict
+        queue stands still.
+        """
+        left, first = self._free + freed, list[WorkloadKey]()
+        for key, need in self._ahead:
+            if key in gone:
+                continue
+            if need <= left:
+                left -= need
+                first.append(key)
+            elif self._strict:
+                return 0, first
+        return left, first
+
+    def _least(self, ended: list[Held], first: list[WorkloadKey]) -> Turn:
+        """Those that the last ones make superfluous are not waited for."""
+        for held in sorted(ended, key=lambda held: held.amount):
+            fewer = [each for each in ended if each is not held]
+            left, started = self._started(sum(each.amount for each in fewer))
+            if self._needed <= left and started == first:
+                ended = fewer
+        return Turn(tuple(ended), tuple(first))

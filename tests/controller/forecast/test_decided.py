@@ -1,0 +1,146 @@
+"""What the engine decided stands beside a forecast, and the two agree: preempted for in seconds, never, not valid."""
+
+from typing import Any
+
+import msgspec
+
+from controller.engine.model.resources import WorkloadKey
+from controller.forecast.forecast import Forecast, Forecaster
+from controller.forecast.parts import finished
+from controller.forecast.shown import brief, shown, starts
+from controller.objects.decode import KUEUE, decode_object
+from controller.objects.meta import to_json
+from controller.objects.workload import Workload
+from inventory.api.names import RUNTIME
+from tests.controller.forecast.test_changes import GPU, asks, gpu_queue, on_nodes
+from tests.controller.forecast.test_gates import begun, forecast, lab, on_a_host
+from tests.support.engine.foreignqueues import asks as asks_gpus
+from tests.support.engine.foreignqueues import kai_queue, node, volcano_queue
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
+
+LOWER = {"withinClusterQueue": "LowerPriority"}
+HOUR = {RUNTIME: "3600s"}
+
+
+def full(**more: Any) -> World:
+    """A queue of 4, all of which a job of low priority has for an hour."""
+    made = World()
+    made.put(flavor(), cluster_queue("q", 4, preemption=LOWER, **more), local_queue("q"))
+    return begun(made, workload("low", "q", 4, annotations=HOUR))
+
+
+def told(found: Forecast) -> str:
+    return str(shown(found, (), ())["starts"])
+
+
+def asked(made: World, given: Workload) -> Forecast:
+    """As of a job that is not sent yet."""
+    pending = made.engine.as_pending(given)
+    record = made.engine.tried(pending, made.now_s, in_turns=True)
+    found = finished(Forecaster().of_parts(made.engine, pending, made.now_s, record))
+    assert found is not None
+    return found
+
+
+def test_a_job_that_others_are_preempted_for_starts_in_seconds_whoever_asks_and_when() -> None:
+    urgent = workload("urgent", "q", 4, priority=9)
+    assert told(asked(full(), urgent)) == "within a minute"
+    made = full()
+    made.put(urgent)
+    assert told(forecast(made, "urgent")) == "within a minute", "before its first try"
+    made.settle()
+    assert made.log[-1][0] == "Pending"
+    assert told(forecast(made, "urgent")) == "within a minute", "while the victim stops"
+
+
+def test_the_room_of_a_victim_is_for_whom_it_was_preempted() -> None:
+    made = begun(full(), workload("urgent", "q", 4, priority=9, annotations=HOUR), workload("late", "q", 4))
+    late = forecast(made, "late")
+    assert late.from_s is not None
+    assert late.from_s > 600.0
+    assert late.ahead == 1, "it still waits before it"
+
+
+def test_behind_the_head_of_a_strict_queue_nobody_preempts() -> None:
+    made = full(queueingStrategy="StrictFIFO")
+    begun(made, workload("head", "q", 5, priority=10))
+    found = asked(made, workload("urgent", "q", 4, priority=9))
+    assert found.from_s is None
+
+
+def test_a_job_that_asks_for_too_much_never_starts_and_is_told_the_most() -> None:
+    made = gpu_queue(7, "v100")
+    begun(made, asks("w", 16))
+    found = forecast(made, "w")
+    said = "never, unless it asks for at most 7 nvidia.com/gpu of flavor v100, or the quota is raised"
+    assert told(found) == told(asked(made, asks("new", 16))) == said
+    assert starts(brief(found)) == "never", "in a table the reason stands beside it"
+
+
+def test_without_any_quota_the_most_is_nothing() -> None:
+    made = gpu_queue(0, "v100")
+    begun(made, asks("w", 1))
+    assert told(forecast(made, "w")) == f"never, unless the queue gets quota of {GPU} of flavor v100"
+
+
+def test_pods_that_select_no_flavor_of_the_queue_never_start() -> None:
+    made = gpu_queue(8, "one", "two")
+    given = asks("w", 1)
+    (pod_set,) = given.spec.pod_sets
+    replace = msgspec.structs.replace
+    template = replace(pod_set.template, spec=replace(pod_set.template.spec, node_selector={"gpu": "none"}))
+    spec = replace(given.spec, pod_sets=(replace(pod_set, template=template),))
+    begun(made, replace(given, spec=spec))
+    said = "never, unless its pods match a flavor of the queue (one, two), or the queue gets another one"
+    assert told(forecast(made, "w")) == said
+
+
+def test_what_is_over_a_limit_never_starts() -> None:
+    made = World()
+    made.put(node("n1", 8), kai_queue("q", quota=4, limit=2))
+    begun(made, asks_gpus("next", "q", 3))
+    for found in (forecast(made, "next"), asked(made, asks_gpus("new", "q", 3))):
+        assert told(found).startswith("never, unless it asks for less, or the bound of its Queue is raised (OverLimit")
+        assert "of its limit of 2 and" in told(found)
+
+
+def test_pods_that_no_empty_node_has_room_for_never_start() -> None:
+    made = begun(lab("f", hosts=2), on_a_host("next", "f", 9))
+    said = "never, unless it asks for fewer or smaller pods, or nodes come that take them"
+    assert told(forecast(made, "next")) == said
+    made = begun(lab("f"), on_a_host("runs", "f", hours=10.0), on_a_host("next", "f"))
+    assert forecast(made, "next").never is None, "a full node that is held for hours gets free"
+
+
+def not_valid(given: Workload) -> Workload:
+    """It requests more than its limit."""
+    data = to_json(given)
+    (container,) = data["spec"]["podSets"][0]["template"]["spec"]["containers"]
+    container["resources"] = {"requests": {GPU: "2"}, "limits": {GPU: "1"}}
+    found = decode_object({**data, "apiVersion": KUEUE, "kind": "Workload"})
+    assert isinstance(found, Workload)
+    return found
+
+
+def test_a_job_that_is_not_valid_has_an_unknown_start_in_queues_of_all_systems() -> None:
+    for queue in (volcano_queue("q"), kai_queue("q", quota=8)):
+        made = World()
+        made.put(node("n1", 8), queue)
+        assert told(asked(made, not_valid(asks_gpus("new", "q")))) == "unknown"
+        begun(made, not_valid(asks_gpus("one", "q")), not_valid(asks_gpus("two", "q", created_s=1)))
+        assert {told(forecast(made, name)) for name in ("one", "two")} == {"unknown"}
+        records = [made.engine.stories.last(WorkloadKey(f"ns/{name}")) for name in ("one", "two")]
+        reasons = [str(record.reason) for record in records if record is not None]
+        assert reasons == ["Misconfigured"] * 2, "each of those that are alike is told"
+
+
+def test_a_flavor_that_selects_no_node_is_named_by_what_no_node_has() -> None:
+    made = on_nodes(GPU, 4)
+    made.put(flavor("one", topologyName="racks", nodeLabels={"nvidia.com/gpu.present": "true"}))
+    begun(made, asks("w", 1))
+    record = made.engine.explain(WorkloadKey("ns/w"), made.now_s)
+    assert record is not None
+    assert record.record.assignment is not None
+    (pod_set,) = record.record.assignment.pod_sets
+    assert pod_set.problems == ("no node has nvidia.com/gpu.present=true",)
+    assert forecast(made, "w").never is not None

@@ -78,6 +78,9 @@ def without_sentences(result: SimulationResult) -> Any:
     found = plain(result)
     for entry in (*found["timeline"], *found["final"]["pending"]):
         del entry["message"]
+    for entry in found["final"]["pending"]:
+        if entry["forecast"] is not None:
+            entry["forecast"]["never"] = entry["forecast"]["never"] is not None
     return found
 
 

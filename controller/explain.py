@@ -21,7 +21,6 @@ from controller.engine.model.resources import (
     Amount,
     ClusterQueueName,
     FlavorResource,
-    LocalQueueKey,
     WorkloadKey,
 )
 from controller.engine.model.workload import effective_priority

@@ -3,19 +3,21 @@
 A decision stands beside the forecast wherever both are shown, so the two agree.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from controller.engine.conditions.reasons import PendingReason
 from controller.engine.conditions.records import DecisionRecord, Missing, Rule
 from controller.engine.conditions.sentences import shown
 from controller.engine.engine import Engine
+from controller.engine.flavors.assignment import PodSetChoice
 from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.engine.queues.found import last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.forecast.model import Charge, Held, Model, Tree, Waiting
 from controller.forecast.parts import Parts
 from controller.words import forecasts as words
+from controller.words import pending as sentences
 
 PREEMPTING: Final = frozenset({Rule.PREEMPTS, Rule.MIGRATES, Rule.FITS_AFTER_PREEMPTION})
 """It starts once those that leave have stopped."""
@@ -109,11 +111,7 @@ def _with_coming(tree: Tree, coming: Mapping[WorkloadKey, DecisionRecord], now_s
 
 
 def _started(waiting: Waiting, record: DecisionRecord, now_s: float) -> Held:
-    flavors = {
-        choice.flavor
-        for pod_set in (record.assignment.pod_sets if record.assignment is not None else ())
-        for choice in pod_set.choices.values()
-    }
+    flavors = {choice.flavor for pod_set in _pod_sets(record) for choice in pod_set.choices.values()}
     charges = tuple(charge for options in waiting.choices if options for charge in _chosen(options, flavors))
     return Held(
         key=waiting.key, queue=waiting.queue, charges=charges, since_s=now_s, told_s=waiting.told_s, leaving=False
@@ -143,8 +141,19 @@ def unless(record: DecisionRecord) -> str | None:
             more = [f"{len(flavors) - _FLAVORS} more"] if len(flavors) > _FLAVORS else []
             return words.matches_a_flavor(", ".join([*flavors[:_FLAVORS], *more]) or "none")
         case PendingReason.TOPOLOGY_PLACEMENT_FAILED:
-            return words.nodes_take_it()
+            return words.flavor_has_nodes() if _is_nodeless(record) else words.nodes_take_it()
     return None
+
+
+def _is_nodeless(record: DecisionRecord) -> bool:
+    """Whether the flavor selects no node: asking for less does not help."""
+    begins = sentences.no_node_has("")
+    problems = (each for pod_set in _pod_sets(record) for each in pod_set.problems)
+    return any(problem.startswith(begins) or problem == sentences.no_nodes() for problem in problems)
+
+
+def _pod_sets(record: DecisionRecord) -> Sequence[PodSetChoice]:
+    return record.assignment.pod_sets if record.assignment is not None else ()
 
 
 def _within(missing: Missing) -> str:
@@ -157,5 +166,5 @@ def _within(missing: Missing) -> str:
 
 
 def _flavors(record: DecisionRecord) -> Iterator[str]:
-    for pod_set in record.assignment.pod_sets if record.assignment is not None else ():
+    for pod_set in _pod_sets(record):
         yield from (attempt.flavor for attempt in pod_set.attempts)

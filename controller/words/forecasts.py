@@ -31,6 +31,11 @@ def nodes_take_it() -> str:
 
 
 @_part
+def flavor_has_nodes() -> str:
+    return "unless a node comes that the flavor selects"
+
+
+@_part
 def next_in_line(first: str) -> str:
     return f"{first}, which is next"
 

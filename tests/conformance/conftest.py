@@ -18,9 +18,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if not replay.TALLIES or reporter is None:
         return
-    lines = summary(list(replay.all_cases()))
-    for line in lines:
+    for line in (*passed_over(), *summary(list(replay.all_cases()))):
         reporter.write_line(line)
+
+
+def passed_over() -> list[str]:
+    """Of a given folder the files that are no cases: their number and the first of them."""
+    folder = replay.given_folder()
+    others = [] if folder is None else [str(file.relative_to(folder)) for file in replay.sorted_out(folder)[1]]
+    if not others:
+        return []
+    first = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+    return [f"conformance: {len(others)} files hold no case and were passed over: {first}"]
 
 
 def summary(everything: list[Case]) -> list[str]:

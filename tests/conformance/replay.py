@@ -9,6 +9,7 @@ There are three layouts: Kueue's scheduler cases (``tests/conformance/kueue``), 
 whose suites begin with ``integration_`` or ``unit_``; the input of one of these is the whole file.
 """
 
+import functools
 import json
 import os
 import re
@@ -92,13 +93,10 @@ def runner(suite: str) -> Callable[[Runner], Runner]:
 
 
 def roots() -> dict[str, Path]:
-    """The folders of ``<suite>/<slug>.json`` files by corpus: ``$TESSERA_CORPUS`` alone, else those of the shared data.
-
-    A given folder may have either layout, or both: each suite's name says which.
-    """
-    given = os.environ.get("TESSERA_CORPUS")
-    if given:
-        return {"": Path(given)}
+    """Folders of ``<suite>/<slug>.json`` files by corpus: ``$TESSERA_CORPUS`` alone, else those of the shared data."""
+    given = given_folder()
+    if given is not None:
+        return {"": given}
     return {
         "": corpus.folder("kueue"),
         RANDOM: corpus.folder(RANDOM),
@@ -107,22 +105,54 @@ def roots() -> dict[str, Path]:
     }
 
 
+def given_folder() -> Path | None:
+    """A folder of cases of all layouts, at any depth, beside files that are none."""
+    given = os.environ.get("TESSERA_CORPUS")
+    return Path(given) if given else None
+
+
 def cases(root: Path, suite: str, name: str = "") -> Iterator[Case]:
     for file in sorted((root / suite).glob("*.json")):
+        yield _case(file, json.loads(file.read_text(encoding="utf-8")), suite, name)
+
+
+def _case(file: Path, data: Mapping[str, Any], suite: str, name: str) -> Case:
+    if suite.startswith(KAI_PREFIXES):
+        return Case(suite, file.stem, "", input=data, expect=data["expected"], corpus=KAI)
+    return Case(
+        suite=suite,
+        slug=file.stem,
+        harness=data.get("harness", ""),
+        input=data["input"],
+        expect=data["expect"],
+        tags=tuple(data.get("tags") or ()),
+        corpus=JOBS if suite.startswith(JOBS_PREFIX) else name,
+        compare=data.get("compare", ""),
+    )
+
+
+@functools.cache
+def sorted_out(folder: Path) -> tuple[tuple[Case, ...], tuple[Path, ...]]:
+    """The folder's cases, and its other files. A case names its suite; where it does not, its folder is named so."""
+    found, others = [], []
+    for file in sorted(folder.rglob("*.json*")):
+        data = _read(file)
+        suite = data.get("suite") or file.parent.name
+        of_kai = str(suite).startswith(KAI_PREFIXES)
+        if data.keys() >= ({"expected", "resolved", "run"} if of_kai else {"input", "expect"}):
+            found.append(_case(file, data, suite, RANDOM if RANDOM in file.relative_to(folder).parts else ""))
+        else:
+            others.append(file)
+    return tuple(found), tuple(others)
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    """The file's object; an empty one where it holds none."""
+    try:
         data = json.loads(file.read_text(encoding="utf-8"))
-        if suite.startswith(KAI_PREFIXES):
-            yield Case(suite, file.stem, "", input=data, expect=data["expected"], corpus=KAI)
-            continue
-        yield Case(
-            suite=suite,
-            slug=file.stem,
-            harness=data.get("harness", ""),
-            input=data["input"],
-            expect=data["expect"],
-            tags=tuple(data.get("tags") or ()),
-            corpus=JOBS if suite.startswith(JOBS_PREFIX) else name,
-            compare=data.get("compare", ""),
-        )
+    except ValueError:
+        return {}
+    return data if isinstance(data, Mapping) else {}
 
 
 Judge = Callable[[Difference], bool]
@@ -188,7 +218,11 @@ def check(case: Case, rules: Sequence[Rule]) -> None:
 
 
 def all_cases() -> Iterator[Case]:
-    """Every file of every corpus, whether or not anything here can run it."""
+    """Every case of every corpus, whether or not anything here can run it."""
+    given = given_folder()
+    if given is not None:
+        yield from sorted_out(given)[0]
+        return
     for name, root in roots().items():
         for suite in sorted(folder.name for folder in root.iterdir() if folder.is_dir()):
             yield from cases(root, suite, name)

@@ -82,7 +82,7 @@ class Nominator:
             return False
         entry.assignment, entry.targets = self._assign(entry.incoming, pending.bookmark, now_s)
         pending.bookmark = entry.assignment.bookmark
-        entry.short_of_quota = entry.assignment.by_quota and self._short(entry)
+        entry.short_of_quota = entry.assignment.by_quota and self._short(entry, now_s)
         if entry.targets and self._gated and (closed := closed_preemption_gates(pending.info.workload)):
             entry.targets = ()
             entry.gated = True
@@ -97,12 +97,14 @@ class Nominator:
         entry.decide(Rule.NOT_PLACED, f"ClusterQueue {queue} is not active")
         return False
 
-    def _short(self, entry: Entry) -> bool:
+    def _short(self, entry: Entry, now_s: float) -> bool:
         """Whether quota alone refused it: places played no part in finding no victims, nor in refusing fewer pods."""
         incoming, assignment = entry.incoming, entry.assignment
         if entry.targets or incoming.replaces is not None or may_reduce(incoming.info, self._cluster.config.gates):
             return False
-        return assignment.mode is Mode.NO_FIT or self._answered(assignment)
+        if assignment.mode is Mode.NO_FIT or self._answered(assignment):
+            return True
+        return assignment.mode is Mode.NO_CANDIDATES and not self._preemptor.quota_gives(incoming, assignment, now_s)
 
     def refusal(self, pending: PendingWorkload, queue: QueueState) -> tuple[Rule, str] | None:
         """The rule that keeps the workload from being assigned, and what that found; None where none does."""

@@ -16,7 +16,7 @@ from controller.engine.flavors.assignment import FlavorAttempt, FlavorChoice, Mo
 from controller.engine.flavors.plan import OnNodes, Plan
 from controller.engine.model.deviceclaims import claim_names
 from controller.engine.model.podrequests import one_pod
-from controller.engine.model.resources import FlavorName
+from controller.engine.model.resources import FlavorName, ResourceName
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.gangdomains import bounds_of
 from controller.engine.topology.port import NoPlacement, PlacementRequest
@@ -88,7 +88,29 @@ def place(
     if isinstance(answer, NoPlacement):
         return _downgraded(sets, answer, Mode.NO_FIT), NoFitReason.TopologyPlacementFailed
     # What is kept for it while nothing can be preempted; with victims it gets the places that they leave.
-    return with_topologies(sets, answer.topologies), NoFitReason.NONE
+    return with_topologies(_contested(sets, wanted), answer.topologies), NoFitReason.NONE
+
+
+def _contested(chosen: Iterable[PodSetChoice], wanted: Sequence[PlacementRequest]) -> list[PodSetChoice]:
+    """All that the placed sets ask for is contested once any of it is: what is free by quota may be free in pieces that
+    hold no pod. So victims are sought by each of these resources, and others must give way within the quota of each
+    (``updateModeForTASRequests``).
+    """
+    placed = {request.pod_set.name for request in wanted}
+    return [
+        _replace(choice, choices=_lower(choice.choices, Mode.PREEMPT)) if choice.name in placed else choice
+        for choice in chosen
+    ]
+
+
+def _lower(choices: Mapping[ResourceName, FlavorChoice], mode: Mode) -> dict[ResourceName, FlavorChoice]:
+    """What fits has ``mode`` from now on. What does not fit now keeps its own, except where nothing helps."""
+    return {
+        name: FlavorChoice(choice.flavor, min(choice.mode, mode), choice.borrow, choice.tried_index)
+        if choice.mode is Mode.FIT or mode is Mode.NO_FIT
+        else choice
+        for name, choice in choices.items()
+    }
 
 
 def with_topologies(chosen: Iterable[PodSetChoice], placed: Mapping[str, TopologyUsage]) -> list[PodSetChoice]:
@@ -113,12 +135,7 @@ def _downgraded(chosen: Sequence[PodSetChoice], failed: NoPlacement, mode: Mode)
 
 def _lowered(assigned: PodSetChoice, failed: NoPlacement, mode: Mode) -> PodSetChoice:
     problem = failed.problem
-    choices = {
-        name: FlavorChoice(choice.flavor, min(choice.mode, mode), choice.borrow, choice.tried_index)
-        if choice.mode is Mode.FIT or mode is Mode.NO_FIT
-        else choice
-        for name, choice in assigned.choices.items()
-    }
+    choices = _lower(assigned.choices, mode)
     problems = assigned.problems if problem in assigned.problems else (*assigned.problems, problem)
     attempts = assigned.attempts
     if mode is Mode.NO_FIT:

@@ -49,6 +49,11 @@ class Preemption:
         frs = tuple(sorted(assignment.preempting()))
         return self.targets_in(incoming, frs, room_for(self._cluster, incoming, assignment), now_s)
 
+    def quota_gives(self, incoming: Incoming, assignment: Assignment, now_s: float) -> bool:
+        """Whether there would be victims if the pods could run anywhere; if not, no change of nodes helps."""
+        frs = tuple(sorted(assignment.preempting()))
+        return bool(self.targets_in(incoming, frs, Room(incoming.queue.node, assignment.usage), now_s))
+
     @property
     def is_classical(self) -> bool:
         return self._cluster.config.fair_sharing is None

@@ -28,8 +28,11 @@ from controller.engine.gangs.shares import GangQueue
 from controller.engine.model.resources import ResourceName
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts
+from tests.conformance.replay import Difference
 
 Case = Mapping[str, Any]
+Place = tuple[str, str]
+"""A task's phase and its node, which is empty without one."""
 
 PHASES: Final = {
     "Pending": Phase.PENDING,
@@ -62,8 +65,8 @@ class Player:
         self._jobs = [self._job(job) for job in resolved["jobs"]]
         self._nodes = resolved["nodes"]
 
-    def rounds(self) -> Iterator[dict[str, tuple[str, str]]]:
-        """Phase and node of each task, after each round."""
+    def rounds(self) -> Iterator[dict[str, Place]]:
+        """Where each task is, after each round."""
         while True:
             session = self.session()
             for action in self._case["run"]["actions"]:
@@ -212,9 +215,9 @@ def _request(found: Case) -> Request:
     )
 
 
-def differences(case: Case, tasks: Mapping[str, tuple[str, str]]) -> list[str]:
-    """What the table demands and is not so."""
-    found = []
+def differences(case: Case, tasks: Mapping[str, Place]) -> dict[str, tuple[Place, Place]]:
+    """By task what the table demands, and what is so instead. No node is demanded where its name is empty."""
+    found = {}
     demands = {
         task["id"]: demand
         for job in case["input"]["jobs"]
@@ -226,23 +229,21 @@ def differences(case: Case, tasks: Mapping[str, tuple[str, str]]) -> list[str]:
         if name not in tasks:
             continue
         phase, node = tasks[name]
-        if phase != demand["status"]:
-            found.append(
-                f"{name}: {phase} on {node or '-'}, expected {demand['status']} on {demand.get('node_name', 'any')}"
-            )
-        elif demand.get("node_name") and node != demand["node_name"]:
-            found.append(f"{name}: on {node}, expected on {demand['node_name']}")
+        wanted = demand.get("node_name") or ""
+        if phase != demand["status"] or (wanted and node != wanted):
+            found[name] = ((demand["status"], wanted), (phase, node))
     return found
 
 
-def play(case: Case) -> list[str]:
-    """What differs at the first comparison that shows a difference; none where the case passes."""
+def play(case: Case) -> Difference | None:
+    """What differs at the first comparison that shows a difference: of all tasks, so that no rule sees a part of it."""
     run, player = case["run"], Player(case)
     first = run.get("rounds_until_match", 1)
     last = first + run.get("rounds_after_match", 0)
     for number, tasks in enumerate(player.rounds(), 1):
         if number >= first and (found := differences(case, tasks)):
-            return [f"round {number}: {one}" for one in found]
+            expected, got = ({name: both[side] for name, both in found.items()} for side in (0, 1))
+            return Difference(f"rounds[{number}].tasks", expected, got)
         if number == last:
-            return []
-    return []
+            return None
+    return None

@@ -19,5 +19,4 @@ def load_runners() -> None:
 
 
 def _run(case: Case) -> Difference | None:
-    found = play(case.input)
-    return Difference("tasks", "as the table says", found) if found else None
+    return play(case.input)

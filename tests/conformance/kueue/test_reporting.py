@@ -14,8 +14,8 @@ pytestmark = pytest.mark.conformance
 QUEUE = {"metadata": {"name": "cq"}, "spec": {"resourceGroups": []}}
 
 
-def case(folder: Path, suite: str, slug: str, **given: Any) -> None:
-    file = folder / suite / f"{slug}.json"
+def case(folder: Path, parent: str, slug: str, **given: Any) -> None:
+    file = folder / parent / f"{slug}.json"
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps({"tags": [], **given}), encoding="utf-8")
 
@@ -46,4 +46,23 @@ def test_a_run_names_each_failure_with_its_first_difference_and_ends_with_the_su
     assert lines[-2:] == [
         "conformance: 1 not yet in force: no runner",
         "conformance: 1 passed of 4 cases, 0 declared different",
+    ]
+
+
+def test_a_folder_may_hold_cases_at_any_depth_beside_files_that_are_none(tmp_path: Path) -> None:
+    given = {"clusterQueues": [QUEUE], "clusterQueueUsage": {}, "requestedFRs": []}
+    right = {"wantBorrowing": False, "wantBorrowingOnRequested": False}
+    nested = tmp_path / "scheduling"
+    nested.mkdir()
+    case(nested, "cache-TestIsBorrowingOn", "in-its-suite", input=given, expect=right)
+    case(tmp_path, "loose", "names-its-suite", suite="cache-TestIsBorrowingOn", input=given, expect=right)
+    case(tmp_path, "loose", "note", what="no case", input=given)
+    (nested / "index.json").write_text("[1]", encoding="utf-8")
+    (tmp_path / "lines.jsonl").write_text("{}\n{}\n", encoding="utf-8")
+    code, lines = run(tmp_path)
+    assert code == 0, lines
+    assert lines[-3:] == [
+        "conformance: 3 files hold no case and were passed over: lines.jsonl, loose/note.json, scheduling/index.json",
+        "conformance: 0 not yet in force: no runner",
+        "conformance: 2 passed of 2 cases, 0 declared different",
     ]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from controller.engine.flavors.assignment import Assignment, Mode, NoFitReason
+from controller.engine.flavors.assignment import Assignment, Mode, NoFitReason, Possibility
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.gates import FeatureGates
 from tests.support.engine.flavorlab import Lab, Slots, chosen, fr, pod_set
@@ -95,3 +95,17 @@ def test_with_the_gate_off_topology_is_not_looked_at() -> None:
     lab, _ = lab_of(EngineConfig(gates=FeatureGates({"TopologyAwareScheduling": False})), taken=4)
     found = ask(lab, 3)
     assert (chosen(found), found.mode, found.pod_sets[0].topology) == ({"gpu": "loose"}, Mode.FIT, None)
+
+
+def test_where_one_resource_is_contested_so_is_all_that_the_placed_pods_ask_for() -> None:
+    """What is free by quota may be free in pieces that hold no pod; a pod set that is not placed has no part in it."""
+    lab = Lab(placement=Slots({"racks": 4}))
+    lab.flavor("loose")
+    lab.flavor("racks", topologyName="dc")
+    lab.queue("q", {"loose": {"gpu": 9, "cpu": 9}, "racks": {"gpu": 9, "cpu": 9}})
+    lab.use("q", "racks", "gpu", 9)
+    lab.oracle.answers = {fr("racks"): (Possibility.RECLAIM, 0)}
+    placed, other = ({"requests": {"gpu": 1, "cpu": 1}, **asked} for asked in (ASKS, {}))
+    found = lab.assign(lab.incoming("q", pod_set("placed", **placed), pod_set("other", **other)))
+    assert found.mode is Mode.PREEMPT
+    assert found.preempting() == {fr("racks"), fr("racks", "cpu")}

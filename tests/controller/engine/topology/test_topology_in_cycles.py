@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from controller.engine.topology.placement import Topologies
 from controller.objects.core import Node, Pod, Toleration
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
+from controller.objects.quantity import parse_quantity
 from controller.objects.workload import (
     AdmissionCheckState,
     CheckState,
@@ -29,7 +31,7 @@ from controller.objects.workload import (
 )
 from inventory.api.names import GANG
 from tests.support.engine.topologylab import BLOCK, HOST, RACK, node, pod
-from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, requesting, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 
@@ -60,6 +62,11 @@ def gang(name: str, count: int, gpus: int = 1, level: str = HOST, **given_: Any)
     asked = PodSetTopologyRequest(required=level)
     sets = (msgspec.structs.replace(made.spec.pod_sets[0], topology_request=asked),)
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=sets))
+
+
+def quotas(gpu: int, cpu: int) -> list[dict[str, Any]]:
+    amounts = [{"name": "gpu", "nominalQuota": str(gpu)}, {"name": "cpu", "nominalQuota": str(cpu)}]
+    return [{"coveredResources": ["gpu", "cpu"], "flavors": [{"name": "default", "resources": amounts}]}]
 
 
 def places(world: World, name: str, at: int = 0) -> dict[str, int]:
@@ -512,3 +519,28 @@ def test_a_bound_gang_preempts_where_its_rack_is_taken_and_the_other_flavor_is_f
     world.stop_evicted()
     world.settle()
     assert world.running() == {"high"}
+
+
+@pytest.mark.parametrize(("cpu", "victims"), [(1, set()), (2, {"ns/borrower"})])
+def test_pods_on_a_topology_reclaim_gpus_within_the_quota_of_each_resource_they_ask_for(
+    cpu: int, victims: set[str]
+) -> None:
+    """A queue at its quota of CPU may not reclaim GPUs for pods that take both, though the CPU is there to borrow."""
+    world = world_of({})
+    reclaims = {"reclaimWithinCohort": "LowerPriority", **LOWER}
+    host = node("b1/r1/h1", 40)
+    status = msgspec.structs.replace(host.status, allocatable={**host.status.allocatable, "cpu": parse_quantity("100")})
+    world.put(
+        msgspec.structs.replace(host, status=status),
+        cluster_queue("q", cohort="all", preemption=reclaims, resourceGroups=quotas(10, cpu)),
+        cluster_queue("other", cohort="all", resourceGroups=quotas(10, 9)),
+        local_queue("other"),
+        requesting(gang("own", 1, priority=-1), {"gpu": "1", "cpu": "1"}),
+    )
+    borrower = requesting(gang("borrower", 1), {"gpu": "16", "cpu": "1"})
+    world.put(msgspec.structs.replace(borrower, spec=msgspec.structs.replace(borrower.spec, queue_name="other")))
+    world.cycle()
+    assert world.running() == {"own", "borrower"}
+    world.put(requesting(gang("new", 1, priority=5), {"gpu": "5", "cpu": "1"}))
+    evicted = {str(one.key) for one in world.cycle().made if isinstance(one, Evicted)}
+    assert evicted == victims

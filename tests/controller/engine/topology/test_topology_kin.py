@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from controller.engine.conditions.records import Rule
 from controller.engine.state.intake import shape_of
+from controller.objects.quantity import parse_quantity
 from controller.objects.workload import PodSetTopologyRequest, Workload
-from tests.controller.engine.topology.test_topology_in_cycles import LOWER, world_of
-from tests.support.engine.topologylab import BLOCK, HOST, RACK
-from tests.support.engine.world import World, workload
+from tests.controller.engine.topology.test_topology_in_cycles import LOWER, quotas, world_of
+from tests.support.engine.topologylab import BLOCK, HOST, RACK, node
+from tests.support.engine.world import World, requesting, workload
 
 RACKS = {f"b{block}/r{rack}/h{host}": 4 for block in range(2) for rack in range(2) for host in range(2)}
 ASKS: dict[str, dict[str, Any]] = {
@@ -20,6 +21,7 @@ ASKS: dict[str, dict[str, Any]] = {
     "preferred": {"preferred": RACK},
     "slices": {"pod_set_slice_required_topology": RACK, "pod_set_slice_size": 2},
 }
+SIZES: dict[str, dict[str, Any]] = {"preferred": {}, "required": {}, "slices": {"pod_set_slice_size": 8}}
 
 
 def asking(name: str, count: int, asked: dict[str, Any] | None, **given_: Any) -> Workload:
@@ -54,6 +56,22 @@ def test_one_is_tried_for_all_where_quota_refuses_and_each_where_there_is_no_pla
         found += [one.key.removeprefix("ns/") for one in world.cycle().made]
     assert (len(found), set(found)) == (len(tried), tried)
     assert world.running() == ({"preferred"} if quota == 16 else set())
+
+
+def test_one_is_tried_for_all_where_one_of_two_resources_is_short() -> None:
+    """All that placed pods ask for is contested then, and yet no node could help."""
+    world = world_of({}, resourceGroups=quotas(8, 100))
+    host = node("b/r/g", 40)
+    amounts = {**host.status.allocatable, "cpu": parse_quantity("100")}
+    world.put(msgspec.structs.replace(host, status=msgspec.structs.replace(host.status, allocatable=amounts)))
+    each = {"gpu": "1", "cpu": "1"}
+    world.put(requesting(asking("first", 4, ASKS["preferred"]), each))
+    world.settle()
+    world.put(*(requesting(asking(name, 8, ASKS[name] | sized), each) for name, sized in SIZES.items()))
+    found: list[str] = []
+    while not world.engine.settled(world.now_s):
+        found += [one.key.removeprefix("ns/") for one in world.cycle().made]
+    assert (found, world.running()) == (["preferred"], {"first"})
 
 
 def test_one_that_finds_no_place_speaks_for_itself_also_where_nothing_but_its_request_says_so() -> None:

@@ -22,7 +22,8 @@ _INCLUDED: Final = {
 _SET: Final = re.compile(r"{{- \$(\w+) := (?:printf )?\"([^\"]*)\" ?(.*?) }}\n")
 _PUT: Final = re.compile(r"{{-? (\$\w+|include \"[\w.]+\" \.)(?: \| (squote|nindent 4))? }}")
 _GATES: Final = re.compile(r"{{ include \"tessera.gatesInForce\" .* }}")
-"""The feature gates that are on: a request says them."""
+"""The feature gates by name, as they are where the configuration says nothing; a request may say others."""
+_DEFAULTS: Final = re.compile(r"{{- \$gates := dict (.*) }}\n")
 _BLOCK: Final = re.compile(r"{{- (?:if .Values.controller.enabled|end) }}\n?")
 
 
@@ -49,9 +50,10 @@ def written(template: str) -> str:
         return f"'{value_of(found[1])}'" if found[2] == "squote" else value_of(found[1])
 
     lines = []
-    for line in _GATES.sub("{}", _BLOCK.sub("", template)).splitlines(keepends=True):
-        if line.startswith("{{- $gates := dict "):
-            continue
+    defaults = _DEFAULTS.search(template)
+    pairs = re.findall(r"\"(\w+)\" (true|false)", defaults[1]) if defaults is not None else []
+    gates = ", ".join(f"'{name}': {value}" for name, value in sorted(pairs))
+    for line in _GATES.sub(f"{{{gates}}}", _BLOCK.sub("", _DEFAULTS.sub("", template))).splitlines(keepends=True):
         named = _SET.fullmatch(line)
         if named is None:
             lines.append(_PUT.sub(put, line))

@@ -184,13 +184,13 @@ def _placed(document: Document) -> Document:
     data = document.data
     if document.kind in _CLUSTER_SCOPED or data["metadata"].get("namespace"):
         return document
-    return Document(document.file, document.number, {**data, "metadata": {**data["metadata"], "namespace": "default"}})
+    return document.having({**data, "metadata": {**data["metadata"], "namespace": "default"}})
 
 
 def _stored(document: Document) -> Document:
     """With the defaults of its CRD."""
     data = with_defaults(document.data)
-    return document if data is document.data else Document(document.file, document.number, data, document.path)
+    return document if data is document.data else document.having(data)
 
 
 def _arrives(document: Document, kinds: JobKindsRead) -> bool:
@@ -354,7 +354,7 @@ def _submissions(
     apart = [part for documents in gathered(jobs) for part in parts(documents, composer.pod_groups)]
     for order, documents in enumerate(apart):
         document = documents[0]
-        stored = [Document(each.file, each.number, _hub(each)) for each in documents]
+        stored = [each.having(_hub(each)) for each in documents]
         namespace, name = (stored[0].data["metadata"][key] for key in ("namespace", "name"))
         one = composer.submission(stored, order, labels.get(namespace, {}))
         if one is None:
@@ -421,7 +421,7 @@ def _queued(
             return document
         systems.add(found.system)
         data = document.data if found.system is System.KAI else servinggangs.stamped(document.data, found.name)
-        return Document(document.file, document.number, as_queued(data, queue_of, schedulers), document.path)
+        return document.having(as_queued(data, queue_of, schedulers))
     except JobError as error:
         raise document.error(f"{document.kind} {document.data['metadata']['name']}: {error}") from None
 

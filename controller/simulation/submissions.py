@@ -114,7 +114,7 @@ def _above(document: Document, minimum: str, pod: SeenPod, part: str) -> Documen
         metadata["annotations"][ABOVE_MINIMUM_SUBGROUP] = part
     if SUBGROUP in pod.annotations:
         metadata["annotations"][SUBGROUP] = pod.annotations[SUBGROUP]
-    return Document(document.file, document.number, {**given, "metadata": metadata}, document.path)
+    return document.having({**given, "metadata": metadata})
 
 
 def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettings, cluster: ClusterObjects) -> Json:

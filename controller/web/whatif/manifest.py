@@ -66,7 +66,7 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             given, reader = _only(text), self._reader(objects)
             for wrong in unknown(text, (given,)):
                 raise WrongChangeError(wrong)
-            whole = Document(given.file, given.number, reader.created(given.data, namespace))
+            whole = given.having(reader.created(given.data, namespace))
             first = reader.workload(whole.data, namespace, now_s)
             above = (reader.workload(each.data, namespace, now_s) for each in islice(pods_above(whole), MOST_ABOVE))
             return (first, *above), max(0, count_above(whole) - MOST_ABOVE)

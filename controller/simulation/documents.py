@@ -12,16 +12,18 @@ import msgspec
 import yaml
 
 from controller.simulation.fields import unknown_fields
-from controller.simulation.problems import field, shown, steps, told_alike
-from controller.simulation.sources import Path_, Source
-from controller.simulation.values import Wrong, wrong_values
-from controller.simulation.yamlwords import not_yaml
+from controller.simulation.inputs.problems import field, path_first, shown, steps
+from controller.simulation.inputs.sources import Path_, Source
+from controller.simulation.inputs.values import Wrong, wrong_values
+from yamlfile.words import not_yaml
 
 Json = dict[str, Any]
 
 _LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_LARGEST_WHOLE: Final = 1e21
+"""From here on a JSON writer in Go uses exponents."""
 _LONGEST_START: Final = 58
 """A generated name has 63 characters at most, as the API server makes them up."""
 
@@ -67,7 +69,7 @@ class Document(msgspec.Struct, frozen=True):
 
     def error(self, text: object) -> InputError:
         """``text``: a sentence, in which the path of a field may stand between colons."""
-        said = told_alike(" ".join(str(text).split()))
+        said = path_first(" ".join(str(text).split()))
         return InputError(f"{self.place(self._path_in(said))}: {said}")
 
     @property
@@ -76,7 +78,7 @@ class Document(msgspec.Struct, frozen=True):
         metadata = self.data.get("metadata")
         found = metadata if isinstance(metadata, dict) else {}
         name = found.get("name") or found.get("generateName")
-        words = [each[:63] for each in (self.kind, name) if isinstance(each, str) and each]
+        words = [str(each)[:63] for each in (self.kind, name) if each]
         return f"{' '.join(words)}: " if words else ""
 
     @property
@@ -86,6 +88,12 @@ class Document(msgspec.Struct, frozen=True):
     @property
     def version(self) -> str:
         return str(self.data.get("apiVersion", ""))
+
+    @property
+    def key(self) -> str:
+        """``NAMESPACE/NAME`` as workloads are named."""
+        metadata = self.data["metadata"]
+        return f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
 
     def _path_in(self, text: str) -> Path_:
         """The first path of the object's that a sentence names."""
@@ -107,7 +115,10 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class _Loader(_LOADER):  # type: ignore[misc]
-    """Times stay text, as in JSON. ``repeated``: keys that stand twice in one mapping, with their lines."""
+    """Times stay text, as in JSON, and ``2.0`` is 2, as it is once kubectl has made JSON of it.
+
+    ``repeated``: keys that stand twice in one mapping, with their lines.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -124,6 +135,12 @@ class _Loader(_LOADER):  # type: ignore[misc]
         return super().construct_mapping(node, deep)
 
 
+def _number(loader: Any, node: Any) -> int | float:
+    value: float = loader.construct_yaml_float(node)
+    return int(value) if abs(value) < _LARGEST_WHOLE and value.is_integer() else value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
     for first, resolvers in _LOADER.yaml_implicit_resolvers.items()  # type: ignore[attr-defined]
@@ -158,7 +175,7 @@ def read(text: str, file: str) -> Reading:
             loader.dispose()
         found.warnings.extend(_told_twice(file, *each) for each in loader.repeated)
     except yaml.YAMLError as wrong:
-        found.errors.append(not_yaml(text, file, wrong))
+        found.errors.append(not_yaml(text, wrong).told(file))
     except (ValueError, RecursionError) as wrong:
         found.errors.append(f"{file}:1: not valid YAML: {' '.join(str(wrong).split())[:200]}")
     return found

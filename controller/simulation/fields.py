@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.simulation.problems import field, nearest
-from controller.simulation.sources import Path_
+from controller.simulation.inputs.problems import field, nearest
+from controller.simulation.inputs.sources import Path_
 
 TABLE: Final = Path(__file__).with_name("fields.json")
 """Written by ``python -m hack.crds``, which describes it."""
@@ -58,19 +58,26 @@ def typed(data: Mapping[str, Any]) -> Iterator[tuple[Path_, str, Any]]:
 
 
 def _values(value: Any, type_: str, path: Path_) -> Iterator[tuple[Path_, str, Any]]:
+    """Of a value that is no map, or no list, where one is to be: itself, with ``{}`` or ``[]`` as its type."""
     if value is None or not type_:
         return
     if type_.startswith(_MAP):
-        for key, item in value.items() if isinstance(value, dict) else ():
+        if not isinstance(value, dict):
+            yield path, _MAP, value
+            return
+        for key, item in value.items():
             yield from _values(item, type_.removeprefix(_MAP), (*path, str(key)))
     elif type_.startswith(_LIST):
-        for index, item in enumerate(value) if isinstance(value, list) else ():
+        if not isinstance(value, list):
+            yield path, _LIST, value
+            return
+        for index, item in enumerate(value):
             yield from _values(item, type_.removeprefix(_LIST), (*path, index))
     elif type_.startswith(_SCALAR):
         yield path, type_, value
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _values(item, type_, (*path, index)) if isinstance(item, dict) else ()
+            yield from () if isinstance(item, list) else _values(item, type_, (*path, index))
     else:
         yield path, type_, value
         fields = _table().types[type_]

@@ -309,10 +309,18 @@ class Composer:
         return {**body, "metadata": metadata}
 
 
+def has_queue(document: Document) -> bool:
+    """Whether the object names a queue. Labels that cannot be read name none."""
+    try:
+        return bool(queue_name(document.data))
+    except JobError:
+        return False
+
+
 def names_queue(document: Document) -> bool:
     """Whether the object names a queue or a priority class. Labels that cannot be read name none."""
     try:
-        return bool(queue_name(document.data) or priority_class(document.data))
+        return has_queue(document) or bool(priority_class(document.data))
     except JobError:
         return False
 

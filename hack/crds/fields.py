@@ -5,7 +5,7 @@ kinds, from the CRDs made here, and of JAXJob, which is like another, are writte
 ``apiVersion kind`` to a type, ``types`` from a type to its fields, and a field is
 
     ""      free: anything may stand below
-    "#S"    a scalar: string, integer, number, boolean, quantity, int-or-string
+    "#S"    a scalar: string, integer, number, boolean, quantity, int-or-string, or words of which it is one, "A|B"
     "[]#S"  a list of such
     "T"     an object of type T, or a list of them
     "{}T"   a map of such, or with "{}#S" of scalars
@@ -210,6 +210,8 @@ def _leaf(schema: Schema) -> str:
     """What stands for a scalar; empty for anything else."""
     if schema.get("x-kubernetes-int-or-string"):
         return "#quantity" if "pattern" in schema else "#int-or-string"
+    if schema.get("enum") and all(isinstance(each, str) and each for each in schema["enum"]):
+        return f"#{'|'.join(schema['enum'])}" + ("|" if len(schema["enum"]) == 1 else "")
     return f"#{schema['type']}" if schema.get("type") in _SCALARS else ""
 
 

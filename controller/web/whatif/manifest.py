@@ -20,7 +20,7 @@ from controller.objects.core import Namespace
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import LocalQueue
 from controller.objects.workload import Workload
-from controller.simulation.documents import Document, InputError, documents, unknown
+from controller.simulation.documents import Document, InputError, documents, refused_values, unknown
 from controller.simulation.manifests import cluster_of
 from controller.simulation.volcanogangs import count_above, pods_above
 from controller.web.whatif.question import NAMESPACE
@@ -64,8 +64,8 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             given, reader = _only(text), self._reader(objects)
-            for wrong in unknown(text, (given,)):
-                raise WrongChangeError(wrong)
+            if told := [*refused_values(given), *unknown(given)]:
+                raise WrongChangeError("; ".join(told))
             whole = given.having(reader.created(given.data, namespace))
             first = reader.workload(whole.data, namespace, now_s)
             above = (reader.workload(each.data, namespace, now_s) for each in islice(pods_above(whole), MOST_ABOVE))

@@ -158,10 +158,10 @@ def test_the_other_process_reads_what_it_is_sent() -> None:
         ("x: &x {}\ny: *x", "manifest:2: found an alias, expected none"),
         ("a: " + "[" * 30_000, "manifest:1: nested too deeply, expected at most 64 levels"),
         ("\n".join(f"{' ' * level}a:" for level in range(100)), "manifest:65: nested too deeply"),
-        ("a: [", "manifest:2: no YAML"),
-        ("a: *", "manifest:1: no YAML"),
+        ("a: [", "manifest:1: column 5: not valid YAML: found the end of the text"),
+        ("a: *", "manifest:1: column 5: not valid YAML"),
         ("", "manifest: found 0 documents, expected one"),
-        ("kind: Job", "manifest: document 1: apiVersion: found nothing"),
+        ("kind: Job", "manifest:1: Job: apiVersion: found nothing"),
     ],
 )
 def test_a_text_that_would_hold_a_parser_is_refused_by_its_events(text: str, said: str) -> None:

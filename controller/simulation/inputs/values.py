@@ -5,15 +5,15 @@ is asked for in whole numbers), ``ValidateContainerResourceName``, and the gramm
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from controller.objects.quantity import NANO, Quantity, QuantityError, parse_quantity
 from controller.simulation.fields import typed
-from controller.simulation.problems import listed, meant, nearest, shown
-from controller.simulation.sources import Path_
+from controller.simulation.inputs.problems import listed, meant, nearest, shown
+from controller.simulation.inputs.sources import Path_
 from inventory.api.names import GPU_PERCENT
 
 _REQUIREMENTS: Final = "io.k8s.api.core.v1.ResourceRequirements"
@@ -51,15 +51,28 @@ def wrong_values(data: Mapping[str, Any]) -> Iterator[Wrong]:
     """Those of an object, in its own order; none where its kind is not in the table. Nulls are absent values."""
     of_pods = data.get("kind") != "Workload"
     for path, type_, value in typed(data):
-        scalar = type_.rpartition("#")[2] if "#" in type_ else ""
-        if scalar == "quantity":
+        scalar = type_.removeprefix("#") if type_.startswith("#") else ""
+        if "|" in scalar:
+            yield from _word(path, scalar.strip("|").split("|"), value)
+        elif scalar == "quantity":
             yield from _quantity(path, value)
         elif scalar:
             yield from _scalar(path, scalar, value)
-        elif type_ == _REQUIREMENTS and of_pods and isinstance(value, dict):
+        elif not isinstance(value, dict):
+            expected = "a list" if type_ == "[]" else "an object"
+            yield Wrong(path=path, found=_kinded(value), expected=expected, hint="Correct it")
+        elif type_ == _REQUIREMENTS and of_pods:
             yield from _resources(path, value)
-        elif type_ == _POD_SPEC and isinstance(value, dict):
+        elif type_ == _POD_SPEC:
             yield from _restarts(path, value)
+
+
+def _word(path: Path_, words: Collection[str], value: Any) -> Iterator[Wrong]:
+    """``value`` is to be one of ``words``."""
+    if value not in words:
+        near = meant(value, words) if isinstance(value, str) else ""
+        expected = f"one of {listed(words)}" if len(words) > 1 else next(iter(words))
+        yield Wrong(path=path, found=shown(value), expected=expected, hint=f"Correct it.{near}".removesuffix("."))
 
 
 def _scalar(path: Path_, type_: str, value: Any) -> Iterator[Wrong]:
@@ -163,7 +176,5 @@ def _of_a_part(name: str, amount: Quantity) -> str:
 
 def _restarts(path: Path_, spec: Mapping[str, Any]) -> Iterator[Wrong]:
     found = spec.get("restartPolicy")
-    if isinstance(found, str) and found not in _RESTARTS:
-        expected = f"one of {listed(_RESTARTS)}"
-        hint = f"Correct it.{meant(found, _RESTARTS)}".removesuffix(".")
-        yield Wrong(path=(*path, "restartPolicy"), found=shown(found), expected=expected, hint=hint)
+    if isinstance(found, str):
+        yield from _word((*path, "restartPolicy"), _RESTARTS, found)

@@ -5,7 +5,7 @@ is indented otherwise than its neighbours, a colon in a text, a bracket or a quo
 """
 
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -22,22 +22,36 @@ _KINDS: Final = {
 }
 
 
-def not_yaml(text: str, file: str, wrong: yaml.YAMLError) -> str:
-    """``FILE:LINE: column N: not valid YAML: found X, expected Y. NEXT STEP``."""
+class Why(NamedTuple):
+    """``line`` and ``column`` are counted from 1; ``hint`` is what to do."""
+
+    line: int
+    column: int
+    found: str
+    expected: str
+    hint: str
+
+    def told(self, file: str) -> str:
+        """``FILE:LINE: column N: not valid YAML: found X, expected Y. NEXT STEP``."""
+        place = f"{file}:{self.line}: column {self.column}"
+        return f"{place}: not valid YAML: found {self.found}, expected {self.expected}. {self.hint}"
+
+
+def not_yaml(text: str, wrong: yaml.YAMLError) -> Why:
     mark = getattr(wrong, "problem_mark", None) or getattr(wrong, "context_mark", None)
     if mark is None:
-        return _unreadable(text, file, wrong)
+        return _unreadable(text, wrong)
     lines = text.splitlines() or [""]
     at_end = mark.line >= len(lines)
     line, column = (len(lines) - 1, len(lines[-1])) if at_end else (mark.line, mark.column)
     indent = _INDENTED.match(lines[line])
     if indent is not None and "\t" in indent[0]:
         column = indent[0].index("\t")
-        return _told(file, line, column, "a tab before the text", "spaces", "Indent with spaces")
+        return Why(line + 1, column + 1, "a tab before the text", "spaces", "Indent with spaces")
     problem = str(getattr(wrong, "problem", None) or getattr(wrong, "context", None) or "")
     if problem in _KINDS:
-        return _told(file, line, column, *_KINDS[problem])
-    return _told(file, line, column, *_by_context(wrong, problem, lines, line, column))
+        return Why(line + 1, column + 1, *_KINDS[problem])
+    return Why(line + 1, column + 1, *_by_context(wrong, problem, lines, line, column))
 
 
 def _by_context(wrong: yaml.YAMLError, problem: str, lines: list[str], line: int, column: int) -> tuple[str, str, str]:
@@ -48,6 +62,8 @@ def _by_context(wrong: yaml.YAMLError, problem: str, lines: list[str], line: int
     found = f'"{token[0][:_LONGEST]}"' if token is not None else "the end of the line"
     if token is None and line == len(lines) - 1:
         found = "the end of the text"
+    if problem.startswith("but found another document"):
+        return "a second document", "one document", "Take it out"
     if begun is not None and "block" in context:
         what = "item" if "collection" in context or "sequence" in context else "key"
         where = f"the {what}s that begin in line {begun.line + 1}, column {begun.column + 1}"
@@ -63,14 +79,10 @@ def _by_context(wrong: yaml.YAMLError, problem: str, lines: list[str], line: int
     return f"{found} ({problem})" if problem else found, "valid YAML or JSON", "Correct it"
 
 
-def _unreadable(text: str, file: str, wrong: yaml.YAMLError) -> str:
+def _unreadable(text: str, wrong: yaml.YAMLError) -> Why:
     """A character that YAML forbids: the parser tells its place alone."""
     position = getattr(wrong, "position", None)
     before = text[: position if isinstance(position, int) else 0]
     found = f"the character {getattr(wrong, 'character', 0):#x}" if isinstance(position, int) else str(wrong)[:80]
     column = len(before) - (before.rfind("\n") + 1)
-    return _told(file, before.count("\n"), column, found, "text", "Take it out")
-
-
-def _told(file: str, line: int, column: int, found: str, expected: str, hint: str) -> str:
-    return f"{file}:{line + 1}: column {column + 1}: not valid YAML: found {found}, expected {expected}. {hint}"
+    return Why(before.count("\n") + 1, column + 1, found, "text", "Take it out")

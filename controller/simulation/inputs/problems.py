@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from controller.simulation.sources import Path_
+from controller.simulation.inputs.sources import Path_
 
 _SHOWN: Final = 60
 _LISTED: Final = 12
@@ -17,6 +17,16 @@ _PLAIN: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_-]*")
 _NEAR: Final = 0.6
 _EXPECTED_FIRST: Final = re.compile(r"(?P<head>(?:.*: )?)expected (?P<expected>.+), found (?P<found>.+)")
 _BEHIND: Final = re.compile(r"(?P<said>.*) - at `(?P<path>[^`]*)`")
+_EXPECTED_GOT: Final = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<found>[^`]*)`")
+_TYPES: Final = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "null": "nothing",
+    "object": "an object",
+    "str": "a string",
+}
 _OPTIONAL_KEY: Final = "[...]"
 _STEP: Final = re.compile(r"\.?(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]|\[(?P<key>[^\]]*)\]")
 
@@ -57,10 +67,10 @@ def shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)[:_SHOWN]
 
 
-def nearest(word: str, names: Iterable[str]) -> str:
+def nearest(word: str, names: Iterable[str], least: float = _NEAR) -> str:
     """The name that was likely meant, whatever the case of its letters; empty where none is near."""
     lowered = {name.lower(): name for name in sorted(names, reverse=True)}
-    near = difflib.get_close_matches(word[:_SHOWN].lower(), lowered, n=1, cutoff=_NEAR)
+    near = difflib.get_close_matches(word[:_SHOWN].lower(), lowered, n=1, cutoff=least)
     return lowered[near[0]] if near else ""
 
 
@@ -77,12 +87,22 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(every[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def told_alike(text: str) -> str:
-    """A sentence of another reader in the common form: the path before the sentence, and what was found first."""
+def path_first(text: str) -> str:
+    """A decoder's sentence with the path before it: ``KIND NAME: PATH: SENTENCE``."""
+    text = _EXPECTED_GOT.sub(lambda each: f"found {_typed(each['found'])}, expected {_typed(each['expected'])}", text)
     behind = _BEHIND.fullmatch(text)
-    if behind is not None:
-        head, _, said = behind["said"].rpartition(": ")
-        where = behind["path"].removesuffix(_OPTIONAL_KEY)
-        text = f"{head}: {where}: {said}" if head else f"{where}: {said}"
-    turned = _EXPECTED_FIRST.fullmatch(text)
-    return f"{turned['head']}found {turned['found']}, expected {turned['expected']}" if turned else text
+    if behind is None:
+        return text
+    head, _, said = behind["said"].rpartition(": ")
+    where = behind["path"].removesuffix(_OPTIONAL_KEY)
+    return f"{head}: {where}: {said}" if head else f"{where}: {said}"
+
+
+def _typed(words: str) -> str:
+    return " or ".join(_TYPES.get(each, each) for each in words.split(" | ") if each != "null" or words == "null")
+
+
+def found_first(line: str) -> str:
+    """The line with what was found before what was expected: rules of the API server's say it in the other order."""
+    turned = _EXPECTED_FIRST.fullmatch(line)
+    return f"{turned['head']}found {turned['found']}, expected {turned['expected']}" if turned else line

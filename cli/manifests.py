@@ -9,7 +9,8 @@ from typing import IO, Any, Final
 import click
 import msgspec
 
-from cli.console import aside, one_line
+from cli.console import aside
+from cli.escapes import one_line
 from cli.words import given as say
 from controller.simulation.documents import Document, InputError, odd_values, read, refused_values, unknown
 from controller.simulation.inputs.references import almost

@@ -44,7 +44,7 @@ from controller.simulation.fractions import fleet_of, in_percents
 from controller.simulation.groups import KINDS_OF_GROUPS, groups
 from controller.simulation.growing import grown
 from controller.simulation.inputs.kindwords import another_kind, unread_kind
-from controller.simulation.inputs.queuewords import no_queue
+from controller.simulation.inputs.queuewords import passed_over
 from controller.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
 from controller.simulation.owners import Name, by_name, is_made, without_children
 from controller.simulation.replicas import KIND as DEPLOYMENT
@@ -434,7 +434,7 @@ def _pass_over(document: Document, objects: list[KubernetesObject], told: _Told)
         for one in objects
         if isinstance(one, LocalQueue) and one.metadata.namespace == metadata["namespace"]
     }
-    told.unqueued.append(no_queue(document, queues))
+    told.unqueued.append(passed_over(document, queues))
 
 
 def _taken(document: Document, key: str, first: Document) -> str:

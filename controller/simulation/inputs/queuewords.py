@@ -8,22 +8,26 @@ from controller.simulation.documents import Document, warned
 from controller.simulation.inputs.problems import listed, nearest, shown
 from controller.simulation.inputs.sources import Path_
 
-_NAME: Final = QUEUE_NAME.partition("/")[2]
+_DOMAIN, _, _NAME = QUEUE_NAME.partition("/")
 _TEMPLATES: Final = (("spec", "template"), ("spec", "jobTemplate"))
 _MAPS: Final = ("labels", "annotations")
 
 
-def no_queue(document: Document, queues: Collection[str]) -> str:
-    """The warning of a job that names no queue and is passed over. ``queues``: those of its namespace."""
+def passed_over(document: Document, queues: Collection[str]) -> str:
+    """The warning of a job that names no queue and is left out. ``queues``: those of its namespace."""
+    return warned(no_queue(document, queues, "It is passed over"))
+
+
+def no_queue(document: Document, queues: Collection[str], next_step: str = "Write the label") -> str:
+    """The line of a job that names no queue."""
     namespace = str(document.data["metadata"].get("namespace", ""))
     expected = (
         f"a LocalQueue of {namespace}: {listed(queues)}" if queues else f"a LocalQueue of {namespace} (it has none)"
     )
-    path, found, value = next(_in_its_place(document.data), (("metadata", "labels"), "", None))
+    path, found, value = next(_in_its_place(document.data), (("metadata", "labels"), f"no label {QUEUE_NAME}", None))
     near = nearest(value, queues) if isinstance(value, str) else ""
-    meant = f" Did you mean {QUEUE_NAME}: {near}?" if near else ""
-    said = f"found {found or 'no label ' + QUEUE_NAME}, expected the label {QUEUE_NAME} with {expected}"
-    return warned(document.told(path, f"{said}. It is passed over.{meant}".removesuffix(".")))
+    meant = f". Did you mean {QUEUE_NAME}: {near}?" if near else ""
+    return document.told(path, f"found {found}, expected the label {QUEUE_NAME} with {expected}. {next_step}{meant}")
 
 
 def unknown_queue(document: Document, queues: Mapping[str, Collection[str]]) -> str:
@@ -61,7 +65,13 @@ def _in_its_place(data: Mapping[str, Any]) -> Iterator[tuple[Path_, str, Any]]:
             pairs = at.get(part) if isinstance(at, dict) else None
             for key, value in pairs.items() if isinstance(pairs, dict) else ():
                 where = (*path, "metadata", part, str(key))
-                if key == QUEUE_NAME and path:
-                    yield where, "the queue on the pods' template", value
-                elif key != QUEUE_NAME and nearest(str(key).rpartition("/")[2], (_NAME,)):
+                if key == QUEUE_NAME:
+                    yield where, "the queue on the pods' template" if path else shown(value), value
+                elif _is_almost(str(key)):
                     yield where, f"the {part.removesuffix('s')} {str(key)[:63]}", value
+
+
+def _is_almost(key: str) -> bool:
+    """KAI's ``kai.scheduler/queue`` is another label, not a misspelt one."""
+    domain, _, name = key.rpartition("/")
+    return bool(nearest(name, (_NAME,))) and (not domain or bool(nearest(domain, (_DOMAIN,))))

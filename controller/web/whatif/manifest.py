@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from controller.forecast.submitted import NotQueuedError, Others, Reader
+from controller.forecast.submitted import NoQueueError, NotQueuedError, Others, Reader
 from controller.jobframework.kind import JobKind, ObjectKind, api_version
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import JobSettings
@@ -21,6 +21,7 @@ from controller.objects.meta import KubernetesObject
 from controller.objects.queues import LocalQueue
 from controller.objects.workload import Workload
 from controller.simulation.documents import Document, InputError, documents, refused_values, unknown
+from controller.simulation.inputs.queuewords import no_queue
 from controller.simulation.manifests import cluster_of
 from controller.simulation.volcanogangs import count_above, pods_above
 from controller.web.whatif.question import NAMESPACE
@@ -70,6 +71,9 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             first = reader.workload(whole.data, namespace, now_s)
             above = (reader.workload(each.data, namespace, now_s) for each in islice(pods_above(whole), MOST_ABOVE))
             return (first, *above), max(0, count_above(whole) - MOST_ABOVE)
+        except NoQueueError:
+            queues = {each.metadata.name for each in objects if _is_queue_of(each, namespace)}
+            raise WrongChangeError(no_queue(_within(given, namespace), queues)) from None
         except (InputError, JobError, NotQueuedError) as wrong:
             said = " ".join(str(wrong).split())
             raise WrongChangeError(said if said.startswith(_MANIFEST) else f"{_MANIFEST}: {said}") from None
@@ -89,6 +93,15 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             lambda namespace: f"{namespace}/{_DEFAULT_QUEUE}" in queues,
             self.others,
         )
+
+
+def _is_queue_of(given: KubernetesObject, namespace: str) -> bool:
+    return isinstance(given, LocalQueue) and given.metadata.namespace == namespace
+
+
+def _within(given: Document, namespace: str) -> Document:
+    """The document as an object of the namespace."""
+    return given.having({**given.data, "metadata": {**given.data["metadata"], "namespace": namespace}})
 
 
 def _only(text: str) -> Document:

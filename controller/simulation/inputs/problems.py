@@ -18,6 +18,11 @@ _NEAR: Final = 0.6
 _EXPECTED_FIRST: Final = re.compile(r"(?P<head>(?:.*: )?)expected (?P<expected>.+), found (?P<found>.+)")
 _BEHIND: Final = re.compile(r"(?P<said>.*) - at `(?P<path>[^`]*)`")
 _EXPECTED_GOT: Final = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<found>[^`]*)`")
+_QUOTED: Final = re.compile(r"^(\w+) '([^']*)': ")
+_MISSING: Final = re.compile(r"Object missing required field `([^`]*)`")
+_BOUND: Final = re.compile(r"Expected `int` ([<>]=) (-?[0-9]+)")
+_BOUNDS: Final = {"<=": "at most", ">=": "at least"}
+_ENUM: Final = re.compile(r"Invalid enum value ('[^']*'|[0-9]+)")
 _TYPES: Final = {
     "array": "a list",
     "bool": "true or false",
@@ -89,12 +94,17 @@ def listed(names: Iterable[str]) -> str:
 
 def path_first(text: str) -> str:
     """A decoder's sentence with the path before it: ``KIND NAME: PATH: SENTENCE``."""
+    text = _QUOTED.sub(r"\1 \2: ", text)
     text = _EXPECTED_GOT.sub(lambda each: f"found {_typed(each['found'])}, expected {_typed(each['expected'])}", text)
+    text = _BOUND.sub(lambda each: f"found a number out of range, expected {_BOUNDS[each[1]]} {each[2]}", text)
+    text = _ENUM.sub(r"found \1, expected a word that the API has here", text)
     behind = _BEHIND.fullmatch(text)
     if behind is None:
-        return text
+        return _MISSING.sub(r"\1: found nothing, expected a value. Write it", text)
     head, _, said = behind["said"].rpartition(": ")
     where = behind["path"].removesuffix(_OPTIONAL_KEY)
+    if missing := _MISSING.fullmatch(said):
+        where, said = f"{where}.{missing[1]}", "found nothing, expected a value. Write it"
     return f"{head}: {where}: {said}" if head else f"{where}: {said}"
 
 

@@ -194,6 +194,11 @@ def changed(given: dict[str, Any], **spec: Any) -> dict[str, Any]:
             {"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "m"}},
             "MPIJob of kubeflow.org/v1: an MPIJob of the training operator is not queued, write it as kubeflow.org/v2",
         ),
+        (kueue("WorkloadPriorityClass", "p"), "WorkloadPriorityClass p: value: found nothing, expected a value"),
+        (
+            kueue("LocalQueue", "q", "ns", spec={"clusterQueue": 7}),
+            "q: spec.clusterQueue: found a whole number, expected a",
+        ),
         (kueue("Multi", "m"), "Multi m: kind: found 'Multi', expected one of AdmissionCheck"),
         (
             {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "metadata": {"name": "c"}},
@@ -205,7 +210,7 @@ def changed(given: dict[str, Any], **spec: Any) -> dict[str, Any]:
         (changed(job("j"), parallelism="4"), "Job j: spec.parallelism: expected an integer, found str"),
         (
             changed(cluster_queue(), queueingStrategy="Fifo"),
-            "ClusterQueue 'main': spec.queueingStrategy: Invalid enum value 'Fifo'",
+            "ClusterQueue main: spec.queueingStrategy: found 'Fifo', expected a word that the API has here",
         ),
         (
             {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": 3},

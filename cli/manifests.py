@@ -43,12 +43,13 @@ class Manifests(msgspec.Struct):
     is_whole: bool = True
 
 
-def read_documents(manifests: Iterable[Path]) -> list[Document]:
-    """What the files hold. Unknown fields, and what is likely not meant, are told on standard error.
+def read_documents(manifests: Iterable[Path], *, allow_unknown: bool = True) -> list[Document]:
+    """What the files hold. What is likely not meant is told on standard error, and so are unknown fields where they may
+    be there.
 
     Raises InputError with all that is wrong.
     """
-    found = read_manifests(manifests, allow_unknown=True)
+    found = read_manifests(manifests, allow_unknown=allow_unknown)
     for note in found.notes:
         aside(note)
     warn(found.warnings)

@@ -1,34 +1,117 @@
 """Manifests as the command line takes them: files, folders of them, or standard input."""
 
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
 import click
+import msgspec
 
+from cli.console import aside
+from cli.escapes import one_line
 from cli.words import given as say
-from controller.simulation.documents import Document, InputError, documents, unknown
+from controller.simulation.documents import Document, InputError, odd_values, read, refused_values, unknown
+from controller.simulation.inputs.references import almost
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+_PLACE: Final = re.compile(r"(?P<file>.*?):(?P<line>\d+): ")
 
 
 class WrongInputError(click.ClickException):
-    """One line that says where, what was found and what was expected."""
+    """A line for each problem: where it is, what was found and what was expected."""
 
     exit_code = 2
 
+    def show(self, file: IO[Any] | None = None) -> None:
+        for line in self.message.splitlines():
+            click.echo(f"Error: {one_line(line)}", file=file, err=file is None)
 
-def read_documents(manifests: Iterable[Path], strangers: list[str] | None) -> Iterator[Document]:
-    """What the files hold. Their unknown fields go to ``strangers``; None: the first one is an InputError."""
-    for file in (file for path in manifests for file in _files(path)):
-        text = _text(file)
-        found = documents(text, str(file) if str(file) != "-" else "standard input")
-        for line in unknown(text, found):
-            if strangers is None:
-                raise InputError(say.unknown_field(line))
-            strangers.append(f"{line}; passed over")
-        yield from found
+
+class Manifests(msgspec.Struct):
+    """``documents``: whatever can be looked at, those that an API server refuses among them, which are ``refused``.
+
+    ``errors``, ``warnings`` and ``notes`` are lines, fit to be shown. ``is_whole``: every file could be read.
+    """
+
+    documents: list[Document] = []
+    refused: list[Document] = []
+    errors: list[str] = []
+    warnings: list[str] = []
+    notes: list[str] = []
+    is_whole: bool = True
+
+
+def read_documents(manifests: Iterable[Path], *, allow_unknown: bool = True) -> list[Document]:
+    """What the files hold. What is likely not meant is told on standard error, and so are unknown fields where they may
+    be there.
+
+    Raises InputError with all that is wrong.
+    """
+    found = read_manifests(manifests, allow_unknown=allow_unknown)
+    for note in found.notes:
+        aside(note)
+    warn(found.warnings)
+    if found.errors:
+        raise InputError.of(in_order(found.errors))
+    return found.documents
+
+
+def warn(lines: Iterable[str]) -> None:
+    """On standard error, by file and line; one for each field: what is said first of it counts."""
+    told: dict[str, str] = {}
+    for line in lines:
+        told.setdefault(line.partition(": found ")[0], line)
+    for line in in_order(told.values()):
+        click.echo(one_line(line), err=True)
+
+
+def read_manifests(manifests: Iterable[Path], *, allow_unknown: bool) -> Manifests:
+    """What the files hold, with all that is wrong with them. ``allow_unknown``: unknown fields are notes."""
+    found = Manifests()
+    for path in manifests:
+        try:
+            for file in _files(path):
+                _read(file, found, allow_unknown=allow_unknown, may_be_empty=file != path)
+        except InputError as wrong:
+            found.errors += wrong.lines
+            found.is_whole = False
+    return found
+
+
+def _read(file: Path, found: Manifests, *, allow_unknown: bool, may_be_empty: bool) -> None:
+    """``may_be_empty``: one of a folder, which nobody named. Raises InputError for a file that is not there."""
+    name = str(file) if str(file) != "-" else "standard input"
+    reading = read(_text(file), name)
+    if not reading.documents and not reading.errors and not may_be_empty:
+        found.errors.append(say.nothing_in_it(name))
+    found.errors += reading.errors
+    found.warnings += reading.warnings
+    found.is_whole &= not reading.errors
+    for document in reading.documents:
+        strangers = list(unknown(document))
+        wrong = [*refused_values(document)]
+        if allow_unknown:
+            found.notes += [f"{line}; passed over" for line in strangers]
+        else:
+            wrong += map(say.unknown_field, strangers)
+        found.errors += wrong
+        found.warnings += [*odd_values(document), *almost(document)]
+        found.documents.append(document)
+        if wrong:
+            found.refused.append(document)
+
+
+def in_order(lines: Iterable[str]) -> list[str]:
+    """Each line once, by file and line: the files in the order in which they are first named."""
+    every = list(dict.fromkeys(lines))
+    places = [_PLACE.match(line) for line in every]
+    files: dict[str, int] = {}
+    for place in places:
+        files.setdefault(place["file"] if place else "", len(files))
+    keys = [(files[place["file"]], int(place["line"])) if place else (files[""], 0) for place in places]
+    return [line for _, line in sorted(zip(keys, every, strict=True), key=lambda pair: pair[0])]
 
 
 def _files(path: Path) -> list[Path]:

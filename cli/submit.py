@@ -72,13 +72,10 @@ def submit(
     """
     if timeout is not None and not wait:
         raise click.UsageError(say.timeout_without_wait())
-    strangers: list[str] = []
     try:
-        documents = list(read_documents(manifests, strangers))
+        documents = read_documents(manifests)
     except InputError as wrong:
         raise WrongInputError(str(wrong)) from None
-    for note in strangers:
-        aside(note)
 
     async def work() -> None:
         async with opened(where) as client:
@@ -164,7 +161,7 @@ class _Submission:
                 found = (await self._client.document(path, Json))["resources"]
             plural = next((each for each in found if each["kind"] == kind and "/" not in each["name"]), None)
             if plural is None:
-                raise click.ClickException(say.unknown_kind(document.file, version, kind))
+                raise click.ClickException(say.unknown_kind(document.place(("kind",)), version, kind))
             group, _, bare = version.rpartition("/")
             self._resources[version, kind] = Resource(
                 group, bare, plural["name"], kind, namespaced=bool(plural["namespaced"])

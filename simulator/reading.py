@@ -133,7 +133,7 @@ class Reader:
 def read_yaml(path: Path) -> Reader:
     """The document of a YAML (or JSON) file, as plain values with their lines.
 
-    Raises InputError for a file that cannot be read, is no YAML, or repeats a key.
+    Raises InputError for a file that cannot be read, is not valid YAML, or repeats a key.
     """
     import yaml
 
@@ -152,11 +152,9 @@ def read_yaml(path: Path) -> Reader:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: {error}") from error
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
-        # "expected a single document in the stream, but found another document" comes in two pieces.
-        parts = (getattr(error, "context", None), getattr(error, "problem", None))
-        raise InputError(f"{place}: no YAML: {', '.join(part for part in parts if part) or 'not readable'}") from error
+        from yamlfile.words import not_yaml  # for mistakes alone
+
+        raise InputError(not_yaml(text, error).told(str(path))) from error
     return Reader(value, ValueSource(str(path), lines))
 
 

@@ -41,9 +41,11 @@ def parse_yaml(text: str, file: str, *, forgiving: bool = False) -> YamlNode:
     try:
         return _tree(_events(text), build)
     except yaml.MarkedYAMLError as wrong:
-        mark = wrong.problem_mark or wrong.context_mark
-        line = mark.line + 1 if mark else 1
-        raise build.error(line, f"no YAML ({wrong.problem or wrong.context})", "valid YAML or JSON") from None
+        from yamlfile.words import not_yaml  # for mistakes alone
+
+        why = not_yaml(text, wrong)
+        found = f"{why.found} in column {why.column}, which is not valid YAML"
+        raise build.error(why.line, found, why.expected) from None
     except yaml.YAMLError:
         # A reader's error: a character that YAML forbids. It carries no line.
         raise build.error(1, "characters that YAML does not allow", "valid YAML or JSON") from None

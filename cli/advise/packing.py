@@ -43,12 +43,9 @@ def of_files(files: Iterable[Path], config: Path | None, namespace: str | None) 
     """From files that hold the same objects. Raises WrongInputError."""
     try:
         settings = _unlimited(default() if config is None else load(config))
-        strangers: list[str] = []
-        objects = list(_objects(named(read_documents(files, strangers))))
+        objects = list(_objects(named(read_documents(files))))
     except (ConfigError, InputError) as wrong:
         raise WrongInputError(str(wrong)) from None
-    for note in strangers:
-        aside(note)
     engine, now_s = Engine(settings.engine), time.time()
     for given in sorted(objects, key=lambda given: isinstance(given, Workload)):
         engine.put(given, now_s)

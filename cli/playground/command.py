@@ -64,6 +64,6 @@ def _world(manifests: tuple[Path, ...], fleet: Path | None) -> worlds.World:
     if fleet is None:
         fleet, manifests = worlds.packaged()
     try:
-        return worlds.world(load_fleet(fleet), read_documents(manifests, None))
+        return worlds.world(load_fleet(fleet), read_documents(manifests, allow_unknown=False))
     except (FleetError, InputError) as wrong:
         raise WrongInputError(str(wrong)) from None

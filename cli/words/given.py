@@ -102,6 +102,17 @@ def no_manifest(path: object, endings: str) -> str:
 
 
 @_refusal
+def nothing_in_it(file: object) -> str:
+    expected = "objects with apiVersion, kind and metadata"
+    return f"{file}:1: found nothing in the file, expected {expected}. Write one, or leave the file out"
+
+
+@_refusal
+def no_job_is_queued() -> str:
+    return "MANIFESTS: found no job that names a queue, expected one. Correct what the warnings name"
+
+
+@_refusal
 def unreadable(file: object, why: str) -> str:
     return f"{file}: cannot be read: {why}, expected a file that can"
 
@@ -138,7 +149,7 @@ def bad_layout(file: object, problem: str) -> str:
 
 @_refusal
 def unknown_kind(file: object, version: str, kind: str) -> str:
-    return f"{file}: found {version} {kind}, expected a kind that the API server has"
+    return f"{file}: found {kind} of {version}, expected a kind that the API server has. Correct it, or install its CRD"
 
 
 @_refusal

@@ -45,6 +45,10 @@ class NotQueuedError(ValueError):
     """No Workload would be made of it: one sentence."""
 
 
+class NoQueueError(NotQueuedError):
+    """It names no queue."""
+
+
 class Others(msgspec.Struct, frozen=True):
     """``adopted``: the systems that are decided for. ``schedulers``: the systems by the names of their schedulers."""
 
@@ -109,7 +113,8 @@ class Reader(msgspec.Struct, frozen=True):
         if kind is None and serving is None and of != _POD:
             raise NotQueuedError(f"objects of kind {of[1][:63]} in {of[0][:63]} are not queued")
         if not is_managed(job, self.namespace_labels(namespace), self.settings):
-            raise NotQueuedError("it names no queue, or its namespace is not managed")
+            failure = NotQueuedError if queue_name(job) else NoQueueError
+            raise failure("it names no queue, or its namespace is not managed")
         if kind is not None and kind.is_skipped(job):
             raise NotQueuedError("another object is queued in its place")
         if told := refused_by_rule(kind, job, self.settings.gates, self.cluster.look):

@@ -1,42 +1,85 @@
-"""Manifests as text into documents that know their file and number, with warnings for fields that the API lacks.
+"""Manifests as text into documents that know their file and lines, with a line for whatever an API server refuses.
 
-What a document means is not known here.
+What a document means to the engine is not known here.
 """
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 import yaml
 
-from controller.simulation.fields import Unknown, unknown_fields
+from controller.simulation.fields import unknown_fields
+from controller.simulation.inputs.problems import field, path_first, shown, steps
+from controller.simulation.inputs.sources import Path_, Source
+from controller.simulation.inputs.values import Wrong, wrong_values
+from yamlfile.words import not_yaml
 
 Json = dict[str, Any]
 
 _LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
-_MERGE: Final = "tag:yaml.org,2002:merge"
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_LARGEST_WHOLE: Final = 1e21
+"""From here on a JSON writer in Go uses exponents."""
 _LONGEST_START: Final = 58
 """A generated name has 63 characters at most, as the API server makes them up."""
 
 
 class InputError(ValueError):
-    """A manifest is wrong: one line with file, document, object and field, fit to be shown as it is."""
+    """Manifests are wrong: a line for each problem, with file, line, object and field, fit to be shown as it is."""
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> "InputError":
+        """Of several problems: each line once, in their order."""
+        return cls("\n".join(dict.fromkeys(lines)))
+
+    @property
+    def lines(self) -> list[str]:
+        return str(self).splitlines()
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One document of a file, counted from 1. Items of a ``List`` carry its number, and the path that leads to them."""
+    """One document of a file, counted from 1. Items of a ``List`` carry its number, and the path that leads to them.
+
+    ``source``: the file's text, where lines are looked up. None: made without one, and problems name the document.
+    """
 
     file: str
     number: int
     data: Json
-    path: tuple[str | int, ...] = ()
+    path: Path_ = ()
+    source: Source | None = None
+
+    def having(self, data: Json) -> "Document":
+        """Another object that was made of the one in the file."""
+        return Document(self.file, self.number, data, self.path, self.source)
+
+    def place(self, path: Path_ = ()) -> str:
+        """``FILE:LINE`` of a field."""
+        if self.source is None:
+            return f"{self.file}: document {self.number}"
+        return f"{self.file}:{self.source.line(self.number, (*self.path, *path))}"
+
+    def told(self, path: Path_, sentence: str) -> str:
+        """The line of a problem with a field. ``sentence``: ``found X, expected Y. NEXT STEP``."""
+        return f"{self.place(path)}: {self.subject}{field(path)}: {sentence}"
 
     def error(self, text: object) -> InputError:
-        return InputError(f"{self.file}: document {self.number}: {' '.join(str(text).split())}")
+        """``text``: a sentence, in which the path of a field may stand between colons."""
+        said = path_first(" ".join(str(text).split()))
+        return InputError(f"{self.place(self._path_in(said))}: {said}")
+
+    @property
+    def subject(self) -> str:
+        """``KIND NAME: ``, as far as it is known."""
+        metadata = self.data.get("metadata")
+        found = metadata if isinstance(metadata, dict) else {}
+        name = found.get("name") or found.get("generateName")
+        words = [str(each)[:63] for each in (self.kind, name) if each]
+        return f"{' '.join(words)}: " if words else ""
 
     @property
     def kind(self) -> str:
@@ -46,11 +89,58 @@ class Document(msgspec.Struct, frozen=True):
     def version(self) -> str:
         return str(self.data.get("apiVersion", ""))
 
+    @property
+    def key(self) -> str:
+        """``NAMESPACE/NAME`` as workloads are named."""
+        metadata = self.data["metadata"]
+        return f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
+
+    def _path_in(self, text: str) -> Path_:
+        """The first path of the object's that a sentence names."""
+        for part in text.split(": "):
+            found = steps(part) if " " not in part else ()
+            if found and found[0] in self.data:
+                return found
+        return ()
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What a text holds: ``documents`` that can be looked at, and a line for each problem of the text and of their
+    shape.
+    """
+
+    documents: list[Document]
+    errors: list[str]
+    warnings: list[str]
+
 
 class _Loader(_LOADER):  # type: ignore[misc]
-    """Times stay text, as in JSON."""
+    """Times stay text, as in JSON, and ``2.0`` is 2, as it is once kubectl has made JSON of it.
+
+    ``repeated``: keys that stand twice in one mapping, with their lines.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.repeated: list[tuple[str, int, int]] = []
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if len({key.value for key in keys}) < len(keys):
+            first: dict[str, int] = {}
+            for key in keys:
+                line = key.start_mark.line + 1
+                if first.setdefault(key.value, line) != line:
+                    self.repeated.append((key.value, first[key.value], line))
+        return super().construct_mapping(node, deep)
 
 
+def _number(loader: Any, node: Any) -> int | float:
+    value: float = loader.construct_yaml_float(node)
+    return int(value) if abs(value) < _LARGEST_WHOLE and value.is_integer() else value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
     for first, resolvers in _LOADER.yaml_implicit_resolvers.items()  # type: ignore[attr-defined]
@@ -58,44 +148,68 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def documents(text: str, file: str) -> list[Document]:
-    """The documents of a YAML stream (or JSON text), empty ones left out. Raises InputError.
+    """The documents of a YAML stream (or JSON text), empty ones left out. Raises InputError with all that is wrong.
 
     A name may be left to the API server (``metadata.generateName``), see ``named``.
     """
-    found: list[Document] = []
+    found = read(text, file)
+    if found.errors:
+        raise InputError.of(found.errors)
+    return found.documents
+
+
+def read(text: str, file: str) -> Reading:
+    """As ``documents``, with the problems beside what could be read in spite of them."""
+    found = Reading([], [], [])
+    source = Source(text)
     try:
-        for number, data in enumerate(yaml.load_all(text, Loader=_Loader), 1):
-            if data is not None:
-                found += _flat(Document(file, number, data))
-    except yaml.MarkedYAMLError as wrong:
-        mark = wrong.problem_mark or wrong.context_mark
-        place = f"{file}:{mark.line + 1}" if mark else file
-        raise InputError(f"{place}: no YAML: {wrong.problem or wrong.context}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as wrong:
-        if isinstance(wrong, InputError):
-            raise
-        raise InputError(f"{file}: no YAML: {' '.join(str(wrong).split())[:200]}") from None
+        loader = _Loader(text)
+        try:
+            for number in itertools.count(1):
+                if not loader.check_data():
+                    break
+                data = loader.get_data()
+                if data is not None:
+                    _sort_in(Document(file, number, data, (), source), found)
+        finally:
+            loader.dispose()
+        found.warnings.extend(_told_twice(file, *each) for each in loader.repeated)
+    except yaml.YAMLError as wrong:
+        found.errors.append(not_yaml(text, wrong).told(file))
+    except (ValueError, RecursionError) as wrong:
+        found.errors.append(f"{file}:1: not valid YAML: {' '.join(str(wrong).split())[:200]}")
     return found
 
 
-def _flat(document: Document) -> list[Document]:
-    """The document itself, or what a ``List`` holds."""
-    data = document.data
+def _told_twice(file: str, key: str, first: int, line: int) -> str:
+    sentence = f"found it a second time, expected it once: the first, in line {first}, does not count"
+    return f"{file}:{line}: warning: {key[:63]}: {sentence}. Take one of them away"
+
+
+def _sort_in(document: Document, found: Reading) -> None:
+    """The document itself, or what a ``List`` holds, to the documents or with what is wrong with its shape."""
+    data: Any = document.data
     if not isinstance(data, dict):
-        raise document.error(f"found {type(data).__name__}, expected an object with apiVersion and kind")
-    for key in ("apiVersion", "kind"):
-        if not isinstance(data.get(key), str):
-            raise document.error(f"{key}: found {_shown(data.get(key))}, expected a text")
-    if not document.kind.endswith("List") or not isinstance(data.get("items"), list):
-        metadata = data.get("metadata")
-        if not isinstance(metadata, dict) or not _is_named(metadata):
-            raise document.error(f"{document.kind}: metadata.name: expected a name")
-        return [document]
-    inside = (
-        Document(document.file, document.number, item, (*document.path, "items", index))
-        for index, item in enumerate(data["items"])
-    )
-    return [nested for item in inside for nested in _flat(item)]
+        sentence = f"found {shown(data)}, expected an object with apiVersion, kind and metadata"
+        found.errors.append(f"{document.place()}: {sentence}. Correct it")
+        return
+    wrong = [key for key in ("apiVersion", "kind") if not isinstance(data.get(key), str)]
+    for key in wrong:
+        sample = "an API version such as batch/v1" if key == "apiVersion" else "a kind such as Job"
+        found.errors.append(document.told((key,), f"found {shown(data.get(key))}, expected {sample}. Write it"))
+    if wrong:
+        return
+    if document.kind.endswith("List") and isinstance(data.get("items"), list):
+        for index, item in enumerate(data["items"]):
+            path = (*document.path, "items", index)
+            _sort_in(Document(document.file, document.number, item, path, document.source), found)
+        return
+    metadata = data.get("metadata")
+    if isinstance(metadata, dict) and _is_named(metadata):
+        found.documents.append(document)
+        return
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    found.errors.append(document.told(("metadata", "name"), f"found {shown(name)}, expected a name. Write it"))
 
 
 def _is_named(metadata: Json) -> bool:
@@ -122,9 +236,7 @@ def _with_name(document: Document, taken: set[tuple[object, ...]]) -> Document:
     names = (f"{start}{_suffix(f'{document.kind}/{start}/{count}')}" for count in itertools.count())
     name = next(name for name in names if _place(document, name) not in taken)
     taken.add(_place(document, name))
-    return Document(
-        document.file, document.number, {**document.data, "metadata": {**metadata, "name": name}}, document.path
-    )
+    return document.having({**document.data, "metadata": {**metadata, "name": name}})
 
 
 def _place(document: Document, name: object) -> tuple[object, ...]:
@@ -137,44 +249,28 @@ def _suffix(of: str) -> str:
     return "".join(_LETTERS[byte % len(_LETTERS)] for byte in drawn[:5])
 
 
-def unknown(text: str, found: Iterable[Document]) -> Iterator[str]:
-    """A line, fit to be shown, for every field of documents of ``text`` that its kind does not have."""
-    for document in found:
-        for unknown_field in unknown_fields(document.data):
-            line = _line(text, document.number, (*document.path, *unknown_field.path))
-            yield f"{document.file}:{line}: {_told(document, unknown_field)}"
+def unknown(document: Document) -> Iterator[str]:
+    """A line, fit to be shown, for every field that its kind does not have."""
+    for one in unknown_fields(document.data):
+        yield document.told(one.path, f"found an unknown field, expected {one.expected}")
 
 
-def _told(document: Document, one: Unknown) -> str:
-    metadata = document.data["metadata"]
-    name = str(metadata.get("name") or metadata.get("generateName"))
-    return f"{document.kind} {name[:63]}: {one.field}: found an unknown field, expected {one.expected}"
+def refused_values(document: Document) -> Iterator[str]:
+    """A line for every value that the API server refuses by its type, or as an amount."""
+    return (_line(document, one) for one in wrong_values(document.data) if one.refused)
 
 
-def _line(text: str, number: int, path: Sequence[str | int]) -> int:
-    """The line of the key at the end of ``path``: the text is parsed again, since plain data knows no lines."""
-    node = next(itertools.islice(yaml.compose_all(text, Loader=_LOADER), number - 1, None))
-    line = node.start_mark.line
-    for step in path:
-        if isinstance(step, int):
-            node = node.value[step]
-            continue
-        pairs = {key.value: (key, value) for key, value in _merged(node)}
-        if step not in pairs:
-            break
-        key, node = pairs[step]
-        line = key.start_mark.line
-    return int(line) + 1
+def odd_values(document: Document) -> Iterator[str]:
+    """A warning for every value that the API server takes and that is likely not meant."""
+    odd = (one for one in wrong_values(document.data) if not one.refused)
+    return (warned(_line(document, one)) for one in odd)
 
 
-def _merged(node: Any) -> Iterator[tuple[Any, Any]]:
-    """A mapping's keys and values; what its merge keys bring in comes first, as what stands beside them counts."""
-    for key, value in node.value:
-        if key.tag == _MERGE:
-            for child in reversed(value.value) if isinstance(value, yaml.SequenceNode) else [value]:
-                yield from _merged(child)
-    yield from (pair for pair in node.value if pair[0].tag != _MERGE)
+def warned(line: str) -> str:
+    """The line of a problem as a warning: ``FILE:LINE: warning: ...``."""
+    place, _, sentence = line.partition(": ")
+    return f"{place}: warning: {sentence}"
 
 
-def _shown(value: object) -> str:
-    return "nothing" if value is None else repr(value)[:60]
+def _line(document: Document, one: Wrong) -> str:
+    return document.told(one.path, f"found {one.found}, expected {one.expected}. {one.hint}".removesuffix(". "))

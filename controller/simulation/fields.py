@@ -1,4 +1,6 @@
-"""The fields of the kinds that a simulation reads: a field that the API lacks is most often a misspelt one."""
+"""The fields of the kinds that a simulation reads, and their types: a field that the API lacks is most often a misspelt
+one.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -7,14 +9,17 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.simulation.inputs.problems import field, nearest
+from controller.simulation.inputs.sources import Path_
+
 TABLE: Final = Path(__file__).with_name("fields.json")
 """Written by ``python -m hack.crds``, which describes it."""
 
 _SHOWN: Final = 12
 """Up to so many known names are listed in full where none is similar."""
 _MAP: Final = "{}"
-
-Path_ = tuple[str | int, ...]
+_LIST: Final = "[]"
+_SCALAR: Final = "#"
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -26,17 +31,13 @@ class Unknown(msgspec.Struct, frozen=True):
     @property
     def field(self) -> str:
         """As messages name it: ``spec.resourceGroups[0].flavours``."""
-        words = (f"[{part}]" if isinstance(part, int) else f".{part}"[:61] for part in self.path)
-        return "".join(words).removeprefix(".")
+        return field(self.path)
 
     @property
     def expected(self) -> str:
-        import difflib  # for mistakes alone
-
-        lowered = {name.lower(): name for name in self.known}
-        near = difflib.get_close_matches(str(self.path[-1])[:60].lower(), lowered, n=1)
+        near = nearest(str(self.path[-1]), self.known)
         if near:
-            return lowered[near[0]]
+            return near
         if len(self.known) <= _SHOWN:
             return f"one of {', '.join(sorted(self.known))}"
         return f"one of the {len(self.known)} fields that the API has here"
@@ -45,6 +46,48 @@ class Unknown(msgspec.Struct, frozen=True):
 class _Table(msgspec.Struct):
     kinds: dict[str, str]
     types: dict[str, dict[str, str]]
+
+
+def typed(data: Mapping[str, Any]) -> Iterator[tuple[Path_, str, Any]]:
+    """Every value of an object whose type is known, with its path and type: a name, or ``#string`` and the like of each
+    scalar, also of those in lists and maps. Nulls are left out; none where the kind is not in the table.
+    """
+    root = _table().kinds.get(f"{data.get('apiVersion')} {data.get('kind')}")
+    if root is not None:
+        yield from _values(data, root, ())
+
+
+def _values(value: Any, type_: str, path: Path_) -> Iterator[tuple[Path_, str, Any]]:
+    """Of a value that is no map, or no list, where one is to be: itself, with ``{}`` or ``[]`` as its type."""
+    if value is None or not type_:
+        return
+    if type_.startswith(_MAP):
+        if not isinstance(value, dict):
+            yield path, _MAP, value
+            return
+        for key, item in value.items():
+            yield from _values(item, type_.removeprefix(_MAP), (*path, str(key)))
+    elif type_.startswith(_LIST):
+        if not isinstance(value, list):
+            yield path, _LIST, value
+            return
+        for index, item in enumerate(value):
+            yield from _values(item, type_.removeprefix(_LIST), (*path, index))
+    elif type_.startswith(_SCALAR):
+        yield path, type_, value
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from () if isinstance(item, list) else _values(item, type_, (*path, index))
+    else:
+        yield path, type_, value
+        fields = _table().types[type_]
+        for key, item in value.items() if isinstance(value, dict) else ():
+            yield from _values(item, fields.get(key, ""), (*path, str(key)))
+
+
+def is_known(version: str, kind: str) -> bool:
+    """Whether the table has the kind."""
+    return f"{version} {kind}" in _table().kinds
 
 
 def unknown_fields(data: Mapping[str, Any]) -> Iterator[Unknown]:
@@ -76,5 +119,5 @@ def _below(value: Any, type_: str, path: Path_) -> Iterator[Unknown]:
         inner = fields.get(key)
         if inner is None:
             yield Unknown((*path, str(key)), tuple(fields))
-        elif inner:
+        elif inner and _SCALAR not in inner:
             yield from _below(item, inner, (*path, key))

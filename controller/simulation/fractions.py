@@ -68,7 +68,7 @@ def in_percents(document: Document, fleet: Fleet) -> Document:
         told, made = str(error), document.data
     if told:
         raise document.error(f"{document.kind} {document.data['metadata']['name']}: {told}")
-    return document if made is document.data else Document(document.file, document.number, made, document.path)
+    return document if made is document.data else document.having(made)
 
 
 def patched(given: Json, operations: Iterable[Json]) -> Json:

@@ -38,7 +38,7 @@ def groups(document: Document, default_queues: Collection[str]) -> list[Document
         {**owner, "metadata": {**owner["metadata"], "name": group.name}, _GROUP: [meta["name"], group.name]}
         for group in found
     ]
-    return [Document(document.file, document.number, body, document.path) for body in bodies]
+    return [document.having(body) for body in bodies]
 
 
 def workload_body(kind: ServingKind, given: Json, settings: JobSettings, cluster: ClusterObjects) -> Json:

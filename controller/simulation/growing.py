@@ -35,7 +35,7 @@ def grown(document: Document, kinds: JobKindsRead) -> list[Document]:
         pods = list(_pods(kind, document.data, above))
     except JobError:
         return [document]
-    return [document, *(Document(document.file, document.number, pod, document.path) for pod in pods)]
+    return [document, *(document.having(pod) for pod in pods)]
 
 
 def _pods(kind: JobKind, job: Json, above: dict[str, int]) -> Iterator[Json]:

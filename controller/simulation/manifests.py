@@ -5,9 +5,10 @@ Objects that a document refers to (priority classes, namespaces) may stand befor
 object the later one counts, as if both had been applied.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -38,16 +39,19 @@ from controller.objects.queues import (
 )
 from controller.podgroups.group import group_queue
 from controller.simulation.crddefaults import with_defaults
-from controller.simulation.documents import Document, Json, named
+from controller.simulation.documents import Document, InputError, Json, named
 from controller.simulation.fractions import fleet_of, in_percents
 from controller.simulation.groups import KINDS_OF_GROUPS, groups
 from controller.simulation.growing import grown
+from controller.simulation.inputs.kindwords import another_kind, unread_kind
+from controller.simulation.inputs.queuewords import passed_over
 from controller.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
 from controller.simulation.owners import Name, by_name, is_made, without_children
 from controller.simulation.replicas import KIND as DEPLOYMENT
 from controller.simulation.replicas import is_spare, replicas
 from controller.simulation.submissions import (
     DEFAULT_QUEUE,
+    KINDS_OF_JOBS,
     POD,
     READ_KINDS,
     REFUSED_KINDS,
@@ -55,6 +59,7 @@ from controller.simulation.submissions import (
     PodGroups,
     Submission,
     gathered,
+    has_queue,
     names_queue,
     parts,
     pod_group_of,
@@ -103,6 +108,7 @@ _WITHOUT_EFFECT: Final = {(each.group, each.kind): each.sentence for each in REF
 _PREEMPTION_DEFAULTS: Final = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
 
 
+T = TypeVar("T")
 Facts = dict[tuple[ObjectKind, str, str], Json]
 """Objects that jobs are read together with, by kind, namespace (empty for the cluster's) and name."""
 
@@ -110,13 +116,15 @@ Facts = dict[tuple[ObjectKind, str, str], Json]
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """``base_s``: seconds since 1970 at which virtual time starts. ``submissions`` in the order of their arrival.
 
-    ``warnings``: one line for everything that was read and has no part in the simulation.
+    ``warnings``: one line for everything that was read and has no part in the simulation, and ``unqueued`` for each job
+    among it that names no queue.
     """
 
     base_s: float
     objects: tuple[KubernetesObject, ...]
     submissions: tuple[Submission, ...]
     warnings: tuple[str, ...]
+    unqueued: tuple[str, ...] = ()
     systems: Mapping[System, Adoption] = {}
     """The systems of which Queues or jobs were read: the queues that each has without an object are there too."""
 
@@ -124,10 +132,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 def scenario(
     documents: Iterable[Document], config: ControllerConfig, nodes: Iterable[KubernetesObject] = ()
 ) -> Scenario:
-    """``nodes``: with their GpuNodes, those that come beside the documents. Raises InputError for the first document
-    that is wrong.
+    """``nodes``: with their GpuNodes, those that come beside the documents.
+
+    Raises InputError with all that is wrong.
     """
-    warnings: list[str] = []
+    told = _Told([], [], [])
     jobs: list[Document] = []
     objects: list[KubernetesObject] = []
     pod_groups: dict[tuple[str, GroupName], Json] = {}
@@ -138,9 +147,8 @@ def scenario(
     kinds = kinds_read(given, externals, tiers, grow=config.jobs_grow)
     beside = tuple(nodes)
     fleet, known = fleet_of(config.fractions, given, beside), by_name(given)
-    for document in given:
-        if is_declaration(document):
-            continue
+
+    def take(document: Document) -> None:
         _check_foreign(document)
         if _arrives(document, kinds):
             jobs.append(in_percents(document, fleet))
@@ -150,14 +158,23 @@ def scenario(
         elif (group := pod_group_of(document)) is not None:
             pod_groups[document.data["metadata"]["namespace"], group] = document.data
         else:
-            objects += _object(document, kinds, warnings, known)
+            objects.extend(_object(document, kinds, told.notes, known))
+
+    for document in given:
+        if not is_declaration(document):
+            told.tried(partial(take, document), None)
+    told.end()
     outside = _Outside(config, objects)
-    jobs = [_queued(job, pod_groups, systems, outside, config.schedulers) for job in jobs]
+    jobs = [
+        queued
+        for job in jobs
+        if (queued := told.tried(partial(_queued, job, pod_groups, systems, outside, config.schedulers), None))
+    ]
     systems |= {system_of(type(loaded)) for loaded in objects if isinstance(loaded, QueueOwner)}
     objects += _namespaces(objects, jobs)
     base_s = _base_s(objects)
     objects = [_as_at_start(loaded, base_s) for loaded in objects]
-    warnings += _without_effect(objects, config)
+    told.notes += _without_effect(objects, config)
     composer = Composer(
         _settings(config),
         cluster_of(objects, lambda *named: facts.get(named)),
@@ -166,14 +183,37 @@ def scenario(
         pod_groups,
         kinds,
     )
-    submissions = _submissions(jobs, given, objects, composer, warnings)
+    submissions = told.tried(partial(_submissions, jobs, given, objects, composer, told), list[Submission]())
+    told.end()
     return Scenario(
         base_s=base_s,
         objects=(*objects, *beside),
         submissions=tuple(submissions),
-        warnings=tuple(warnings),
+        warnings=tuple(told.notes),
+        unqueued=tuple(told.unqueued),
         systems={system: config.switch(system).adoption for system in sorted(systems)},
     )
+
+
+class _Told(msgspec.Struct):
+    """What is said of the documents. ``unqueued``: a warning for each job that names no queue."""
+
+    errors: list[str]
+    notes: list[str]
+    unqueued: list[str]
+
+    def tried(self, work: Callable[[], T], otherwise: T) -> T:
+        """The others are looked at though one is wrong."""
+        try:
+            return work()
+        except InputError as wrong:
+            self.errors += wrong.lines
+            return otherwise
+
+    def end(self) -> None:
+        """Raises InputError where something was wrong."""
+        if self.errors:
+            raise InputError.of(self.errors)
 
 
 # -- objects -----------------------------------------------------------------------------------------------------------
@@ -184,13 +224,13 @@ def _placed(document: Document) -> Document:
     data = document.data
     if document.kind in _CLUSTER_SCOPED or data["metadata"].get("namespace"):
         return document
-    return Document(document.file, document.number, {**data, "metadata": {**data["metadata"], "namespace": "default"}})
+    return document.having({**data, "metadata": {**data["metadata"], "namespace": "default"}})
 
 
 def _stored(document: Document) -> Document:
     """With the defaults of its CRD."""
     data = with_defaults(document.data)
-    return document if data is document.data else Document(document.file, document.number, data, document.path)
+    return document if data is document.data else document.having(data)
 
 
 def _arrives(document: Document, kinds: JobKindsRead) -> bool:
@@ -200,10 +240,15 @@ def _arrives(document: Document, kinds: JobKindsRead) -> bool:
     return what in kinds or what in KINDS_OF_GROUPS or what in (POD, DEPLOYMENT)
 
 
+def is_job(document: Document) -> bool:
+    """Whether it is of a kind of jobs that is read without a JobKind of the manifests."""
+    return _arrives(document, KINDS_OF_JOBS)
+
+
 def _object(
-    document: Document, kinds: JobKindsRead, warnings: list[str], known: Mapping[Name, Document]
+    document: Document, kinds: JobKindsRead, notes: list[str], known: Mapping[Name, Document]
 ) -> Iterator[KubernetesObject]:
-    """The object, or a warning for one without effect. Raises InputError.
+    """The object, or a note for one without effect. Raises InputError.
 
     What a Deployment's or another object's controller made carries the labels of its pods: it is no job.
     """
@@ -213,13 +258,17 @@ def _object(
         if sentence := REFUSED_KINDS.get((document.version, document.kind)):
             raise document.error(f"{what}: {sentence}")
         queues = names_queue(document) and not is_made(document, known)
+        every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD)
+        if meant := another_kind(document, (*every, *KINDS, *READ_KINDS, *_FOREIGN)):
+            raise InputError(meant)
         if queues or document.version.partition("/")[0] in _JOB_GROUPS:
-            raise document.error(f"{what} is no kind of job that is read here, expected one of {_names(kinds)}")
+            raise InputError(unread_kind(document, every))
         if document.kind == "Configuration":
-            raise document.error(f"{what}: a configuration file is given with --config, expected a manifest")
+            sentence = "found a configuration file, expected a manifest. Give it with --config"
+            raise InputError(document.told(("kind",), sentence))
         why = _WITHOUT_EFFECT.get((document.version.partition("/")[0], document.kind), "")
         note = f"{what} decides nothing here, passed over"
-        warnings.append(f"{document.file}: document {document.number}: {note}{why and f' ({why})'}")
+        notes.append(f"{document.place()}: {note}{why and f' ({why})'}")
         return
     try:
         yield decode_object(_defaulted(data))
@@ -334,9 +383,9 @@ def _submissions(
     given: list[Document],
     objects: list[KubernetesObject],
     composer: Composer,
-    warnings: list[str],
+    told: _Told,
 ) -> list[Submission]:
-    """Of those that none of the others made; ``given`` are all documents."""
+    """Of those that none of the others made; ``given`` are all documents. Raises InputError."""
     labels = {loaded.metadata.name: loaded.metadata.labels for loaded in objects if isinstance(loaded, Namespace)}
     queues = _default_queues(objects)
 
@@ -344,31 +393,53 @@ def _submissions(
         namespace = document.data["metadata"].get("namespace", "")
         return _arrives(document, composer.kinds) and composer.is_queued(document, labels.get(namespace, {}))
 
+    def parts_of(job: Document) -> list[Document]:
+        made = [group for replica in _checked(job, queues, composer, labels) for group in groups(replica, queues)]
+        made = [part for each in made for part in above_minimum(each)]
+        return [part for each in made for part in grown(each, composer.kinds)]
+
     jobs = without_children(jobs, given, is_queued)
-    jobs = [replica for job in jobs for replica in _checked(job, queues, composer, labels)]
-    jobs = [group for job in jobs for group in groups(job, queues)]
-    jobs = [part for job in jobs for part in above_minimum(job)]
-    jobs = [part for job in jobs for part in grown(job, composer.kinds)]
+    jobs = [part for job in jobs for part in told.tried(partial(parts_of, job), list[Document]())]
     found: list[Submission] = []
     seen: dict[str, Document] = {}
     apart = [part for documents in gathered(jobs) for part in parts(documents, composer.pod_groups)]
     for order, documents in enumerate(apart):
-        document = documents[0]
-        stored = [Document(each.file, each.number, _hub(each)) for each in documents]
-        namespace, name = (stored[0].data["metadata"][key] for key in ("namespace", "name"))
-        one = composer.submission(stored, order, labels.get(namespace, {}))
-        if one is None:
-            why = f"{document.kind} {namespace}/{name} is finished or names no queue, passed over"
-            warnings.append(f"{document.file}: document {document.number}: {why}")
+        stored = [each.having(_hub(each)) for each in documents]
+        namespace = stored[0].data["metadata"]["namespace"]
+        try:
+            one = composer.submission(stored, order, labels.get(namespace, {}))
+        except InputError as wrong:
+            told.errors += wrong.lines
             continue
-        if one.key in seen:
-            first = seen[one.key]
-            raise document.error(
-                f"{document.kind} {one.key}: the name is taken by {first.kind} of {first.file}: document {first.number}"
-            )
-        seen[one.key] = document
-        found.append(one)
+        if one is None:
+            _pass_over(documents[0], objects, told)
+        elif one.key in seen:
+            told.errors.append(_taken(documents[0], one.key, seen[one.key]))
+        else:
+            seen[one.key] = documents[0]
+            found.append(one)
     return sorted(found, key=lambda loaded: (loaded.arrival_s, loaded.order))
+
+
+def _pass_over(document: Document, objects: list[KubernetesObject], told: _Told) -> None:
+    """A job without a queue is told as a warning: nobody writes one down to see it left out."""
+    metadata = document.data["metadata"]
+    where = f"{metadata['namespace']}/{metadata['name']}"
+    if document.kind == "Workload" or has_queue(document):
+        note = f"{document.kind} {where} is finished, or not managed here, passed over"
+        told.notes.append(f"{document.place()}: {note}")
+        return
+    queues = {
+        one.metadata.name
+        for one in objects
+        if isinstance(one, LocalQueue) and one.metadata.namespace == metadata["namespace"]
+    }
+    told.unqueued.append(passed_over(document, queues))
+
+
+def _taken(document: Document, key: str, first: Document) -> str:
+    sentence = f"found the name {key}, expected another: {first.kind} in {first.place()} has it"
+    return document.told(("metadata", "name"), sentence)
 
 
 def _checked(
@@ -421,7 +492,7 @@ def _queued(
             return document
         systems.add(found.system)
         data = document.data if found.system is System.KAI else servinggangs.stamped(document.data, found.name)
-        return Document(document.file, document.number, as_queued(data, queue_of, schedulers), document.path)
+        return document.having(as_queued(data, queue_of, schedulers))
     except JobError as error:
         raise document.error(f"{document.kind} {document.data['metadata']['name']}: {error}") from None
 
@@ -466,7 +537,3 @@ def cluster_of(objects: Iterable[KubernetesObject], look: Look) -> ClusterObject
         is_admitted=lambda _uid: False,
         look=look,
     )
-
-
-def _names(kinds: JobKindsRead) -> str:
-    return ", ".join(f"{kind} of {version}" for version, kind in (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD))

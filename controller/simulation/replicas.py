@@ -33,7 +33,7 @@ def replicas(document: Document, default_queues: Collection[str]) -> list[Docume
         bodies = _pods(job)
     except JobError as error:
         raise document.error(f"{document.kind} {job['metadata']['name']}: {error}") from None
-    return [Document(document.file, document.number, body, document.path) for body in bodies]
+    return [document.having(body) for body in bodies]
 
 
 def _pods(job: Json) -> list[Json]:

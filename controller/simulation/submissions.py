@@ -114,7 +114,7 @@ def _above(document: Document, minimum: str, pod: SeenPod, part: str) -> Documen
         metadata["annotations"][ABOVE_MINIMUM_SUBGROUP] = part
     if SUBGROUP in pod.annotations:
         metadata["annotations"][SUBGROUP] = pod.annotations[SUBGROUP]
-    return Document(document.file, document.number, {**given, "metadata": metadata}, document.path)
+    return document.having({**given, "metadata": metadata})
 
 
 def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettings, cluster: ClusterObjects) -> Json:
@@ -309,10 +309,18 @@ class Composer:
         return {**body, "metadata": metadata}
 
 
+def has_queue(document: Document) -> bool:
+    """Whether the object names a queue. Labels that cannot be read name none."""
+    try:
+        return bool(queue_name(document.data))
+    except JobError:
+        return False
+
+
 def names_queue(document: Document) -> bool:
     """Whether the object names a queue or a priority class. Labels that cannot be read name none."""
     try:
-        return bool(queue_name(document.data) or priority_class(document.data))
+        return has_queue(document) or bool(priority_class(document.data))
     except JobError:
         return False
 

@@ -55,4 +55,4 @@ def pods_above(document: Document) -> Iterator[Document]:
     for pod in pod_bodies(job, seen, seen.status, above):
         pod["metadata"]["annotations"] |= arrival
         del pod["metadata"]["ownerReferences"]
-        yield Document(document.file, document.number, pod, document.path)
+        yield document.having(pod)

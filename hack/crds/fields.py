@@ -1,12 +1,14 @@
-"""The names of all fields of the kinds that a simulation reads, as one table: ``controller/simulation/fields.json``.
+"""The fields of the kinds that a simulation reads, by name and type, as a table: ``controller/simulation/fields.json``.
 
 Kubernetes' part is taken from its OpenAPI documents, others' from their CRDs, both by ``take``; the parts of the Kueue
 kinds, from the CRDs made here, and of JAXJob, which is like another, are written anew. ``kinds`` leads from
 ``apiVersion kind`` to a type, ``types`` from a type to its fields, and a field is
 
-    ""      a scalar, or free: anything may stand below
+    ""      free: anything may stand below
+    "#S"    a scalar: string, integer, number, boolean, quantity, int-or-string, or words of which it is one, "A|B"
+    "[]#S"  a list of such
     "T"     an object of type T, or a list of them
-    "{}T"   a map of such
+    "{}T"   a map of such, or with "{}#S" of scalars
 """
 
 import json
@@ -24,6 +26,7 @@ Types = dict[str, dict[str, str]]
 
 DOCUMENTS: Final = {
     "api__v1": ("v1", ("LimitRange", "Namespace", "Node", "Pod")),
+    "apis__apps__v1": ("apps/v1", ("Deployment", "StatefulSet")),
     "apis__batch__v1": ("batch/v1", ("Job",)),
     "apis__node.k8s.io__v1": ("node.k8s.io/v1", ("RuntimeClass",)),
     "apis__resource.k8s.io__v1": (
@@ -32,8 +35,16 @@ DOCUMENTS: Final = {
     ),
     "apis__scheduling.k8s.io__v1": ("scheduling.k8s.io/v1", ("PriorityClass",)),
 }
-_FREE: Final = ("Quantity", "IntOrString", "Time", "MicroTime", "FieldsV1", "RawExtension")
-"""Definitions without fields of their own."""
+_FREE: Final = {
+    "Quantity": "#quantity",
+    "IntOrString": "#int-or-string",
+    "Time": "#string",
+    "MicroTime": "#string",
+    "FieldsV1": "",
+    "RawExtension": "",
+}
+"""Definitions without fields of their own, and what stands for them."""
+_SCALARS: Final = ("string", "integer", "number", "boolean")
 
 
 class Table:
@@ -54,7 +65,7 @@ class Table:
             name = f"{group}/{version['name']} {kind}"
             self.kinds[name] = name
             self._add(name, version["schema"]["openAPIV3Schema"])
-            self.types[name] |= {"apiVersion": "", "kind": "", "metadata": META}
+            self.types[name] |= {"apiVersion": "#string", "kind": "#string", "metadata": META}
 
     def _add(self, name: str, schema: Schema) -> None:
         self.types[name] = {
@@ -64,14 +75,16 @@ class Table:
     def _inner(self, name: str, schema: Schema) -> str:
         """What stands for a field of a CRD; types of its own on the way are added."""
         if schema.get("type") == "array":
-            return self._inner(name, schema["items"])
+            return _listed(self._inner(name, schema["items"]))
         if schema == pod_template() or _is_pod_template(schema):
             return ROOT
         more = schema.get("additionalProperties")
         if isinstance(more, dict) and more.get("type") == "object":
             return "{}" + self._inner(name, more)
+        if isinstance(more, dict) and (inner := _leaf(more)):
+            return "{}" + inner
         if "properties" not in schema:
-            return ""
+            return _leaf(schema)
         self._add(name, schema)
         return name
 
@@ -87,7 +100,7 @@ class Table:
             if name not in self.types:
                 fields = {key: _referred(value) for key, value in definitions[name].get("properties", {}).items()}
                 self.types[name] = fields
-                wanted += [field.removeprefix("{}") for field in fields.values() if field]
+                wanted += [field.removeprefix("{}") for field in fields.values() if field and "#" not in field]
 
 
 def rendered() -> str:
@@ -122,7 +135,7 @@ _INITIALIZER: Final = f"{_TRAIN_JOB}.spec.initializer"
 _CORE: Final = "io.k8s.api.core.v1"
 _PRESENT_TRAINER: Final[Types] = {
     f"{_TRAIN_JOB}.spec": {
-        "activeDeadlineSeconds": "",
+        "activeDeadlineSeconds": "#integer",
         "initializer": _INITIALIZER,
         "podTemplateOverrides": "",
         "runtimePatches": _PATCH,
@@ -132,7 +145,7 @@ _PRESENT_TRAINER: Final[Types] = {
     f"{_INITIALIZER}.of": {
         "env": f"{_CORE}.EnvVar",
         "secretRef": f"{_CORE}.LocalObjectReference",
-        "storageUri": "",
+        "storageUri": "#string",
     },
     _PATCH: {"manager": "", "time": "", "trainingRuntimeSpec": f"{_PATCH}.runtime"},
     f"{_PATCH}.runtime": {"template": f"{_PATCH}.jobSet"},
@@ -184,10 +197,24 @@ def _is_pod_template(schema: Schema) -> bool:
 def _referred(schema: Schema) -> str:
     """What stands for a field of an OpenAPI definition."""
     if schema.get("type") == "array":
-        return _referred(schema["items"])
+        return _listed(_referred(schema["items"]))
     if isinstance(more := schema.get("additionalProperties"), dict):
         inner = _referred(more)
         return inner and "{}" + inner
     reference = schema.get("$ref") or next((part["$ref"] for part in schema.get("allOf", ())), "")
     name = str(reference).rpartition("/")[2]
-    return "" if name.rpartition(".")[2] in _FREE else name
+    return _FREE.get(name.rpartition(".")[2], name) if name else _leaf(schema)
+
+
+def _leaf(schema: Schema) -> str:
+    """What stands for a scalar; empty for anything else."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return "#quantity" if "pattern" in schema else "#int-or-string"
+    if schema.get("enum") and all(isinstance(each, str) and each for each in schema["enum"]):
+        return f"#{'|'.join(schema['enum'])}" + ("|" if len(schema["enum"]) == 1 else "")
+    return f"#{schema['type']}" if schema.get("type") in _SCALARS else ""
+
+
+def _listed(inner: str) -> str:
+    """A list of what ``inner`` stands for. Lists of lists, of maps and of nothing known are free."""
+    return f"[]{inner}" if inner.startswith("#") else "" if inner.startswith(("[]", "{}#")) else inner

@@ -148,8 +148,13 @@ async def test_what_cannot_be_sent_is_a_line(shell: Shell, tmp_path: Path) -> No
     async with busy(shell):
         strange = {"apiVersion": "x.io/v1", "kind": "Y", "metadata": {"name": "y"}}
         said = (await shell.run("submit", file(tmp_path, strange), code=1)).stderr
-        assert "found x.io/v1 Y, expected a kind that the API server has" in said
+        assert "found Y of x.io/v1, expected a kind that the API server has" in said
         await shell.run("submit", str(tmp_path / "none.yaml"), code=2)
+        wrong = json.loads(json.dumps(job("small", 1)).replace("queue-name", "queuename"))
+        wrong["spec"]["parallelism"] = "1"
+        warning, error = (await shell.run("submit", file(tmp_path, wrong), code=2)).stderr.splitlines()
+        assert "warning: Job small: metadata.labels[kueue.x-k8s.io/queuename]: found an unknown label" in warning
+        assert 'Job small: spec.parallelism: found "1" (a string), expected 1' in error
         shell.door.behind = None
         found = await shell.run("submit", "--dry-run", file(tmp_path, job("small", 1)))
         assert "there is no forecast" in found.stderr

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from controller.forecast.submitted import NotQueuedError, Others, Reader
+from controller.forecast.submitted import NoQueueError, NotQueuedError, Others, Reader
 from controller.jobframework.kind import JobKind, ObjectKind, api_version
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import JobSettings
@@ -20,7 +20,8 @@ from controller.objects.core import Namespace
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import LocalQueue
 from controller.objects.workload import Workload
-from controller.simulation.documents import Document, InputError, documents, unknown
+from controller.simulation.documents import Document, InputError, documents, refused_values, unknown
+from controller.simulation.inputs.queuewords import no_queue
 from controller.simulation.manifests import cluster_of
 from controller.simulation.volcanogangs import count_above, pods_above
 from controller.web.whatif.question import NAMESPACE
@@ -64,12 +65,15 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             given, reader = _only(text), self._reader(objects)
-            for wrong in unknown(text, (given,)):
-                raise WrongChangeError(wrong)
-            whole = Document(given.file, given.number, reader.created(given.data, namespace))
+            if told := [*refused_values(given), *unknown(given)]:
+                raise WrongChangeError("; ".join(told))
+            whole = given.having(reader.created(given.data, namespace))
             first = reader.workload(whole.data, namespace, now_s)
             above = (reader.workload(each.data, namespace, now_s) for each in islice(pods_above(whole), MOST_ABOVE))
             return (first, *above), max(0, count_above(whole) - MOST_ABOVE)
+        except NoQueueError:
+            queues = {each.metadata.name for each in objects if _is_queue_of(each, namespace)}
+            raise WrongChangeError(no_queue(_within(given, namespace), queues)) from None
         except (InputError, JobError, NotQueuedError) as wrong:
             said = " ".join(str(wrong).split())
             raise WrongChangeError(said if said.startswith(_MANIFEST) else f"{_MANIFEST}: {said}") from None
@@ -89,6 +93,15 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             lambda namespace: f"{namespace}/{_DEFAULT_QUEUE}" in queues,
             self.others,
         )
+
+
+def _is_queue_of(given: KubernetesObject, namespace: str) -> bool:
+    return isinstance(given, LocalQueue) and given.metadata.namespace == namespace
+
+
+def _within(given: Document, namespace: str) -> Document:
+    """The document as an object of the namespace."""
+    return given.having({**given.data, "metadata": {**given.data["metadata"], "namespace": namespace}})
 
 
 def _only(text: str) -> Document:

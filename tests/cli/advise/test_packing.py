@@ -81,7 +81,9 @@ def test_trees_of_kais_queues_are_advised_on_too(tmp_path: Path) -> None:
 def test_a_file_that_is_wrong_is_told_in_a_line(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(f"apiVersion: {KUEUE}\nkind: Workload\nmetadata: {{name: w}}\nspec: {{podSets: 3}}\n")
-    assert "wrong.yaml: document 1" in asked("--pack", "-f", str(file), code=2).output
+    assert (
+        "wrong.yaml:4: Workload w: spec.podSets: found 3, expected" in asked("--pack", "-f", str(file), code=2).output
+    )
 
 
 def test_files_are_for_moves_and_something_must_be_asked(waiting: Path) -> None:

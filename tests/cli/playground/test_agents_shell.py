@@ -20,7 +20,7 @@ BEGUN_S = 1_700_000_000.0
 
 def given() -> World:
     fleet, manifests = packaged()
-    return world(load_fleet(fleet), read_documents(manifests, None))
+    return world(load_fleet(fleet), read_documents(manifests, allow_unknown=False))
 
 
 @pytest.fixture

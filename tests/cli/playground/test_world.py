@@ -86,7 +86,7 @@ def test_the_packages_world_is_that_of_the_examples_and_every_namespace_is_there
     for file in (fleet, *manifests):
         assert file.is_relative_to(ROOT / "cli"), "wheels hold the packages alone"
         assert file.read_bytes() == (ROOT / "examples" / "live" / file.name).read_bytes()
-    given = world(load_fleet(fleet), read_documents(manifests, None))
+    given = world(load_fleet(fleet), read_documents(manifests, allow_unknown=False))
     spaces = {body["metadata"]["name"] for body in given.objects if body["kind"] == "Namespace"}
     assert spaces == {"default", "research", "production", "notebooks"}
     assert {Path(file).suffix for file in (fleet, *manifests)} == {".yaml"}
@@ -94,7 +94,7 @@ def test_the_packages_world_is_that_of_the_examples_and_every_namespace_is_there
 
 def test_in_the_packages_world_jobs_wait_borrow_and_are_preempted() -> None:
     fleet, manifests = packaged()
-    given = scenario(read_documents(manifests, None), default())
+    given = scenario(read_documents(manifests, allow_unknown=False), default())
     given = msgspec.structs.replace(given, objects=(*given.objects, *nodes(load_fleet(fleet))))
     found = simulate(given, default().engine, until_s=60.0)
     told = [(each.event, each.workload, each.reason) for each in found.timeline]

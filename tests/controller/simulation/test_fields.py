@@ -8,7 +8,7 @@ import pytest
 
 from controller.conversion import HUB, OLD
 from controller.objects.decode import KINDS
-from controller.simulation.documents import InputError, documents, unknown
+from controller.simulation.documents import InputError, documents, odd_values, refused_values, unknown
 from controller.simulation.fields import unknown_fields
 from controller.simulation.submissions import KINDS_OF_JOBS, POD
 
@@ -46,7 +46,7 @@ READ = sorted({*KINDS, *KINDS_OF_JOBS, POD, *((OLD, kind) for version, kind in K
 
 
 def told(text: str) -> list[str]:
-    return list(unknown(text, documents(text, "f.yaml")))
+    return [line for document in documents(text, "f.yaml") for line in unknown(document)]
 
 
 @pytest.mark.parametrize(("version", "kind"), READ)
@@ -106,7 +106,7 @@ def test_fields_that_the_engine_does_not_use_are_known(version: str, kind: str, 
     assert list(unknown_fields(given)) == []
 
 
-def test_every_example_is_without_unknown_fields() -> None:
+def test_every_example_is_without_unknown_fields_and_wrong_values() -> None:
     read = 0
     for path in sorted(EXAMPLES.rglob("*.yaml")):
         text = path.read_text()
@@ -115,7 +115,11 @@ def test_every_example_is_without_unknown_fields() -> None:
         except InputError:
             continue  # a fleet or a configuration
         read += len(found)
-        assert list(unknown(text, found)) == []
+        assert [
+            line
+            for document in found
+            for line in (*unknown(document), *refused_values(document), *odd_values(document))
+        ] == []
     assert read > 50
 
 

@@ -32,7 +32,7 @@ def test_an_object_is_a_job_by_its_job_kind_before_it_or_after_it() -> None:
 
 
 def test_without_its_job_kind_it_is_no_job() -> None:
-    with pytest.raises(InputError, match=r"Sweep of lab.example/v1 is no kind of job that is read here"):
+    with pytest.raises(InputError, match=r"kind: found Sweep of lab.example/v1, expected a kind of job"):
         read(JOB)
 
 

@@ -100,8 +100,12 @@ def test_what_is_passed_over_is_told() -> None:
     found = scenario(given(*QUEUES, unqueued, secret), config())
     assert [line.partition(": ")[2] for line in found.warnings] == [
         "document 5: Secret of v1 decides nothing here, passed over",
-        "document 4: Job ns/free is finished or names no queue, passed over",
     ]
+    (warning,) = found.unqueued
+    assert warning.startswith(
+        "f.yaml: warning: document 4: Job free: metadata.labels: found no label kueue.x-k8s.io/queue"
+    )
+    assert warning.endswith("with a LocalQueue of ns: main. It is passed over")
     queue = cluster_queue(borrow=4, admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
     found = scenario(given(queue), config())
     assert ["admissionFairSharing" in found.warnings[0], "without a cohort" in found.warnings[1]] == [True, True]
@@ -181,30 +185,41 @@ def changed(given: dict[str, Any], **spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (unknown_job(), "MXJob of kubeflow.org/v1 is no kind of job that is read here"),
+        (unknown_job(), "kind: found MXJob of kubeflow.org/v1, expected a kind of job that is read here: AppWrapper, "),
         (
             {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "CronJob", "metadata": {"name": "v"}},
-            "CronJob of batch.volcano.sh/v1alpha1 is no kind of job that is read here, expected one of Job of batch",
+            "CronJob v: kind: found CronJob of batch.volcano.sh/v1alpha1, expected a kind of job that is read here: ",
         ),
         (
             {"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "m"}},
             "MPIJob of kubeflow.org/v1: an MPIJob of the training operator is not queued, write it as kubeflow.org/v2",
         ),
+        (kueue("WorkloadPriorityClass", "p"), "WorkloadPriorityClass p: value: found nothing, expected a value"),
+        (
+            kueue("LocalQueue", "q", "ns", spec={"clusterQueue": 7}),
+            "q: spec.clusterQueue: found a whole number, expected a",
+        ),
         (kueue("Multi", "m"), "Multi m: kind: found 'Multi', expected one of AdmissionCheck"),
         (
             {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "metadata": {"name": "c"}},
-            "given with --config",
+            "found a configuration file, expected a manifest. Give it with --config",
         ),
         (job("j", arrival="soon"), "metadata.annotations[tessera.dev/arrival]: found 'soon', expected a duration"),
         (job("j", runtime="-5s"), "metadata.annotations[tessera.dev/runtime]: found '-5s', expected a duration"),
         (job("j", priority="none"), "metadata.labels[kueue.x-k8s.io/priority-class]: no WorkloadPriorityClass 'none'"),
         (changed(job("j"), parallelism="4"), "Job j: spec.parallelism: expected an integer, found str"),
-        (changed(cluster_queue(), queueingStrategy="Fifo"), "ClusterQueue 'main': Invalid enum value 'Fifo' - at"),
+        (
+            changed(cluster_queue(), queueingStrategy="Fifo"),
+            "ClusterQueue main: spec.queueingStrategy: found 'Fifo', expected a word that the API has here",
+        ),
         (
             {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": 3},
             "ClusterQueue q: .spec: found integer, expected object",
         ),
-        (job("twin"), "Job ns/twin: the name is taken by Job of f.yaml: document 1"),
+        (
+            job("twin"),
+            "Job twin: metadata.name: found the name ns/twin, expected another: Job in f.yaml: document 1 has it",
+        ),
     ],
 )
 def test_a_wrong_document_is_refused_in_one_line(wrong: dict[str, Any], said: str) -> None:
@@ -216,23 +231,25 @@ def test_a_wrong_document_is_refused_in_one_line(wrong: dict[str, Any], said: st
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: b\n---\n- 1\n", "f.yaml: document 1: apiVersion: found nothing, expected a text"),
-        ("---\n- 1\n", "f.yaml: document 1: found list, expected an object"),
-        ("kind: Job\napiVersion: batch/v1\n", "f.yaml: document 1: Job: metadata.name: expected a name"),
+        (
+            "apiVersion: v1\n---\n- 1\n",
+            "f.yaml:1: kind: found nothing, expected a kind such as Job. Write it\nf.yaml:3: found a list",
+        ),
+        ("---\n- 1\n", "f.yaml:2: found a list, expected an object"),
+        ("kind: Job\napiVersion: batch/v1\n", "f.yaml:1: Job: metadata.name: found nothing, expected a name"),
         (
             "kind: Job\napiVersion: batch/v1\nmetadata: {name: '', generateName: ''}\n",
-            "f.yaml: document 1: Job: metadata",
+            'f.yaml:3: Job: metadata.name: found "", expected a name',
         ),
-        ("a: [1\nb: 2\n", "f.yaml:2: no YAML"),
-        ("a: \x07", "f.yaml: no YAML"),
-        ("a: !!python/object:os.system {}\n", "f.yaml:1: no YAML: could not determine a constructor"),
+        ("a: [1\nb: 2\n", 'f.yaml:2: column 2: not valid YAML: found ":", expected a comma, or ]'),
+        ("a: \x07", "f.yaml:1: column 4: not valid YAML: found the character 0x7"),
+        ("a: !!python/object:os.system {}\n", 'f.yaml:1: column 4: not valid YAML: found "!!python/object:os.system"'),
     ],
 )
-def test_text_that_is_no_manifest_is_refused_in_one_line(text: str, said: str) -> None:
+def test_text_that_is_no_manifest_is_refused_with_its_lines(text: str, said: str) -> None:
     with pytest.raises(InputError) as error:
         documents(text, "f.yaml")
     assert str(error.value).startswith(said)
-    assert "\n" not in str(error.value)
 
 
 def test_names_that_are_left_to_the_api_server_are_made_up_each_time_others() -> None:

@@ -121,7 +121,7 @@ def test_what_is_labelled_for_kais_queues_is_tried_there(kind: str) -> None:
     assert len(gone) == 2, "what a has beyond its quota is reclaimed"
     assert {each["queue"] for each in gone} == {"a"}
     assert outcome(asked(lab, labelled(kind, "b", 9))) == {"new": "pending"}
-    assert "names no queue" in asked(lab, labelled(kind, "", 1))["wrong"]
+    assert "found no label kueue.x-k8s.io/queue-name" in asked(lab, labelled(kind, "", 1))["wrong"]
 
 
 def test_what_a_volcano_queue_deserves_changes_who_runs() -> None:

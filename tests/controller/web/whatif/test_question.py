@@ -149,7 +149,9 @@ def test_the_other_process_reads_what_it_is_sent() -> None:
     assert "nominal of one" in told(quotas=(quota("x"),))["wrong"]
     (arrived,) = told(manifest_of("door"))["arrived"]
     assert (arrived["workload"], arrived["state"]) == (f"{space}/new", "pending")
-    assert told(manifest_of(""))["wrong"].startswith("manifest: it names no queue")
+    assert told(manifest_of(""))["wrong"].startswith(
+        'manifest:4: Job new: metadata.labels[kueue.x-k8s.io/queue-name]: found "", expected the label'
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,15 +160,42 @@ def test_the_other_process_reads_what_it_is_sent() -> None:
         ("x: &x {}\ny: *x", "manifest:2: found an alias, expected none"),
         ("a: " + "[" * 30_000, "manifest:1: nested too deeply, expected at most 64 levels"),
         ("\n".join(f"{' ' * level}a:" for level in range(100)), "manifest:65: nested too deeply"),
-        ("a: [", "manifest:2: no YAML"),
-        ("a: *", "manifest:1: no YAML"),
+        ("a: [", "manifest:1: column 5: not valid YAML: found the end of the text"),
+        ("a: *", "manifest:1: column 5: not valid YAML"),
         ("", "manifest: found 0 documents, expected one"),
-        ("kind: Job", "manifest: document 1: apiVersion: found nothing"),
+        ("kind: Job", "manifest:1: Job: apiVersion: found nothing"),
     ],
 )
 def test_a_text_that_would_hold_a_parser_is_refused_by_its_events(text: str, said: str) -> None:
     with pytest.raises(WrongChangeError, match=re.escape(said)):
         COMPOSER.composed(text, "ns", [], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            "suspend: true",
+            'suspend: "true"',
+            'manifest:6: Job new: spec.suspend: found "true" (a string), expected true',
+        ),
+        (
+            "cpu: 1",
+            "nvidia.com/gpu: 0.5",
+            "expected a whole number. A part of a GPU is asked for with tessera.dev/gpu-pe",
+        ),
+        (
+            "suspend: true",
+            "suspended: true",
+            "manifest:6: Job new: spec.suspended: found an unknown field, expected suspend",
+        ),
+        ("queue-name", "queue", "Did you mean kueue.x-k8s.io/queue-name: door?"),
+    ],
+)
+def test_a_manifest_is_checked_as_a_simulation_checks_it(before: str, after: str, said: str) -> None:
+    queue = local_queue("door")
+    with pytest.raises(WrongChangeError, match=re.escape(said)):
+        COMPOSER.composed(manifest_of("door").replace(before, after, 1), "ns", [queue], 0.0)
 
 
 def test_a_simulation_takes_no_more_memory_than_the_container_has_left(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""A kind that no API server has beside one that is read: ``Job`` of ``batch/v2``, ``ClusterQeue``."""
+
+import difflib
+from collections.abc import Collection
+from typing import Final
+
+from controller.simulation.documents import Document
+from controller.simulation.fields import is_known
+from controller.simulation.inputs.problems import shown
+
+Kind = tuple[str, str]
+"""``apiVersion`` and ``kind``."""
+
+_NEAR: Final = 0.85
+"""``ReplicaSet`` is a kind of its own beside ``StatefulSet``."""
+
+
+def another_kind(document: Document, known: Collection[Kind]) -> str:
+    """The problem of a document whose kind is read in another version, or is misspelt; empty for any other kind."""
+    version, kind = document.version, document.kind
+    if is_known(version, kind):
+        return ""
+    group = _group(version)
+    versions = sorted({each for each, other in known if other == kind and _group(each) == group})
+    if versions:
+        return document.told(("apiVersion",), f"found {version[:63]}, expected {' or '.join(versions)}. Correct it")
+    there = {other for each, other in known if each == version}
+    lowered = {other.lower(): other for other in there}
+    near = difflib.get_close_matches(kind[:63].lower(), lowered, n=1, cutoff=_NEAR)
+    if near:
+        return document.told(("kind",), f"found {shown(kind)}, expected {lowered[near[0]]}. Correct it")
+    return ""
+
+
+def unread_kind(document: Document, jobs: Collection[Kind]) -> str:
+    """The problem of a document that is meant to queue, and is no kind of job that is read."""
+    version, kind = document.version, document.kind
+    same = sorted({each for each, other in jobs if other == kind})
+    if same:
+        return document.told(("apiVersion",), f"found {version[:63]}, expected {' or '.join(same)}. Correct it")
+    names = {other.lower(): f"{other} of {each}" for each, other in jobs}
+    near = difflib.get_close_matches(kind[:63].lower(), names, n=1)
+    meant = f" Did you mean {names[near[0]]}?" if near else ""
+    every = ", ".join(sorted({other for _, other in jobs}))
+    said = f"found {kind[:63]} of {version[:63]}, expected a kind of job that is read here: {every}"
+    return document.told(("kind",), f"{said}. Correct it, or take it out.{meant}".removesuffix("."))
+
+
+def _group(version: str) -> str:
+    return version.rpartition("/")[0]

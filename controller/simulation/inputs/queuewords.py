@@ -1,0 +1,77 @@
+"""A job without a queue: what stands in the label's place, and which queues its namespace has."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from controller.jobframework.names import QUEUE_NAME
+from controller.simulation.documents import Document, warned
+from controller.simulation.inputs.problems import listed, nearest, shown
+from controller.simulation.inputs.sources import Path_
+
+_DOMAIN, _, _NAME = QUEUE_NAME.partition("/")
+_TEMPLATES: Final = (("spec", "template"), ("spec", "jobTemplate"))
+_MAPS: Final = ("labels", "annotations")
+
+
+def passed_over(document: Document, queues: Collection[str]) -> str:
+    """The warning of a job that names no queue and is left out. ``queues``: those of its namespace."""
+    return warned(no_queue(document, queues, "It is passed over"))
+
+
+def no_queue(document: Document, queues: Collection[str], next_step: str = "Write the label") -> str:
+    """The line of a job that names no queue."""
+    namespace = str(document.data["metadata"].get("namespace", ""))
+    expected = (
+        f"a LocalQueue of {namespace}: {listed(queues)}" if queues else f"a LocalQueue of {namespace} (it has none)"
+    )
+    path, found, value = next(_in_its_place(document.data), (("metadata", "labels"), f"no label {QUEUE_NAME}", None))
+    near = nearest(value, queues) if isinstance(value, str) else ""
+    meant = f". Did you mean {QUEUE_NAME}: {near}?" if near else ""
+    return document.told(path, f"found {found}, expected the label {QUEUE_NAME} with {expected}. {next_step}{meant}")
+
+
+def unknown_queue(document: Document, queues: Mapping[str, Collection[str]]) -> str:
+    """The warning of a job whose queue is not there; empty where it is, or none is named.
+
+    ``queues``: LocalQueues by namespace.
+    """
+    metadata = document.data["metadata"]
+    namespace, labels = str(metadata.get("namespace") or "default"), metadata.get("labels")
+    name = labels.get(QUEUE_NAME) if isinstance(labels, dict) else None
+    there = queues.get(namespace, ())
+    if not isinstance(name, str) or not name or name in there:
+        return ""
+    elsewhere = {space for space, names in queues.items() if name in names}
+    hint = "Create it, or correct the label."
+    if near := nearest(name, there):
+        hint += f" Did you mean {near}?"
+    elif elsewhere:
+        space = nearest(namespace, elsewhere) or min(elsewhere)
+        hint = f"Create it, or correct the namespace. Did you mean metadata.namespace: {space}?"
+    expected = (
+        f"a LocalQueue of {namespace}: {listed(there)}" if there else f"a LocalQueue of {namespace} (it has none)"
+    )
+    said = f"found {shown(name)}, expected {expected}. {hint}".removesuffix(".")
+    return warned(document.told(("metadata", "labels", QUEUE_NAME), said))
+
+
+def _in_its_place(data: Mapping[str, Any]) -> Iterator[tuple[Path_, str, Any]]:
+    """What was likely meant to be the label: its path, what it is, and its value."""
+    for path in ((), *_TEMPLATES):
+        at: Any = data
+        for step in (*path, "metadata"):
+            at = at.get(step) if isinstance(at, dict) else None
+        for part in _MAPS:
+            pairs = at.get(part) if isinstance(at, dict) else None
+            for key, value in pairs.items() if isinstance(pairs, dict) else ():
+                where = (*path, "metadata", part, str(key))
+                if key == QUEUE_NAME:
+                    yield where, "the queue on the pods' template" if path else shown(value), value
+                elif _is_almost(str(key)):
+                    yield where, f"the {part.removesuffix('s')} {str(key)[:63]}", value
+
+
+def _is_almost(key: str) -> bool:
+    """KAI's ``kai.scheduler/queue`` is another label, not a misspelt one."""
+    domain, _, name = key.rpartition("/")
+    return bool(nearest(name, (_NAME,))) and (not domain or bool(nearest(domain, (_DOMAIN,))))

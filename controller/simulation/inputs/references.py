@@ -1,0 +1,229 @@
+"""Names in manifests that lead nowhere: queues, classes, flavors, and labels that are almost those that count.
+
+A class that is not there is refused on a cluster; a queue or a flavor may be created later, which is a warning here.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from controller.jobframework import names
+from controller.objects.core import Node
+from controller.objects.meta import KubernetesObject
+from controller.simulation.documents import Document, warned
+from controller.simulation.fields import typed
+from controller.simulation.inputs.problems import listed, meant, nearest, shown
+from controller.simulation.inputs.queuewords import unknown_queue
+from controller.simulation.inputs.sources import Path_
+from inventory.api.names import (
+    ARRIVAL,
+    GPU_PRODUCT,
+    MIN_GPU_MEMORY_GIB,
+    MIN_REPLICAS,
+    MINIMUM_RUNTIME_BEFORE_PREEMPTION,
+    ON_GPU_FAILURE,
+    PREFERRED_GPU_LINK,
+    PREFIX,
+    QUOTA_SHARES,
+    REQUIRED_GPU_LINK,
+    RUNTIME,
+)
+
+_KUEUE: Final = "kueue.x-k8s.io/"
+_POD_GROUPS: Final = ("pod-group-name", "pod-group-total-count", "pod-group-pod-index", "pod-group-pod-index-label")
+_PODSETS: Final = (
+    "podset-required-topology",
+    "podset-preferred-topology",
+    "podset-unconstrained-topology",
+    "podset-slice-required-topology",
+    "podset-slice-size",
+    "podset-group-name",
+)
+_WRITTEN: Final = frozenset(
+    {
+        names.QUEUE_NAME,
+        names.PRIORITY_CLASS,
+        names.MAX_EXEC_TIME,
+        names.PREBUILT_WORKLOAD,
+        names.MIN_PARALLELISM,
+        names.ELASTIC_JOB,
+        *(_KUEUE + name for name in (*_POD_GROUPS, *_PODSETS)),
+        ARRIVAL,
+        GPU_PRODUCT,
+        MIN_GPU_MEMORY_GIB,
+        MIN_REPLICAS,
+        MINIMUM_RUNTIME_BEFORE_PREEMPTION,
+        ON_GPU_FAILURE,
+        PREFERRED_GPU_LINK,
+        QUOTA_SHARES,
+        REQUIRED_GPU_LINK,
+        RUNTIME,
+    }
+)
+"""Labels and annotations that people write."""
+_ALMOST: Final = 0.85
+_SAME_DOMAIN: Final = 0.8
+"""So near are ``nvidia.com/gpus`` and ``nvidia.com/gpu``, and a MIG profile is not."""
+_REQUIREMENTS: Final = "io.k8s.api.core.v1.ResourceRequirements"
+_POD_SPEC: Final = "io.k8s.api.core.v1.PodSpec"
+
+
+class Names:
+    """What the manifests have, by name."""
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self.by_kind: dict[str, set[str]] = {}
+        self.local_queues: dict[str, dict[str, str]] = {}
+        self.covered: dict[str, set[str]] = {}
+        for each in documents:
+            name = each.data["metadata"].get("name")
+            if not isinstance(name, str):
+                continue
+            self.by_kind.setdefault(each.kind, set()).add(name)
+            if each.kind == "LocalQueue":
+                space = str(each.data["metadata"].get("namespace") or "default")
+                self.local_queues.setdefault(space, {})[name] = str(_at(each.data, "spec", "clusterQueue") or "")
+            if each.kind == "ClusterQueue":
+                groups = _dicts(_at(each.data, "spec", "resourceGroups"))
+                self.covered[name] = {str(one) for group in groups for one in _listed(group.get("coveredResources"))}
+
+    def of(self, kind: str) -> Collection[str]:
+        return self.by_kind.get(kind, ())
+
+
+def missing_classes(documents: Iterable[Document], known: Names) -> Iterator[str]:
+    """A line for each job of a WorkloadPriorityClass that is not there."""
+    path = ("metadata", "labels", names.PRIORITY_CLASS)
+    for each in documents:
+        name = _at(each.data, *path)
+        if isinstance(name, str) and name and name not in known.of("WorkloadPriorityClass") and not _is_made(each):
+            there = known.of("WorkloadPriorityClass")
+            expected = (
+                f"a WorkloadPriorityClass: {listed(there)}" if there else "a WorkloadPriorityClass (there is none)"
+            )
+            hint = f"Create it, or correct the label.{meant(name, there)}".removesuffix(".")
+            yield each.told(path, f"found {shown(name)}, expected {expected}. {hint}")
+
+
+def loose_ends(documents: Iterable[Document], known: Names) -> Iterator[str]:
+    """A warning for each queue and flavor that is named and is not there."""
+    for each in documents:
+        if _is_made(each):
+            continue
+        if told := unknown_queue(each, known.local_queues):
+            yield told
+        for path, kind, name in _named_by(each):
+            there = known.of(kind)
+            if name and name not in there:
+                expected = f"a {kind}: {listed(there)}" if there else f"a {kind} (there is none)"
+                hint = f"Create it, or correct the name.{meant(name, there)}".removesuffix(".")
+                yield warned(each.told(path, f"found {shown(name)}, expected {expected}. {hint}"))
+
+
+def unserved(documents: Iterable[Document], known: Names, nodes: Iterable[KubernetesObject]) -> Iterator[str]:
+    """For jobs that no flavor fits: a warning for each resource that their queue does not cover, and for each label
+    that no node has.
+    """
+    of_nodes = [each for each in nodes if isinstance(each, Node)]
+    offered = {name for node in of_nodes for name in (node.status.allocatable or node.status.capacity)}
+    for each in documents:
+        space = str(each.data["metadata"].get("namespace") or "default")
+        queue = known.local_queues.get(space, {}).get(str(_at(each.data, "metadata", "labels", names.QUEUE_NAME)), "")
+        covered = known.covered.get(queue)
+        for path, type_, value in typed(each.data):
+            if type_ == _REQUIREMENTS and covered is not None:
+                yield from _uncovered(each, path, value, queue, covered, offered)
+            elif type_ == _POD_SPEC and of_nodes:
+                yield from _selects_none(each, path, value, of_nodes)
+
+
+def misplaced(documents: Iterable[Document], nodes: Iterable[KubernetesObject]) -> Iterator[str]:
+    """A warning for each value of a node's label that is selected and that no node has. Labels that no node has at all
+    may be others than those that the nodes are described with here.
+    """
+    of_nodes = [each for each in nodes if isinstance(each, Node)]
+    keys = {key for node in of_nodes for key in node.metadata.labels}
+    for each in documents if of_nodes else ():
+        for path, type_, value in typed(each.data):
+            if type_ == _POD_SPEC and isinstance(value, dict) and isinstance(value.get("nodeSelector"), dict):
+                known = {key: one for key, one in value["nodeSelector"].items() if key in keys}
+                yield from _selects_none(each, path, {"nodeSelector": known}, of_nodes)
+
+
+def _uncovered(
+    document: Document, path: Path_, value: Any, queue: str, covered: set[str], offered: set[str]
+) -> Iterator[str]:
+    seen = set[str]()
+    for part in ("limits", "requests"):
+        for name in value.get(part) or () if isinstance(value, dict) else ():
+            if name in covered or name in seen:
+                continue
+            seen.add(name)
+            has = f"; the nodes have {listed(each for each in offered if '/' in each)}" if offered else ""
+            expected = f"a resource that ClusterQueue {queue} covers: {listed(covered)}{has}"
+            near = nearest(name, covered | offered, _SAME_DOMAIN)
+            hint = "Correct it, or add it to the queue" + (f". Did you mean {near}?" if near else "")
+            yield warned(document.told((*path, part, name), f"found {name[:63]}, expected {expected}. {hint}"))
+
+
+def _selects_none(document: Document, path: Path_, spec: Any, nodes: list[Node]) -> Iterator[str]:
+    selected = spec.get("nodeSelector") if isinstance(spec, dict) else None
+    for key, value in selected.items() if isinstance(selected, dict) else ():
+        values = {node.metadata.labels[key] for node in nodes if key in node.metadata.labels}
+        if value in values:
+            continue
+        keys = {each for node in nodes for each in node.metadata.labels}
+        there = f"a value that a node has: {listed(values)}" if values else "a label that a node has"
+        hint = f"Correct it.{meant(str(value), values) if values else meant(str(key), keys)}".removesuffix(".")
+        where = (*path, "nodeSelector", str(key))
+        yield warned(document.told(where, f"found {shown(value)}, expected {there}. {hint}"))
+
+
+def _named_by(document: Document) -> Iterator[tuple[Path_, str, str]]:
+    """What an object of Kueue's names: the path, the kind, and the name."""
+    if not document.version.startswith(_KUEUE):
+        return
+    if document.kind == "LocalQueue":
+        yield ("spec", "clusterQueue"), "ClusterQueue", str(_at(document.data, "spec", "clusterQueue") or "")
+    if document.kind == "ResourceFlavor":
+        yield ("spec", "topologyName"), "Topology", str(_at(document.data, "spec", "topologyName") or "")
+    if document.kind == "ClusterQueue":
+        for at, group in enumerate(_dicts(_at(document.data, "spec", "resourceGroups"))):
+            for place, flavor in enumerate(_dicts(group.get("flavors"))):
+                path = ("spec", "resourceGroups", at, "flavors", place, "name")
+                yield path, "ResourceFlavor", str(flavor.get("name") or "")
+
+
+def almost(document: Document) -> Iterator[str]:
+    """A warning for each label and annotation that is nearly one that counts."""
+    if _is_made(document):
+        return
+    for part in ("labels", "annotations"):
+        found = _at(document.data, "metadata", part)
+        for key in map(str, found) if isinstance(found, dict) else ():
+            if key in _WRITTEN or not key.startswith((_KUEUE, PREFIX)):
+                continue
+            near = nearest(key, _WRITTEN, _ALMOST)
+            if near and near.partition("/")[0] == key.partition("/")[0]:
+                said = f"found an unknown {part.removesuffix('s')}, expected {near}. It counts for nothing: correct it"
+                yield warned(document.told(("metadata", part, key), said))
+
+
+def _is_made(document: Document) -> bool:
+    """Whether another object made it: what it names is not its writer's."""
+    return bool(document.data["metadata"].get("ownerReferences"))
+
+
+def _at(data: Any, *path: str) -> Any:
+    """None for what is not there, or has another shape."""
+    for step in path:
+        data = data.get(step) if isinstance(data, dict) else None
+    return data
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dicts(value: Any) -> list[Mapping[str, Any]]:
+    """Items that are objects; none is left out where all are."""
+    return [each if isinstance(each, dict) else {} for each in _listed(value)]

@@ -1,0 +1,59 @@
+"""Where a value stands in the text that it was read from: plain data knows no lines."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import yaml
+
+Path_ = tuple[str | int, ...]
+
+_LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MERGE: Final = "tag:yaml.org,2002:merge"
+
+
+class Source:
+    """A YAML text. It is parsed for lines once somebody asks for one, and once more for no other line."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._roots: list[Any] | None = None
+
+    def line(self, number: int, path: Sequence[str | int]) -> int:
+        """The line of the key or item at the end of ``path`` in document ``number``, counted from 1.
+
+        What is not there, such as a default or a field that is missing, has the line of what it would stand in.
+        """
+        node = self._root(number)
+        if node is None:
+            return 1
+        line = node.start_mark.line
+        for step in path:
+            if isinstance(step, int):
+                if not isinstance(node, yaml.SequenceNode) or step >= len(node.value):
+                    break
+                node = node.value[step]
+                line = node.start_mark.line
+                continue
+            if not isinstance(node, yaml.MappingNode):
+                break
+            pairs = {key.value: (key, value) for key, value in _merged(node)}
+            if step not in pairs:
+                break
+            key, node = pairs[step]
+            line = key.start_mark.line
+        return int(line) + 1
+
+    def _root(self, number: int) -> Any:
+        if self._roots is None:
+            self._roots = list(yaml.compose_all(self._text, Loader=_LOADER))
+        return next(itertools.islice(self._roots, number - 1, None), None)
+
+
+def _merged(node: Any) -> Iterator[tuple[Any, Any]]:
+    """A mapping's keys and values; what its merge keys bring in comes first, as what stands beside them counts."""
+    for key, value in node.value:
+        if key.tag == _MERGE:
+            for child in reversed(value.value) if isinstance(value, yaml.SequenceNode) else [value]:
+                yield from _merged(child)
+    yield from (pair for pair in node.value if pair[0].tag != _MERGE)

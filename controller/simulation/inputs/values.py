@@ -1,0 +1,180 @@
+"""Values that the API server does not take for their field: by its types, and by what it checks of pods' resources.
+
+Sources: the types in ``fields.json``; Kubernetes' ``ValidateResourceQuantityValue`` (a resource with its own domain
+is asked for in whole numbers), ``ValidateContainerResourceName``, and the grammar of quantities.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from controller.objects.quantity import NANO, Quantity, QuantityError, parse_quantity
+from controller.simulation.fields import typed
+from controller.simulation.inputs.problems import listed, meant, nearest, shown
+from controller.simulation.inputs.sources import Path_
+from inventory.api.names import GPU_PERCENT
+
+_REQUIREMENTS: Final = "io.k8s.api.core.v1.ResourceRequirements"
+_POD_SPEC: Final = "io.k8s.api.core.v1.PodSpec"
+_STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
+_LIKELY: Final = (*_STANDARD, "nvidia.com/gpu")
+_PAGES: Final = "hugepages-"
+_RESTARTS: Final = ("Always", "OnFailure", "Never")
+_UNIT: Final = re.compile(r"(?P<amount>[0-9.]+)\s*(?P<unit>[kKmMgGtTpPeE])(?P<binary>[iI]?)(?P<byte>[bB]?)", re.ASCII)
+_UNITLESS: Final = re.compile(r"[0-9.+-]+", re.ASCII)
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_BOOLEANS: Final = ("true", "false")
+_PERCENTS: Final = 100
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "int-or-string": (int, str),
+}
+_SAMPLES: Final = {"string": "a string", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+
+
+class Wrong(msgspec.Struct, frozen=True, kw_only=True):
+    """``hint``: what to do, a sentence. ``refused``: whether the API server refuses it; else it is likely not meant."""
+
+    path: Path_
+    found: str
+    expected: str
+    hint: str = ""
+    refused: bool = True
+
+
+def wrong_values(data: Mapping[str, Any]) -> Iterator[Wrong]:
+    """Those of an object, in its own order; none where its kind is not in the table. Nulls are absent values."""
+    of_pods = data.get("kind") != "Workload"
+    for path, type_, value in typed(data):
+        scalar = type_.removeprefix("#") if type_.startswith("#") else ""
+        if "|" in scalar:
+            yield from _word(path, scalar.strip("|").split("|"), value)
+        elif scalar == "quantity":
+            yield from _quantity(path, value)
+        elif scalar:
+            yield from _scalar(path, scalar, value)
+        elif not isinstance(value, dict):
+            expected = "a list" if type_ == "[]" else "an object"
+            yield Wrong(path=path, found=_kinded(value), expected=expected, hint="Correct it")
+        elif type_ == _REQUIREMENTS and of_pods:
+            yield from _resources(path, value)
+        elif type_ == _POD_SPEC:
+            yield from _restarts(path, value)
+
+
+def _word(path: Path_, words: Collection[str], value: Any) -> Iterator[Wrong]:
+    """``value`` is to be one of ``words``."""
+    if value not in words:
+        near = meant(value, words) if isinstance(value, str) else ""
+        expected = f"one of {listed(words)}" if len(words) > 1 else next(iter(words))
+        yield Wrong(path=path, found=shown(value), expected=expected, hint=f"Correct it.{near}".removesuffix("."))
+
+
+def _scalar(path: Path_, type_: str, value: Any) -> Iterator[Wrong]:
+    if isinstance(value, bool):
+        fits = type_ == "boolean"
+    elif type_ == "integer" and isinstance(value, float):
+        fits = value.is_integer()
+    else:
+        fits = isinstance(value, _TYPES[type_])
+    if not fits:
+        expected, hint = _in_place(type_, value)
+        yield Wrong(path=path, found=_kinded(value), expected=expected, hint=hint)
+
+
+def _in_place(type_: str, value: Any) -> tuple[str, str]:
+    """What was likely meant, and how it is written."""
+    if type_ == "string" and isinstance(value, bool | int | float):
+        return f'"{shown(value)}" (a string)', "Put it in quotes"
+    if type_ == "integer" and isinstance(value, str) and _WHOLE.fullmatch(value):
+        return value, "Write it without quotes"
+    if type_ == "boolean" and isinstance(value, str) and value.lower() in _BOOLEANS:
+        return value.lower(), "Write it without quotes"
+    return _SAMPLES.get(type_, "a whole number or a string"), "Correct it"
+
+
+def _kinded(value: Any) -> str:
+    return f"{shown(value)} (a string)" if isinstance(value, str) else shown(value)
+
+
+def _quantity(path: Path_, value: Any) -> Iterator[Wrong]:
+    try:
+        parse_quantity(value)
+    except QuantityError:
+        expected = _with_unit(value) or "a number such as 4, 500m or 16Gi"
+        yield Wrong(path=path, found=shown(value), expected=expected, hint="Correct it")
+
+
+def _with_unit(value: Any) -> str:
+    """``16G or 16Gi`` for ``16GB``."""
+    found = _UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        return ""
+    amount, large = found["amount"], found["unit"].upper()
+    decimal = f"{amount}{'k' if large == 'K' else large}"
+    return f"{amount}{large}i" if found["binary"] else f"{decimal} or {amount}{large}i"
+
+
+def _resources(path: Path_, value: Mapping[str, Any]) -> Iterator[Wrong]:
+    """Of one container."""
+    for part in ("limits", "requests"):
+        amounts = value.get(part)
+        for name, given in amounts.items() if isinstance(amounts, dict) else ():
+            where = (*path, part, str(name))
+            if "/" not in str(name) and name not in _STANDARD and not str(name).startswith(_PAGES):
+                yield _unnamed(where, str(name))
+                continue
+            try:
+                amount = parse_quantity(given) if given is not None else None
+            except QuantityError:
+                continue
+            if amount is not None:
+                yield from _amount(where, str(name), given, amount)
+
+
+def _unnamed(where: Path_, name: str) -> Wrong:
+    """A resource without a domain that Kubernetes does not know."""
+    known = {each.rpartition("/")[2]: each for each in _LIKELY}
+    near = known.get(nearest(name, known), "")
+    return Wrong(
+        path=where,
+        found=f"the resource {name[:63]}",
+        expected=near or f"{listed(_STANDARD)}, or a name with its domain such as nvidia.com/gpu",
+        hint="Correct the name",
+    )
+
+
+def _amount(where: Path_, name: str, given: Any, amount: Quantity) -> Iterator[Wrong]:
+    if amount.nanos < 0:
+        yield Wrong(path=where, found=shown(given), expected="at least 0", hint="Correct it")
+    elif "/" not in name or "kubernetes.io/" in name:
+        return
+    elif amount.nanos % NANO:
+        yield Wrong(path=where, found=shown(given), expected="a whole number", hint=_of_a_part(name, amount))
+    elif isinstance(given, str) and not _UNITLESS.fullmatch(given):
+        yield Wrong(
+            path=where,
+            found=shown(given),
+            expected="a count without a unit, such as 1",
+            hint=f"It asks for {amount.value} devices",
+            refused=False,
+        )
+
+
+def _of_a_part(name: str, amount: Quantity) -> str:
+    if "gpu" not in name:
+        return f"Parts of {name[:63]} cannot be asked for"
+    percents = max(1, round(amount.nanos * _PERCENTS / NANO))
+    asked = f"{GPU_PERCENT}: {percents}" if percents < _PERCENTS else GPU_PERCENT
+    return f"A part of a GPU is asked for with {asked} in its place"
+
+
+def _restarts(path: Path_, spec: Mapping[str, Any]) -> Iterator[Wrong]:
+    found = spec.get("restartPolicy")
+    if isinstance(found, str):
+        yield from _word((*path, "restartPolicy"), _RESTARTS, found)

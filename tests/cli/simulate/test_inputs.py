@@ -1,0 +1,280 @@
+"""A wrong input is told by file, line and field, with what was found, what was expected and the next step."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.simulate.command import simulate_command
+
+FLEET = "nodes:\n- {name: node-1, gpus: 8, product: NVIDIA A100-SXM4-80GB}\n"
+TEAM = """\
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: a100}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: research}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu, memory, nvidia.com/gpu]
+    flavors:
+    - name: a100
+      resources:
+      - {name: cpu, nominalQuota: 64}
+      - {name: memory, nominalQuota: 512Gi}
+      - {name: nvidia.com/gpu, nominalQuota: 8}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: nightly, namespace: lab}
+spec: {clusterQueue: research}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: urgent}
+value: 10
+"""
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: train
+  namespace: lab
+  labels: {kueue.x-k8s.io/queue-name: nightly}
+spec:
+  parallelism: 2
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: main
+        image: i
+        resources:
+          requests: {cpu: "1", memory: 4Gi}
+          limits: {nvidia.com/gpu: 1}
+"""
+PARALLELISM = "  parallelism: 2\n"
+LABEL = "labels: {kueue.x-k8s.io/queue-name: nightly}"
+LIMITS = "spec.template.spec.containers[0].resources.limits"
+
+
+def called(folder: Path, job: str, team: str = TEAM, *words: str) -> Result:
+    for name, text in (("fleet.yaml", FLEET), ("team.yaml", team), ("job.yaml", job)):
+        (folder / name).write_text(text)
+    files = [str(folder / name) for name in ("fleet.yaml", "team.yaml", "job.yaml")]
+    return CliRunner().invoke(simulate_command, ["--fleet", *files, *words])
+
+
+def told(result: Result, folder: Path) -> list[str]:
+    return result.stderr.replace(f"{folder}/", "").splitlines()
+
+
+WRONG = [
+    ("memory: 4Gi", "memory: 4GB", '16: Job train: {r}.requests.memory: found "4GB", expected 4G or 4Gi. Correct it'),
+    ("memory: 4Gi", "memory: 4 gib", '16: Job train: {r}.requests.memory: found "4 gib", expected 4Gi. Correct it'),
+    (
+        "gpu: 1}",
+        "gpu: 0.5}",
+        "17: Job train: {r}.limits[nvidia.com/gpu]: found 0.5, expected a whole number. A part of ",
+    ),
+    (
+        "gpu: 1}",
+        "gpu: 250m}",
+        'found "250m", expected a whole number. A part of a GPU is asked for with tessera.dev/gpu-pe',
+    ),
+    ("gpu: 1}", "gpu: four}", '{r}.limits[nvidia.com/gpu]: found "four", expected a number such as 4, 500m or 16Gi'),
+    ("gpu: 1}", "gpu: -1}", "{r}.limits[nvidia.com/gpu]: found -1, expected at least 0"),
+    (
+        "nvidia.com/gpu: 1",
+        "gpu: 1",
+        "{r}.limits.gpu: found the resource gpu, expected nvidia.com/gpu. Correct the name",
+    ),
+    ("{nvidia.com/gpu: 1}", "8", "{r}.limits: found 8, expected an object. Correct it"),
+    (
+        "parallelism: 2",
+        'parallelism: "2"',
+        '8: Job train: spec.parallelism: found "2" (a string), expected 2. Write it',
+    ),
+    ("parallelism: 2", "parallelism: 1.5", "8: Job train: spec.parallelism: found 1.5, expected a whole number"),
+    (
+        "parallelism: 2",
+        "suspend: 'true'",
+        '8: Job train: spec.suspend: found "true" (a string), expected true. Write it',
+    ),
+    ("image: i", "image: 7", '14: Job train: spec.template.spec.containers[0].image: found 7, expected "7" (a string)'),
+    (
+        "image: i",
+        "args: [--tp, 4]",
+        '14: Job train: spec.template.spec.containers[0].args[1]: found 4, expected "4" (a',
+    ),
+    (
+        "image: i",
+        "command: sh",
+        '14: Job train: spec.template.spec.containers[0].command: found "sh" (a string), expected',
+    ),
+    (
+        "Never",
+        "never",
+        'spec.template.spec.restartPolicy: found "never", expected one of Always, Never, OnFailure. Correct it',
+    ),
+    ("batch/v1", "batch/v2", "1: Job train: apiVersion: found batch/v2, expected batch/v1. Correct it"),
+    ("kind: Job", "kind: Jobs", '2: Jobs train: kind: found "Jobs", expected Job. Correct it'),
+    ("kind: Job", "kin: Job", "1: train: kind: found nothing, expected a kind such as Job. Write it"),
+    (
+        LABEL,
+        LABEL[:-1] + ", kueue.x-k8s.io/priority-class: urgnet}",
+        "6: Job train: metadata.labels[kueue.x-k8s.io/priority-class]: ",
+    ),
+    (
+        "      containers",
+        "     containers",
+        '12: column 6: not valid YAML: found "containers:", expected a key of the keys ',
+    ),
+    (PARALLELISM, f"\t{PARALLELISM}", "8: column 1: not valid YAML: found a tab before the text, expected spaces"),
+    (JOB, "", "1: found nothing in the file, expected objects with apiVersion, kind and metadata"),
+    (JOB, "# to do\n", "1: found nothing in the file, expected objects with apiVersion, kind and metadata"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "said"), WRONG)
+def test_what_kubernetes_refuses_ends_the_run_with_its_line(tmp_path: Path, before: str, after: str, said: str) -> None:
+    result = called(tmp_path, JOB.replace(before, after, 1))
+    (line,) = told(result, tmp_path)
+    assert result.exit_code == 2
+    assert line.startswith("Error: job.yaml:")
+    assert said.replace("{r}", "spec.template.spec.containers[0].resources") in line
+    assert result.stdout == ""
+
+
+ODD = [
+    (
+        "gpu: 1}",
+        "gpu: 1Gi}",
+        f'17: warning: Job train: {LIMITS}[nvidia.com/gpu]: found "1Gi", expected a count without a ',
+    ),
+    (
+        "nvidia.com/gpu: 1",
+        "nvidia.com/gpus: 1",
+        "found nvidia.com/gpus, expected a resource that ClusterQueue research c",
+    ),
+    (
+        "queue-name: nightly",
+        "queue-name: nighty",
+        "6: warning: Job train: metadata.labels[kueue.x-k8s.io/queue-name]: ",
+    ),
+    ("namespace: lab", "namespace: lba", "Did you mean metadata.namespace: lab?"),
+    (
+        "restartPolicy: Never",
+        "nodeSelector: {nvidia.com/gpu.product: H100}",
+        'found "H100", expected a value that a node has: NV',
+    ),
+    (
+        PARALLELISM,
+        PARALLELISM * 2,
+        "9: warning: parallelism: found it a second time, expected it once: the first, in line 8, ",
+    ),
+    (
+        LABEL,
+        f"{LABEL}\n  annotations: {{tessera.dev/runtimes: 1h}}",
+        "7: warning: Job train: metadata.annotations[tessera.dev/",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "said"), ODD)
+def test_what_kubernetes_takes_and_nobody_means_is_a_warning(
+    tmp_path: Path, before: str, after: str, said: str
+) -> None:
+    result = called(tmp_path, JOB.replace(before, after, 1))
+    (line,) = told(result, tmp_path)
+    assert line.startswith("job.yaml:")
+    assert ": warning: " in line
+    assert said in line
+    assert result.exit_code == 0
+    assert "Timeline" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("clusterQueue: research", "clusterQueue: reserch", "Did you mean research?"),
+        (
+            "- name: a100",
+            "- name: a1000",
+            "13: warning: ClusterQueue research: spec.resourceGroups[0].flavors[0].name: found",
+        ),
+        (
+            "metadata: {name: a100}",
+            "metadata: {name: a100}\nspec: {topologyName: racks}",
+            "expected a Topology (there is none)",
+        ),
+    ],
+)
+def test_a_queue_that_names_what_is_not_there_is_a_warning(tmp_path: Path, before: str, after: str, said: str) -> None:
+    result = called(tmp_path, JOB, TEAM.replace(before, after, 1))
+    (line,) = told(result, tmp_path)
+    assert line.startswith("team.yaml:")
+    assert said in line
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        (
+            "labels: {}",
+            "6: warning: Job train: metadata.labels: found no label kueue.x-k8s.io/queue-name, expected the label",
+        ),
+        (
+            "labels: {kueue.x-k8s.io/queue: nightly}",
+            "6: warning: Job train: metadata.labels[kueue.x-k8s.io/queue]: found the ",
+        ),
+        ("labels: {kueue.x-k8s.io/queuename: night}", "Did you mean kueue.x-k8s.io/queue-name: nightly?"),
+    ],
+)
+def test_a_job_without_a_queue_is_named_with_the_queues_that_there_are(tmp_path: Path, label: str, said: str) -> None:
+    lost = JOB.replace(LABEL, label)
+    alone = called(tmp_path, lost)
+    first, last = told(alone, tmp_path)
+    assert alone.exit_code == 2
+    assert said in first
+    assert "a LocalQueue of lab: nightly" in first
+    assert last == "Error: MANIFESTS: found no job that names a queue, expected one. Correct what the warnings name"
+    beside = called(tmp_path, f"{lost}---\n{JOB.replace('name: train', 'name: other')}")
+    assert (beside.exit_code, told(beside, tmp_path)) == (0, [first])
+
+
+def test_all_that_is_wrong_is_told_at_once_by_file_and_line(tmp_path: Path) -> None:
+    wrong = JOB.replace("parallelism: 2", "paralelism: 2").replace("gpu: 1}", "gpu: x}").replace("Never", "nEver")
+    late = JOB.replace("name: train", "name: late").replace(
+        LABEL, f"{LABEL}\n  annotations: {{tessera.dev/runtime: 2 h}}"
+    )
+    result = called(tmp_path, f"{wrong}---\n{late}", TEAM.replace("nominalQuota: 64", "nominalquota: 64"))
+    places = [line.removeprefix("Error: ").split(": ")[0] for line in told(result, tmp_path)]
+    assert places == ["team.yaml:15", "job.yaml:8", "job.yaml:11", "job.yaml:17"]
+    fixed = called(tmp_path, f"{wrong}---\n{late}")
+    assert told(fixed, tmp_path)[-1] == (
+        "Error: job.yaml:25: Job late: metadata.annotations[tessera.dev/runtime]: "
+        "found '2 h', expected a duration such as \"90s\""
+    )
+
+
+def test_a_file_that_is_empty_is_passed_over_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    for name, text in (("a.yaml", TEAM), ("b.yaml", ""), ("c.yaml", JOB)):
+        (tmp_path / "all" / name).write_text(text)
+    result = CliRunner().invoke(simulate_command, [str(tmp_path / "all")])
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_numbers_in_quotes_are_quantities_and_a_whole_number_may_have_a_point(tmp_path: Path) -> None:
+    job = (
+        JOB.replace("gpu: 1}", 'gpu: "1"}')
+        .replace('cpu: "1"', "cpu: 0.5")
+        .replace("parallelism: 2", "parallelism: 2.0")
+    )
+    result = called(tmp_path, job)
+    assert (result.exit_code, result.stderr) == (0, "")

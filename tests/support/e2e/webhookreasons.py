@@ -70,7 +70,10 @@ def _is_declared(asked: Asked) -> bool:
 def _hangs_on_gates(asked: Asked) -> bool:
     ruled = BY_KIND.get(asked.kind)
     if ruled is None:
-        return _is_refused_of_queues(asked, asked.case.gates) != _is_refused_of_queues(asked)
+        # Of Kueue's own kinds gates decide about Workloads alone; a ClusterQueue may be too large to be judged here.
+        return asked.kind == "Workload" and (
+            _is_refused_of_queues(asked, asked.case.gates) != _is_refused_of_queues(asked)
+        )
     return _is_refused(ruled, _seen(ruled, asked, asked.case.gates)) != _is_refused(ruled, _seen(ruled, asked))
 
 

@@ -17,9 +17,9 @@ from controller.config.settings import ControllerConfig
 from controller.engine.conditions.reasons import PendingReason
 from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import Document, InputError
-from controller.simulation.inputs.problems import found_first
 from controller.simulation.inputs.references import Names, loose_ends, misplaced, missing_classes, unserved
 from controller.simulation.manifests import Scenario, is_job, scenario
+from controller.simulation.problems import found_first
 from controller.simulation.run import Progress, simulate
 from controller.simulation.timeline import SimulationResult
 from inventory.words.plural import plural

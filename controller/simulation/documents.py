@@ -12,9 +12,9 @@ import msgspec
 import yaml
 
 from controller.simulation.fields import unknown_fields
-from controller.simulation.inputs.problems import field, path_first, shown, steps
-from controller.simulation.inputs.sources import Path_, Source
-from controller.simulation.inputs.values import Wrong, wrong_values
+from controller.simulation.problems import field, path_first, shown, steps
+from controller.simulation.sources import Path_, Source
+from controller.simulation.values import Wrong, wrong_values
 from yamlfile.words import not_yaml
 
 Json = dict[str, Any]

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.simulation.inputs.problems import field, nearest
-from controller.simulation.inputs.sources import Path_
+from controller.simulation.problems import field, nearest
+from controller.simulation.sources import Path_
 
 TABLE: Final = Path(__file__).with_name("fields.json")
 """Written by ``python -m hack.crds``, which describes it."""

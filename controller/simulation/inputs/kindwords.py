@@ -6,7 +6,7 @@ from typing import Final
 
 from controller.simulation.documents import Document
 from controller.simulation.fields import is_known
-from controller.simulation.inputs.problems import shown
+from controller.simulation.problems import shown
 
 Kind = tuple[str, str]
 """``apiVersion`` and ``kind``."""

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from controller.jobframework.names import QUEUE_NAME
 from controller.simulation.documents import Document, warned
-from controller.simulation.inputs.problems import listed, nearest, shown
-from controller.simulation.inputs.sources import Path_
+from controller.simulation.problems import listed, nearest, shown
+from controller.simulation.sources import Path_
 
 _DOMAIN, _, _NAME = QUEUE_NAME.partition("/")
 _TEMPLATES: Final = (("spec", "template"), ("spec", "jobTemplate"))

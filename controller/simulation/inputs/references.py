@@ -11,9 +11,9 @@ from controller.objects.core import Node
 from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import Document, warned
 from controller.simulation.fields import typed
-from controller.simulation.inputs.problems import listed, meant, nearest, shown
 from controller.simulation.inputs.queuewords import unknown_queue
-from controller.simulation.inputs.sources import Path_
+from controller.simulation.problems import listed, meant, nearest, shown
+from controller.simulation.sources import Path_
 from inventory.api.names import (
     ARRIVAL,
     GPU_PRODUCT,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from controller.simulation.inputs.sources import Path_
+from controller.simulation.sources import Path_
 
 _SHOWN: Final = 60
 _LISTED: Final = 12

@@ -12,8 +12,8 @@ import msgspec
 
 from controller.objects.quantity import NANO, Quantity, QuantityError, parse_quantity
 from controller.simulation.fields import typed
-from controller.simulation.inputs.problems import listed, meant, nearest, shown
-from controller.simulation.inputs.sources import Path_
+from controller.simulation.problems import listed, meant, nearest, shown
+from controller.simulation.sources import Path_
 from inventory.api.names import GPU_PERCENT
 
 _REQUIREMENTS: Final = "io.k8s.api.core.v1.ResourceRequirements"

@@ -120,6 +120,52 @@ def test_each_queue_stands_below_its_cohort_and_what_is_above_is_the_sum(browser
     browser.until(lambda: re.search("Queues\\W+all\\W+online\\W+Open", browser.text()), "the cohorts above it")
 
 
+FIGURES = """
+return Object.fromEntries([...document.querySelectorAll("dl.figures .figure")].map((each) => [
+  each.querySelector("dt").textContent,
+  [each.querySelector("b").textContent, each.querySelector("span")?.textContent ?? ""]
+    .map((text) => parseInt(text.replaceAll(",", ""))),
+]));
+"""
+"""Of each figure of a view its number and that of its note, by its name."""
+LEGEND = """
+return Object.fromEntries([...document.querySelectorAll(".map-panel .legend li")].map((each) => [
+  each.querySelector(".swatch").className.split("is-")[1],
+  parseInt(each.querySelector("b")?.textContent.replaceAll(",", "") ?? "0"),
+]));
+"""
+WAITING_AND_RUNNING = """
+const all = [...document.querySelectorAll("table.tree tbody tr")];
+const rows = all.filter((row) => row.querySelector("th").dataset.depth === "0");
+const sum = (at) => rows.reduce((total, row) => total + parseInt(row.children[at].innerText.replaceAll(",", "")), 0);
+return [sum(9), sum(8)];
+"""
+
+
+def test_a_number_that_two_views_show_is_one_number(browser: Browser) -> None:
+    def seen(address: str, wanted: str) -> dict[str, list[int]]:
+        browser.go(address)
+        browser.until_text(wanted)
+        found: dict[str, list[int]] = browser.js(FIGURES)
+        return found
+
+    fleet = seen("#/fleet", "Out of service")
+    legend: Counter[str] = Counter(browser.js(LEGEND))
+    assert fleet["GPUs"][0] == sum(legend.values()) == 192 * 8
+    assert fleet["In use"][1] == legend["held"] + legend["idle"]
+    assert (fleet["Free"][0], fleet["Held, idle"][0]) == (legend["free"], legend["idle"])
+    assert fleet["Out of service"][0] == legend["fault"]
+    waste = seen("#/waste", "Held by nobody")
+    assert waste["Held by nobody"][0] == legend["free"] + legend["off"]
+    assert waste["Held, idle"][0] >= legend["idle"], "of a GPU that is shared each holder is told"
+    waiting = seen("#/pending", "Longest wait")["Waiting"][0]
+    running = seen("#/workloads", "devices together")["Workloads"][0]
+    browser.go("#/queues")
+    browser.until_text("never lent")
+    assert browser.js(WAITING_AND_RUNNING) == [waiting, running]
+    assert int(browser.text('nav a[href="#/pending"] small')) == waiting
+
+
 def test_one_failed_gpu_counts_as_one_wherever_it_is_counted(browser: Browser, server: StandIn) -> None:
     name = next(row["name"] for row in STATE.rows("fleet") if all(gpu["state"] == "held" for gpu in row["gpus"]))
     before = STATE.gpu_nodes[name]

@@ -147,6 +147,18 @@ class Controller:
         return self.process is not None and self.process.poll() is None
 
 
+class _Judged(Reflector[Json]):
+    """After a watch broke off, what happened meanwhile is known by its outcome alone: objects of the new list come by
+    name, and one may hold quota beside the former state of another.
+    """
+
+    watcher: "Watcher"
+
+    def _replace(self, items: Any) -> None:
+        with self.watcher.whole_list():
+            super()._replace(items)
+
+
 @dataclass
 class Watcher:
     """Follows Workloads and Jobs, and notes whatever may never be: quota exceeded, a workload admitted twice."""
@@ -157,6 +169,8 @@ class Watcher:
     jobs: dict[str, Json] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     most: int = 0
+    lists: bool = False
+    """Whether a list is being taken in: what it says is of one moment, and is judged as a whole."""
 
     def hear_workload(self, change: Change[Json]) -> None:
         match change:
@@ -169,7 +183,17 @@ class Watcher:
                     self.broken.append(f"{key}: admitted twice: {before} then {after}")
             case Removed(key=key):
                 self.workloads.pop("/".join(key), None)
-        self._count()
+        if not self.lists:
+            self._count()
+
+    @contextmanager
+    def whole_list(self) -> Iterator[None]:
+        self.lists = True
+        try:
+            yield
+        finally:
+            self.lists = False
+            self._count()
 
     def hear_job(self, change: Change[Json]) -> None:
         match change:
@@ -326,7 +350,8 @@ async def lab(cluster: Cluster, limits: dict[str, int]) -> AsyncIterator[QueueLa
     async with Client(from_kubeconfig(cluster.kubeconfig), timeout_s=20.0) as client:
         backoff = Backoff(random=lambda: 0.5, initial_s=0.2, maximum_s=1.0)
         clock = SystemClock()
-        workloads = Reflector(client, WORKLOADS, _json, watcher.hear_workload, clock=clock, backoff=backoff)
+        workloads = _Judged(client, WORKLOADS, _json, watcher.hear_workload, clock=clock, backoff=backoff)
+        workloads.watcher = watcher
         jobs = Reflector(client, JOBS, _json, watcher.hear_job, clock=clock, backoff=backoff)
         tasks = [asyncio.create_task(workloads.run()), asyncio.create_task(jobs.run())]
         await workloads.wait_synced()

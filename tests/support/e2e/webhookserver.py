@@ -46,6 +46,7 @@ TEMPLATES: Final = (
     "pod-policy",
     f"serving-{SUSPEND_BY}",
     "serving-minimum-policy",
+    "queue-policy-workloads",
 )
 """Where webhooks stand in for policies, that for jobs writes their defaults too."""
 EFFECTIVE_S: Final = 30
@@ -126,7 +127,7 @@ class WebhookServer:
             if "webhooks" in policy:  # its address is the controller's, and stays where it is applied again
                 self.api.ask("DELETE", at)
             made = self.api.ask(
-                "PATCH", f"{at}?fieldManager=chart", policy, content_type="application/apply-patch+yaml"
+                "PATCH", f"{at}?fieldManager=chart&force=true", policy, content_type="application/apply-patch+yaml"
             )
             assert made.accepted, made.message
         if not POLICIES:

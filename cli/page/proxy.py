@@ -38,7 +38,10 @@ _HANDED_BACK: Final = (
 )
 _PART: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}")
 """A file of the page, a namespace or a name. Nothing in it means anything in a URL."""
-_METHODS: Final = ("GET", "POST")
+_METHODS: Final = ("GET", "HEAD", "POST")
+_ASKED_AS: Final = {"HEAD": "GET"}
+"""The page has no HEAD of its own: what it would send is left out here."""
+_READ_ONLY: Final = "This page is for looking: what is shown is simulated, and nothing can be changed from here.\n"
 _DENIED: Final = 'This address is for the browser that "tessera page" opened. Start it again for a new one.\n'
 _STOPPED_S: Final = 0.2
 _LIMITS: Final = PlaceLimits(common=64, per_address=64, per_user=64)
@@ -110,7 +113,7 @@ class PageProxy:
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         target = aggregated(request.rel_url.raw_path)
         if not self._may(request):
-            return _denied()
+            return _denied() if self._guarded else web.Response(text=_READ_ONLY, status=403)
         if target is None:
             return web.Response(status=404)
         if request.method not in _METHODS:
@@ -124,13 +127,14 @@ class PageProxy:
         response: web.StreamResponse | None = None
         try:
             async with self._client.passed_on(
-                request.method, target, params=params, data=data, headers=headers
+                _ASKED_AS.get(request.method, request.method), target, params=params, data=data, headers=headers
             ) as answer:
                 kept = {name: value for name in _HANDED_BACK if (value := answer.headers.get(name)) is not None}
                 response = web.StreamResponse(status=answer.status, headers=kept)
                 await response.prepare(request)
                 async for chunk in answer.content.iter_any():
-                    await response.write(chunk)
+                    if request.method != "HEAD":
+                        await response.write(chunk)
         except (aiohttp.ClientError, TimeoutError, OSError) as failed:
             if response is None:
                 words = {"message": f"the API server does not answer: {describe(failed)}"}
@@ -148,7 +152,7 @@ def _harmless(request: web.Request) -> bool:
     if request.host.partition(":")[0] not in (HOST, "localhost"):
         return False
     asks = request.method == "POST" and request.rel_url.raw_path == "/page/whatif"
-    return request.method == "GET" or (asks and request.headers.get("Origin") == f"http://{request.host}")
+    return request.method in ("GET", "HEAD") or (asks and request.headers.get("Origin") == f"http://{request.host}")
 
 
 def aggregated(raw_path: str) -> str | None:

@@ -23,6 +23,8 @@ _REST_S: Final = 30.0
 """Between the last arrival or end of a round and the next round."""
 _CLUSTER_SCOPED: Final = ("Namespace", "Node", "Topology", "ResourceFlavor", "ClusterQueue", "Cohort", "PriorityClass")
 _ALSO: Final = ("WorkloadPriorityClass", "AdmissionCheck", "RuntimeClass")
+_RUN: Final = frozenset({"Job", "Pod"})
+"""Kinds of what runs: without a queue nobody would start it here."""
 
 
 class Arrival(Struct, frozen=True):
@@ -111,6 +113,8 @@ def world(fleet: Fleet, documents: Iterable[Document]) -> World:
         body = _placed(document)
         if QUEUE_LABEL in (body["metadata"].get("labels") or {}):
             arrivals.append(_arrival(document, body))
+        elif document.kind in _RUN:
+            raise document.error(f"metadata.labels[{QUEUE_LABEL}]: found none, expected the queue that it waits in")
         else:
             objects.append(body)
     faults = tuple(

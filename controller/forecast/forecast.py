@@ -8,7 +8,7 @@ added by ``calibration``.
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -74,10 +74,17 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 Forecasts = dict[WorkloadKey, Forecast]
 
 
-class Forecaster:
-    """``history`` and ``calibration`` are what it has learnt of workloads; both are bounded."""
+def _none_is_endless(_key: WorkloadKey) -> bool:
+    return False
 
-    def __init__(self) -> None:
+
+class Forecaster:
+    """``history`` and ``calibration`` are what it has learnt of workloads; both are bounded. ``endless``: whether it is
+    known of a workload that it never ends by itself; then what others took says nothing of it.
+    """
+
+    def __init__(self, endless: Callable[[WorkloadKey], bool] = _none_is_endless) -> None:
+        self._endless = endless
         self.history = RuntimeHistory()
         self.calibration = Calibration()
 
@@ -143,6 +150,8 @@ class Forecaster:
             holder = engine.state.cluster.holders.get(key)
             if holder is None:
                 return now_s
+            if self._endless(key):
+                return math.inf
             name = holder.cluster_queue
             if name not in known:
                 known[name] = self.history.of(name)
@@ -158,7 +167,7 @@ class Forecaster:
         known = {name: self.history.of(name) for name in _names(tree)}
         yield
         runs: list[Mapping[WorkloadKey, float]] = []
-        for totals in (yield from _draws(tree, known, model.now_s, effort.runs)):
+        for totals in (yield from _draws(tree, known, model.now_s, effort.runs, self._endless)):
             backfill, fair = model.backfill, model.fair
             forward = Forward(tree, model.now_s, totals, backfill=backfill, fair=fair, grain=effort.grain, gates=gates)
             yield from forward.run()
@@ -234,7 +243,11 @@ def _names(tree: Tree) -> set[ClusterQueueName]:
 
 
 def _draws(
-    tree: Tree, known: Mapping[ClusterQueueName, Experience], now_s: float, runs: int
+    tree: Tree,
+    known: Mapping[ClusterQueueName, Experience],
+    now_s: float,
+    runs: int,
+    endless: Callable[[WorkloadKey], bool],
 ) -> Parts[list[dict[WorkloadKey, float | None]]]:
     """For each run the run time of each workload: every workload has each of as many even parts of its range once."""
     running = sorted(tree.charged, key=lambda held: held.since_s)
@@ -251,7 +264,8 @@ def _draws(
         if number % _DRAWN == 0:
             yield
         shuffling.shuffle(parts)
-        for run, total_s in zip(totals, known[queue].totals_s(told_s, age_s, parts), strict=True):
+        drawn = [None] * runs if endless(key) else known[queue].totals_s(told_s, age_s, parts)
+        for run, total_s in zip(totals, drawn, strict=True):
             run[key] = total_s
     return totals
 

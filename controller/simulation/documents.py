@@ -90,6 +90,11 @@ class Document(msgspec.Struct, frozen=True):
         return str(self.data.get("apiVersion", ""))
 
     @property
+    def group(self) -> str:
+        """Empty for Kubernetes' core."""
+        return self.version.rpartition("/")[0]
+
+    @property
     def key(self) -> str:
         """``NAMESPACE/NAME`` as workloads are named."""
         metadata = self.data["metadata"]
@@ -233,7 +238,7 @@ def _with_name(document: Document, taken: set[tuple[object, ...]]) -> Document:
     if metadata.get("name"):
         return document
     start = metadata["generateName"][:_LONGEST_START]
-    names = (f"{start}{_suffix(f'{document.kind}/{start}/{count}')}" for count in itertools.count())
+    names = (f"{start}{_suffix(f'{document.version}/{document.kind}/{start}/{count}')}" for count in itertools.count())
     name = next(name for name in names if _place(document, name) not in taken)
     taken.add(_place(document, name))
     return document.having({**document.data, "metadata": {**metadata, "name": name}})

@@ -411,6 +411,9 @@ def _submissions(
         except InputError as wrong:
             told.errors += wrong.lines
             continue
+        if one is not None and one.key in seen and not _is_alike(documents[0], seen[one.key]):
+            one = one.renamed(_apart(documents[0]))
+            told.notes.append(f"{documents[0].place()}: {documents[0].kind} {one.key} is called so here")
         if one is None:
             _pass_over(documents[0], objects, told)
         elif one.key in seen:
@@ -435,6 +438,16 @@ def _pass_over(document: Document, objects: list[KubernetesObject], told: _Told)
         if isinstance(one, LocalQueue) and one.metadata.namespace == metadata["namespace"]
     }
     told.unqueued.append(passed_over(document, queues))
+
+
+def _is_alike(one: Document, other: Document) -> bool:
+    """Whether an API server has but one object of a name of both."""
+    return (one.group, one.kind) == (other.group, other.kind)
+
+
+def _apart(document: Document) -> str:
+    """A name for what is told of it, where a job of another kind has its own."""
+    return f"{document.data['metadata']['name']}.{document.kind.lower()}.{document.group or 'core'}"
 
 
 def _taken(document: Document, key: str, first: Document) -> str:

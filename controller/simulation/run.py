@@ -60,7 +60,7 @@ def simulate(
 class Run:
     def __init__(self, scenario: Scenario, config: EngineConfig, *, until_s: float | None, check: bool) -> None:
         self.engine = Engine(config)
-        self._forecaster = Forecaster()
+        self._forecaster = Forecaster(endless=self._runs_for_ever)
         self.scenario = scenario
         self.now_s = scenario.base_s
         self.entries: list[TimelineEntry] = []
@@ -87,6 +87,10 @@ class Run:
             self.engine.put(loaded, self.now_s)
         for system, how in scenario.systems.items():
             self.engine.imply(system, self.now_s, how)
+
+    def _runs_for_ever(self, key: WorkloadKey) -> bool:
+        """Here that is known: what no time is told of never ends."""
+        return key in self._given and self._given[key].runtime_s is None
 
     @property
     def t(self) -> float:

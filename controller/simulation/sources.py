@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import yaml
@@ -46,7 +47,9 @@ class Source:
 
     def _root(self, number: int) -> Any:
         if self._roots is None:
-            self._roots = list(yaml.compose_all(self._text, Loader=_LOADER))
+            self._roots = []
+            with suppress(yaml.YAMLError):  # what does not parse further below is told by who reads the documents
+                self._roots.extend(yaml.compose_all(self._text, Loader=_LOADER))
         return next(itertools.islice(self._roots, number - 1, None), None)
 
 

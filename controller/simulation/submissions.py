@@ -195,6 +195,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         return self.workload.key
 
+    def renamed(self, name: str) -> "Submission":
+        metadata = msgspec.structs.replace(self.workload.metadata, name=name)
+        return msgspec.structs.replace(self, workload=msgspec.structs.replace(self.workload, metadata=metadata))
+
 
 class Composer:
     """``base_s``: seconds since 1970 of the simulation's start, a whole number.

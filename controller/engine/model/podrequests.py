@@ -146,6 +146,7 @@ def _summed(given: ResourceRequirements, containers: Nanos) -> ResourceRequireme
 
 
 BELOW_CONTAINERS = "requests must reach what the containers request together"
+NOT_POD_LEVEL = "a pod as a whole may ask for cpu, memory and hugepages alone"
 ABOVE_POD_LIMIT = "limits must not exceed the pod's"
 
 
@@ -156,6 +157,9 @@ def pod_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
     """
     if spec.resources is None:
         return
+    others = {*spec.resources.requests, *spec.resources.limits}
+    if names := tuple(sorted(name for name in others if not is_pod_level(name))):
+        yield ResourceProblem(f"{path}.resources", names, NOT_POD_LEVEL)
     together = {str(name): Quantity(nanos) for name, nanos in container_requests(spec).items() if is_pod_level(name)}
     if names := greater(together, spec.resources.requests):
         yield ResourceProblem(f"{path}.resources", names, BELOW_CONTAINERS)

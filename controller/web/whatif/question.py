@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.engine.conditions.reasons import FINISHED
 from controller.engine.mirror.specs import Adoption, System
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
-from controller.objects.meta import KubernetesObject
+from controller.objects.meta import KubernetesObject, is_true
 from controller.objects.workload import Workload
 from controller.simulation.manifests import Scenario
 from controller.simulation.run import Run
@@ -130,8 +131,11 @@ class _Outcome:
     def queue(self, key: WorkloadKey) -> str:
         return self._run.cluster_queue(self._run.workloads[key]) if key in self._run.workloads else ""
 
+    def _has_finished(self, key: WorkloadKey) -> bool:
+        return is_true(self._run.workloads[key].status.conditions, FINISHED)
+
     def totals(self) -> Json:
-        states = [self.state(key) for key in self.keys if key in self._run.workloads]
+        states = [self.state(key) for key in self.keys if key in self._run.workloads and not self._has_finished(key)]
         return {"admitted": states.count("admitted"), "pending": states.count("pending")}
 
     def of_queue(self, name: ClusterQueueName) -> Json:

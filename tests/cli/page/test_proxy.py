@@ -155,6 +155,8 @@ async def test_where_nothing_is_real_whoever_asks_on_this_machine_gets_the_page_
         assert address == f"http://127.0.0.1:{proxy.port}/"
         for host in (f"127.0.0.1:{proxy.port}", "localhost:9000"):
             assert (await ask(address, headers={"Host": host}))[:2] == (200, "the page")
+        assert (await ask(address, "HEAD"))[:2] == (200, "")
+        assert "nothing can be changed" in (await ask(address, "PUT"))[1]
         own = {"Origin": address.rstrip("/")}
         assert (await ask(f"{address}page/whatif", "POST", headers=own))[0] == 200
         asked = len(seen)

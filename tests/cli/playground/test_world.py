@@ -73,6 +73,7 @@ def test_the_gpu_of_the_fleet_file_fails_and_comes_back_in_each_round() -> None:
     ("text", "wanted"),
     [
         (JOB.replace("batch/v1", "kubeflow.org/v1").replace("kind: Job", "kind: PyTorchJob"), "expected Job of batch"),
+        (JOB.replace("queue-name: jobs", "queue: jobs"), "found none, expected the queue that it waits in"),
         (JOB.replace("arrival: 10s", "arrival: soon"), "tessera.dev/arrival: found 'soon', expected a duration"),
     ],
 )

@@ -278,3 +278,11 @@ def test_numbers_in_quotes_are_quantities_and_a_whole_number_may_have_a_point(tm
     )
     result = called(tmp_path, job)
     assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_what_is_wrong_before_a_text_that_does_not_parse_is_told_beside_it(tmp_path: Path) -> None:
+    result = called(tmp_path, JOB.replace("parallelism", "paralelism") + "---\na: [\n")
+    assert result.exit_code == 2
+    lines = told(result, tmp_path)
+    assert "spec.paralelism: found an unknown field, expected parallelism" in lines[0]
+    assert "column 5: not valid YAML" in lines[1]

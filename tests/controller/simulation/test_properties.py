@@ -107,11 +107,13 @@ def test_forecasts_go_by_times_and_not_by_names() -> None:
     world = [flavor("alpha"), flavor("beta")]
     for queue, nominal in (("gamma", 1), ("delta", 3)):
         world += [cluster_queue(queue, nominal, cohort="pool", flavors=("alpha", "beta")), local_queue(queue)]
-    jobs = (("gamma", 1, 1, ""), ("gamma", 1, 1, ""), ("gamma", 1, 1, "5s"), ("gamma", 1, 2, ""), ("gamma", 1, 3, "5s"))
-    for number, (queue, gpus, pods, runtime) in enumerate((*jobs, ("delta", 2, 2, ""))):
+    jobs = (("gamma", 1, 1), ("gamma", 1, 1), ("gamma", 1, 1), ("gamma", 1, 2), ("gamma", 1, 3), ("delta", 2, 2))
+    for number, (queue, gpus, pods) in enumerate(jobs):
+        runtime = "5s" if number in (2, 4) else "40s"
         world.append(job(f"job-{number}", gpus, pods=pods, queue=queue, arrival=f"{number}s", runtime=runtime))
     names = {"gamma": "delta", "delta": "gamma"}
-    before, after = without_sentences(run(*world)), without_sentences(run(*(renamed(one, names) for one in world)))
+    before = without_sentences(run(*world, until_s=12.0))
+    after = without_sentences(run(*(renamed(one, names) for one in world), until_s=12.0))
     assert [one["workload"] for one in before["final"]["pending"] if one["forecast"]["toSeconds"]] == [
         "ns/job-4",
         "ns/job-5",

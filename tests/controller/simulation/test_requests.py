@@ -107,3 +107,12 @@ def test_a_train_job_of_a_present_trainer_is_charged_with_its_initializer_and_it
     assert found[1].template.spec.node_selector == {"zone": "z"}
     everywhere = {**QUEUES[1], "spec": {}}
     assert cpu(plain(run(everywhere, *QUEUES[2:4], runtime, asked))) == 5
+
+
+@pytest.mark.parametrize("resources", [{"limits": {"nvidia.com/gpu": 4}}, {"requests": {"ephemeral-storage": "1Gi"}}])
+def test_what_a_pod_as_a_whole_cannot_ask_for_is_not_charged_as_nothing(resources: Json) -> None:
+    final = run(*QUEUES, asking({}, 1, resources=resources)).final
+    ((reason, message),) = [(one.reason, one.message) for one in final.pending]
+    assert reason == "Misconfigured"
+    assert "a pod as a whole may ask for cpu, memory and hugepages alone" in message
+    assert final.running == ()

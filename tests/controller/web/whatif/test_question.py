@@ -10,13 +10,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from controller.engine.model.config import EngineConfig
 from controller.jobframework.settings import JobSettings
 from controller.jobkinds.table import JOB_KINDS
-from controller.objects.meta import KubernetesObject
+from controller.objects.meta import Condition, KubernetesObject
 from controller.objects.workload import Workload
 from controller.visibility.identity import User
 from controller.visibility.routes import Attributes
@@ -102,6 +103,16 @@ def test_of_what_arrives_and_waits_it_is_told_what_would_let_it_start_and_who_co
     new, huge = compared(question(made, arrives=arrives), objects, workloads)["arrived"]
     assert new["changes"] == ["After ns/w1, which is next, and ns/w2, once they have ended"]
     assert huge["changes"][0].startswith("Never, unless it asks for at most 4 gpu of flavor default")
+
+
+def test_workloads_that_have_finished_are_neither_running_nor_waiting() -> None:
+    objects, workloads, made = world()
+    sums = compared(question(made), objects, workloads)["present"]
+    (done, *others) = workloads
+    ended = Condition(type="Finished", status="True", reason="Succeeded", last_transition_time=None)
+    status = msgspec.structs.replace(done.status, conditions=(*done.status.conditions, ended))
+    after = compared(question(made), objects, [msgspec.structs.replace(done, status=status), *others])["present"]
+    assert after["admitted"] + after["pending"] == sums["admitted"] + sums["pending"] - 1
 
 
 @pytest.mark.parametrize(

@@ -398,7 +398,7 @@ def _submissions(
         made = [part for each in made for part in above_minimum(each)]
         return [part for each in made for part in grown(each, composer.kinds)]
 
-    jobs = without_children(jobs, given, is_queued)
+    jobs = without_children(jobs, given, is_queued, told.notes)
     jobs = [part for job in jobs for part in told.tried(partial(parts_of, job), list[Document]())]
     found: list[Submission] = []
     seen: dict[str, Document] = {}

@@ -2,19 +2,34 @@
 
 A job, a pod or a Workload whose chain of controllers leads to a job that is queued has no part of its own in a run. An
 owner counts by its kind and name, and by its uid where both sides tell one: a new object under an old name owns
-nothing. Where the chain ends at an object that is not there, what hangs on it is queued by itself.
+nothing. Where a link of the chain is not there (``kubectl get deploy,pods``), its name or labels tell whose it was.
+Where they do not, what hangs on it is queued by itself; so is, with a warning, each of those that own each other.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from controller.jobframework.marks import MAX_DEPTH, prebuilt_workload
+from controller.jobframework.marks import prebuilt_workload
 from controller.jobframework.raw import JobError, Json, labels
 from controller.simulation.documents import Document
 
 _WORKLOAD: Final = "Workload"
 _REPLICA_SET: Final = ("apps", "ReplicaSet")
 _TEMPLATE_HASH: Final = "pod-template-hash"
+_RAY: Final = "ray.io"
+_OF_RAY: Final = re.compile(r"(.+?)(?:-raycluster)?-[bcdfghjklmnpqrstvwxz2456789]{5}")
+"""How a RayJob or a RayService calls its RayCluster: five characters of those that Kubernetes makes up names of."""
+_MARKS: Final = (
+    ("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+    ("jobset.sigs.k8s.io/jobset-name", "jobset.x-k8s.io", "JobSet"),
+    ("jobset.sigs.k8s.io/jobset-name", "trainer.kubeflow.org", "TrainJob"),
+    ("training.kubeflow.org/job-name", "kubeflow.org", "MPIJob"),
+    ("workload.codeflare.dev/appwrapper", "workload.codeflare.dev", "AppWrapper"),
+)
+"""Labels by which controllers mark their pods with their object's name, though others made the pods for them. A
+TrainJob's JobSet has its name. The nearest stands first.
+"""
 
 IsQueued = Callable[[Document], bool]
 """Whether it is a job, a pod or what serves, and queues by itself."""
@@ -23,19 +38,27 @@ Name = tuple[str, str, str, str]
 """Namespace, API group, kind and name of an object."""
 
 
-def without_children(jobs: list[Document], others: Iterable[Document], is_queued: IsQueued) -> list[Document]:
-    """The jobs that nobody who is queued made, in their order. ``others``: links of the chains beside them."""
+def without_children(
+    jobs: list[Document], others: Iterable[Document], is_queued: IsQueued, notes: list[str]
+) -> list[Document]:
+    """The jobs that nobody who is queued made, in their order. ``others``: links of the chains beside them.
+
+    ``notes`` gets a line for each that is its own owner.
+    """
     has_workloads = any(each.kind == _WORKLOAD for each in jobs)
     if not has_workloads and not any(each.data["metadata"].get("ownerReferences") for each in jobs):
         return jobs
     known = by_name((*others, *jobs))
     prebuilt = {name for each in jobs if has_workloads and is_queued(each) for name in _prebuilt(each)}
-    return [each for each in jobs if _name_of(each) not in prebuilt and not _is_child(each, known, is_queued)]
+    found = [each for each in jobs if _name_of(each) not in prebuilt and not _is_child(each, known, is_queued)]
+    notes += [_circle(each) for each in found if _is_its_own(each, _above(each, known, every=False))]
+    return found
 
 
 def is_made(document: Document, known: Mapping[Name, Document]) -> bool:
-    """Whether the controller of an object that is there made it."""
-    return any(True for _ in _above(document, known, every=False))
+    """Whether the controller of another object that is there made it."""
+    owners = _above(document, known, every=False)
+    return bool(owners) and not _is_its_own(document, owners)
 
 
 def by_name(given: Iterable[Document]) -> dict[Name, Document]:
@@ -46,25 +69,38 @@ def by_name(given: Iterable[Document]) -> dict[Name, Document]:
 def _is_child(document: Document, known: Mapping[Name, Document], is_queued: IsQueued) -> bool:
     """A plain pod has its Workload, and no other pod is queued with it: what a driver makes queues by itself."""
     of_workload = document.kind == _WORKLOAD
-    return any(
-        owner.kind != _WORKLOAD and (of_workload or not _is_pod(owner)) and is_queued(owner)
-        for owner in _above(document, known, every=of_workload)
-    )
+    owners = _above(document, known, every=of_workload)
+    if not of_workload and _is_its_own(document, owners):
+        return False
+    return any(owner.kind != _WORKLOAD and (of_workload or not _is_pod(owner)) and is_queued(owner) for owner in owners)
 
 
-def _above(document: Document, known: Mapping[Name, Document], *, every: bool) -> Iterator[Document]:
-    """All owners that are there. ``every``: a Workload's are the pods of its group too, none of which controls it."""
-    at, seen = [document], set[Name]()
-    for _ in range(MAX_DEPTH):
-        owners = [
-            owner
+def _is_its_own(document: Document, owners: Iterable[Document]) -> bool:
+    """Whether the chain of its owners leads back to it. Nobody above it is then its maker rather than its product."""
+    return _name_of(document) in map(_name_of, owners)
+
+
+def _circle(document: Document) -> str:
+    sentence = "found owners that lead back to it, expected one that it did not make itself. It is queued by itself"
+    return document.told(("metadata", "ownerReferences"), sentence)
+
+
+def _above(document: Document, known: Mapping[Name, Document], *, every: bool) -> list[Document]:
+    """All owners that are there, itself too where they lead back to it.
+
+    ``every``: a Workload's are the pods of its group too, none of which controls it.
+    """
+    at, seen = [document], dict[Name, Document]()
+    while at:
+        owners = {
+            _name_of(owner): owner
             for each in at
             for reference in _references(each, every=every)
             if (owner := _owner(each, reference, known)) is not None and _name_of(owner) not in seen
-        ]
-        yield from owners
-        seen |= {_name_of(owner) for owner in owners}
-        at, every = owners, False
+        }
+        seen |= owners
+        at, every = list(owners.values()), False
+    return list(seen.values())
 
 
 def _references(document: Document, *, every: bool) -> Iterator[Json]:
@@ -79,18 +115,35 @@ def _owner(document: Document, reference: Json, known: Mapping[Name, Document]) 
     group = _group(str(reference.get("apiVersion", "")))
     kind, name = str(reference.get("kind", "")), str(reference.get("name", ""))
     found = known.get((namespace, group, kind, name))
-    if found is None and (group, kind) == _REPLICA_SET:
-        return known.get((namespace, "apps", "Deployment", _deployment(document, name)))
-    uid = None if found is None else found.data["metadata"].get("uid")
+    if found is None:
+        return _beyond(document, (namespace, group, kind, name), known)
+    uid = found.data["metadata"].get("uid")
     return None if uid and reference.get("uid") and uid != reference["uid"] else found
 
 
-def _deployment(pod: Document, replica_set: str) -> str:
-    """The name of the Deployment that made a ReplicaSet, which calls it by the hash that its pods are labelled with."""
+def _beyond(document: Document, missing: Name, known: Mapping[Name, Document]) -> Document | None:
+    """Who made the owner that is not there."""
+    return next(
+        (known[each] for each in _makers(document, missing) if each in known and each != _name_of(document)), None
+    )
+
+
+def _makers(document: Document, missing: Name) -> Iterator[Name]:
+    """Who may have made it, by its name and the document's labels.
+
+    A Deployment's ReplicaSets are called DEPLOYMENT-HASH, where the hash has no dash, and their pods are labelled with
+    it. Pods of a ReplicaSet that somebody wrote have no such label, whatever its name is.
+    """
+    namespace, group, kind, name = missing
     try:
-        return replica_set.removesuffix(f"-{labels(pod.data).get(_TEMPLATE_HASH, '')}")
+        marks = labels(document.data)
     except JobError:
-        return ""
+        return
+    if (group, kind) == _REPLICA_SET and _TEMPLATE_HASH in marks:
+        yield namespace, "apps", "Deployment", name.rpartition("-")[0]
+    if (group, kind) == (_RAY, "RayCluster") and (of_ray := _OF_RAY.fullmatch(name)):
+        yield from ((namespace, _RAY, made, of_ray[1]) for made in ("RayJob", "RayService"))
+    yield from ((namespace, of, made, marks[label]) for label, of, made in _MARKS if label in marks)
 
 
 def _prebuilt(job: Document) -> Iterator[Name]:

@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
+from controller.simulation.manifests import scenario
 from controller.simulation.timeline import SimulationResult
 from tests.support.controller.manifests import (
     GPU,
     cluster_queue,
+    config,
     flavor,
+    given,
     job,
     kueue,
     local_queue,
@@ -42,6 +45,21 @@ def made_by(owner: Json, child: Json, **reference: Any) -> Json:
 
 def pod(name: str, **metadata: Any) -> Json:
     return of("v1", "Pod", name, TEMPLATE["spec"], **metadata)
+
+
+def marked(missing: Json, name: str, label: str, of_: str = "l") -> Json:
+    """A pod whose owner is not there, with the label of who made the owner."""
+    return made_by(missing, pod(name, labels={**QUEUE, label: of_}))
+
+
+def lws_workers(leader: str) -> Json:
+    return of(
+        "apps/v1",
+        "StatefulSet",
+        leader,
+        {"replicas": 1, "template": {"metadata": {"labels": {}}, **TEMPLATE}},
+        labels={**QUEUE, "leaderworkerset.sigs.k8s.io/name": "l"},
+    )
 
 
 def batch(name: str) -> Json:
@@ -81,6 +99,19 @@ MADE_JOB = made_by(job_set("js"), batch("js-w-0"))
 MADE_SET = made_by(TRAIN, job_set("t"))
 REPLICA_SET = made_by(DEPLOYMENT, of("apps/v1", "ReplicaSet", "d-5f7", {"replicas": 2}))
 OF_REPLICA = made_by(REPLICA_SET, pod("d-5f7-x", labels={**QUEUE, "pod-template-hash": "5f7"}))
+LEADERS = of(
+    "leaderworkerset.x-k8s.io/v1",
+    "LeaderWorkerSet",
+    "l",
+    {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": TEMPLATE}},
+)
+MPI = of(
+    "kubeflow.org/v2beta1",
+    "MPIJob",
+    "mpi",
+    {"mpiReplicaSpecs": {"Launcher": {"replicas": 1, "template": TEMPLATE}, "Worker": {"template": TEMPLATE}}},
+)
+NO_SET = of("apps/v1", "StatefulSet", "not-there", {})
 OWN_WORKLOAD = kueue("Workload", "w", "ns", spec={"queueName": "main", "podSets": []})
 
 CASES: dict[str, tuple[Json, tuple[Json, ...]]] = {
@@ -96,6 +127,36 @@ CASES: dict[str, tuple[Json, tuple[Json, ...]]] = {
     "a StatefulSet's pods": (SET, (made_by(SET, pod("sts-0")), made_by(SET, pod("sts-1")))),
     "a Deployment's pods": (DEPLOYMENT, (REPLICA_SET, OF_REPLICA)),
     "a Deployment's pods without their ReplicaSet": (DEPLOYMENT, (OF_REPLICA,)),
+    "a Deployment's pods whose hash is another": (
+        DEPLOYMENT,
+        (made_by(REPLICA_SET, pod("d-5f7-x", labels={**QUEUE, "pod-template-hash": "abc"})),),
+    ),
+    "a LeaderWorkerSet's pods without their StatefulSets": (
+        LEADERS,
+        (marked(NO_SET, "l-0", "leaderworkerset.sigs.k8s.io/name"), made_by(pod("l-0"), lws_workers("l-0"))),
+    ),
+    "a LeaderWorkerSet's workers without their leader": (LEADERS, (made_by(pod("l-0"), lws_workers("l-0")),)),
+    "a RayJob's pods without its cluster": (RAY_JOB, (made_by(ray("RayCluster", "rj-x2x9z"), pod("rj-x2x9z-head")),)),
+    "a RayJob's pods, called as of old": (
+        RAY_JOB,
+        (made_by(ray("RayCluster", "rj-raycluster-x2x9z"), pod("rj-raycluster-x2x9z-head")),),
+    ),
+    "a JobSet's pods without their Jobs": (
+        job_set("js"),
+        (marked(batch("js-w-0"), "js-w-0-0", "jobset.sigs.k8s.io/jobset-name", "js"),),
+    ),
+    "a TrainJob's pods without what is between": (
+        TRAIN,
+        (marked(batch("t-w-0"), "t-w-0-0", "jobset.sigs.k8s.io/jobset-name", "t"),),
+    ),
+    "an MPIJob's launcher without its Job": (
+        MPI,
+        (marked(batch("mpi-launcher"), "mpi-launcher-x", "training.kubeflow.org/job-name", "mpi"),),
+    ),
+    "an AppWrapper's pods without their Job": (
+        WRAPPED,
+        (marked(batch("inner"), "inner-x", "workload.codeflare.dev/appwrapper", "aw"),),
+    ),
     "the Workload of a Job": (batch("j"), (made_by(batch("j"), OWN_WORKLOAD),)),
     "the Workload of a pod": (POD, (made_by(POD, OWN_WORKLOAD, controller=False),)),
     "the Workload of a StatefulSet": (SET, (made_by(SET, OWN_WORKLOAD),)),
@@ -160,7 +221,35 @@ def test_pods_of_a_job_without_a_mark_wait_in_no_default_queue() -> None:
     assert told(run(*QUEUES, default, of_job, made_by(of_job, bare))) == ["0 Admitted j"]
 
 
-def test_owners_in_a_circle_are_followed_no_further() -> None:
-    one, two = batch("one"), batch("two")
-    circle = made_by(two, one), made_by(one, two)
-    assert told(run(*QUEUES, *circle)) == []
+def test_pods_of_a_replica_set_that_nobody_made_are_queued_by_themselves() -> None:
+    """A hash is the mark of a Deployment's: a name that looks like one is none."""
+    alone = made_by(REPLICA_SET, pod("d-5f7-x"))
+    assert "0 Admitted d-5f7-x" in told(run(*QUEUES, DEPLOYMENT, alone))
+
+
+def test_pods_of_a_ray_cluster_that_somebody_named_are_queued_by_themselves() -> None:
+    alone = made_by(ray("RayCluster", "rj-mine"), pod("p"))
+    assert "0 Admitted p" in told(run(*QUEUES, RAY_JOB, alone))
+
+
+def test_the_mark_of_a_link_that_is_not_there_leads_nobody_to_itself() -> None:
+    marked = job_set("js")
+    marked["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] = "js"
+    assert told(run(*QUEUES, made_by(TRAIN, marked))) == ["0 Admitted js"]
+    assert not scenario(given(*QUEUES, made_by(TRAIN, marked)), config()).warnings
+
+
+@pytest.mark.parametrize("length", [1, 2, 12])
+def test_jobs_that_own_each_other_are_queued_by_themselves_with_a_warning(length: int) -> None:
+    jobs = [batch(f"j{number}") for number in range(length)]
+    circle = [made_by(jobs[number - 1], each) for number, each in enumerate(jobs)]
+    child = made_by(jobs[0], pod("child"))
+    assert told(run(*QUEUES, *circle, child)) == [f"0 Admitted j{number}" for number in range(length)]
+    notes = scenario(given(*QUEUES, *circle, child), config()).warnings
+    assert len(notes) == length
+    assert "Job j0: metadata.ownerReferences: found owners that lead back to it" in notes[0]
+
+
+def test_a_workload_in_a_circle_with_its_job_counts_once() -> None:
+    own = {**OWN_WORKLOAD, "metadata": {**OWN_WORKLOAD["metadata"], "uid": "u"}}
+    assert told(run(*QUEUES, made_by(own, batch("j")), made_by(batch("j"), own))) == ["0 Admitted j"]

@@ -79,6 +79,9 @@ def translation(pod: Json, fleet: Fleet, base: str = "") -> list[Json]:
 def refusal(pod: Json) -> str:
     """Why the API server refuses a pod after its translation, as the chart's policies say it; empty where it does not.
 
+    Beside what cannot be translated: a part beside whole GPUs of any container, ``nvidia.com/gpu: 0`` as well, and a
+    part said twice, as KAI's webhook has it (``ValidateGpuRequests`` of its binder and admission).
+
     Raises JobError for what is no pod.
     """
     notes, (own, inits) = strings(pod, "metadata", "annotations"), (_with_limits(pod, key) for key in _LISTS)
@@ -87,6 +90,11 @@ def refusal(pod: Json) -> str:
     asks, named = not {FRACTION, MEMORY}.isdisjoint(notes), notes.get(CONTAINER)
     if asks and not is_translated and named is not None and all(text(each, "name") != named for each in containers):
         return f'{CONTAINER}: found "{named}", expected the name of a container'
+    part = FRACTION if FRACTION in notes else MEMORY
+    if asks and any(_GPU in each for each in limits):
+        return f'{part}: found "{notes[part]}" beside {_GPU}, expected a part of a GPU or whole ones'
+    if {FRACTION, MEMORY} <= notes.keys():
+        return f'{MEMORY}: found "{notes[MEMORY]}" beside {FRACTION}, expected one of the two'
     if FRACTION in notes and not _is(_SOME_PART, notes[FRACTION]):
         return f'{FRACTION}: found "{notes[FRACTION]}", expected a part of one GPU such as "0.3"'
     if not _is(WHOLE, notes.get(DEVICES, "1")):

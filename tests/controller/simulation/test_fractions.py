@@ -61,6 +61,13 @@ def test_a_part_may_be_for_an_init_container() -> None:
     assert percents(made(given)) == (None,)
 
 
+def test_whole_gpus_of_an_init_container_stand_beside_a_part_too() -> None:
+    given = pod(gpu_fraction="0.5")
+    given["spec"]["initContainers"] = [{"name": "warm-up", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+    with pytest.raises(InputError, match=" beside nvidia"):
+        made(given)
+
+
 def node(name: str, product: str, mib: Any) -> Document:
     labels = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": mib}
     return Document("f.yaml", 1, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
@@ -109,6 +116,7 @@ def test_what_asks_for_no_part_is_the_same_document() -> None:
 def test_a_job_in_a_simulation_is_charged_for_percents() -> None:
     given = job("a", 0)
     given["spec"]["template"]["metadata"] = {"annotations": {"gpu-fraction": "0.5"}}
+    del given["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
     found = scenario([Document("f.yaml", 1, given)], default())
     (pods,) = found.submissions[0].workload.spec.pod_sets
     assert str(pods.template.spec.containers[0].resources.requests[GPU_PERCENT].fraction) == "50"
@@ -125,6 +133,18 @@ def test_a_job_in_a_simulation_is_charged_for_percents() -> None:
             'gpu-fraction-num-devices: found "0", expected a',
         ),
         (pod(gpu_fraction_num_devices="2"), "gpu-fraction-num-devices: found without gpu-fraction and gpu-memory"),
+        (
+            pod({"nvidia.com/gpu": "1"}, gpu_fraction="0.5"),
+            'gpu-fraction: found "0.5" beside nvidia.com/gpu, expected a part of a GPU or whole ones',
+        ),
+        (
+            pod({"nvidia.com/gpu": "1", GPU_PERCENT: "50"}, gpu_memory="8000"),
+            'gpu-memory: found "8000" beside nvidia.com/gpu, expected a part of a GPU or whole ones',
+        ),
+        (
+            pod(gpu_fraction="0.5", gpu_memory="4096"),
+            'gpu-memory: found "4096" beside gpu-fraction, expected one of the two',
+        ),
         (pod(gpu_memory="many"), 'gpu-memory: found "many" and no GPU that it is a part of: give MiB'),
         (pod({"nvidia.com/gpu": "2", "nvidia.com/gpucores": "5"}), "a share lies on one GPU here"),
         (pod({"nvidia.com/gpumem": "0"}), "nvidia.com/gpumem: no GPU is known that it is a part of"),
@@ -137,5 +157,5 @@ def test_a_part_of_which_nothing_can_be_made_is_refused_in_the_words_of_the_poli
     with pytest.raises(InputError, match=f"^f.yaml: document 1: Pod p: .*{re.escape(says)}"):
         made(given)
     policy = re.sub(r"\s+", " ", POLICY.read_text())
-    words = re.sub(r'^.*?found "[^"]*"', "", says).strip(", ")
+    words = re.sub(r'^.*?found "[^"]*"', "", says).strip(", ").removeprefix("beside nvidia.com/gpu, ")
     assert words in policy

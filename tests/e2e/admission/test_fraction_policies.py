@@ -186,6 +186,17 @@ def test_kais_fraction_may_be_for_an_init_container(one_product: Api) -> None:
     assert "container setup shares a GPU under MPS" in said
 
 
+def test_a_part_beside_whole_gpus_and_a_part_said_twice_are_refused(one_product: Api) -> None:
+    for key, value in (("gpu-fraction", "0.5"), ("gpu-memory", "40000")):
+        assert one_product.refusal(pod({"cpu": "1"}, {"nvidia.com/gpu": 1}, annotations={key: value})).endswith(
+            f'{key}: found "{value}" beside nvidia.com/gpu, expected a part of a GPU or whole ones'
+        )
+    both = {"gpu-fraction": "0.5", "gpu-memory": "40000"}
+    assert one_product.refusal(pod(annotations=both)).endswith(
+        'gpu-memory: found "40000" beside gpu-fraction, expected one of the two'
+    )
+
+
 @pytest.mark.parametrize("wrong", ["1.5", "0", "half", "-0.3", ""])
 def test_what_is_no_part_of_a_gpu_is_refused(one_product: Api, wrong: str) -> None:
     assert f'gpu-fraction: found "{wrong}", expected a part of one GPU' in one_product.refusal(

@@ -7,7 +7,9 @@ Facts (kubeflow/trainer, pkg/runtime and its plugin jobset):
 - ``runtimePatches`` may change while the TrainJob is suspended. A running JobSet is not updated: what it is to run with
   must be written before it is unsuspended.
 - ``spec.podSpecOverrides``, later ``spec.podTemplateOverrides``, were what ``runtimePatches`` are.
-- ``spec.initializer`` adds variables to the runtime's initializers, which run with it and without it.
+- ``spec.initializer`` adds variables to the runtime's initializers, which run with it and without it. At creation the
+  runtime must have the job and the container of each part of it.
+- Of what ``runtimePatches`` list, entries have their manager once, and others their name: keys of the CRD's lists.
 """
 
 from collections.abc import Iterator
@@ -39,6 +41,9 @@ _JOBS_OF_PATCH: Final = ("trainingRuntimeSpec", "template", "spec", "replicatedJ
 _POD_TEMPLATE: Final = ("template", "spec", "template")
 _OVERRIDES: Final = {"overrides": "podSpecOverrides", "templateOverrides": "podTemplateOverrides"}
 """Fields that are refused, by the names of their sentences in CEL."""
+_CONTAINERS: Final = ("initContainers", "containers")
+_NAMED: Final = (*_CONTAINERS, "schedulingGates", "volumes", "imagePullSecrets")
+"""Lists of a patch's pod whose items have each name once."""
 _OLD_OVERRIDES: Final = "an older trainer's, which cannot be started with labels and gates: write spec.runtimePatches"
 
 
@@ -118,7 +123,7 @@ class TrainJob(TemplatedKind):
             )
             for name, field in _OVERRIDES.items()
         }
-        return (Rule(refused=_overridden, says=says),)
+        return (Rule(refused=_overridden, says=says), Rule(refused=_uninitialized), Rule(refused=_repeated))
 
     def pod_selector(self, job: Json) -> str:
         return selector("jobset.sigs.k8s.io/jobset-name", job)
@@ -143,6 +148,55 @@ def _overridden(review: Review) -> Iterator[Refusal]:
     for field in _OVERRIDES.values():
         if sequence(review.new, "spec", field):
             yield Refusal(type="Forbidden", field=f"spec.{field}", sentence=_OLD_OVERRIDES)
+
+
+def _uninitialized(review: Review) -> Iterator[Refusal]:
+    """The trainer refuses such a job at its creation, so the API server needs no policy for it."""
+    asked = mapping(review.new, "spec", "initializer")
+    if not asked or review.before is not None or not mapping(review.new, "spec", "runtimeRef"):
+        return
+    reference = _runtime_of(review.new)
+    runtime = fact(review.new, reference)
+    if runtime is None:
+        return
+    found = {
+        text(each, "name"): _containers(mapping(each, *_POD_TEMPLATE))
+        for each in sequence(runtime, "spec", "template", "spec", "replicatedJobs")
+    }
+    there = ", ".join(f"{name}[{' '.join(containers)}]" for name, containers in found.items())
+    for wanted in _INITIALIZERS:
+        part = wanted.removesuffix("-initializer")
+        if asked.get(part) is not None and wanted not in found.get(wanted, ()):
+            sentence = f"expected a runtime whose job {wanted} has a container of this name"
+            sentence += f", found {shown(reference.name)} with {there or 'no jobs'}"
+            yield Refusal(type="Invalid", field=f"spec.initializer.{part}", sentence=sentence)
+
+
+def _containers(template: Json) -> list[str]:
+    return [text(each, "name") for key in _CONTAINERS for each in sequence(template, "spec", key)]
+
+
+def _repeated(review: Review) -> Iterator[Refusal]:
+    """The API server refuses these by the CRD: without it, as in a simulation, the rule is asked alone."""
+    patches, field = sequence(review.new, "spec", "runtimePatches"), "spec.runtimePatches"
+    yield from _again(patches, "manager", field)
+    for index, patch in enumerate(patches):
+        jobs, of_jobs = sequence(patch, *_JOBS_OF_PATCH), ".".join((f"{field}[{index}]", *_JOBS_OF_PATCH))
+        yield from _again(jobs, "name", of_jobs)
+        for at, changed in enumerate(jobs):
+            for key in _NAMED:
+                path = (*_POD_TEMPLATE, "spec", key)
+                yield from _again(sequence(changed, *path), "name", ".".join((f"{of_jobs}[{at}]", *path)))
+
+
+def _again(items: list[Json], key: str, field: str) -> Iterator[Refusal]:
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        name = text(item, key)
+        if name in seen:
+            sentence = f"expected each once, found again {shown(name)}"
+            yield Refusal(type="Duplicate", field=f"{field}[{index}].{key}", sentence=sentence)
+        seen.add(name)
 
 
 def job_set_spec(job: Json, *, own_patch: bool = True) -> Json:

@@ -153,7 +153,26 @@ _PRESENT_TRAINER: Final[Types] = {
     f"{_PATCH}.jobSet.spec": {"replicatedJobs": f"{_PATCH}.replicatedJob"},
     f"{_PATCH}.replicatedJob": {"name": "", "template": f"{_PATCH}.job"},
     f"{_PATCH}.job": {"metadata": META, "spec": f"{_PATCH}.job.spec"},
-    f"{_PATCH}.job.spec": {"template": ROOT},
+    f"{_PATCH}.job.spec": {"template": f"{_PATCH}.pod"},
+    f"{_PATCH}.pod": {"metadata": META, "spec": f"{_PATCH}.pod.spec"},
+    f"{_PATCH}.pod.spec": {
+        "affinity": f"{_CORE}.Affinity",
+        "containers": f"{_PATCH}.container",
+        "imagePullSecrets": f"{_CORE}.LocalObjectReference",
+        "initContainers": f"{_PATCH}.container",
+        "nodeSelector": "{}#string",
+        "schedulingGates": f"{_CORE}.PodSchedulingGate",
+        "securityContext": f"{_CORE}.PodSecurityContext",
+        "serviceAccountName": "#string",
+        "tolerations": f"{_CORE}.Toleration",
+        "volumes": f"{_CORE}.Volume",
+    },
+    f"{_PATCH}.container": {
+        "env": f"{_CORE}.EnvVar",
+        "name": "#string",
+        "securityContext": f"{_CORE}.SecurityContext",
+        "volumeMounts": f"{_CORE}.VolumeMount",
+    },
     **{
         f"trainer.kubeflow.org/v1alpha1 {runtime}.spec.mlPolicy.torch": {"elasticPolicy": "", "numProcPerNode": ""}
         for runtime in ("ClusterTrainingRuntime", "TrainingRuntime")
@@ -164,8 +183,9 @@ _PRESENT_TRAINER: Final[Types] = {
 def _add_present_trainer(table: Table) -> None:
     """What TrainJobs have beside the fields of the older CRD, by the trainer's types (``trainjob_types.go``, 2.2).
 
-    ``podTemplateOverrides`` is of release 2.1: it is known, and refused. A patch has some of a pod template's fields:
-    which of them differs between releases, as what a runtime says of torch does.
+    ``podTemplateOverrides`` is of release 2.1: it is known, and refused. A patch has some of a pod template's fields
+    (``PodSpecPatch``, ``ContainerPatch``): others, such as a container's resources, are the runtime's alone. What a
+    runtime says of torch differs between releases.
     """
     for name, fields in _PRESENT_TRAINER.items():
         table.types[name] = {**table.types.get(name, {}), **fields}

@@ -134,6 +134,35 @@ def test_an_old_override_is_refused_at_its_creation(field: str) -> None:
     assert refusal.sentence.endswith("write spec.runtimePatches")
 
 
+def test_a_runtime_without_the_steps_of_an_initializer_is_refused() -> None:
+    prepares = replicated("dataset-initializer", "dataset-initializer", container="dataset-initializer")
+    other = replicated("model-initializer", "model-initializer", container="main")
+    asked: Json = {"dataset": {"storageUri": "hf://d"}, "model": {"storageUri": "hf://m"}}
+    assert broken(KIND, train_job(runtime(prepares, NODE), initializer={"dataset": asked["dataset"]})) == ()
+    found = "found 'r' with model-initializer[main], node[node]"
+    told = [(each.field, each.sentence) for each in broken(KIND, train_job(runtime(other, NODE), initializer=asked))]
+    assert told == [
+        (f"spec.initializer.{step}", f"expected a runtime whose job {wanted} has a container of this name, {found}")
+        for step, wanted in (("dataset", "dataset-initializer"), ("model", "model-initializer"))
+    ]
+    changed = train_job(runtime(other, NODE), initializer=asked)
+    assert broken(KIND, changed, before=changed) == (), "the trainer asks at creation"
+    assert broken(KIND, {"spec": {"initializer": asked}}) == (), "who does not know the runtime does not tell"
+
+
+def test_what_a_patch_lists_has_each_name_once() -> None:
+    twice = patch("a", containers=[{"name": "node"}, {"name": "node"}])
+    (jobs,) = [twice["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]]
+    found = broken(KIND, train_job(runtime(NODE), runtimePatches=[twice, patch("b"), patch("a")]))
+    of_job = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs"
+    assert [f"{each.field}: {each.sentence}" for each in found] == [
+        "spec.runtimePatches[2].manager: expected each once, found again 'a'",
+        f"{of_job}[0].template.spec.template.spec.containers[1].name: expected each once, found again 'node'",
+    ]
+    jobs += jobs
+    assert f"{of_job}[1].name" in [each.field for each in broken(KIND, train_job(None, runtimePatches=[twice]))]
+
+
 def test_an_initializer_and_a_deadline_change_no_pod_set() -> None:
     found = runtime(replicated("dataset-initializer", "dataset-initializer", container="dataset-initializer"), NODE)
     more: Json = {"initializer": {"dataset": {"storageUri": "s3://b/d"}}, "activeDeadlineSeconds": 60}

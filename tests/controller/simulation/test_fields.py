@@ -200,7 +200,8 @@ def test_keys_that_are_no_text_are_unknown_and_no_crash() -> None:
 
 
 def test_a_train_job_of_a_present_trainer_has_only_known_fields() -> None:
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"nodeSelector": {"a": "b"}, "containers": [{"name": "n"}]}}
+    pod: dict[str, Any] = {"nodeSelector": {"a": "b"}, "containers": [{"name": "n"}]}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod}
     jobs = [{"name": "node", "template": {"metadata": {"labels": {}}, "spec": {"template": template}}}]
     patch = {"template": {"metadata": {"labels": {"team": "blue"}}, "spec": {"replicatedJobs": jobs}}}
     source = {"storageUri": "s3://b/d", "env": [{"name": "A", "value": "1"}], "secretRef": {"name": "s"}}
@@ -220,7 +221,12 @@ def test_a_train_job_of_a_present_trainer_has_only_known_fields() -> None:
     runtime = {**job, "kind": "ClusterTrainingRuntime", "spec": {"mlPolicy": {"torch": torch}}}
     del runtime["status"]
     assert [*unknown_fields(job), *unknown_fields(runtime)] == []
+    at = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0]."
     jobs[0]["templates"] = {}
-    assert [one.field for one in unknown_fields(job)] == [
-        "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].templates"
-    ]
+    pod |= {"hostNetwork": True, "volumes": [{"name": "v", "emptyDir": {}}]}
+    pod["containers"][0] |= {"resources": {}, "env": [{"name": "A", "value": "b"}]}
+    assert {one.field.removeprefix(at) for one in unknown_fields(job)} == {
+        "templates",
+        "template.spec.template.spec.hostNetwork",
+        "template.spec.template.spec.containers[0].resources",
+    }

@@ -85,7 +85,7 @@ def said(page: str, *changes: tuple[At, Any], rule: bool = False) -> str:
     kind, job = example(page)
     job = changed(job, *changes)
     if rule:
-        (refusal,) = broken(kind, job)
+        (refusal,) = broken(kind, completed(kind, job, look))
         return f"{refusal.field}: {refusal.sentence}"
     with pytest.raises(JobError) as error:
         kind.pod_sets(completed(kind, job, look))
@@ -135,6 +135,8 @@ def of_trainjob() -> Iterator[str]:
     yield said("trainjob", (("spec", "runtimeRef", "kind"), "Recipe"))
     yield said("trainjob", (("spec", "podSpecOverrides"), [{}]))
     yield said("trainjob", (("spec", "podTemplateOverrides"), [{}]))
+    yield said("trainjob", (("spec", "initializer"), {"dataset": {}}), rule=True)
+    yield said("trainjob", (("spec", "runtimePatches"), [{"manager": "example.dev/team"}] * 2), rule=True)
 
 
 def of_ray() -> Iterator[str]:

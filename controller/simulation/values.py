@@ -22,6 +22,7 @@ _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 _LIKELY: Final = (*_STANDARD, "nvidia.com/gpu")
 _PAGES: Final = "hugepages-"
 _RESTARTS: Final = ("Always", "OnFailure", "Never")
+_OF_JOBS: Final = ("OnFailure", "Never")
 _UNIT: Final = re.compile(r"(?P<amount>[0-9.]+)\s*(?P<unit>[kKmMgGtTpPeE])(?P<binary>[iI]?)(?P<byte>[bB]?)", re.ASCII)
 _UNITLESS: Final = re.compile(r"[0-9.+-]+", re.ASCII)
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
@@ -64,7 +65,8 @@ def wrong_values(data: Mapping[str, Any]) -> Iterator[Wrong]:
         elif type_ == _REQUIREMENTS and of_pods:
             yield from _resources(path, value)
         elif type_ == _POD_SPEC:
-            yield from _restarts(path, value)
+            is_of_job = (data.get("apiVersion"), data.get("kind")) == ("batch/v1", "Job")
+            yield from _restarts(path, value, _OF_JOBS if is_of_job else _RESTARTS)
 
 
 def _word(path: Path_, words: Collection[str], value: Any) -> Iterator[Wrong]:
@@ -174,7 +176,10 @@ def _of_a_part(name: str, amount: Quantity) -> str:
     return f"A part of a GPU is asked for with {asked} in its place"
 
 
-def _restarts(path: Path_, spec: Mapping[str, Any]) -> Iterator[Wrong]:
+def _restarts(path: Path_, spec: Mapping[str, Any], words: Collection[str]) -> Iterator[Wrong]:
+    """A Job's pods do not run for ever: where it says nothing they would (``validateJobTemplate``)."""
     found = spec.get("restartPolicy")
     if isinstance(found, str):
-        yield from _word((*path, "restartPolicy"), _RESTARTS, found)
+        yield from _word((*path, "restartPolicy"), words, found)
+    elif found is None and "Always" not in words:
+        yield Wrong(path=(*path, "restartPolicy"), found="nothing", expected=f"one of {listed(words)}", hint="Write it")

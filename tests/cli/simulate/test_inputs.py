@@ -118,7 +118,7 @@ WRONG = [
     (
         "Never",
         "never",
-        'spec.template.spec.restartPolicy: found "never", expected one of Always, Never, OnFailure. Correct it',
+        'spec.template.spec.restartPolicy: found "never", expected one of Never, OnFailure. Correct it',
     ),
     ("batch/v1", "batch/v2", "1: Job train: apiVersion: found batch/v2, expected batch/v1. Correct it"),
     ("kind: Job", "kind: Jobs", '2: Jobs train: kind: found "Jobs", expected Job. Correct it'),
@@ -168,7 +168,7 @@ ODD = [
     ("namespace: lab", "namespace: lba", "Did you mean metadata.namespace: lab?"),
     (
         "restartPolicy: Never",
-        "nodeSelector: {nvidia.com/gpu.product: H100}",
+        "restartPolicy: Never\n      nodeSelector: {nvidia.com/gpu.product: H100}",
         'found "H100", expected a value that a node has: NV',
     ),
     (
@@ -286,3 +286,13 @@ def test_what_is_wrong_before_a_text_that_does_not_parse_is_told_beside_it(tmp_p
     lines = told(result, tmp_path)
     assert "spec.paralelism: found an unknown field, expected parallelism" in lines[0]
     assert "column 5: not valid YAML" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [("      restartPolicy: Always\n", '"Always"'), ("", "nothing")], ids=["always", "nothing"]
+)
+def test_a_job_whose_pods_would_run_for_ever_is_refused(tmp_path: Path, given: str, found: str) -> None:
+    result = called(tmp_path, JOB.replace("      restartPolicy: Never\n", given))
+    assert result.exit_code == 2
+    (line,) = told(result, tmp_path)
+    assert f"spec.template.spec.restartPolicy: found {found}, expected one of" in line

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from cli.page.proxy import PageProxy
+from cli.page.proxy import PageProxy, aggregated
 from kube import brokenpeers
 from kube.client import Client
 from kube.kubeconfig import load
@@ -33,8 +33,6 @@ async def main(kubeconfig: str, noted: Path) -> None:
 
 async def _answered(client: Client) -> None:
     """Return once the controller answers behind the API server."""
-    from cli.page.proxy import aggregated
-
     path = aggregated("/")
     assert path is not None
     while True:

@@ -42,9 +42,8 @@ def gpu_state(health: str, *, held: bool, takes_pods: bool, busy: float | None =
 
 def state_of(device: Device, held: Collection[str], *, takes_pods: bool, busy: float | None = None) -> GpuState:
     """``held``: UUIDs of the GPUs and MIG instances that pods hold."""
-    parts = {device.uuid, *(each.uuid for each in device.mig.instances)} if device.mig is not None else {device.uuid}
-    health = device.health.state if device.health is not None else "Healthy"
-    return gpu_state(health, held=not parts.isdisjoint(held), takes_pods=takes_pods, busy=busy)
+    is_held = any(uuid in held for uuid in device.uuids)
+    return gpu_state(device.health_state, held=is_held, takes_pods=takes_pods, busy=busy)
 
 
 def offered(devices: Iterable[Device]) -> Mapping[str, int]:

@@ -10,7 +10,7 @@ import msgspec
 from cli.console import Json
 from controller.objects.decode import GpuNode
 from controller.objects.quantity import NANO, QuantityError, parse_quantity
-from inventory.api.gpunode import Device
+from inventory.api.gpunode import HANDED_OUT, Device
 from inventory.gpustates import IN_USE, GpuState, counted, state_of
 
 BUSY: Final = "tessera_gpu_busy_ratio"
@@ -56,7 +56,7 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def is_well(self) -> bool:
-        return self.health in ("Healthy", "Suspect")
+        return self.health in HANDED_OUT
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -135,21 +135,20 @@ def gpus(nodes: Iterable[GpuNode], measured: Mapping[str, Figures], away: Collec
 
 
 def _row(node: str, device: Device, held: Mapping[str, set[str]], figures_: Figures, takes_pods: bool) -> GpuRow:
-    parts = {device.uuid, *(each.uuid for each in device.mig.instances)} if device.mig is not None else {device.uuid}
     return GpuRow(
         node=node,
         index=device.index,
         product=device.product,
         mode=device.mode,
         state=state_of(device, held, takes_pods=takes_pods, busy=figures_.busy),
-        health=device.health.state if device.health is not None else "Healthy",
+        health=device.health_state,
         reasons=device.health.reasons if device.health is not None else (),
         memory_mib=device.memory_mib,
         used_mib=figures_.used_mib,
         busy=figures_.busy,
         power_w=figures_.power_w,
         temperature_c=figures_.temperature_c,
-        holders=tuple(sorted(set().union(*(held.get(part, set()) for part in parts)))),
+        holders=tuple(sorted(set().union(*(held.get(uuid, set()) for uuid in device.uuids)))),
     )
 
 

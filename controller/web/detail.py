@@ -83,7 +83,7 @@ class Detail:
                 self._held(name, device, uuid, mine[uuid])
                 for device in found.status.devices
                 if mine
-                for uuid in (device.uuid, *(each.uuid for each in (device.mig.instances if device.mig else ())))
+                for uuid in device.uuids
                 if uuid in mine
             ]
 
@@ -94,7 +94,7 @@ class Detail:
             "index": device.index,
             "uuid": uuid,
             "pod": pod,
-            "health": device.health.state if device.health is not None else "Healthy",
+            "health": device.health_state,
             "busy": figures.busy,
             "usedMiB": figures.used_mib,
         }

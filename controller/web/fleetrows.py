@@ -104,7 +104,7 @@ def _gpu(
 
 
 def _parts(device: Device, holders: Mapping[str, Mapping[str, int]], workload_of: WorkloadOf) -> Iterator[Json]:
-    health = device.health.state if device.health is not None else "Healthy"
+    health = device.health_state
     instances = device.mig.instances if device.mig is not None and device.mig.enabled else ()
     for instance in instances:
         own = instance.health.state if instance.health is not None else health

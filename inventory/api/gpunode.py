@@ -143,6 +143,16 @@ class Device(Struct, frozen=True, kw_only=True):
     health: Health | None = None
 
     @property
+    def uuids(self) -> tuple[str, ...]:
+        """Its own UUID, then those of its MIG instances: what pods may hold of it."""
+        return (self.uuid, *(each.uuid for each in self.mig.instances)) if self.mig is not None else (self.uuid,)
+
+    @property
+    def health_state(self) -> str:
+        """The state of its health; Healthy where the agent tells none."""
+        return self.health.state if self.health is not None else "Healthy"
+
+    @property
     def healthy(self) -> bool:
         """Whether containers get it. A device of which the agent tells no health is healthy."""
         return self.health is None or self.health.handed_out
@@ -235,6 +245,4 @@ def repeated(status: GpuNodeStatus) -> str | None:
 
 def _uuids(status: GpuNodeStatus) -> Iterator[str]:
     for device in status.devices:
-        yield device.uuid
-        if device.mig is not None:
-            yield from (instance.uuid for instance in device.mig.instances)
+        yield from device.uuids

@@ -12,7 +12,7 @@ import msgspec
 from cli.console import aside
 from cli.escapes import one_line
 from cli.words import given as say
-from controller.simulation.documents import Document, InputError, odd_values, read, refused_values, unknown
+from controller.simulation.documents import Document, InputError, judged_values, read, unknown
 from controller.simulation.inputs.references import almost
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -91,13 +91,13 @@ def _read(file: Path, found: Manifests, *, allow_unknown: bool, may_be_empty: bo
     found.is_whole &= not reading.errors
     for document in reading.documents:
         strangers = list(unknown(document))
-        wrong = [*refused_values(document)]
+        wrong, odd = judged_values(document)
         if allow_unknown:
             found.notes += [f"{line}; passed over" for line in strangers]
         else:
             wrong += map(say.unknown_field, strangers)
         found.errors += wrong
-        found.warnings += [*odd_values(document), *almost(document)]
+        found.warnings += [*odd, *almost(document)]
         found.documents.append(document)
         if wrong:
             found.refused.append(document)

@@ -92,7 +92,7 @@ class Document(msgspec.Struct, frozen=True):
     @property
     def group(self) -> str:
         """Empty for Kubernetes' core."""
-        return self.version.rpartition("/")[0]
+        return group_of(self.version)
 
     @property
     def key(self) -> str:
@@ -107,6 +107,12 @@ class Document(msgspec.Struct, frozen=True):
             if found and found[0] in self.data:
                 return found
         return ()
+
+
+def group_of(version: str) -> str:
+    """The group of an ``apiVersion``; empty for Kubernetes' core."""
+    group, slash, _ = version.partition("/")
+    return group if slash else ""
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -246,7 +252,7 @@ def _with_name(document: Document, taken: set[tuple[object, ...]]) -> Document:
 
 def _place(document: Document, name: object) -> tuple[object, ...]:
     """What no two objects have in common."""
-    return document.version.partition("/")[0], document.kind, document.data["metadata"].get("namespace"), name
+    return document.group, document.kind, document.data["metadata"].get("namespace"), name
 
 
 def _suffix(of: str) -> str:
@@ -260,15 +266,19 @@ def unknown(document: Document) -> Iterator[str]:
         yield document.told(one.path, f"found an unknown field, expected {one.expected}")
 
 
-def refused_values(document: Document) -> Iterator[str]:
-    """A line for every value that the API server refuses by its type, or as an amount."""
-    return (_line(document, one) for one in wrong_values(document.data) if one.refused)
-
-
-def odd_values(document: Document) -> Iterator[str]:
-    """A warning for every value that the API server takes and that is likely not meant."""
-    odd = (one for one in wrong_values(document.data) if not one.refused)
-    return (warned(_line(document, one)) for one in odd)
+def judged_values(document: Document) -> tuple[list[str], list[str]]:
+    """A line for every value that the API server refuses by its type, or as an amount; and a warning for every value
+    that it takes and that is likely not meant.
+    """
+    refused: list[str] = []
+    odd: list[str] = []
+    for one in wrong_values(document.data):
+        line = _line(document, one)
+        if one.refused:
+            refused.append(line)
+        else:
+            odd.append(warned(line))
+    return refused, odd
 
 
 def warned(line: str) -> str:

@@ -15,6 +15,10 @@ from controller.simulation.sources import Path_
 TABLE: Final = Path(__file__).with_name("fields.json")
 """Written by ``python -m hack.crds``, which describes it."""
 
+REQUIREMENTS: Final = "io.k8s.api.core.v1.ResourceRequirements"
+POD_SPEC: Final = "io.k8s.api.core.v1.PodSpec"
+"""Types of the table whose values are checked by more than their type."""
+
 _SHOWN: Final = 12
 """Up to so many known names are listed in full where none is similar."""
 _MAP: Final = "{}"

@@ -261,12 +261,12 @@ def _object(
         every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD)
         if meant := another_kind(document, (*every, *KINDS, *READ_KINDS, *_FOREIGN)):
             raise InputError(meant)
-        if queues or document.version.partition("/")[0] in _JOB_GROUPS:
+        if queues or document.group in _JOB_GROUPS:
             raise InputError(unread_kind(document, every))
         if document.kind == "Configuration":
             sentence = "found a configuration file, expected a manifest. Give it with --config"
             raise InputError(document.told(("kind",), sentence))
-        why = _WITHOUT_EFFECT.get((document.version.partition("/")[0], document.kind), "")
+        why = _WITHOUT_EFFECT.get((document.group, document.kind), "")
         note = f"{what} decides nothing here, passed over"
         notes.append(f"{document.place()}: {note}{why and f' ({why})'}")
         return

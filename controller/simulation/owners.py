@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.jobframework.marks import prebuilt_workload
 from controller.jobframework.raw import JobError, Json, labels
-from controller.simulation.documents import Document
+from controller.simulation.documents import Document, group_of
 
 _WORKLOAD: Final = "Workload"
 _REPLICA_SET: Final = ("apps", "ReplicaSet")
@@ -112,7 +112,7 @@ def _references(document: Document, *, every: bool) -> Iterator[Json]:
 
 def _owner(document: Document, reference: Json, known: Mapping[Name, Document]) -> Document | None:
     namespace = str(document.data["metadata"].get("namespace", ""))
-    group = _group(str(reference.get("apiVersion", "")))
+    group = group_of(str(reference.get("apiVersion", "")))
     kind, name = str(reference.get("kind", "")), str(reference.get("name", ""))
     found = known.get((namespace, group, kind, name))
     if found is None:
@@ -162,8 +162,4 @@ def _is_pod(document: Document) -> bool:
 
 def _name_of(document: Document) -> Name:
     metadata = document.data["metadata"]
-    return str(metadata.get("namespace", "")), _group(document.version), document.kind, str(metadata["name"])
-
-
-def _group(version: str) -> str:
-    return version.rpartition("/")[0]
+    return str(metadata.get("namespace", "")), document.group, document.kind, str(metadata["name"])

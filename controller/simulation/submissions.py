@@ -42,7 +42,7 @@ PodGroups = Mapping[tuple[str, GroupName], Json]
 
 def pod_group_of(document: Document) -> GroupName | None:
     """The name of the PodGroup that the document is; None for anything else."""
-    group, name = document.version.partition("/")[0], document.data["metadata"]["name"]
+    group, name = document.group, document.data["metadata"]["name"]
     systems = (system for system, known in GROUPS.items() if (document.kind, known) == ("PodGroup", group))
     return next((GroupName(system, name) for system in systems), None)
 

@@ -11,13 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from controller.objects.quantity import NANO, Quantity, QuantityError, parse_quantity
-from controller.simulation.fields import typed
+from controller.simulation.fields import POD_SPEC, REQUIREMENTS, typed
 from controller.simulation.problems import listed, meant, nearest, shown
 from controller.simulation.sources import Path_
 from inventory.api.names import GPU_PERCENT
 
-_REQUIREMENTS: Final = "io.k8s.api.core.v1.ResourceRequirements"
-_POD_SPEC: Final = "io.k8s.api.core.v1.PodSpec"
 _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 _LIKELY: Final = (*_STANDARD, "nvidia.com/gpu")
 _PAGES: Final = "hugepages-"
@@ -62,9 +60,9 @@ def wrong_values(data: Mapping[str, Any]) -> Iterator[Wrong]:
         elif not isinstance(value, dict):
             expected = "a list" if type_ == "[]" else "an object"
             yield Wrong(path=path, found=_kinded(value), expected=expected, hint="Correct it")
-        elif type_ == _REQUIREMENTS and of_pods:
+        elif type_ == REQUIREMENTS and of_pods:
             yield from _resources(path, value)
-        elif type_ == _POD_SPEC:
+        elif type_ == POD_SPEC:
             is_of_job = (data.get("apiVersion"), data.get("kind")) == ("batch/v1", "Job")
             yield from _restarts(path, value, _OF_JOBS if is_of_job else _RESTARTS)
 

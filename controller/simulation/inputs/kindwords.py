@@ -1,12 +1,11 @@
 """A kind that no API server has beside one that is read: ``Job`` of ``batch/v2``, ``ClusterQeue``."""
 
-import difflib
 from collections.abc import Collection
 from typing import Final
 
-from controller.simulation.documents import Document
+from controller.simulation.documents import Document, group_of
 from controller.simulation.fields import is_known
-from controller.simulation.problems import shown
+from controller.simulation.problems import nearest, shown
 
 Kind = tuple[str, str]
 """``apiVersion`` and ``kind``."""
@@ -20,15 +19,12 @@ def another_kind(document: Document, known: Collection[Kind]) -> str:
     version, kind = document.version, document.kind
     if is_known(version, kind):
         return ""
-    group = _group(version)
-    versions = sorted({each for each, other in known if other == kind and _group(each) == group})
+    versions = sorted({each for each, other in known if other == kind and group_of(each) == document.group})
     if versions:
         return document.told(("apiVersion",), f"found {version[:63]}, expected {' or '.join(versions)}. Correct it")
-    there = {other for each, other in known if each == version}
-    lowered = {other.lower(): other for other in there}
-    near = difflib.get_close_matches(kind[:63].lower(), lowered, n=1, cutoff=_NEAR)
+    near = nearest(kind, {other for each, other in known if each == version}, _NEAR)
     if near:
-        return document.told(("kind",), f"found {shown(kind)}, expected {lowered[near[0]]}. Correct it")
+        return document.told(("kind",), f"found {shown(kind)}, expected {near}. Correct it")
     return ""
 
 
@@ -38,13 +34,9 @@ def unread_kind(document: Document, jobs: Collection[Kind]) -> str:
     same = sorted({each for each, other in jobs if other == kind})
     if same:
         return document.told(("apiVersion",), f"found {version[:63]}, expected {' or '.join(same)}. Correct it")
-    names = {other.lower(): f"{other} of {each}" for each, other in jobs}
-    near = difflib.get_close_matches(kind[:63].lower(), names, n=1)
-    meant = f" Did you mean {names[near[0]]}?" if near else ""
+    versions = {other: each for each, other in jobs}
+    near = nearest(kind, versions)
+    meant = f" Did you mean {near} of {versions[near]}?" if near else ""
     every = ", ".join(sorted({other for _, other in jobs}))
     said = f"found {kind[:63]} of {version[:63]}, expected a kind of job that is read here: {every}"
     return document.told(("kind",), f"{said}. Correct it, or take it out.{meant}".removesuffix("."))
-
-
-def _group(version: str) -> str:
-    return version.rpartition("/")[0]

@@ -10,7 +10,7 @@ from controller.jobframework import names
 from controller.objects.core import Node
 from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import Document, warned
-from controller.simulation.fields import typed
+from controller.simulation.fields import POD_SPEC, REQUIREMENTS, typed
 from controller.simulation.inputs.queuewords import unknown_queue
 from controller.simulation.problems import listed, meant, nearest, shown
 from controller.simulation.sources import Path_
@@ -63,8 +63,6 @@ _WRITTEN: Final = frozenset(
 _ALMOST: Final = 0.85
 _SAME_DOMAIN: Final = 0.8
 """So near are ``nvidia.com/gpus`` and ``nvidia.com/gpu``, and a MIG profile is not."""
-_REQUIREMENTS: Final = "io.k8s.api.core.v1.ResourceRequirements"
-_POD_SPEC: Final = "io.k8s.api.core.v1.PodSpec"
 
 
 class Names:
@@ -130,9 +128,9 @@ def unserved(documents: Iterable[Document], known: Names, nodes: Iterable[Kubern
         queue = known.local_queues.get(space, {}).get(str(_at(each.data, "metadata", "labels", names.QUEUE_NAME)), "")
         covered = known.covered.get(queue)
         for path, type_, value in typed(each.data):
-            if type_ == _REQUIREMENTS and covered is not None:
+            if type_ == REQUIREMENTS and covered is not None:
                 yield from _uncovered(each, path, value, queue, covered, offered)
-            elif type_ == _POD_SPEC and of_nodes:
+            elif type_ == POD_SPEC and of_nodes:
                 yield from _selects_none(each, path, value, of_nodes)
 
 
@@ -144,7 +142,7 @@ def misplaced(documents: Iterable[Document], nodes: Iterable[KubernetesObject]) 
     keys = {key for node in of_nodes for key in node.metadata.labels}
     for each in documents if of_nodes else ():
         for path, type_, value in typed(each.data):
-            if type_ == _POD_SPEC and isinstance(value, dict) and isinstance(value.get("nodeSelector"), dict):
+            if type_ == POD_SPEC and isinstance(value, dict) and isinstance(value.get("nodeSelector"), dict):
                 known = {key: one for key, one in value["nodeSelector"].items() if key in keys}
                 yield from _selects_none(each, path, {"nodeSelector": known}, of_nodes)
 

@@ -20,7 +20,7 @@ from controller.objects.core import Namespace
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import LocalQueue
 from controller.objects.workload import Workload
-from controller.simulation.documents import Document, InputError, documents, refused_values, unknown
+from controller.simulation.documents import Document, InputError, documents, judged_values, unknown
 from controller.simulation.inputs.queuewords import no_queue
 from controller.simulation.manifests import cluster_of
 from controller.simulation.volcanogangs import count_above, pods_above
@@ -65,7 +65,7 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             given, reader = _only(text), self._reader(objects)
-            if told := [*refused_values(given), *unknown(given)]:
+            if told := [*judged_values(given)[0], *unknown(given)]:
                 raise WrongChangeError("; ".join(told))
             whole = given.having(reader.created(given.data, namespace))
             first = reader.workload(whole.data, namespace, now_s)

@@ -1,6 +1,7 @@
 """Real fields are known, all of them; others are told with their line and what was likely meant."""
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from controller.conversion import HUB, OLD
 from controller.objects.decode import KINDS
-from controller.simulation.documents import InputError, documents, odd_values, refused_values, unknown
+from controller.simulation.documents import InputError, documents, judged_values, unknown
 from controller.simulation.fields import unknown_fields
 from controller.simulation.submissions import KINDS_OF_JOBS, POD
 
@@ -116,9 +117,7 @@ def test_every_example_is_without_unknown_fields_and_wrong_values() -> None:
             continue  # a fleet or a configuration
         read += len(found)
         assert [
-            line
-            for document in found
-            for line in (*unknown(document), *refused_values(document), *odd_values(document))
+            line for document in found for line in (*unknown(document), *chain.from_iterable(judged_values(document)))
         ] == []
     assert read > 50
 

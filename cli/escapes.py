@@ -6,7 +6,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def visible(text: str) -> str:
-    """With every control character but line ends and tabs as its escape: ``\\x1b`` for ESC."""
+    """The text with every control character but line ends and tabs as its escape: ``\\x1b`` for ESC."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 

@@ -107,7 +107,9 @@ def _entry(item: Place) -> ReplicatedResource:
 
 
 _MOST_REPLICAS = 2**31 - 1
-"""Of an integer. How many fit on a node follows from its GPUs: ``inventory.layout.layout.plan`` says so."""
+"""The largest signed 32-bit integer. How many replicas fit on a node follows from its GPUs, which
+``inventory.layout.layout.plan`` looks at.
+"""
 _DEVICES = "all, a count, or a list of indexes (0), MIG indexes (0:1) and UUIDs"
 
 
@@ -127,8 +129,8 @@ def _selector(place: Place) -> DeviceSelector:
 
 
 def _tell_overlaps(entries: list[tuple[Place, ReplicatedResource]]) -> None:
-    """Of two entries for one device the larger number counts, or under two names the first entry
-    (``inventory.layout.layout``); a warning names both.
+    """Two entries for one device are told in a warning that names both. The one with the larger number counts, or
+    under two names the first one (``inventory.layout.layout``).
 
     Only what the file alone shows; UUIDs are compared as written.
     """

@@ -31,7 +31,7 @@ SIMULATED_NODES = {
 DISPLAY_FOLDER = "/dev/dri"
 NULL = "/dev/null"
 _CAPABILITIES = 2
-"""Of a MIG instance: its GPU instance's and its compute instance's."""
+"""A MIG instance has two capability files: its GPU instance's and its compute instance's."""
 
 
 class Roots(Struct, frozen=True):

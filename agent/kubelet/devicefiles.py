@@ -76,8 +76,8 @@ class DeviceFiles:
         return self._problem is None and not (self._absent or self._lacking or self._cdi.sockets_differ())
 
     def lacking_nodes(self, spec: AllocationSpec, access: NodeAccess, by_claim: Collection[str]) -> dict[str, str]:
-        """By UUID: why a container could not use a device with the files that it would get. Those in ``by_claim`` are
-        given with their files whatever ``spec`` says.
+        """Why containers could not use devices with the files that they would get, by the device's UUID. Devices in
+        ``by_claim`` are given with their files whatever ``spec`` says.
         """
         found = {
             uuid: device.lacking

@@ -62,7 +62,7 @@ def find_files(root: HostRoot, libraries: str, version: str) -> tuple[Files, Fil
 
 
 def find_sockets(root: HostRoot) -> Files:
-    """Of the persistence daemon and of the fabric manager: those that are there now."""
+    """The sockets of the persistence daemon and of the fabric manager that are there now."""
     return tuple(
         found for name in SOCKETS if (found := _first(root, [f"{folder}/{name}" for folder in SOCKET_FOLDERS]))
     )

@@ -145,7 +145,7 @@ def _containers(pod: _Pod) -> Iterable[tuple[str, PodContainer]]:
 
 
 def _identity(pod: _Pod) -> PodIdentity | None:
-    """Of a pod that may have devices: by an extended resource or by claim."""
+    """The identity of a pod that asks for devices, by an extended resource or by claim; None for any other pod."""
     asks = next(iter(_demands((*pod.spec.init_containers, *pod.spec.containers))), None) is not None
     if not asks and not pod.spec.resource_claims:
         return None

@@ -10,13 +10,13 @@ from agent.mig.parted import BoardFilter, Configurations, PartedEntry
 from inventory.devices import Gpu, MigProfile
 
 BALANCED = {7: {1: 2, 2: 1, 3: 1}, 4: {1: 2, 2: 1}}
-"""By the compute slices of the largest profile: how many instances of how many slices."""
+"""How many instances of how many compute slices a GPU is cut into, by the slices of its largest profile."""
 
 _Boards = Mapping[int, Sequence[MigProfile]]
 
 
 def configurations(gpus: Iterable[Gpu]) -> Configurations:
-    """By name; none where no GPU can do MIG. GPUs of one PCI id are of one kind."""
+    """The node's MIG configurations by name; none where no GPU can do MIG. GPUs of one PCI id are of one kind."""
     boards = {gpu.pci_device_id: gpu.mig_profiles for gpu in gpus if gpu.mig_capable and gpu.mig_profiles}
     if not boards:
         return {}
@@ -47,7 +47,9 @@ def _entries(boards: _Boards, wanted: Mapping[int, tuple[str, ...]]) -> tuple[Pa
 
 
 def _balanced(profiles: Sequence[MigProfile]) -> tuple[str, ...]:
-    """Of profiles without attributes, of each size the one with the least memory; none where a size is missing."""
+    """The profiles that one GPU is cut into: those without attributes, and of each size the one with the least memory;
+    none where a size is missing.
+    """
     plain = [profile for profile in profiles if "+" not in profile.name and "-" not in profile.name]
     formula = BALANCED.get(max((profile.slices for profile in plain), default=0), {})
     chosen: list[str] = []

@@ -142,7 +142,7 @@ def _offer(
 
 
 _Spent = Mapping[tuple[str, str, str, str], int]
-"""By driver, pool, counter set and counter: what is left of it, in nanos."""
+"""What is left of each counter, in nanos, by driver, pool, counter set and counter."""
 
 
 def _is_free(
@@ -175,7 +175,7 @@ def _selected(driver: str, device: Device, selectors: Iterable[Selector]) -> boo
 
 
 def _held(world: World) -> dict[DeviceName, list[tuple[str, Mapping[str, int]]]]:
-    """By device: the pods that have it (the claim where no pod does), and what of its capacity."""
+    """The pods that have each device (the claim where no pod does), and what they have of its capacity."""
     found: dict[DeviceName, list[tuple[str, Mapping[str, int]]]] = {}
     for claim in world.claims:
         meta, status = claim["metadata"], claim.get("status") or {}
@@ -210,7 +210,7 @@ def _spent(world: World, held: Mapping[DeviceName, object]) -> _Spent:
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
-    """Of each pool the slices of its newest generation."""
+    """The slices of each pool's newest generation."""
     every = tuple(slices)
     newest: dict[tuple[str, str], int] = {}
     for each in every:

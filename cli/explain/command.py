@@ -70,7 +70,7 @@ def explain(where: Where, name: str, namespace: str | None, output: str) -> None
 
 
 async def _pod(where: Where, namespace: str, name: str, output: str) -> None:
-    """Of the Workload that it belongs to, and of the pod."""
+    """The Workload that a pod belongs to is explained, then the pod."""
     async with Client(where.cluster(), timeout_s=30.0, user_agent=MANAGER) as client:
         pod = await pod_of(client, namespace, name)
         body = await explained_pod(client, pod)

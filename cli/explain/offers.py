@@ -62,8 +62,8 @@ def asked(pod: Pod, gpu_nodes: Iterable[GpuNode]) -> dict[str, int]:
 def by_resource(
     resource: str, pod: Pod, nodes: Iterable[Node], gpu_nodes: Mapping[str, GpuNode], pods: Sequence[Pod] | None
 ) -> tuple[NodeOffer, ...]:
-    """Of each node that has any of it. ``pods``: of all namespaces; None where they may not be read, and then holders
-    are those that agents tell of.
+    """What each node that has the resource offers of it. ``pods``: of all namespaces; None where they may not be read,
+    and then holders are those that agents tell of.
     """
     found = []
     for node in sorted(nodes, key=lambda each: each.metadata.name):

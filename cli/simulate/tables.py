@@ -9,7 +9,8 @@ from cli.table import less, prose
 from controller.engine.model.resources import CPU, ResourceName
 from controller.engine.quota.queueusage import quantity_of
 from controller.forecast.shown import starts
-from controller.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent
+from controller.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent, Waits
+from controller.words import forecasts as words
 from inventory.api.deviceplan import written
 
 _STYLES = {
@@ -109,8 +110,13 @@ def waiting(result: SimulationResult) -> RenderableType | None:
         return None
     made = titled("Still waiting", "workload", "starts", less("reason"), prose(""))
     for workload in result.final.pending:
-        made.add_row(workload.workload, starts(workload.forecast), workload.reason, workload.message)
+        made.add_row(workload.workload, starts(workload.forecast), workload.reason, _why(workload))
     return made
+
+
+def _why(pending: Waits) -> str:
+    clause = (pending.forecast or {}).get("never")
+    return words.never_starts(pending.message, clause) if isinstance(clause, str) else pending.message
 
 
 def _running(result: SimulationResult) -> RenderableType | None:

@@ -13,6 +13,7 @@ from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.engine import Engine
 from controller.engine.model.resources import FlavorResource, ResourceName, WorkloadKey
 from controller.engine.quota.queueusage import quantity_of
+from controller.forecast.decided import HOPELESS, on_free_quota
 from controller.forecast.inline import Ahead, Line, Turn, in_line
 from controller.forecast.parts import Parts, finished
 from controller.objects.core import Container, ResourceRequirements
@@ -74,7 +75,10 @@ def change_parts(engine: Engine, workload: Workload, now_s: float, ends_at: Ends
     queue = engine.state.cluster.queues.get(record.cluster_queue)
     if queue is None:
         return []
-    ahead = in_line(engine, engine.as_pending(workload), queue)
+    pending = engine.as_pending(workload)
+    ahead = in_line(engine, pending, queue)
+    yield
+    record = on_free_quota(engine, pending, record)
     yield
     if queue.policies.strict_fifo and ahead:
         # Whatever it asks for, it is not tried before the head has started.
@@ -195,7 +199,7 @@ def _ends(
 ) -> Iterator[Change]:
     """The one workload, or the few, whose ends free what the flavor lacks that lacks least."""
     missing = record.missing()
-    if missing is None or ahead is None:
+    if missing is None or ahead is None or record.reason in HOPELESS:
         return
     for shortfall in missing.shortfalls:
         lacking = shortfall.needed - shortfall.available

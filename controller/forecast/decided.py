@@ -11,6 +11,7 @@ from controller.engine.conditions.records import DecisionRecord, Missing, Rule
 from controller.engine.conditions.sentences import shown
 from controller.engine.engine import Engine
 from controller.engine.flavors.assignment import PodSetChoice
+from controller.engine.flavors.freequota import with_nodes_asked
 from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.engine.queues.found import last_found
 from controller.engine.queues.pending import PendingWorkload
@@ -36,6 +37,8 @@ _FLAVORS: Final = 3
 """So many are named."""
 _TRIES: Final = 8
 """So many that the engine has not tried yet are tried for a round of forecasts, each of another shape."""
+_ASKED_OF_NODES: Final = 64
+"""Shapes of which the nodes are asked for a round, of those that quota alone refuses."""
 _READ: Final = 500
 """Between two pauses."""
 
@@ -59,7 +62,7 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
     by_shape: dict[int, DecisionRecord] = {}
     coming: dict[WorkloadKey, DecisionRecord] = {}
     seen: set[int] = set()
-    tries = _TRIES
+    tries, asks_of_nodes = _TRIES, _ASKED_OF_NODES
     for line in (line for tree in model.trees for line in tree.lines):
         yield
         for place, waiting in enumerate(line.waiting):
@@ -79,6 +82,10 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
             if record is None:
                 continue
             if first:
+                if asks_of_nodes and record.reason is PendingReason.WAITING_FOR_QUOTA:
+                    asks_of_nodes -= 1
+                    yield
+                    record = on_free_quota(engine, _pending(engine, waiting, asked), record)
                 by_shape[waiting.shape] = record
             # Of a strict queue the head alone is tried, whatever a question says of the others.
             if record.rule in PREEMPTING and record.workload == waiting.key and not (line.strict and place):
@@ -86,6 +93,19 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
             if place % _READ == 0:
                 yield
     return Decided(by_shape, coming)
+
+
+def _pending(engine: Engine, waiting: Waiting, asked: Asked | None) -> PendingWorkload | None:
+    is_asked = asked is not None and waiting.key == asked.pending.key
+    return asked.pending if asked is not None and is_asked else engine.state.queues.get(waiting.key)
+
+
+def on_free_quota(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> DecisionRecord:
+    """The decision where quota is all free, for one that quota refuses and no empty nodes would take."""
+    queue = engine.queue_of(pending.local_queue) if pending is not None else None
+    if pending is None or queue is None:
+        return record
+    return with_nodes_asked(engine.state.cluster, engine.state.assigner, pending.incoming(queue), record)
 
 
 def with_coming(model: Model, coming: Mapping[WorkloadKey, DecisionRecord]) -> Model:

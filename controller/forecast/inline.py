@@ -11,7 +11,7 @@ from controller.engine.model.resources import Amount, FlavorName, FlavorResource
 from controller.engine.queues.found import last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import QueueState
-from controller.forecast.decided import HOPELESS
+from controller.forecast.decided import HOPELESS, on_free_quota
 
 _MOST: Final = 100
 """Before one that is further behind too much happens to name whose end would do."""
@@ -44,10 +44,14 @@ def in_line(engine: Engine, pending: PendingWorkload, queue: QueueState) -> list
     others = (each for each in (*queues.active(queue.name), *queues.parked(queue.name)) if each.key != pending.key)
     before = takewhile(lambda each: each is not pending, queues.in_order([*others, pending]))
     found = list(islice(before, _MOST + 1))
-    return [_ahead(engine, each) for each in found] if len(found) <= _MOST else None
+    if len(found) > _MOST:
+        return None
+    by_shape: dict[str, bool] = {}
+    return [_ahead(engine, each, by_shape) for each in found]
 
 
-def _ahead(engine: Engine, pending: PendingWorkload) -> Ahead:
+def _ahead(engine: Engine, pending: PendingWorkload, stuck: dict[str, bool]) -> Ahead:
+    """``stuck``: whether those of a shape never start, as far as it was asked."""
     needs: dict[ResourceName, Amount] = {}
     for pod_set in pending.info.pod_sets:
         for name, amount in pod_set.requests.items():
@@ -55,7 +59,9 @@ def _ahead(engine: Engine, pending: PendingWorkload) -> Ahead:
     record = last_found(engine.stories, pending)
     missing = record.missing() if record is not None else None
     flavor = missing.flavor if missing is not None else None
-    return Ahead(pending.key, needs, flavor, record is not None and record.reason in HOPELESS)
+    if record is not None and pending.shape not in stuck:
+        stuck[pending.shape] = on_free_quota(engine, pending, record).reason in HOPELESS
+    return Ahead(pending.key, needs, flavor, record is not None and stuck[pending.shape])
 
 
 class Line:

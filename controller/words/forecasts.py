@@ -36,6 +36,11 @@ def flavor_has_nodes() -> str:
 
 
 @_part
+def never_starts(why_waits: str, clause: str) -> str:
+    return f"{why_waits}. It never starts, {clause}"
+
+
+@_part
 def next_in_line(first: str) -> str:
     return f"{first}, which is next"
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from controller.engine.model.resources import WorkloadKey
+from controller.forecast.changes import changes
 from controller.forecast.forecast import Forecast, Forecaster
 from controller.forecast.parts import finished
 from controller.forecast.shown import brief, shown, starts
@@ -110,6 +111,32 @@ def test_pods_that_no_empty_node_has_room_for_never_start() -> None:
     assert told(forecast(made, "next")) == said
     made = begun(lab("f"), on_a_host("runs", "f", hours=10.0), on_a_host("next", "f"))
     assert forecast(made, "next").never is None, "a full node that is held for hours gets free"
+
+
+def short_of_quota() -> World:
+    """32 GPUs of quota on nodes of 8 each, 24 of them borrowed; 26 are held for an hour."""
+    made = lab("f", hosts=4)
+    own, lent = (cluster_queue(name, gpus, cohort="c", flavors=("f",)) for name, gpus in (("f", 8), ("other", 24)))
+    made.put(own, lent)
+    return begun(made, *(on_a_host(f"runs-{gpus}", "f", gpus, hours=1.0) for gpus in (8, 7, 6, 5)))
+
+
+def test_pods_that_no_empty_node_has_room_for_never_start_where_quota_is_short_too() -> None:
+    said = "never, unless it asks for fewer or smaller pods, or nodes come that take them"
+    made = begun(short_of_quota(), on_a_host("next", "f", 12), on_a_host("behind", "f", 8))
+    last = made.engine.stories.last(WorkloadKey("ns/next"))
+    assert last is not None
+    assert str(last.reason) == "WaitingForQuota"
+    for found in (forecast(made, "next"), asked(made, on_a_host("new", "f", 12))):
+        assert told(found) == said
+    assert forecast(made, "behind").from_s is not None, "the nodes have room for it once quota is free"
+    changes_of = {
+        name: changes(made.engine, made.workloads[WorkloadKey(f"ns/{name}")], made.now_s, lambda _: 0.0)
+        for name in ("next", "behind")
+    }
+    assert "ends" not in {each.kind for each in changes_of["next"]}
+    (ends,) = [each.sentence for each in changes_of["behind"] if each.kind == "ends"]
+    assert "next" not in ends, "one that never starts is not waited for"
 
 
 def not_valid(given: Workload) -> Workload:

@@ -1,0 +1,37 @@
+"""What a workload would be answered if nobody used quota of its cohort: whether the nodes could ever take its pods.
+
+Where quota says no, the assigner does not ask for places, so its answer does not tell.
+"""
+
+import msgspec
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.conditions.records import DecisionRecord, Rule
+from controller.engine.flavors.assigner import FlavorAssigner
+from controller.engine.flavors.assignment import Mode, NoFitReason
+
+
+def with_nodes_asked(
+    cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming, record: DecisionRecord
+) -> DecisionRecord:
+    """The decision that would be made with all quota of the cohort free, where that is that no empty nodes have room;
+    else ``record``. A question: the quota is free within a trial of the cluster alone.
+
+    It costs as much as the ClusterQueues of the cohort have flavors, and a placement on empty nodes.
+    """
+    assignment = record.assignment
+    if record.rule is not Rule.NO_FIT or assignment is None or assignment.mode is not Mode.NO_FIT:
+        return record
+    plan = assigner.plan(incoming)
+    if assignment.no_fit_reason is not NoFitReason.WaitingForQuota or not (
+        plan.on_nodes or plan.asking or plan.implied
+    ):
+        return record
+    with cluster.trial():
+        for name in incoming.queue.node.root().queue_names():
+            cluster.quota.remove_usage(name, cluster.queue(name).node.used())
+        found = assigner.assign(incoming)
+    if found.mode is not Mode.NO_FIT or found.no_fit_reason is not NoFitReason.TopologyPlacementFailed:
+        return record
+    return msgspec.structs.replace(record, assignment=found)

@@ -13,6 +13,7 @@ from cli.console import aside
 from cli.escapes import one_line
 from cli.words import given as say
 from controller.simulation.documents import Document, InputError, judged_values, read, unknown
+from controller.simulation.inputs.quotawords import refused_quotas
 from controller.simulation.inputs.references import almost
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -96,6 +97,8 @@ def _read(file: Path, found: Manifests, *, allow_unknown: bool, may_be_empty: bo
             found.notes += [f"{line}; passed over" for line in strangers]
         else:
             wrong += map(say.unknown_field, strangers)
+        if not wrong and not strangers:
+            wrong += refused_quotas(document)
         found.errors += wrong
         found.warnings += [*odd, *almost(document)]
         found.documents.append(document)

@@ -17,7 +17,8 @@ from controller.config.settings import ControllerConfig
 from controller.engine.conditions.reasons import PendingReason
 from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import Document, InputError
-from controller.simulation.inputs.references import Names, loose_ends, misplaced, missing_classes, unserved
+from controller.simulation.inputs.nodewords import misplaced, without_nodes
+from controller.simulation.inputs.references import Names, loose_ends, missing_classes, unserved
 from controller.simulation.manifests import Scenario, is_job, scenario
 from controller.simulation.problems import found_first
 from controller.simulation.run import Progress, simulate
@@ -98,7 +99,7 @@ def simulate_command(
             notes.append(f"{fleet}: events: what happens to hardware is no part of this simulation")
         for note in notes:
             aside(note)
-        warn([*given.unqueued, *warnings])
+        warn([*given.unqueued, *warnings, *without_nodes(read.documents, given.objects)])
         if given.unqueued and not given.submissions:
             raise WrongInputError(say.no_job_is_queued())
         result = simulate(given, settings.engine, until_s=until, progress=patience(time.monotonic))

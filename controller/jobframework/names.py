@@ -78,3 +78,8 @@ def is_label_key(key: str) -> bool:
 
 def is_object_name(name: str) -> bool:
     return len(name) <= _MAX_NAME and _SUBDOMAIN.fullmatch(name) is not None
+
+
+def is_label_name(name: str) -> bool:
+    """A DNS label, as Namespaces are named (RFC 1123)."""
+    return len(name) <= _MAX_LABEL_VALUE and "." not in name and is_object_name(name)

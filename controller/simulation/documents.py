@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from controller.simulation.fields import unknown_fields
+from controller.jobframework.names import is_label_name, is_object_name
+from controller.simulation.fields import is_known, unknown_fields
 from controller.simulation.problems import field, path_first, shown, steps
 from controller.simulation.sources import Path_, Source
 from controller.simulation.values import Wrong, wrong_values
@@ -267,10 +268,10 @@ def unknown(document: Document) -> Iterator[str]:
 
 
 def judged_values(document: Document) -> tuple[list[str], list[str]]:
-    """A line for every value that the API server refuses by its type, or as an amount; and a warning for every value
-    that it takes and that is likely not meant.
+    """A line for every value that the API server refuses by its type, as an amount or as a name; and a warning for
+    every value that it takes and that is likely not meant.
     """
-    refused: list[str] = []
+    refused = list(_misnamed(document)) if is_known(document.version, document.kind) else []
     odd: list[str] = []
     for one in wrong_values(document.data):
         line = _line(document, one)
@@ -279,6 +280,23 @@ def judged_values(document: Document) -> tuple[list[str], list[str]]:
         else:
             odd.append(warned(line))
     return refused, odd
+
+
+def _misnamed(document: Document) -> Iterator[str]:
+    """Of the kinds that are read here none has names of its own: a DNS subdomain, of a Namespace a DNS label."""
+    metadata = document.data["metadata"]
+    for key in ("name", "generateName", "namespace"):
+        said = metadata.get(key)
+        if said is None or said == "":
+            continue
+        is_label = key == "namespace" or document.kind == "Namespace"
+        name = str(said)
+        if key == "generateName" and name.endswith("-"):
+            name = f"{name[:-2]}a"  # what follows makes it a name (``maskTrailingDash``)
+        if not (is_object_name(name) and (not is_label or is_label_name(name))):
+            signs = "letters a to z, digits and -" if is_label else "letters a to z, digits, - and ."
+            expected = f"at most {63 if is_label else 253} {signs}, with a letter or digit at both ends"
+            yield document.told(("metadata", key), f"found {shown(said)}, expected {expected}. Correct it")
 
 
 def warned(line: str) -> str:

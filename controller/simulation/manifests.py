@@ -356,7 +356,7 @@ def _as_at_start(given: KubernetesObject, base_s: float) -> KubernetesObject:
 
 
 def _without_effect(objects: Iterable[KubernetesObject], config: ControllerConfig) -> Iterator[str]:
-    """Settings of the manifests that have no effect under this configuration, or that an API server refuses."""
+    """Settings of the manifests that have no effect under this configuration."""
     for loaded in objects:
         if not isinstance(loaded, ClusterQueue):
             continue
@@ -365,14 +365,6 @@ def _without_effect(objects: Iterable[KubernetesObject], config: ControllerConfi
         by_usage = scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
         if by_usage and config.engine.admission_fair_sharing is None:
             yield f"ClusterQueue {name}: usage-based admission needs admissionFairSharing in --config: no effect"
-        borrows = any(
-            quota.borrowing_limit is not None
-            for group in spec.resource_groups
-            for flavor in group.flavors
-            for quota in flavor.resources
-        )
-        if borrows and not spec.cohort_name:
-            yield f"ClusterQueue {name}: borrowingLimit without a cohort: the API server refuses it, here it is nothing"
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------------

@@ -135,6 +135,37 @@ def _resources(path: Path_, value: Mapping[str, Any]) -> Iterator[Wrong]:
                 continue
             if amount is not None:
                 yield from _amount(where, str(name), given, amount)
+    yield from _beside_limits(path, value)
+
+
+def _beside_limits(path: Path_, value: Mapping[str, Any]) -> Iterator[Wrong]:
+    """A request is at most its limit; of devices, which are never overcommitted, it is its limit."""
+    limits, requests = (
+        {} if not isinstance(each := value.get(part), dict) else each for part in ("limits", "requests")
+    )
+    for name, given in requests.items():
+        asked, limit = _read(given), _read(limits.get(name))
+        where, is_device = (*path, "requests", str(name)), _is_device(str(name))
+        if asked is None or asked.nanos < 0 or (limit is None and limits.get(name) is not None):
+            continue
+        if limit is None and is_device:
+            limit_is = f"limits[{name}]: {given} beside it"
+            hint = "Write it as a limit: Kubernetes makes it the request too"
+            yield Wrong(path=where, found="no limit", expected=limit_is, hint=hint)
+        elif limit is not None and (asked.nanos != limit.nanos if is_device else asked.nanos > limit.nanos):
+            most = "its limit" if is_device else "at most its limit"
+            yield Wrong(path=where, found=shown(given), expected=f"{most}, {limits[name]}", hint="Correct one of them")
+
+
+def _read(given: Any) -> Quantity | None:
+    try:
+        return None if given is None else parse_quantity(given)
+    except QuantityError:
+        return None
+
+
+def _is_device(name: str) -> bool:
+    return ("/" in name and "kubernetes.io/" not in name) or name.startswith(_PAGES)
 
 
 def _unnamed(where: Path_, name: str) -> Wrong:
@@ -152,7 +183,7 @@ def _unnamed(where: Path_, name: str) -> Wrong:
 def _amount(where: Path_, name: str, given: Any, amount: Quantity) -> Iterator[Wrong]:
     if amount.nanos < 0:
         yield Wrong(path=where, found=shown(given), expected="at least 0", hint="Correct it")
-    elif "/" not in name or "kubernetes.io/" in name:
+    elif name.startswith(_PAGES) or not _is_device(name):
         return
     elif amount.nanos % NANO:
         yield Wrong(path=where, found=shown(given), expected="a whole number", hint=_of_a_part(name, amount))

@@ -11,6 +11,7 @@ from controller.objects.core import Node
 from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import Document, warned
 from controller.simulation.fields import POD_SPEC, REQUIREMENTS, typed
+from controller.simulation.inputs.nodewords import selector, selects_none
 from controller.simulation.inputs.queuewords import unknown_queue
 from controller.simulation.problems import listed, meant, nearest, shown
 from controller.simulation.sources import Path_
@@ -131,20 +132,7 @@ def unserved(documents: Iterable[Document], known: Names, nodes: Iterable[Kubern
             if type_ == REQUIREMENTS and covered is not None:
                 yield from _uncovered(each, path, value, queue, covered, offered)
             elif type_ == POD_SPEC and of_nodes:
-                yield from _selects_none(each, path, value, of_nodes)
-
-
-def misplaced(documents: Iterable[Document], nodes: Iterable[KubernetesObject]) -> Iterator[str]:
-    """A warning for each value of a node's label that is selected and that no node has. Labels that no node has at all
-    may be others than those that the nodes are described with here.
-    """
-    of_nodes = [each for each in nodes if isinstance(each, Node)]
-    keys = {key for node in of_nodes for key in node.metadata.labels}
-    for each in documents if of_nodes else ():
-        for path, type_, value in typed(each.data):
-            if type_ == POD_SPEC and isinstance(value, dict) and isinstance(value.get("nodeSelector"), dict):
-                known = {key: one for key, one in value["nodeSelector"].items() if key in keys}
-                yield from _selects_none(each, path, {"nodeSelector": known}, of_nodes)
+                yield from selects_none(each, (*path, "nodeSelector"), selector(value), of_nodes)
 
 
 def _uncovered(
@@ -161,19 +149,6 @@ def _uncovered(
             near = nearest(name, covered | offered, _SAME_DOMAIN)
             hint = "Correct it, or add it to the queue" + (f". Did you mean {near}?" if near else "")
             yield warned(document.told((*path, part, name), f"found {name[:63]}, expected {expected}. {hint}"))
-
-
-def _selects_none(document: Document, path: Path_, spec: Any, nodes: list[Node]) -> Iterator[str]:
-    selected = spec.get("nodeSelector") if isinstance(spec, dict) else None
-    for key, value in selected.items() if isinstance(selected, dict) else ():
-        values = {node.metadata.labels[key] for node in nodes if key in node.metadata.labels}
-        if value in values:
-            continue
-        keys = {each for node in nodes for each in node.metadata.labels}
-        there = f"a value that a node has: {listed(values)}" if values else "a label that a node has"
-        hint = f"Correct it.{meant(str(value), values) if values else meant(str(key), keys)}".removesuffix(".")
-        where = (*path, "nodeSelector", str(key))
-        yield warned(document.told(where, f"found {shown(value)}, expected {there}. {hint}"))
 
 
 def _named_by(document: Document) -> Iterator[tuple[Path_, str, str]]:

@@ -61,8 +61,8 @@ LABEL = "labels: {kueue.x-k8s.io/queue-name: nightly}"
 LIMITS = "spec.template.spec.containers[0].resources.limits"
 
 
-def called(folder: Path, job: str, team: str = TEAM, *words: str) -> Result:
-    for name, text in (("fleet.yaml", FLEET), ("team.yaml", team), ("job.yaml", job)):
+def called(folder: Path, job: str, team: str = TEAM, *words: str, fleet: str = FLEET) -> Result:
+    for name, text in (("fleet.yaml", fleet), ("team.yaml", team), ("job.yaml", job)):
         (folder / name).write_text(text)
     files = [str(folder / name) for name in ("fleet.yaml", "team.yaml", "job.yaml")]
     return CliRunner().invoke(simulate_command, ["--fleet", *files, *words])
@@ -134,6 +134,31 @@ WRONG = [
         '12: column 6: not valid YAML: found "containers:", expected a key of the keys ',
     ),
     (PARALLELISM, f"\t{PARALLELISM}", "8: column 1: not valid YAML: found a tab before the text, expected spaces"),
+    (
+        'cpu: "1", memory: 4Gi}\n          limits: {nvidia.com/gpu: 1}',
+        "nvidia.com/gpu: 2}",
+        "16: Job train: {r}.requests[nvidia.com/gpu]: found no limit, expected limits[nvidia.com/gpu]: 2 beside it. Wr",
+    ),
+    (
+        'cpu: "1", memory: 4Gi}',
+        "nvidia.com/gpu: 2}",
+        "16: Job train: {r}.requests[nvidia.com/gpu]: found 2, expected its limit, 1. Correct one of them",
+    ),
+    (
+        "limits: {nvidia.com/gpu: 1}",
+        "limits: {nvidia.com/gpu: 1, memory: 2Gi}",
+        '16: Job train: {r}.requests.memory: found "4Gi", expected at most its limit, 2Gi. Correct one of them',
+    ),
+    (
+        "name: train",
+        "name: My_Train",
+        '4: Job My_Train: metadata.name: found "My_Train", expected at most 253 letters a to z, digits, - and ., ',
+    ),
+    (
+        "name: train",
+        "generateName: Train-",
+        '4: Job Train-: metadata.generateName: found "Train-", expected at most 253 letters',
+    ),
     (JOB, "", "1: found nothing in the file, expected objects with apiVersion, kind and metadata"),
     (JOB, "# to do\n", "1: found nothing in the file, expected objects with apiVersion, kind and metadata"),
 ]
@@ -221,6 +246,82 @@ def test_a_queue_that_names_what_is_not_there_is_a_warning(tmp_path: Path, befor
     assert result.exit_code == 0
 
 
+PODS = "- {coveredResources: [pods], flavors: [{name: a100, resources: [{name: pods, nominalQuota: 1}]}]}"
+REFUSED_QUOTAS = [
+    (
+        "nominalQuota: 8}",
+        "nominalQuota: 8, borrowingLimit: 2}",
+        "17: ClusterQueue research: {q}[2].borrowingLimit: found 2, expected none without a cohort. Write spec.",
+    ),
+    ("nominalQuota: 64", "nominalQuota: -1", "15: ClusterQueue research: {q}[0].nominalQuota: found -1, expected at "),
+    (
+        "[cpu, memory, nvidia.com/gpu]",
+        "[memory, cpu, nvidia.com/gpu]",
+        "14: ClusterQueue research: {f}.resources: found cpu, memory, nvidia.com/gpu, expected the coveredResources ",
+    ),
+    (
+        "- coveredResources",
+        f"{PODS}\n  - coveredResources",
+        "14: ClusterQueue research: spec.resourceGroups[1].flavors[0].name: found a100 a second time, expected it ",
+    ),
+    (
+        "[cpu, memory, nvidia.com/gpu]",
+        "[cpu, memory, memory]",
+        "11: ClusterQueue research: spec.resourceGroups[0].coveredResources[2]: found memory a second time, expected",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "said"), REFUSED_QUOTAS)
+def test_quotas_that_the_api_server_refuses_end_the_run(tmp_path: Path, before: str, after: str, said: str) -> None:
+    result = called(tmp_path, JOB, TEAM.replace(before, after, 1))
+    lines = told(result, tmp_path)
+    flavor = "spec.resourceGroups[0].flavors[0]"
+    assert any(line.startswith(f"Error: team.yaml:{said.format(q=f'{flavor}.resources', f=flavor)}") for line in lines)
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(("kind", "parent", "lines"), [("ClusterQueue", "cohortName", 1), ("Cohort", "parentName", 0)])
+def test_what_is_lent_is_at_most_the_own_quota_of_a_queue_and_a_cohort_lends_what_is_below_it(
+    tmp_path: Path, kind: str, parent: str, lines: int
+) -> None:
+    quota = "{name: nvidia.com/gpu, nominalQuota: 4, lendingLimit: 9}"
+    flavors = f"[{{name: a100, resources: [{quota}]}}]"
+    groups = f"resourceGroups: [{{coveredResources: [nvidia.com/gpu], flavors: {flavors}}}]"
+    given = (
+        f"apiVersion: kueue.x-k8s.io/v1beta2\nkind: {kind}\nmetadata: {{name: all}}\nspec: {{{parent}: c, {groups}}}\n"
+    )
+    result = called(tmp_path, JOB, f"{TEAM}---\n{given}")
+    found = told(result, tmp_path)
+    assert len(found) == lines
+    assert all("lendingLimit: found 9, expected at most its nominalQuota, 4. Correct one of" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ("{nvidia.com/gpu.present: nobody}", "4: warning: ResourceFlavor a100: spec.nodeLabels[nvidia.com/gpu.presen"),
+        (
+            "{nvidia.com/gpu.product: NVIDIA-H100}",
+            '.product]: found "NVIDIA-H100", expected a value that a node has: NVIDIA-A100-SXM4-80GB',
+        ),
+        (
+            "{nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB, kubernetes.io/hostname: node-2}",
+            "NVIDIA-A100-SXM4-80GB, kubernetes.io/hostname=node-2, expected labels that one node has together",
+        ),
+    ],
+)
+def test_a_flavor_that_selects_no_node_is_a_warning(tmp_path: Path, labels: str, said: str) -> None:
+    team = TEAM.replace("metadata: {name: a100}", f"metadata: {{name: a100}}\nspec: {{nodeLabels: {labels}}}")
+    other = FLEET + "- {name: node-2, gpus: 8, product: NVIDIA H200}\n" if "node-2" in labels else FLEET
+    result = called(tmp_path, JOB, team, fleet=other)
+    (line,) = told(result, tmp_path)
+    assert said in line
+    assert result.exit_code == 0
+    fitting = team.replace(labels, "{nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}")
+    assert told(called(tmp_path, JOB, fitting), tmp_path) == []
+
+
 @pytest.mark.parametrize(
     ("label", "said"),
     [
@@ -296,3 +397,8 @@ def test_a_job_whose_pods_would_run_for_ever_is_refused(tmp_path: Path, given: s
     assert result.exit_code == 2
     (line,) = told(result, tmp_path)
     assert f"spec.template.spec.restartPolicy: found {found}, expected one of" in line
+
+
+def test_a_namespace_has_a_name_without_dots(tmp_path: Path) -> None:
+    line, *_ = told(called(tmp_path, JOB.replace("namespace: lab", "namespace: a.b")), tmp_path)[-1:]
+    assert line.startswith('Error: job.yaml:5: Job train: metadata.namespace: found "a.b", expected at most 63 letters')

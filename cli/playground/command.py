@@ -9,8 +9,9 @@ import click
 
 from cli.cluster import run
 from cli.local import Whole
-from cli.manifests import WrongInputError, read_documents
+from cli.manifests import WrongInputError
 from cli.playground import world as worlds
+from cli.simulate.reading import inputs
 from cli.words import given as say
 from controller.simulation.documents import InputError
 from simulator.fleet.fleetfile import load_fleet
@@ -63,7 +64,8 @@ def _world(manifests: tuple[Path, ...], fleet: Path | None) -> worlds.World:
         raise click.UsageError(say.fleet_and_manifests("MANIFESTS" if manifests else "--fleet"))
     if fleet is None:
         fleet, manifests = worlds.packaged()
+    read = inputs(manifests, fleet, events_count=True)
     try:
-        return worlds.world(load_fleet(fleet), read_documents(manifests, allow_unknown=False))
+        return worlds.world(load_fleet(fleet), read.documents)
     except (FleetError, InputError) as wrong:
         raise WrongInputError(str(wrong)) from None

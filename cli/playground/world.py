@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from controller.simulation.documents import Document, InputError
+from controller.simulation.problems import shown
 from inventory.api.names import ARRIVAL, RUNTIME
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.orders import Order
@@ -24,7 +25,7 @@ _REST_S: Final = 30.0
 _CLUSTER_SCOPED: Final = ("Namespace", "Node", "Topology", "ResourceFlavor", "ClusterQueue", "Cohort", "PriorityClass")
 _ALSO: Final = ("WorkloadPriorityClass", "AdmissionCheck", "RuntimeClass")
 _RUN: Final = frozenset({"Job", "Pod"})
-"""Kinds of what runs: without a queue nobody would start it here."""
+"""Kinds of what runs."""
 
 
 class Arrival(Struct, frozen=True):
@@ -106,17 +107,21 @@ def packaged() -> tuple[Path, tuple[Path, ...]]:
 
 
 def world(fleet: Fleet, documents: Iterable[Document]) -> World:
-    """Raises InputError."""
+    """Jobs and pods without a queue are left out: nobody would start them. Raises InputError with all that is wrong."""
     objects: list[Json] = []
     arrivals: list[Arrival] = []
+    wrong: list[str] = []
     for document in documents:
         body = _placed(document)
         if QUEUE_LABEL in (body["metadata"].get("labels") or {}):
-            arrivals.append(_arrival(document, body))
-        elif document.kind in _RUN:
-            raise document.error(f"metadata.labels[{QUEUE_LABEL}]: found none, expected the queue that it waits in")
-        else:
+            try:
+                arrivals.append(_arrival(document, body))
+            except InputError as error:
+                wrong += error.lines
+        elif document.kind not in _RUN:
             objects.append(body)
+    if wrong:
+        raise InputError.of(wrong)
     faults = tuple(
         Fault(event.at, node.name, order) for node in fleet.nodes for event in node.events for order in event.orders
     )
@@ -148,7 +153,8 @@ def _seconds(document: Document, key: str, value: object) -> float:
     try:
         return float(go_duration(str(value)))
     except (Unfit, ValueError):
-        raise document.error(f"metadata.annotations.{key}: found {value!r}, expected a duration such as 90s") from None
+        sentence = f'found {shown(value)}, expected a duration such as "90s". Correct it'
+        raise InputError(document.told(("metadata", "annotations", key), sentence)) from None
 
 
 def _round_s(arrivals: Sequence[Arrival], faults: Sequence[Fault]) -> float:

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from controller.engine.conditions.reasons import PendingReason
 from controller.engine.conditions.records import DecisionRecord, Missing, Rule
 from controller.engine.conditions.sentences import shown
+from controller.engine.cycle.freequota import with_nodes_asked
 from controller.engine.engine import Engine
 from controller.engine.flavors.assignment import PodSetChoice
-from controller.engine.flavors.freequota import with_nodes_asked
 from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.engine.queues.found import last_found
 from controller.engine.queues.pending import PendingWorkload

@@ -26,8 +26,8 @@ _OTHERS: Final[Mapping[tuple[str, str], Callable[[], tuple[Rule, ...]]]] = {
 """Pods and what serves, by ``apiVersion`` and ``kind``."""
 
 
-def refused_by_rule(kind: JobKind | None, job: Json, gates: FeatureGates, look: Look) -> str:
-    """The first rule that an object breaks which is queued, with its field; empty where it breaks none.
+def refused_by_rules(kind: JobKind | None, job: Json, gates: FeatureGates, look: Look) -> tuple[str, ...]:
+    """The rules that an object breaks which is queued, each with its field and once.
 
     ``kind``: None for pods and what serves. ``look``: objects that it is read together with. Policies ask nothing of a
     child that its owner's controller makes: the controller asks the rules of the kind alone. Raises JobError.
@@ -40,9 +40,8 @@ def refused_by_rule(kind: JobKind | None, job: Json, gates: FeatureGates, look: 
         rules = _others(job["apiVersion"], job["kind"]) if kind is None else _rules(kind)  # type: ignore[arg-type]
     else:
         rules = () if kind is None else kind.rules
-    for refusal in refused(rules, Review(new=job, gates=gates)):
-        return f"{refusal.field}: {refusal.sentence}"
-    return ""
+    told = (f"{refusal.field}: {refusal.sentence}" for refusal in refused(rules, Review(new=job, gates=gates)))
+    return tuple(dict.fromkeys(told))
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.engine.mirror.specs import Adoption, System
-from controller.forecast.refused import refused_by_rule
+from controller.forecast.refused import refused_by_rules
 from controller.foreignrules.servinggangs import stamped
 from controller.foreignrules.volcanodefaults import defaulted
 from controller.jobframework import compose, names
@@ -117,8 +117,8 @@ class Reader(msgspec.Struct, frozen=True):
             raise failure("it names no queue, or its namespace is not managed")
         if kind is not None and kind.is_skipped(job):
             raise NotQueuedError("another object is queued in its place")
-        if told := refused_by_rule(kind, job, self.settings.gates, self.cluster.look):
-            raise NotQueuedError(told)
+        if told := refused_by_rules(kind, job, self.settings.gates, self.cluster.look):
+            raise NotQueuedError("; ".join(told))
         if serving is not None:
             first = serving.first_group(job)
             if first is None:

@@ -252,14 +252,17 @@ def _object(
 
     What a Deployment's or another object's controller made carries the labels of its pods: it is no job.
     """
+    every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD)
+    meant = another_kind(document, (*every, *KINDS, *READ_KINDS, *_FOREIGN))
+    if meant and document.group == GROUP:
+        raise InputError(meant)
     data = _hub(document)
     if (data["apiVersion"], data["kind"]) not in KINDS:
         what = f"{document.kind} of {document.version}"
         if sentence := REFUSED_KINDS.get((document.version, document.kind)):
             raise document.error(f"{what}: {sentence}")
         queues = names_queue(document) and not is_made(document, known)
-        every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD)
-        if meant := another_kind(document, (*every, *KINDS, *READ_KINDS, *_FOREIGN)):
+        if meant:
             raise InputError(meant)
         if queues or document.group in _JOB_GROUPS:
             raise InputError(unread_kind(document, every))

@@ -33,6 +33,7 @@ _TYPES: Final = {
     "str": "a string",
 }
 _OPTIONAL_KEY: Final = "[...]"
+_NUMBER: Final = re.compile(r"\d+")
 _STEP: Final = re.compile(r"\.?(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]|\[(?P<key>[^\]]*)\]")
 
 
@@ -83,6 +84,12 @@ def meant(word: str, names: Iterable[str]) -> str:
     """`` Did you mean X?``, with the space before it; empty where no name is near."""
     near = nearest(word, names)
     return f" Did you mean {near}?" if near else ""
+
+
+def with_its_numbers(word: str, names: Iterable[str]) -> set[str]:
+    """Those that have the numbers of ``word``: another model of GPU or another MIG profile was not meant by it."""
+    numbers = _NUMBER.findall(word)
+    return {name for name in names if _NUMBER.findall(name) == numbers}
 
 
 def listed(names: Iterable[str]) -> str:

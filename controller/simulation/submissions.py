@@ -13,12 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from controller.engine.conditions.reasons import REQUEUED, PendingReason
-from controller.forecast.refused import refused_by_rule
+from controller.forecast.refused import refused_by_rules
 from controller.jobframework import compose, names
 from controller.jobframework.kind import JobKind, ObjectKind, api_version, completed
 from controller.jobframework.marks import is_managed, priority_class, queue_name
 from controller.jobframework.podview import GroupName, SeenPod, key_of
-from controller.jobframework.raw import JobError, Json, annotations, labels, shown, strings
+from controller.jobframework.raw import JobError, Json, annotations, labels, strings
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobkinds.table import JOB_KINDS
 from controller.objects.decode import DecodeError, decode
@@ -27,9 +27,10 @@ from controller.objects.workload import Workload
 from controller.podgroups.group import GROUPS, MIN_MEMBER, as_member, in_part, read_group, subgroup_of
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
-from controller.simulation.documents import Document
+from controller.simulation.documents import Document, InputError
 from controller.simulation.groups import KINDS_OF_GROUPS
 from controller.simulation.groups import workload_body as serving_workload
+from controller.simulation.problems import shown
 from controller.volcanojobs.kind import VolcanoJobKind
 from controller.words import jobs as words
 from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, ARRIVAL, RUNTIME, SUBGROUP
@@ -224,19 +225,25 @@ class Composer:
         self._base_s = base_s
 
     def check(self, document: Document, namespace_labels: Mapping[str, str]) -> None:
-        """Raises InputError for a job that a cluster refuses, by a rule of its kind."""
-        if document.kind == "Workload":
-            return
-        try:
-            job = self._as_new(document.data, _UID)
-            kind = self.kinds.get((document.version, document.kind))
-            if not self._is_queued(kind, job, namespace_labels):
-                return
-            told = refused_by_rule(kind, job, self._settings.gates, self._cluster.look)
-        except JobError as error:
-            told = str(error)
+        """Raises InputError for a job that a cluster refuses by rules of its kind, or whose times cannot be read."""
+        told: list[str] = []
+        if document.kind != "Workload":
+            try:
+                job = self._as_new(document.data, _UID)
+                kind = self.kinds.get((document.version, document.kind))
+                if not self._is_queued(kind, job, namespace_labels):
+                    return
+                told += refused_by_rules(kind, job, self._settings.gates, self._cluster.look)
+            except JobError as error:
+                told.append(str(error))
+        for key in (ARRIVAL, RUNTIME):
+            try:
+                _duration(document.data, key)
+            except JobError as error:
+                told.append(str(error))
         if told:
-            raise document.error(f"{document.kind} {document.data['metadata']['name']}: {told}")
+            what = f"{document.kind} {document.data['metadata']['name']}"
+            raise InputError.of(str(document.error(f"{what}: {each}")) for each in dict.fromkeys(told))
 
     def is_queued(self, document: Document, namespace_labels: Mapping[str, str]) -> bool:
         """Of a job, a pod or what serves, whether it has a Workload of its own; false for one that cannot be read."""

@@ -26,6 +26,23 @@ _UNITLESS: Final = re.compile(r"[0-9.+-]+", re.ASCII)
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _BOOLEANS: Final = ("true", "false")
 _PERCENTS: Final = 100
+_COUNTS: Final = frozenset(
+    {
+        "backoffLimit",
+        "backoffLimitPerIndex",
+        "completions",
+        "maxFailedIndexes",
+        "maxReplicas",
+        "minAvailable",
+        "minReplicas",
+        "numOfHosts",
+        "parallelism",
+        "replicas",
+        "size",
+        "ttlSecondsAfterFinished",
+    }
+)
+_MOST: Final = 2**31 - 1
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -57,6 +74,7 @@ def wrong_values(data: Mapping[str, Any]) -> Iterator[Wrong]:
             yield from _quantity(path, value)
         elif scalar:
             yield from _scalar(path, scalar, value)
+            yield from _count(path, scalar, value)
         elif not isinstance(value, dict):
             expected = "a list" if type_ == "[]" else "an object"
             yield Wrong(path=path, found=_kinded(value), expected=expected, hint="Correct it")
@@ -96,6 +114,14 @@ def _in_place(type_: str, value: Any) -> tuple[str, str]:
     if type_ == "boolean" and isinstance(value, str) and value.lower() in _BOOLEANS:
         return value.lower(), "Write it without quotes"
     return _SAMPLES.get(type_, "a whole number or a string"), "Correct it"
+
+
+def _count(path: Path_, type_: str, value: Any) -> Iterator[Wrong]:
+    """Of those that Kubernetes and the operators refuse where they are negative; they are 32 bits wide."""
+    is_number = type_ == "integer" and isinstance(value, int) and not isinstance(value, bool)
+    if is_number and path[-1] in _COUNTS and not 0 <= value <= _MOST:
+        expected = "at least 0" if value < 0 else f"at most {_MOST}"
+        yield Wrong(path=path, found=shown(value), expected=expected, hint="Correct it")
 
 
 def _kinded(value: Any) -> str:

@@ -7,7 +7,7 @@ from controller.objects.core import Node
 from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import Document, warned
 from controller.simulation.fields import POD_SPEC, typed
-from controller.simulation.problems import listed, meant, shown
+from controller.simulation.problems import listed, meant, shown, with_its_numbers
 from controller.simulation.sources import Path_
 
 _FLAVOR: Final = "ResourceFlavor"
@@ -58,5 +58,6 @@ def selects_none(document: Document, path: Path_, labels: Mapping[Any, Any], nod
             continue
         keys = {each for node in of_nodes for each in node.metadata.labels}
         there = f"a value that a node has: {listed(values)}" if values else "a label that a node has"
-        hint = f"Correct it.{meant(str(value), values) if values else meant(str(key), keys)}".removesuffix(".")
+        near = meant(str(value), with_its_numbers(str(value), values)) if values else meant(str(key), keys)
+        hint = f"Correct it.{near}".removesuffix(".")
         yield warned(document.told((*path, str(key)), f"found {shown(value)}, expected {there}. {hint}"))

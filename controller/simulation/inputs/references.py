@@ -13,7 +13,7 @@ from controller.simulation.documents import Document, warned
 from controller.simulation.fields import POD_SPEC, REQUIREMENTS, typed
 from controller.simulation.inputs.nodewords import selector, selects_none
 from controller.simulation.inputs.queuewords import unknown_queue
-from controller.simulation.problems import listed, meant, nearest, shown
+from controller.simulation.problems import listed, meant, nearest, shown, with_its_numbers
 from controller.simulation.sources import Path_
 from inventory.api.names import (
     ARRIVAL,
@@ -146,7 +146,7 @@ def _uncovered(
             seen.add(name)
             has = f"; the nodes have {listed(each for each in offered if '/' in each)}" if offered else ""
             expected = f"a resource that ClusterQueue {queue} covers: {listed(covered)}{has}"
-            near = nearest(name, covered | offered, _SAME_DOMAIN)
+            near = nearest(name, with_its_numbers(name, covered | offered), _SAME_DOMAIN)
             hint = "Correct it, or add it to the queue" + (f". Did you mean {near}?" if near else "")
             yield warned(document.told((*path, part, name), f"found {name[:63]}, expected {expected}. {hint}"))
 

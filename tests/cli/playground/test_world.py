@@ -73,13 +73,20 @@ def test_the_gpu_of_the_fleet_file_fails_and_comes_back_in_each_round() -> None:
     ("text", "wanted"),
     [
         (JOB.replace("batch/v1", "kubeflow.org/v1").replace("kind: Job", "kind: PyTorchJob"), "expected Job of batch"),
-        (JOB.replace("queue-name: jobs", "queue: jobs"), "found none, expected the queue that it waits in"),
-        (JOB.replace("arrival: 10s", "arrival: soon"), "tessera.dev/arrival: found 'soon', expected a duration"),
+        (JOB.replace("arrival: 10s", "arrival: soon"), 'tessera.dev/arrival]: found "soon", expected a duration'),
     ],
 )
 def test_what_it_cannot_play_is_refused_with_what_it_expects(text: str, wanted: str) -> None:
     with pytest.raises(InputError, match=wanted):
         built(text)
+
+
+def test_a_job_without_a_queue_is_left_out_and_of_several_that_are_wrong_each_is_told() -> None:
+    assert built(JOB.replace("queue-name: jobs", "queue: jobs")).arrivals == ()
+    late = JOB.replace("arrival: 10s", "arrival: soon")
+    with pytest.raises(InputError) as told:
+        built(f"{late}---\n{late.replace('soon', 'late')}")
+    assert len(told.value.lines) == 2
 
 
 def test_the_packages_world_is_that_of_the_examples_and_every_namespace_is_there() -> None:

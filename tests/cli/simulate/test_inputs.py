@@ -159,6 +159,12 @@ WRONG = [
         "generateName: Train-",
         '4: Job Train-: metadata.generateName: found "Train-", expected at most 253 letters',
     ),
+    ("parallelism: 2", "parallelism: -2", "8: Job train: spec.parallelism: found -2, expected at least 0. Correct it"),
+    (
+        "parallelism: 2",
+        "completions: 3000000000",
+        "8: Job train: spec.completions: found 3000000000, expected at most 2147483647. Correct it",
+    ),
     (JOB, "", "1: found nothing in the file, expected objects with apiVersion, kind and metadata"),
     (JOB, "# to do\n", "1: found nothing in the file, expected objects with apiVersion, kind and metadata"),
 ]
@@ -265,6 +271,11 @@ REFUSED_QUOTAS = [
         "14: ClusterQueue research: spec.resourceGroups[1].flavors[0].name: found a100 a second time, expected it ",
     ),
     (
+        "kind: ClusterQueue",
+        "kind: ClusterQueu",
+        '6: ClusterQueu research: kind: found "ClusterQueu", expected ClusterQu',
+    ),
+    (
         "[cpu, memory, nvidia.com/gpu]",
         "[cpu, memory, memory]",
         "11: ClusterQueue research: spec.resourceGroups[0].coveredResources[2]: found memory a second time, expected",
@@ -359,8 +370,41 @@ def test_all_that_is_wrong_is_told_at_once_by_file_and_line(tmp_path: Path) -> N
     fixed = called(tmp_path, f"{wrong}---\n{late}")
     assert told(fixed, tmp_path)[-1] == (
         "Error: job.yaml:25: Job late: metadata.annotations[tessera.dev/runtime]: "
-        "found '2 h', expected a duration such as \"90s\""
+        'found "2 h", expected a duration such as "90s"'
     )
+
+
+def test_all_that_is_wrong_of_one_job_is_told_at_once(tmp_path: Path) -> None:
+    times = "tessera.dev/runtime: soon, tessera.dev/arrival: 5 s"
+    places = '{kueue.x-k8s.io/podset-slice-size: "2", kueue.x-k8s.io/podset-required-topology: a b}'
+    job = JOB.replace(LABEL, f"{LABEL}\n  annotations: {{{times}}}")
+    job = job.replace("  template:\n", f"  template:\n    metadata: {{annotations: {places}}}\n")
+    lines = told(called(tmp_path, job), tmp_path)
+    marks = ("tessera.dev/runtime", "tessera.dev/arrival", "podset-slice-size", "podset-required-topology")
+    assert [sum(f"{mark}]: " in line for line in lines) for mark in marks] == [1, 1, 1, 1]
+
+
+def test_a_fleet_and_a_configuration_are_told_of_together_with_the_manifests(tmp_path: Path) -> None:
+    config = tmp_path / "controller.yaml"
+    config.write_text(
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nmanageJobsWithoutQueueNam: true\n"
+    )
+    fleet = FLEET.replace("gpus: 8", "gpuz: 8")
+    job = JOB.replace("parallelism: 2", "parallelism: -2")
+    found = told(called(tmp_path, job, TEAM, "--config", str(config), fleet=fleet), tmp_path)
+    assert [line.split(":")[1].strip() for line in found] == ["controller.yaml", "fleet.yaml", "job.yaml"]
+
+
+def test_another_model_or_profile_is_no_misspelt_one(tmp_path: Path) -> None:
+    near = JOB.replace(
+        "restartPolicy: Never", "restartPolicy: Never\n      nodeSelector: {nvidia.com/gpu.product: {p}}"
+    )
+    for product, meant in (("NVIDIA-A100-SXM4-40GB", False), ("nvidia-a100-sxm4-80gb", True)):
+        (line,) = told(called(tmp_path, near.replace("{p}", product)), tmp_path)
+        assert ("Did you mean NVIDIA-A100-SXM4-80GB?" in line) is meant
+    team = TEAM.replace("nvidia.com/gpu", "nvidia.com/mig-1g.10gb")
+    (line,) = told(called(tmp_path, JOB.replace("nvidia.com/gpu:", "nvidia.com/mig-1g.20gb:"), team), tmp_path)
+    assert "Did you mean" not in line
 
 
 def test_a_file_that_is_empty_is_passed_over_in_a_folder(tmp_path: Path) -> None:

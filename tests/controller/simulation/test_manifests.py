@@ -204,8 +204,8 @@ def changed(given: dict[str, Any], **spec: Any) -> dict[str, Any]:
             {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "metadata": {"name": "c"}},
             "found a configuration file, expected a manifest. Give it with --config",
         ),
-        (job("j", arrival="soon"), "metadata.annotations[tessera.dev/arrival]: found 'soon', expected a duration"),
-        (job("j", runtime="-5s"), "metadata.annotations[tessera.dev/runtime]: found '-5s', expected a duration"),
+        (job("j", arrival="soon"), 'metadata.annotations[tessera.dev/arrival]: found "soon", expected a duration'),
+        (job("j", runtime="-5s"), 'metadata.annotations[tessera.dev/runtime]: found "-5s", expected a duration'),
         (job("j", priority="none"), "metadata.labels[kueue.x-k8s.io/priority-class]: no WorkloadPriorityClass 'none'"),
         (changed(job("j"), parallelism="4"), "Job j: spec.parallelism: expected an integer, found str"),
         (

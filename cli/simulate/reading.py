@@ -1,0 +1,109 @@
+"""The inputs of a simulation: manifests, a fleet and a configuration, with all that is wrong with them at once."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from cli.console import aside
+from cli.manifests import Manifests, WrongInputError, in_order, read_manifests, warn
+from cli.words import given as say
+from controller.config.load import default, load
+from controller.config.settings import ControllerConfig
+from controller.objects.meta import KubernetesObject
+from controller.simulation.documents import Document, InputError
+from controller.simulation.inputs.nodewords import without_nodes
+from controller.simulation.inputs.references import Names, loose_ends, missing_classes
+from controller.simulation.manifests import Scenario, is_job, scenario
+from controller.simulation.problems import found_first
+from yamlfile import ConfigError
+
+
+class Inputs(NamedTuple):
+    """``documents``: of the manifests. ``known``: what they name. ``scenario``: what a simulation begins with."""
+
+    settings: ControllerConfig
+    documents: list[Document]
+    known: Names
+    scenario: Scenario
+
+
+class _Nodes(NamedTuple):
+    objects: list[KubernetesObject]
+    has_events: bool
+
+
+def inputs(
+    manifests: Iterable[Path],
+    fleet: Path | None = None,
+    config: Path | None = None,
+    *,
+    allow_unknown: bool = False,
+    events_count: bool = False,
+) -> Inputs:
+    """Warnings and notes are told on standard error. ``events_count``: what happens to the fleet's hardware is played.
+
+    Raises WrongInputError with all that is wrong, in the order of the files.
+    """
+    wrong: list[str] = []
+    settings, nodes = _settings(config, wrong), _nodes(fleet, wrong)
+    read = read_manifests(manifests, allow_unknown=allow_unknown)
+    known = Names(read.documents)
+    warnings = [*read.warnings, *(loose_ends(read.documents, known) if read.is_whole else ())]
+    wrong += read.errors
+    if read.is_whole:
+        wrong += missing_classes(read.documents, known)
+    # What a job's rules say may depend on the configuration and on the nodes.
+    made = _scenario(read, settings, nodes.objects, wrong) if settings is not None and nodes is not None else None
+    if wrong or made is None or settings is None or nodes is None:
+        warn(warnings)
+        raise WrongInputError("\n".join(map(found_first, in_order(wrong))))
+    notes = [*map(str, settings.without_effect), *read.notes, *made.warnings]
+    if nodes.has_events and not events_count:
+        notes.append(f"{fleet}: events: what happens to hardware is no part of this simulation")
+    for note in notes:
+        aside(note)
+    warn([*made.unqueued, *warnings, *without_nodes(read.documents, made.objects)])
+    if made.unqueued and not made.submissions:
+        raise WrongInputError(say.no_job_is_queued())
+    return Inputs(settings, read.documents, known, made)
+
+
+def _settings(config: Path | None, wrong: list[str]) -> ControllerConfig | None:
+    try:
+        return default() if config is None else load(config)
+    except ConfigError as error:
+        wrong += str(error).splitlines()
+        return None
+
+
+def _nodes(fleet: Path | None, wrong: list[str]) -> _Nodes | None:
+    if fleet is None:
+        return _Nodes([], has_events=False)
+    from cli.fleetnodes import load_nodes
+    from simulator.reading import InputError as FleetError
+
+    try:
+        nodes, events = load_nodes(fleet)
+    except FleetError as error:
+        wrong += str(error).splitlines()
+        return None
+    return _Nodes([*nodes], events)
+
+
+def _scenario(
+    read: Manifests, settings: ControllerConfig, nodes: list[KubernetesObject], wrong: list[str]
+) -> Scenario | None:
+    """None where something is wrong.
+
+    What is refused as it stands has no part in the checks of a job's rules, and of a file that cannot be read nobody
+    knows what it would have brought: what others name is not looked for then.
+    """
+    if not read.is_whole or not all(map(is_job, read.refused)):
+        return None
+    refused = {id(each) for each in read.refused}
+    told = {line.partition(": ")[0] for line in wrong}
+    try:
+        return scenario((each for each in read.documents if id(each) not in refused), settings, nodes)
+    except InputError as error:
+        wrong += (line for line in error.lines if line.partition(": ")[0] not in told)
+        return None

@@ -11,8 +11,9 @@ from controller.config.load import default, load
 from controller.config.settings import ControllerConfig
 from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import Document, InputError
+from controller.simulation.inputs.known import Known, known
 from controller.simulation.inputs.nodewords import without_nodes
-from controller.simulation.inputs.references import Names, loose_ends, missing_classes
+from controller.simulation.inputs.references import loose_ends, missing_classes
 from controller.simulation.manifests import Scenario, is_job, scenario
 from controller.simulation.problems import found_first
 from yamlfile import ConfigError
@@ -23,7 +24,7 @@ class Inputs(NamedTuple):
 
     settings: ControllerConfig
     documents: list[Document]
-    known: Names
+    known: Known
     scenario: Scenario
 
 
@@ -47,11 +48,11 @@ def inputs(
     wrong: list[str] = []
     settings, nodes = _settings(config, wrong), _nodes(fleet, wrong)
     read = read_manifests(manifests, allow_unknown=allow_unknown)
-    known = Names(read.documents)
-    warnings = [*read.warnings, *(loose_ends(read.documents, known) if read.is_whole else ())]
+    names = known(read.documents)
+    warnings = [*read.warnings, *(loose_ends(read.documents, names) if read.is_whole else ())]
     wrong += read.errors
     if read.is_whole:
-        wrong += missing_classes(read.documents, known)
+        wrong += missing_classes(read.documents, names)
     # What a job's rules say may depend on the configuration and on the nodes.
     made = _scenario(read, settings, nodes.objects, wrong) if settings is not None and nodes is not None else None
     if wrong or made is None or settings is None or nodes is None:
@@ -65,7 +66,7 @@ def inputs(
     warn([*made.unqueued, *warnings, *without_nodes(read.documents, made.objects)])
     if made.unqueued and not made.submissions:
         raise WrongInputError(say.no_job_is_queued())
-    return Inputs(settings, read.documents, known, made)
+    return Inputs(settings, read.documents, names, made)
 
 
 def _settings(config: Path | None, wrong: list[str]) -> ControllerConfig | None:

@@ -3,7 +3,7 @@
 A class that is not there is refused on a cluster; a queue or a flavor may be created later, which is a warning here.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from controller.jobframework import names
@@ -11,6 +11,7 @@ from controller.objects.core import Node
 from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import Document, warned
 from controller.simulation.fields import POD_SPEC, REQUIREMENTS, typed
+from controller.simulation.inputs.known import Known
 from controller.simulation.inputs.nodewords import selector, selects_none
 from controller.simulation.inputs.queuewords import unknown_queue
 from controller.simulation.problems import listed, meant, nearest, shown, with_its_numbers
@@ -66,30 +67,7 @@ _SAME_DOMAIN: Final = 0.8
 """So near are ``nvidia.com/gpus`` and ``nvidia.com/gpu``, and a MIG profile is not."""
 
 
-class Names:
-    """What the manifests have, by name."""
-
-    def __init__(self, documents: Iterable[Document]) -> None:
-        self.by_kind: dict[str, set[str]] = {}
-        self.local_queues: dict[str, dict[str, str]] = {}
-        self.covered: dict[str, set[str]] = {}
-        for each in documents:
-            name = each.data["metadata"].get("name")
-            if not isinstance(name, str):
-                continue
-            self.by_kind.setdefault(each.kind, set()).add(name)
-            if each.kind == "LocalQueue":
-                space = str(each.data["metadata"].get("namespace") or "default")
-                self.local_queues.setdefault(space, {})[name] = str(_at(each.data, "spec", "clusterQueue") or "")
-            if each.kind == "ClusterQueue":
-                groups = _dicts(_at(each.data, "spec", "resourceGroups"))
-                self.covered[name] = {str(one) for group in groups for one in _listed(group.get("coveredResources"))}
-
-    def of(self, kind: str) -> Collection[str]:
-        return self.by_kind.get(kind, ())
-
-
-def missing_classes(documents: Iterable[Document], known: Names) -> Iterator[str]:
+def missing_classes(documents: Iterable[Document], known: Known) -> Iterator[str]:
     """A line for each job of a WorkloadPriorityClass that is not there."""
     path = ("metadata", "labels", names.PRIORITY_CLASS)
     for each in documents:
@@ -103,7 +81,7 @@ def missing_classes(documents: Iterable[Document], known: Names) -> Iterator[str
             yield each.told(path, f"found {shown(name)}, expected {expected}. {hint}")
 
 
-def loose_ends(documents: Iterable[Document], known: Names) -> Iterator[str]:
+def loose_ends(documents: Iterable[Document], known: Known) -> Iterator[str]:
     """A warning for each queue and flavor that is named and is not there."""
     for each in documents:
         if _is_made(each):
@@ -118,7 +96,7 @@ def loose_ends(documents: Iterable[Document], known: Names) -> Iterator[str]:
                 yield warned(each.told(path, f"found {shown(name)}, expected {expected}. {hint}"))
 
 
-def unserved(documents: Iterable[Document], known: Names, nodes: Iterable[KubernetesObject]) -> Iterator[str]:
+def unserved(documents: Iterable[Document], known: Known, nodes: Iterable[KubernetesObject]) -> Iterator[str]:
     """For jobs that no flavor fits: a warning for each resource that their queue does not cover, and for each label
     that no node has.
     """

@@ -216,8 +216,8 @@ def _outcome(given: Given, namespace: str, objects: list[KubernetesObject], work
     question = given.question
     try:
         if given.composer is not None:
-            arrives, more = given.composer.composed(given.asked.manifest, namespace, objects, question.now_s)
-            question = msgspec.structs.replace(question, arrives=arrives, left_out=more)
+            arrival = given.composer.composed(given.asked.manifest, namespace, objects, question.now_s)
+            question = msgspec.structs.replace(question, arrival=arrival)
         return compared(question, objects, workloads)
     except (WrongChangeError, UnsettledError) as wrong:
         return {_WRONG: str(wrong)}

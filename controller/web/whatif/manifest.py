@@ -19,12 +19,13 @@ from controller.jobshell.watched import KeptJob
 from controller.objects.core import Namespace
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import LocalQueue
-from controller.objects.workload import Workload
 from controller.simulation.documents import Document, InputError, documents, judged_values, unknown
+from controller.simulation.inputs.known import known_in
 from controller.simulation.inputs.queuewords import no_queue
+from controller.simulation.inputs.references import almost, loose_ends, missing_classes, unserved
 from controller.simulation.manifests import cluster_of
 from controller.simulation.volcanogangs import count_above, pods_above
-from controller.web.whatif.question import NAMESPACE
+from controller.web.whatif.question import NAMESPACE, Arrival
 from controller.web.whatif.quotas import WrongChangeError
 
 MOST_LEVELS: Final = 64
@@ -57,20 +58,25 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             raise WrongChangeError(f"{_MANIFEST}: metadata.namespace: found {str(found)[:63]!r}, expected a name")
         return found
 
-    def composed(
-        self, text: str, namespace: str, objects: Sequence[KubernetesObject], now_s: float
-    ) -> tuple[tuple[Workload, ...], int]:
+    def composed(self, text: str, namespace: str, objects: Sequence[KubernetesObject], now_s: float) -> Arrival:
         """As if it were created now, beside these objects: the Workload, and those of pods above a Volcano Job's
-        minimum, each of which waits by itself; and how many more of these there are. Raises WrongChangeError.
+        minimum, each of which waits by itself. Raises WrongChangeError.
         """
         try:
             given, reader = _only(text), self._reader(objects)
-            if told := [*judged_values(given)[0], *unknown(given)]:
+            own, known = _within(given, namespace), known_in(namespace, objects)
+            refused, odd = judged_values(given)
+            if told := [*refused, *unknown(given), *missing_classes([own], known)]:
                 raise WrongChangeError("; ".join(told))
             whole = given.having(reader.created(given.data, namespace))
             first = reader.workload(whole.data, namespace, now_s)
             above = (reader.workload(each.data, namespace, now_s) for each in islice(pods_above(whole), MOST_ABOVE))
-            return (first, *above), max(0, count_above(whole) - MOST_ABOVE)
+            return Arrival(
+                workloads=(first, *above),
+                left_out=max(0, count_above(whole) - MOST_ABOVE),
+                warnings=(*odd, *almost(own), *loose_ends([own], known)),
+                unfit=tuple(unserved([own], known, objects)),
+            )
         except NoQueueError:
             queues = {each.metadata.name for each in objects if _is_queue_of(each, namespace)}
             raise WrongChangeError(no_queue(_within(given, namespace), queues)) from None

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.engine.conditions.reasons import FINISHED
+from controller.engine.conditions.reasons import FINISHED, PendingReason
 from controller.engine.mirror.specs import Adoption, System
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
@@ -52,16 +52,24 @@ def read(raw: bytes) -> Asked:
     return asked
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """``arrives``: the workloads of the manifest, of which ``left_out`` more are not tried. ``systems``: those whose
-    Queues are decided for.
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a manifest: ``workloads`` that are tried, and ``left_out`` more that are not. ``warnings``: what is likely not
+    meant; ``unfit``: the same, to be told where no flavor fits.
     """
+
+    workloads: tuple[Workload, ...] = ()
+    left_out: int = 0
+    warnings: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """``systems``: those whose Queues are decided for."""
 
     config: EngineConfig
     now_s: float
     quotas: tuple[QuotaChange, ...] = ()
-    arrives: tuple[Workload, ...] = ()
-    left_out: int = 0
+    arrival: Arrival = Arrival()
     systems: Mapping[System, Adoption] = {}
 
 
@@ -69,7 +77,7 @@ def compared(question: Question, objects: Sequence[KubernetesObject], workloads:
     """Raises WrongChangeError and UnsettledError."""
     changed = with_quotas(objects, question.quotas)
     before = _Outcome(question, objects, workloads)
-    after = _Outcome(question, changed, (*workloads, *question.arrives))
+    after = _Outcome(question, changed, (*workloads, *question.arrival.workloads))
     changes = [*_changes(before, after)]
     return {
         "present": before.totals(),
@@ -87,18 +95,21 @@ def compared(question: Question, objects: Sequence[KubernetesObject], workloads:
                 "why": after.why(WorkloadKey(each.key)),
                 "changes": after.changes(WorkloadKey(each.key)) if number < _MOST_CHANGED else [],
             }
-            for number, each in enumerate(question.arrives)
+            for number, each in enumerate(question.arrival.workloads)
         ],
-        "warnings": [*_warnings(question, len(changes))],
+        "warnings": [*_warnings(question, after, len(changes))],
         "note": "What would be decided now; what ends or arrives later is not simulated.",
     }
 
 
-def _warnings(question: Question, changes: int) -> Iterator[str]:
+def _warnings(question: Question, after: "_Outcome", changes: int) -> Iterator[str]:
+    yield from question.arrival.warnings
+    if any(after.fits_no_flavor(WorkloadKey(each.key)) for each in question.arrival.workloads):
+        yield from question.arrival.unfit
     if changes > MOST_CHANGES:
         yield f"{changes - MOST_CHANGES} more changes are not shown"
-    if question.left_out:
-        yield f"{question.left_out} more pods above the job's minimum are not tried"
+    if question.arrival.left_out:
+        yield f"{question.arrival.left_out} more pods above the job's minimum are not tried"
 
 
 class _Outcome:
@@ -123,6 +134,12 @@ class _Outcome:
 
     def why(self, key: WorkloadKey) -> str:
         return self._run.sentence(key)
+
+    def fits_no_flavor(self, key: WorkloadKey) -> bool:
+        record = self._run.engine.stories.last(key)
+        if record is None or self.state(key) == "admitted":
+            return False
+        return record.reason is PendingReason.NO_MATCHING_FLAVOR
 
     def changes(self, key: WorkloadKey) -> list[str]:
         """Of one that waits: what would let it start; nothing of one that runs or that no change helps."""

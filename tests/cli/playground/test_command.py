@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from cli.main import tessera
+from cli.manifests import WrongInputError
+from cli.playground.command import _world
 from tests.support.e2e.lab import ROOT
 from tests.support.hang import HANG_S
 
@@ -55,3 +57,52 @@ def test_a_wrong_call_is_told_in_a_line(words: list[str], wanted: str) -> None:
     found = click.testing.CliRunner().invoke(tessera, ["try", *words])
     assert found.exit_code == 2
     assert wanted in found.stderr
+
+
+QUEUES = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: a100}
+spec: {nodeLabels: {nvidia.com/gpu.product: NVIDIA-H100}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: lab}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - {coveredResources: [nvidia.com/gpu], flavors: [{name: a100, resources: [{name: nvidia.com/gpu, nominalQuota: 8}]}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: nightly}
+spec: {clusterQueue: lab}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train, labels: {kueue.x-k8s.io/queue-name: nightli}}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+
+
+def test_it_warns_and_refuses_as_simulate_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet, queues = tmp_path / "fleet.yaml", tmp_path / "queues.yaml"
+    fleet.write_text("nodes:\n- {name: node-1, gpus: 8, product: NVIDIA A100-SXM4-80GB}\n")
+    queues.write_text(QUEUES)
+    assert len(_world((queues,), fleet).arrivals) == 1
+    flavor, job = capsys.readouterr().err.replace(f"{tmp_path}/", "").splitlines()
+    assert flavor.startswith(
+        "queues.yaml:5: warning: ResourceFlavor a100: spec.nodeLabels[nvidia.com/gpu.product]: found"
+    )
+    assert job.startswith("queues.yaml:22: warning: Job train: metadata.labels[kueue.x-k8s.io/queue-name]: found")
+    assert job.endswith("Did you mean nightly?")
+    fleet.write_text("nodes:\n- {name: node-1, gpuz: 8}\n")
+    queues.write_text(QUEUES.replace("gpu: 1}", "gpu: 0.5}"))
+    with pytest.raises(WrongInputError) as wrong:
+        _world((queues,), fleet)
+    assert str(wrong.value).startswith(str(fleet))
+    assert len(str(wrong.value).splitlines()) == 2

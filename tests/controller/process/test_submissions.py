@@ -173,7 +173,7 @@ async def test_another_process_composes_what_this_one_does() -> None:
             submissions, feeds = process._submissions(), process._feeds
             assert feeds is not None
             composer = pickle.loads(pickle.dumps(submissions.composer()))
-            (found,), _ = composer.composed(json.dumps(job(1)), "team", _deciding(feeds), 7.0)
+            (found,) = composer.composed(json.dumps(job(1)), "team", _deciding(feeds), 7.0).workloads
             assert found == submissions._reader().workload(job(1), "team", 7.0)
             assert len(composer.kinds) == len(submissions._kinds())
 

@@ -17,14 +17,15 @@ import yaml
 from controller.engine.model.config import EngineConfig
 from controller.jobframework.settings import JobSettings
 from controller.jobkinds.table import JOB_KINDS
-from controller.objects.meta import Condition, KubernetesObject
+from controller.objects.decode import KUEUE, decode_object
+from controller.objects.meta import Condition, KubernetesObject, to_json
 from controller.objects.workload import Workload
 from controller.visibility.identity import User
 from controller.visibility.routes import Attributes
 from controller.web.server_shell import Others
 from controller.web.whatif.child_shell import LEAST_BYTES, Given, WhatIf, _all_of, _parts, answers, room_bytes
 from controller.web.whatif.manifest import Composer
-from controller.web.whatif.question import Asked, Question, compared, read
+from controller.web.whatif.question import Arrival, Asked, Question, compared, read
 from controller.web.whatif.quotas import QuotaChange, WrongChangeError
 from kube.testing import eventually
 from tests.support.controller.declarations import job_kind, kind_of
@@ -91,7 +92,9 @@ def test_a_larger_quota_admits_those_in_front_and_nothing_changes_by_itself() ->
 
 def test_what_arrives_is_told_with_why_it_waits() -> None:
     objects, workloads, made = world()
-    found = compared(question(made, arrives=(workload("new", "door", 1, created_s=9),)), objects, workloads)
+    found = compared(
+        question(made, arrival=Arrival(workloads=(workload("new", "door", 1, created_s=9),))), objects, workloads
+    )
     (arrived,) = found["arrived"]
     assert (arrived["workload"].partition("/")[2], arrived["state"]) == ("new", "pending")
     assert arrived["why"]
@@ -100,7 +103,7 @@ def test_what_arrives_is_told_with_why_it_waits() -> None:
 def test_of_what_arrives_and_waits_it_is_told_what_would_let_it_start_and_who_comes_first() -> None:
     objects, workloads, made = world()
     arrives = (workload("new", "door", 4, created_s=9), workload("huge", "door", 9, created_s=10))
-    new, huge = compared(question(made, arrives=arrives), objects, workloads)["arrived"]
+    new, huge = compared(question(made, arrival=Arrival(workloads=arrives)), objects, workloads)["arrived"]
     assert new["changes"] == ["After ns/w1, which is next, and ns/w2, once they have ended"]
     assert huge["changes"][0].startswith("Never, unless it asks for at most 4 gpu of flavor default")
 
@@ -209,6 +212,54 @@ def test_a_manifest_is_checked_as_a_simulation_checks_it(before: str, after: str
         COMPOSER.composed(manifest_of("door").replace(before, after, 1), "ns", [queue], 0.0)
 
 
+WARNED = [
+    (
+        'queue-name: "door"',
+        "queue-name: dor",
+        'queue-name]: found "dor", expected a LocalQueue of ns: door. Create it, or',
+    ),
+    ("spec:", "spec:\n  # nothing odd", ""),
+    (
+        "name: new",
+        "name: new, annotations: {tessera.dev/runtimes: 1h}",
+        "found an unknown annotation, expected tessera.dev/r",
+    ),
+    ("cpu: 1", "cpus.example.com/cpu: 1", "expected a resource that ClusterQueue one covers: cpu"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "said"), WARNED)
+def test_what_is_likely_not_meant_is_a_warning_beside_the_answer(before: str, after: str, said: str) -> None:
+    objects, _, made = world()
+    queue = {"apiVersion": KUEUE, "kind": "ClusterQueue", **to_json(objects[1])}
+    objects[1] = decode_object(json.loads(json.dumps(queue).replace('"gpu"', '"cpu"')))
+    text = manifest_of("door").replace(before, after, 1).replace("requests", "limits")
+    asked = Given(question(made), Asked(manifest=text, namespace="ns"), COMPOSER)
+    sent = io.BytesIO(pickle.dumps(asked) + b"".join(_parts(objects, [])))
+    *_, told = answers(sent)
+    warnings = [line for line in told["warnings"] if line.startswith("manifest:")]
+    assert len(warnings) == (1 if said else 0)
+    assert all(said in line and ": warning: Job new: " in line for line in warnings)
+
+
+def test_no_queue_of_another_namespace_is_named() -> None:
+    objects, workloads, made = world()
+    theirs = local_queue("secret", "one")
+    theirs = msgspec.structs.replace(theirs, metadata=msgspec.structs.replace(theirs.metadata, namespace="theirs"))
+    asked = Given(question(made), Asked(manifest=manifest_of("secret"), namespace="ns"), COMPOSER)
+    *_, told = answers(io.BytesIO(pickle.dumps(asked) + b"".join(_parts([*objects, theirs], workloads))))
+    assert 'found "secret"' in str(told["warnings"])
+    assert "theirs" not in str(told)
+
+
+def test_a_priority_class_that_is_not_there_is_refused_with_those_that_are() -> None:
+    text = manifest_of("door").replace(
+        "kueue.x-k8s.io/queue-name:", "kueue.x-k8s.io/priority-class: urgnt, kueue.x-k8s.io/queue-name:"
+    )
+    with pytest.raises(WrongChangeError, match='found "urgnt", expected a WorkloadPriorityClass'):
+        COMPOSER.composed(text, "ns", [local_queue("door")], 0.0)
+
+
 def test_a_simulation_takes_no_more_memory_than_the_container_has_left(tmp_path: Path) -> None:
     def left(most: str) -> int:
         mib = 1024**2
@@ -275,7 +326,7 @@ async def test_a_user_asks_through_the_page_and_gets_no_names_of_others() -> Non
 
 
 def test_a_manifest_may_leave_its_name_to_the_api_server_and_is_asked_the_rules_of_its_kind() -> None:
-    ((made,), _) = COMPOSER.composed(manifest_of("door").replace("name: new", "generateName: new-"), "ns", [], 0.0)
+    (made,) = COMPOSER.composed(manifest_of("door").replace("name: new", "generateName: new-"), "ns", [], 0.0).workloads
     assert made.metadata.name.startswith("new-")
     parted = manifest_of("door").replace("name: new", "name: new, annotations: {kueue.x-k8s.io/job-min-parallelism: x}")
     with pytest.raises(WrongChangeError, match=r"job-min-parallelism\]: expected an integer, found 'x'"):

@@ -22,7 +22,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from hack.show import ROOT, Stopwatch, command, patience, say, script, step
+from hack.show import ROOT, Stopwatch, command, on_terminal, patience, say, script, step
 
 NAME = "demo"
 FLEET = ROOT / "examples/fleets/dgx1.yaml"
@@ -118,13 +118,14 @@ class Demo:
     def types(self, line: str, *, shown: bool = True) -> None:
         """Print the command, run it, and print what it says if that is to be ``shown``. ClusterError if it fails."""
         command([line])
-        text = self.said(line)
+        text = self.said(line, **on_terminal())
         if shown and text.strip():
-            say(text.rstrip())
+            print(text.rstrip(), flush=True)
 
-    def said(self, line: str) -> str:
+    def said(self, line: str, **more: str) -> str:
+        """``more``: beside its environment."""
         homes = {f"HELM_{kind}_HOME": str(self.cluster.paths.home / "helm") for kind in ("CACHE", "CONFIG", "DATA")}
-        environment = {**os.environ, **homes, "KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": "120"}
+        environment = {**os.environ, **homes, "KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": "120", **more}
         environment["PATH"] = f"{self.bin}{os.pathsep}{environment['PATH']}"
         with patience(line.partition(" -")[0]):
             done = subprocess.run(

@@ -73,7 +73,9 @@ async def _start_agent(folder: Path) -> asyncio.subprocess.Process:
     words += ["--kubelet-dir", str(folder / "kubelet"), "--state-dir", str(folder / "state")]
     words += ["--cdi-dir", str(folder / "cdi"), "--metrics-address", "127.0.0.1:0", "--kubeconfig", "none"]
     step("1. The agent starts on a simulated DGX-1 (8 GPUs, a cube mesh of NVLinks)")
-    command(["tessera-agent", "--simulate", str(FLEET.relative_to(ROOT)), "--kubeconfig", "none", "..."])
+    command(
+        [_typed("tessera-agent"), *(os.path.relpath(word, ROOT) if word == str(FLEET) else word for word in words[1:])]
+    )
     log = (folder / "agent.log").open("wb")
     return await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log)
 
@@ -113,17 +115,19 @@ def _queues() -> None:
     step("6. Who would run next: the controller's engine on files alone")
     words = ["--fleet", "examples/simulate/fleet-24.yaml", "examples/simulate/cohort-borrowing.yaml"]
     command([_typed("tessera"), "simulate", *words])
-    say(run([script("tessera"), "simulate", *words], cwd=ROOT).rstrip())
+    print(run([script("tessera"), "simulate", *words], cwd=ROOT).rstrip(), flush=True)
 
 
 def _node(state_dir: Path, *sections: str) -> None:
-    command(["tessera", "node", *sections])
-    say(run([script("tessera"), "node", "--state-dir", str(state_dir), *sections]).rstrip())
+    words = ["node", "--state-dir", str(state_dir), *sections]
+    command([_typed("tessera"), *words])
+    print(run([script("tessera"), *words]).rstrip(), flush=True)
 
 
 def _sim(state_dir: Path, *order: str) -> None:
-    command(["tessera", "sim", *order])
-    run([script("tessera"), "sim", "--state-dir", str(state_dir), *order])
+    words = ["sim", "--state-dir", str(state_dir), *order]
+    command([_typed("tessera"), *words])
+    run([script("tessera"), *words])
 
 
 def _say_grant(grant: Grant, index: dict[str, int]) -> None:

@@ -1,9 +1,11 @@
 """How the demos talk: short headed steps, and the command a reader would type for each."""
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -14,16 +16,40 @@ BOLD, DIM, RESET = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else
 
 
 def step(title: str) -> None:
-    print(f"\n{BOLD}{title}{RESET}", flush=True)
+    print(f"\n{BOLD}{folded(title)}{RESET}", flush=True)
 
 
 def say(line: str) -> None:
-    print(line, flush=True)
+    print(folded(line), flush=True)
 
 
 def command(words: Sequence[str]) -> None:
-    """The command whose output follows."""
-    print(f"{DIM}$ {' '.join(words)}{RESET}", flush=True)
+    """The command whose output follows; where the terminal is too narrow for it, it goes on behind a backslash."""
+    line = " ".join(("$", *words))
+    whole = line if "'" in line else folded(line, " \\", "    ")  # within such quotes a backslash joins no lines
+    print(f"{DIM}{whole}{RESET}", flush=True)
+
+
+def folded(text: str, end: str = "", indent: str = "") -> str:
+    """``text`` with no word broken on a terminal; as it is in a pipe."""
+    width = terminal_columns()
+    if width is None:
+        return text
+    wrapped = textwrap.wrap(
+        text, width - len(end), break_long_words=False, break_on_hyphens=False, subsequent_indent=indent
+    )
+    return f"{end}\n".join(wrapped)
+
+
+def terminal_columns() -> int | None:
+    """None where nobody looks on."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def on_terminal() -> dict[str, str]:
+    """What makes a command whose output is taken and printed here write as on this terminal; nothing in a pipe."""
+    width = terminal_columns()
+    return {} if width is None else {"FORCE_COLOR": "1", "COLUMNS": str(width)}
 
 
 def script(name: str) -> str:
@@ -35,8 +61,9 @@ def script(name: str) -> str:
 
 
 def run(words: Sequence[str], cwd: Path | None = None) -> str:
-    """What a command printed; SystemExit with its error output where it failed."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd)
+    """What a command printed, in the width of the terminal; SystemExit with its error output where it failed."""
+    environment = {**os.environ, **on_terminal()}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(words)}: exit {done.returncode}\n{done.stderr or done.stdout}")
     return done.stdout

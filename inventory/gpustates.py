@@ -53,7 +53,7 @@ def offered(devices: Iterable[Device]) -> Mapping[str, int]:
         units: tuple[Device | Instance, ...] = (device, *(device.mig.instances if device.mig is not None else ()))
         for unit in units:
             health = unit.health or device.health
-            if health is None or health.state not in _FAILED:
+            if health is None or health.handed_out:
                 for offer in unit.offers:
                     found[offer.resource] += offer.replicas
     return found

@@ -9,6 +9,7 @@ from agent.mig.outcomes import MigState
 from agent.report import NodeReport
 from cli.console import ago, titled
 from cli.table import Table, less, prose
+from inventory.api.gpunode import HANDED_OUT
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import Layout, physical_id
 from inventory.layout.offers import device_modes, weakest
@@ -88,7 +89,7 @@ def resources(report: NodeReport) -> Table | None:
     if not report.resources and not report.problems:
         return None
     servers = {server.resource: server for server in report.servers}
-    bad = {unit.uuid for unit in report.health if unit.state in {"Unhealthy", "Probation"}}
+    bad = {unit.uuid for unit in report.health if unit.state not in HANDED_OUT}
     held = {held_by.device for held_by in report.holders}
     more = (less("sharing", 2), less("enforced by", 3), less("kubelet"))
     table = titled("Resources", "resource", "devices", "healthy", "held", *more)

@@ -9,7 +9,6 @@ from cli.console import Json
 from cli.top.fleet import Figures, Fleet, figures, gpus, queues
 from controller.objects.core import Node
 from controller.objects.decode import DecodeError, GpuNode, read_gpu_node
-from controller.objects.meta import is_true
 from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES, NODES
 from inventory.words.plural import plural
 from kube.client import Client, Selection
@@ -63,9 +62,7 @@ async def _away(client: Client, notes: list[str]) -> frozenset[str]:
     except KubeError as failed:
         notes.append(f"whether nodes are ready is not known: {told(failed)}")
         return frozenset()
-    return frozenset(
-        node.metadata.name for node in nodes if node.spec.unschedulable or not is_true(node.status.conditions, "Ready")
-    )
+    return frozenset(node.metadata.name for node in nodes if not node.takes_pods)
 
 
 async def _measured(client: Client, namespace: str, nodes: frozenset[str], notes: list[str]) -> dict[str, Figures]:

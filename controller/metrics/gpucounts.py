@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from controller.forecast.parts import Parts
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
-from controller.objects.meta import is_true
 from inventory.gpustates import GpuState, counted, state_of
 
 _PART = 200
@@ -40,5 +39,5 @@ class GpuCounts:
 
 def _of_node(node: Node | None, gpu_node: GpuNode) -> Mapping[GpuState, int]:
     held = {holder.physical for holder in gpu_node.status.holders}
-    takes = node is not None and is_true(node.status.conditions, "Ready") and not node.spec.unschedulable
+    takes = node is not None and node.takes_pods
     return counted(state_of(device, held, takes_pods=takes) for device in gpu_node.status.devices)

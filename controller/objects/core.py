@@ -16,6 +16,7 @@ from controller.objects.meta import (
     ObjectMeta,
     Resources,
     Struct,
+    is_true,
 )
 
 
@@ -142,6 +143,11 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
 class Node(KubernetesObject, frozen=True, kw_only=True):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    @property
+    def takes_pods(self) -> bool:
+        """Whether the node is ready and not cordoned; taints concern some pods only."""
+        return not self.spec.unschedulable and is_true(self.status.conditions, "Ready")
 
 
 class PodStatus(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ One form for every command and for the page, so that an editor leads to the line
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from controller.simulation.sources import Path_
@@ -97,6 +97,11 @@ def listed(names: Iterable[str]) -> str:
     every = sorted(names)
     more = len(every) - _LISTED
     return ", ".join(every[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def expected_one(kind: str, names: Collection[str], none: str = "there is none") -> str:
+    """``a LocalQueue of lab: nightly, weekly``; where there are no names, ``none`` stands behind the kind."""
+    return f"a {kind}: {listed(names)}" if names else f"a {kind} ({none})"
 
 
 def path_first(text: str) -> str:

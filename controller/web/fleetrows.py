@@ -61,7 +61,7 @@ def node_row(
     if status is not None:
         holders = _by_device(status.holders)
         devices = sorted(status.devices, key=lambda device: device.index)
-        takes_pods = row["ready"] and not row["cordoned"]
+        takes_pods = node is not None and node.takes_pods
         row["gpus"] = [_gpu(device, holders, workload_of, figures, takes_pods=takes_pods) for device in devices]
         row["linkGroups"] = list(link_groups(tuple(device.index for device in devices), status.links))
     return row

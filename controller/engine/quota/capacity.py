@@ -20,7 +20,6 @@ from controller.engine.model.resources import UNLIMITED, Amount, FlavorName, Fla
 from controller.engine.quota.queueusage import quantity_of
 from controller.objects.alike import one_dict, one_set
 from controller.objects.core import Node
-from controller.objects.meta import is_true
 from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor, ResourceGroup
 from inventory.api.names import QUOTA_SHARES
 
@@ -53,8 +52,7 @@ class Capacity:
         """The flavors whose capacity changed."""
         name = node.metadata.name
         self._nodes[name] = node
-        usable = not node.spec.unschedulable and is_true(node.status.conditions, "Ready")
-        flavors = one_set(self._flavors_of(node)) if usable else frozenset[FlavorName]()
+        flavors = one_set(self._flavors_of(node)) if node.takes_pods else frozenset[FlavorName]()
         return self._count(name, flavors, one_dict(amounts(node.status.allocatable)))
 
     def remove_node(self, name: str) -> frozenset[FlavorName]:

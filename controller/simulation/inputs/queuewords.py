@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from controller.jobframework.names import QUEUE_NAME
 from controller.simulation.documents import Document, warned
-from controller.simulation.problems import listed, nearest, shown
+from controller.simulation.problems import expected_one, nearest, shown
 from controller.simulation.sources import Path_
 
 _DOMAIN, _, _NAME = QUEUE_NAME.partition("/")
@@ -21,9 +21,7 @@ def passed_over(document: Document, queues: Collection[str]) -> str:
 def no_queue(document: Document, queues: Collection[str], next_step: str = "Write the label") -> str:
     """The line of a job that names no queue."""
     namespace = str(document.data["metadata"].get("namespace", ""))
-    expected = (
-        f"a LocalQueue of {namespace}: {listed(queues)}" if queues else f"a LocalQueue of {namespace} (it has none)"
-    )
+    expected = expected_one(f"LocalQueue of {namespace}", queues, "it has none")
     path, found, value = next(_in_its_place(document.data), (("metadata", "labels"), f"no label {QUEUE_NAME}", None))
     near = nearest(value, queues) if isinstance(value, str) else ""
     meant = f". Did you mean {QUEUE_NAME}: {near}?" if near else ""
@@ -48,9 +46,7 @@ def unknown_queue(document: Document, queues: Mapping[str, Collection[str]]) -> 
     elif elsewhere:
         space = nearest(namespace, elsewhere) or min(elsewhere)
         hint = f"Create it, or correct the namespace. Did you mean metadata.namespace: {space}?"
-    expected = (
-        f"a LocalQueue of {namespace}: {listed(there)}" if there else f"a LocalQueue of {namespace} (it has none)"
-    )
+    expected = expected_one(f"LocalQueue of {namespace}", there, "it has none")
     said = f"found {shown(name)}, expected {expected}. {hint}".removesuffix(".")
     return warned(document.told(("metadata", "labels", QUEUE_NAME), said))
 

@@ -14,7 +14,7 @@ from controller.simulation.fields import POD_SPEC, REQUIREMENTS, typed
 from controller.simulation.inputs.known import Known
 from controller.simulation.inputs.nodewords import selector, selects_none
 from controller.simulation.inputs.queuewords import unknown_queue
-from controller.simulation.problems import listed, meant, nearest, shown, with_its_numbers
+from controller.simulation.problems import expected_one, listed, meant, nearest, shown, with_its_numbers
 from controller.simulation.sources import Path_
 from inventory.api.names import (
     ARRIVAL,
@@ -74,9 +74,7 @@ def missing_classes(documents: Iterable[Document], known: Known) -> Iterator[str
         name = _at(each.data, *path)
         if isinstance(name, str) and name and name not in known.of("WorkloadPriorityClass") and not _is_made(each):
             there = known.of("WorkloadPriorityClass")
-            expected = (
-                f"a WorkloadPriorityClass: {listed(there)}" if there else "a WorkloadPriorityClass (there is none)"
-            )
+            expected = expected_one("WorkloadPriorityClass", there)
             hint = f"Create it, or correct the label.{meant(name, there)}".removesuffix(".")
             yield each.told(path, f"found {shown(name)}, expected {expected}. {hint}")
 
@@ -91,7 +89,7 @@ def loose_ends(documents: Iterable[Document], known: Known) -> Iterator[str]:
         for path, kind, name in _named_by(each):
             there = known.of(kind)
             if name and name not in there:
-                expected = f"a {kind}: {listed(there)}" if there else f"a {kind} (there is none)"
+                expected = expected_one(kind, there)
                 hint = f"Create it, or correct the name.{meant(name, there)}".removesuffix(".")
                 yield warned(each.told(path, f"found {shown(name)}, expected {expected}. {hint}"))
 

@@ -42,24 +42,29 @@ demo-down: ## end the demo and remove everything it made
 test: check conformance e2e ## everything: fast tests, other systems' cases, a real Kubernetes
 
 # Tests begin when lint has ended: mypy without its cache takes one core for a minute, and they have the other.
-check: setup ## the fast tier: lint, types, imports, unit and property tests
+check: setup ## the fast tier: lint, types, imports, unit and property tests; IN=controller/engine: of that room alone
+ifdef IN
+	@test -d "$(IN)" || { echo "check: IN: found $(IN), expected a folder of this repository such as controller/engine"; exit 2; }
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types fast HERE="$(IN) $(wildcard tests/$(IN))"
+else
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types fast
+endif
 
 lint: setup
 	@echo "check: ruff, import rules"
-	@$(BIN)/ruff check --quiet .
-	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet $(or $(HERE),.)
+	@$(BIN)/ruff format --check --quiet $(or $(HERE),.)
 	@told=$$($(BIN)/lint-imports --no-logo 2>&1) || { echo "$$told"; exit 1; }; tail -n 1 <<< "$$told"
 
 types: setup
 	@echo "check: mypy --strict"
-	@$(BIN)/mypy
+	@$(BIN)/mypy $(HERE)
 
 # Four at a time suit two cores: some tests wait for processes and devices that hang, and some for leases to run out.
 fast: setup
 	@echo "check: fast tests"
 	@test -d $(VENV)/bytecode || $(FAST) --collect-only > /dev/null || true  # compiled once, not by each worker
-	@$(FAST) -n 4 --dist worksteal
+	@$(if $(HERE),$(if $(word 2,$(HERE)),$(FAST) -n 4 --dist worksteal $(word 2,$(HERE)),echo "check: no tests mirror $(HERE)"),$(FAST) -n 4 --dist worksteal)
 
 explore: setup ## the properties with fresh seeds for TIME (10m); prints what it found, as it is pinned
 	@echo "explore: properties with fresh seeds, $(or $(TIME),10m)"

@@ -13,6 +13,7 @@ from inventory.api.gpunode import HANDED_OUT
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import Layout, physical_id
 from inventory.layout.offers import device_modes, weakest
+from inventory.links import Link
 from inventory.words.plural import plural
 
 STATE_STYLES = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}
@@ -56,10 +57,17 @@ def links(report: NodeReport) -> Table | None:
     table = titled(
         "Links (NVn: n NVLinks, else the nearest common PCIe ancestor)", "", *(f"{g.index}" for g in node.gpus)
     )
+    out = {unit.uuid for unit in report.health if unit.state not in HANDED_OUT}
+    is_out = [gpu.uuid in out for gpu in node.gpus]
     for i, gpu in enumerate(node.gpus):
-        row = ["-" if i == j else link.label for j, link in enumerate(node.links[i])]
+        row = [_link(link, down=is_out[i] or is_out[j]) if i != j else "-" for j, link in enumerate(node.links[i])]
         table.add_row(str(gpu.index), *row)
     return table
+
+
+def _link(link: Link, *, down: bool) -> str:
+    """NVLinks are down with the GPU at either end."""
+    return "down" if down and link.nvlinks else link.label
 
 
 def partitions(report: NodeReport) -> Table | None:

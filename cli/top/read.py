@@ -8,7 +8,7 @@ from cli.cluster import told
 from cli.console import Json
 from cli.top.fleet import Figures, Fleet, figures, gpus, queues
 from controller.objects.core import Node
-from controller.objects.decode import DecodeError, GpuNode, read_gpu_node
+from controller.objects.decode import DecodeError, GpuNode, decode, read_gpu_node
 from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES, NODES
 from inventory.words.plural import plural
 from kube.client import Client, Selection
@@ -31,14 +31,14 @@ async def read(client: Client, *, agents: str, only: frozenset[str], at_most: in
     """
     notes: list[str] = []
 
-    def decode(raw: bytes) -> GpuNode | None:
+    def read_one(raw: bytes) -> GpuNode | None:
         try:
             return read_gpu_node(raw)
         except DecodeError as wrong:
             notes.append(f"passed over: {wrong}")
             return None
 
-    listed = (await client.list_decoded(GPU_NODES, decode)).items
+    listed = (await client.list_decoded(GPU_NODES, read_one)).items
     nodes = [node for node in listed if node is not None and (not only or node.metadata.name in only)]
     names = sorted(node.metadata.name for node in nodes)[:at_most]
     measured = await _measured(client, agents, frozenset(names), notes)
@@ -57,12 +57,20 @@ async def read(client: Client, *, agents: str, only: frozenset[str], at_most: in
 
 async def _away(client: Client, notes: list[str]) -> frozenset[str]:
     """Nodes that take no pods: not ready, or cordoned."""
+
+    def read_node(raw: bytes) -> Node | None:
+        try:
+            return decode(raw, Node)
+        except DecodeError as wrong:
+            notes.append(f"passed over: {wrong}")
+            return None
+
     try:
-        nodes = (await client.list_all(NODES, Node)).items
+        nodes = (await client.list_decoded(NODES, read_node)).items
     except KubeError as failed:
         notes.append(f"whether nodes are ready is not known: {told(failed)}")
         return frozenset()
-    return frozenset(node.metadata.name for node in nodes if not node.takes_pods)
+    return frozenset(node.metadata.name for node in nodes if node is not None and not node.takes_pods)
 
 
 async def _measured(client: Client, namespace: str, nodes: frozenset[str], notes: list[str]) -> dict[str, Figures]:

@@ -63,7 +63,9 @@ def node_row(
         devices = sorted(status.devices, key=lambda device: device.index)
         takes_pods = node is not None and node.takes_pods
         row["gpus"] = [_gpu(device, holders, workload_of, figures, takes_pods=takes_pods) for device in devices]
-        row["linkGroups"] = list(link_groups(tuple(device.index for device in devices), status.links))
+        # The links of a GPU that is out of service are down with it.
+        up = (device.index for device in devices if device.healthy)
+        row["linkGroups"] = list(link_groups(tuple(up), status.links))
     return row
 
 

@@ -197,15 +197,18 @@ def test_a_node_without_gpus_is_one_line(agent: AgentSocket, run: Run) -> None:
     assert line.startswith("node-a: 0 GPUs, no driver now")
 
 
-def test_nvlinks_and_unknown_links_have_their_signs(agent: AgentSocket, run: Run) -> None:
-    linked = report()
-    links = [[Link() for _ in range(3)] for _ in range(3)]
-    links[0][1] = links[1][0] = Link(nvlinks=2, pcie=PcieLevel.SYS)
+def test_nvlinks_and_unknown_links_have_their_signs_and_those_of_a_failed_gpu_are_down(
+    agent: AgentSocket, run: Run
+) -> None:
+    linked = report(gpu(0), gpu(1), gpu(2), gpu(3))
+    links = [[Link() for _ in range(4)] for _ in range(4)]
+    for a, b in ((0, 1), (0, 3)):
+        links[a][b] = links[b][a] = Link(nvlinks=2, pcie=PcieLevel.SYS)
     changed = msgspec.structs.replace(linked.node, links=tuple(map(tuple, links)))
     agent.answer = (200, msgspec.json.encode(msgspec.structs.replace(linked, node=changed)))
     rows = section(run("node", "links").output, "Links")
-    assert rows[0][:3] == ["0", "-", "NV2"]
-    assert rows[0][3] == Link().label
+    assert rows[0] == ["0", "-", "down", Link().label, "NV2"], "GPU 1 is out of service"
+    assert rows[1] == ["1", "down", "-", Link().label, Link().label]
 
 
 @pytest.mark.parametrize("words", [("node",), ("node", "-o", "json"), ("release-nvml",)])

@@ -9,7 +9,7 @@ from aiohttp import web
 from rich.console import Console
 
 from controller.watching.kinds import GPU_NODES
-from kube.resources import PODS
+from kube.resources import NODES, PODS
 from tests.support.cli.shell import Shell
 from tests.support.controller.gpunodes import full_status
 
@@ -83,6 +83,34 @@ async def test_for_programs_it_is_json_with_totals(seen: Shell) -> None:
         "busy": 0.25,
     }
     assert found["notes"] == []
+
+
+REAL_NODE = {
+    "spec": {"podCIDR": "10.0.0.0/24", "taints": [{"key": "a", "effect": "NoSchedule", "timeAdded": None}]},
+    "status": {
+        "capacity": {"cpu": "2", "memory": "24662408Ki", "nvidia.com/gpu": "1", "pods": "110"},
+        "allocatable": {"cpu": "2", "memory": "24560008Ki", "nvidia.com/gpu": "1", "pods": "110"},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": None}],
+        "nodeInfo": {"kubeletVersion": "v1.36.3"},
+    },
+}
+"""As a kubelet writes it."""
+
+
+async def test_a_node_that_is_cordoned_or_not_ready_has_no_free_gpus(seen: Shell) -> None:
+    seen.scene.server.create(NODES, "n-1", REAL_NODE)
+    found = await seen.json("top")
+    notes = found["notes"]
+    assert [note.partition(":")[0] for note in notes] == ["figures are not shown"], "of the agent that does not answer"
+    assert (found["totals"]["free"], found["totals"]["off"]) == (1, 0)
+    for change in (
+        {"spec": {"unschedulable": True}},
+        {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+    ):
+        seen.scene.server.merge(NODES, "n-1", change)
+        found = await seen.json("top")
+        assert (found["totals"]["free"], found["totals"]["off"], found["notes"]) == (0, 1, notes)
+        seen.scene.server.merge(NODES, "n-1", {"spec": {"unschedulable": None}})
 
 
 async def test_what_may_not_be_read_is_a_note_and_gpu_nodes_are_needed(seen: Shell) -> None:

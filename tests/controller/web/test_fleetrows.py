@@ -1,5 +1,7 @@
 """A node's row: its GPUs, their parts and holders, and how they are linked."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +44,15 @@ def test_links_make_groups_the_best_first() -> None:
         {"kind": "NV4", "gpus": [2, 3]},
     )
     assert link_groups((0, 1), ()) == ()
+
+
+def test_links_of_a_gpu_that_is_out_of_service_are_not_told_as_up() -> None:
+    devices: list[dict[str, Any]] = [{"uuid": f"G{index}", "index": index, "mode": "whole"} for index in range(3)]
+    for state in ("Unhealthy", "Probation"):
+        devices[2]["health"] = {"state": state}
+        links = [{"a": a, "b": b, "nvlinks": 2} for a, b in ((0, 1), (0, 2), (1, 2))]
+        row = node_row("n", None, observed("n", devices=devices, links=links), (), lambda _: None, {})
+        assert row["linkGroups"] == [{"kind": "NV2", "gpus": [0, 1]}]
 
 
 PAIRS = st.lists(st.builds(LinkEntry, a=st.integers(0, 5), b=st.integers(0, 5), nvlinks=st.integers(0, 2)), max_size=15)

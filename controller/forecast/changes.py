@@ -13,12 +13,10 @@ from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.engine import Engine
 from controller.engine.model.resources import FlavorResource, ResourceName, WorkloadKey
 from controller.engine.quota.queueusage import quantity_of
-from controller.forecast.decided import HOPELESS, on_free_quota
 from controller.forecast.inline import Ahead, Line, Turn, in_line
+from controller.forecast.never import HOPELESS, on_free_quota
 from controller.forecast.parts import Parts, finished
-from controller.objects.core import Container, ResourceRequirements
-from controller.objects.meta import Resources
-from controller.objects.quantity import NANO, Quantity
+from controller.forecast.resized import devices_of, with_devices, with_pod_set
 from controller.objects.workload import PodSet, Workload
 from controller.words import forecasts as words
 from inventory.api.names import GPU_PERCENT
@@ -97,7 +95,7 @@ def change_parts(engine: Engine, workload: Workload, now_s: float, ends_at: Ends
 
 def _fewer_pods(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:
     def with_pods(count: int) -> Workload:
-        return _with(workload, number, msgspec.structs.replace(pod_set, count=count, min_count=None))
+        return with_pod_set(workload, number, msgspec.structs.replace(pod_set, count=count, min_count=None))
 
     most = yield from _most(pod_set.count - 1, with_pods, tried)
     if not most:
@@ -108,17 +106,12 @@ def _fewer_pods(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -
 def _fewer_devices(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:
     """Of a device of which each pod has several, or percents of one."""
     found: list[Change] = []
-    asked: dict[str, int] = {}
-    for container in pod_set.template.spec.containers:
-        for name, amount in {**container.resources.limits, **container.resources.requests}.items():
-            if "/" in name and amount.nanos % NANO == 0:
-                asked[name] = max(asked.get(name, 0), amount.nanos // NANO)
-    for name, several in sorted(asked.items()):
+    for name, several in sorted(devices_of(pod_set).items()):
 
-        def with_devices(count: int, name: str = name, most: int = several) -> Workload:
-            return _with(workload, number, _with_devices(pod_set, name, most, count))
+        def fewer(count: int, name: str = name, most: int = several) -> Workload:
+            return with_pod_set(workload, number, with_devices(pod_set, name, most, count))
 
-        most = yield from _most(several - 1, with_devices, tried)
+        most = yield from _most(several - 1, fewer, tried)
         if most:
             said = f"With {most} instead of {several} {name} in each pod of {pod_set.name}"
             found.append(Change(kind="smallerShare" if name == GPU_PERCENT else "fewerDevices", sentence=said))
@@ -137,29 +130,6 @@ def _most(high: int, make: _Make, tried: _Try) -> Parts[int]:
     return low
 
 
-def _with(workload: Workload, number: int, pod_set: PodSet) -> Workload:
-    replace = msgspec.structs.replace
-    sets = workload.spec.pod_sets
-    return replace(workload, spec=replace(workload.spec, pod_sets=(*sets[:number], pod_set, *sets[number + 1 :])))
-
-
-def _with_devices(pod_set: PodSet, name: str, most: int, count: int) -> PodSet:
-    """Each container has at most so many; those that ask for ``most`` are cut."""
-    replace, template = msgspec.structs.replace, pod_set.template
-
-    def cut(given: Resources) -> Resources:
-        known = given.get(name)
-        return {**given, name: Quantity(count * NANO)} if known is not None and known.nanos == most * NANO else given
-
-    def fewer(container: Container) -> Container:
-        resources: ResourceRequirements = container.resources
-        cuts = replace(resources, requests=cut(resources.requests), limits=cut(resources.limits))
-        return replace(container, resources=cuts)
-
-    spec = replace(template.spec, containers=tuple(map(fewer, template.spec.containers)))
-    return replace(pod_set, template=replace(template, spec=spec))
-
-
 # -- elsewhere ---------------------------------------------------------------------------------------------------------
 
 
@@ -168,7 +138,7 @@ def _looser(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Pa
     if asked is None or not asked.required:
         return []
     loose = msgspec.structs.replace(asked, required=None, preferred=asked.required)
-    record = yield from tried(_with(workload, number, msgspec.structs.replace(pod_set, topology_request=loose)))
+    record = yield from tried(with_pod_set(workload, number, msgspec.structs.replace(pod_set, topology_request=loose)))
     if not admits(record):
         return []
     return [Change(kind="topology", sentence=f"With {asked.required} preferred, not required, for {pod_set.name}")]
@@ -180,7 +150,7 @@ def _anywhere(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> 
     if not template.spec.node_selector and template.spec.affinity is None:
         return []
     free = replace(template, spec=replace(template.spec, node_selector={}, affinity=None))
-    record = yield from tried(_with(workload, number, replace(pod_set, template=free)))
+    record = yield from tried(with_pod_set(workload, number, replace(pod_set, template=free)))
     if record is None or not admits(record) or record.assignment is None:
         return []
     chosen = next((each for each in record.assignment.pod_sets if each.name == pod_set.name), None)

@@ -3,38 +3,22 @@
 A decision stands beside the forecast wherever both are shown, so the two agree.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from controller.engine.conditions.reasons import PendingReason
-from controller.engine.conditions.records import DecisionRecord, Missing, Rule
-from controller.engine.conditions.sentences import shown
-from controller.engine.cycle.freequota import with_nodes_asked
+from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.engine import Engine
-from controller.engine.flavors.assignment import PodSetChoice
 from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.engine.queues.found import last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.forecast.model import Charge, Held, Model, Tree, Waiting
+from controller.forecast.never import Never, never_parts, on_free_quota
 from controller.forecast.parts import Parts
-from controller.words import forecasts as words
-from controller.words import pending as sentences
 
 PREEMPTING: Final = frozenset({Rule.PREEMPTS, Rule.MIGRATES, Rule.FITS_AFTER_PREEMPTION})
 """It starts once those that leave have stopped."""
 
-HOPELESS: Final = frozenset(
-    {
-        PendingReason.EXCEEDS_MAX_QUOTA,
-        PendingReason.NO_MATCHING_FLAVOR,
-        PendingReason.TOPOLOGY_PLACEMENT_FAILED,
-        PendingReason.MISCONFIGURED,
-    }
-)
-"""No end of another workload helps: not even an empty cluster would."""
-
-_FLAVORS: Final = 3
-"""So many are named."""
 _TRIES: Final = 8
 """So many that the engine has not tried yet are tried for a round of forecasts, each of another shape."""
 _ASKED_OF_NODES: Final = 64
@@ -55,12 +39,14 @@ class Decided(NamedTuple):
 
     by_shape: Mapping[int, DecisionRecord]
     coming: Mapping[WorkloadKey, DecisionRecord]
+    never: Never = Never()
 
 
 def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> Parts[Decided]:
     """What was decided last, or is decided for the question where nothing was. Two look-ups for each that waits."""
     by_shape: dict[int, DecisionRecord] = {}
     coming: dict[WorkloadKey, DecisionRecord] = {}
+    firsts: dict[int, PendingWorkload | None] = {}
     seen: set[int] = set()
     tries, asks_of_nodes = _TRIES, _ASKED_OF_NODES
     for line in (line for tree in model.trees for line in tree.lines):
@@ -87,25 +73,18 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
                     yield
                     record = on_free_quota(engine, _pending(engine, waiting, asked), record)
                 by_shape[waiting.shape] = record
+                firsts[waiting.shape] = _pending(engine, waiting, asked)
             # Of a strict queue the head alone is tried, whatever a question says of the others.
             if record.rule in PREEMPTING and record.workload == waiting.key and not (line.strict and place):
                 coming[waiting.key] = record
             if place % _READ == 0:
                 yield
-    return Decided(by_shape, coming)
+    return Decided(by_shape, coming, (yield from never_parts(engine, by_shape, firsts)))
 
 
 def _pending(engine: Engine, waiting: Waiting, asked: Asked | None) -> PendingWorkload | None:
     is_asked = asked is not None and waiting.key == asked.pending.key
     return asked.pending if asked is not None and is_asked else engine.state.queues.get(waiting.key)
-
-
-def on_free_quota(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> DecisionRecord:
-    """The decision where quota is all free, for one that quota refuses and no empty nodes would take."""
-    queue = engine.queue_of(pending.local_queue) if pending is not None else None
-    if pending is None or queue is None:
-        return record
-    return with_nodes_asked(engine.state.cluster, engine.state.assigner, pending.incoming(queue), record)
 
 
 def with_coming(model: Model, coming: Mapping[WorkloadKey, DecisionRecord]) -> Model:
@@ -131,7 +110,8 @@ def _with_coming(tree: Tree, coming: Mapping[WorkloadKey, DecisionRecord], now_s
 
 
 def _started(waiting: Waiting, record: DecisionRecord, now_s: float) -> Held:
-    flavors = {choice.flavor for pod_set in _pod_sets(record) for choice in pod_set.choices.values()}
+    chosen = record.assignment.pod_sets if record.assignment is not None else ()
+    flavors = {choice.flavor for pod_set in chosen for choice in pod_set.choices.values()}
     charges = tuple(charge for options in waiting.choices if options for charge in _chosen(options, flavors))
     return Held(
         key=waiting.key, queue=waiting.queue, charges=charges, since_s=now_s, told_s=waiting.told_s, leaving=False
@@ -141,50 +121,3 @@ def _started(waiting: Waiting, record: DecisionRecord, now_s: float) -> Held:
 def _chosen(options: tuple[tuple[Charge, ...], ...], flavors: set[FlavorName]) -> tuple[Charge, ...]:
     """Of a group of resources what is charged on the flavor that was decided on."""
     return next((each for each in options if any(charge.fr.flavor in flavors for charge in each)), options[0])
-
-
-def unless(record: DecisionRecord) -> str | None:
-    """What would have to change for a workload that never starts as things are: a clause. None for one that may.
-
-    A workload that is not valid is mended or deleted, and nobody knows when: of it nothing is said.
-    """
-    missing = record.missing()
-    match record.reason:
-        case _ if record.rule is Rule.NEVER:
-            return words.bound_raised(record.detail)
-        case PendingReason.EXCEEDS_MAX_QUOTA if missing is not None:
-            return _within(missing)
-        case PendingReason.EXCEEDS_MAX_QUOTA:
-            return words.nodes_take_it()
-        case PendingReason.NO_MATCHING_FLAVOR:
-            flavors = list(dict.fromkeys(_flavors(record)))
-            more = [f"{len(flavors) - _FLAVORS} more"] if len(flavors) > _FLAVORS else []
-            return words.matches_a_flavor(", ".join([*flavors[:_FLAVORS], *more]) or "none")
-        case PendingReason.TOPOLOGY_PLACEMENT_FAILED:
-            return words.flavor_has_nodes() if _is_nodeless(record) else words.nodes_take_it()
-    return None
-
-
-def _is_nodeless(record: DecisionRecord) -> bool:
-    """Whether the flavor selects no node: asking for less does not help."""
-    begins = sentences.no_node_has("")
-    problems = (each for pod_set in _pod_sets(record) for each in pod_set.problems)
-    return any(problem.startswith(begins) or problem == sentences.no_nodes() for problem in problems)
-
-
-def _pod_sets(record: DecisionRecord) -> Sequence[PodSetChoice]:
-    return record.assignment.pod_sets if record.assignment is not None else ()
-
-
-def _within(missing: Missing) -> str:
-    beyond = [each for each in missing.shortfalls if each.needed > each.potential]
-    some = [f"{shown(each.resource, each.potential)} {each.resource}" for each in beyond if each.potential > 0]
-    if len(some) < len(beyond):
-        none = (str(each.resource) for each in beyond if each.potential <= 0)
-        return words.has_quota(f"{', '.join(none)} of flavor {missing.flavor}")
-    return words.asks_for_less(f"{' and '.join(some)} of flavor {missing.flavor}")
-
-
-def _flavors(record: DecisionRecord) -> Iterator[str]:
-    for pod_set in _pod_sets(record):
-        yield from (attempt.flavor for attempt in pod_set.attempts)

@@ -21,7 +21,7 @@ from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.queues.pending import PendingWorkload
 from controller.forecast.calibration import Calibration, Range
 from controller.forecast.changes import EndsAt
-from controller.forecast.decided import Asked, Decided, decided_parts, unless, with_coming
+from controller.forecast.decided import Asked, Decided, decided_parts, with_coming
 from controller.forecast.forward import STOPPING_S, Forward, Gates
 from controller.forecast.gates import gate_parts
 from controller.forecast.model import MOST, Line, Model, Tree, model_parts
@@ -51,6 +51,7 @@ _TOLD: Final = 200
 _BEHIND: Final = "It is too far behind in its queue to be looked at"
 _CLOSED: Final = "Its queue takes nothing in now"
 _NEVER: Final = "What it waits for has no known end"
+_OUT_OF_SERVICE: Final = "It waits for nodes that take no pods now, or for devices that are out of service"
 _STOPPING: Final = "It starts once what is preempted for it has stopped: that may take as long as its pods are given"
 
 
@@ -190,8 +191,8 @@ class Forecaster:
 
 def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forecasts]:
     """With places in the queue as they are, and where the engine's own decision says more than the runs, by that."""
-    never = {shape: told for shape, record in decided.by_shape.items() if (told := unless(record)) is not None}
-    if not never and not decided.coming:
+    never, repaired = decided.never.clauses, decided.never.repaired
+    if not never and not repaired and not decided.coming:
         return found
     replace = msgspec.structs.replace
     for line in (line for tree in model.trees for line in tree.lines):
@@ -203,6 +204,8 @@ def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forec
                 told = never.get(waiting.shape) if known.from_s is None else None
                 if told is not None:
                     found[waiting.key] = replace(known, ahead=ahead, never=told, assumes=())
+                elif waiting.shape in repaired and known.from_s is None:
+                    found[waiting.key] = replace(known, ahead=ahead, assumes=(_OUT_OF_SERVICE,))
                 elif known.ahead != ahead:
                     found[waiting.key] = replace(known, ahead=ahead)
             if ahead % _TOLD == 0:

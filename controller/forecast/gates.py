@@ -15,9 +15,10 @@ from controller.engine.engine import Engine
 from controller.engine.fairness.roomlater import RoomLater
 from controller.engine.model.resources import WorkloadKey
 from controller.forecast.changes import EndsAt
-from controller.forecast.decided import HOPELESS, Asked, Decided
+from controller.forecast.decided import Asked, Decided
 from controller.forecast.forward import STOPPING_S, Gates, first_fit
 from controller.forecast.model import Gate, Model, Tree, Waiting
+from controller.forecast.never import HOPELESS
 from controller.forecast.parts import Parts
 
 _SHAPES: Final = 64

@@ -11,7 +11,7 @@ from controller.engine.model.resources import Amount, FlavorName, FlavorResource
 from controller.engine.queues.found import last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import QueueState
-from controller.forecast.decided import HOPELESS, on_free_quota
+from controller.forecast.never import HOPELESS, on_free_quota
 
 _MOST: Final = 100
 """Before one that is further behind too much happens to name whose end would do."""

@@ -18,8 +18,8 @@ from controller.engine.model.resources import WorkloadKey
 from controller.engine.queues.found import last_found
 from controller.engine.state.intake import local_queue_of
 from controller.forecast.changes import changes
-from controller.forecast.decided import unless
 from controller.forecast.forecast import Forecaster
+from controller.forecast.never import never_of
 from controller.lifecycle import lifecycle
 from controller.lifecycle.duetimes import DueTimes
 from controller.lifecycle.pendingcause import blocked, of_decision, why
@@ -152,7 +152,7 @@ class Run:
         if workload is None or pending is None:
             return []
         record = last_found(self.engine.stories, pending)
-        never = unless(record) if record is not None else None
+        never = never_of(self.engine, pending, record) if record is not None else None
         found = changes(self.engine, workload, self.now_s, self._forecaster.ends_at(self.engine, self.now_s))
         return [*([f"Never, {never}"] if never is not None else []), *(change.sentence for change in found)]
 

@@ -1,6 +1,7 @@
 """What a forecast says beside its range: what would have to change for a start, and who comes first."""
 
 from inventory.words.catalog import Kind, Place, said
+from inventory.words.plural import plural
 
 _part = said(Place.FORECASTS, Kind.PART)
 
@@ -28,6 +29,31 @@ def matches_a_flavor(flavors: str) -> str:
 @_part
 def nodes_take_it() -> str:
     return "unless it asks for fewer or smaller pods, or nodes come that take them"
+
+
+@_part
+def nodes_take_none() -> str:
+    return "unless nodes come that take its pods: those that are there take none of any size (labels, taints, devices)"
+
+
+@_part
+def nodes_take_less(most: str) -> str:
+    return f"unless it asks for at most {most}, or nodes come that take more"
+
+
+@_part
+def quota_and_nodes_take_less(most: str) -> str:
+    return f"unless it asks for at most {most}: quota and nodes have no more"
+
+
+@_part
+def so_many_pods(count: int, pod_set: str) -> str:
+    return f"{plural(count, 'pod')} of {pod_set}"
+
+
+@_part
+def so_many_devices(count: int, resource: str, pod_set: str) -> str:
+    return f"{count} {resource} in each pod of {pod_set}"
 
 
 @_part

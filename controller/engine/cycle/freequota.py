@@ -9,7 +9,7 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.flavors.assigner import FlavorAssigner
-from controller.engine.flavors.assignment import Mode, NoFitReason
+from controller.engine.flavors.assignment import Assignment, Mode, NoFitReason
 
 
 def with_nodes_asked(
@@ -28,10 +28,19 @@ def with_nodes_asked(
         plan.on_nodes or plan.asking or plan.implied
     ):
         return record
-    with cluster.trial():
-        for name in incoming.queue.node.root().queue_names():
-            cluster.quota.remove_usage(name, cluster.queue(name).node.used())
-        found = assigner.assign(incoming)
+    found = _assigned(cluster, assigner, incoming)
     if found.mode is not Mode.NO_FIT or found.no_fit_reason is not NoFitReason.TopologyPlacementFailed:
         return record
     return msgspec.structs.replace(record, assignment=found)
+
+
+def could_start(cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming) -> bool:
+    """Whether it would be let in with all quota of the cohort free and no preemptible workload on the nodes."""
+    return _assigned(cluster, assigner, incoming).mode is not Mode.NO_FIT
+
+
+def _assigned(cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming) -> Assignment:
+    with cluster.trial():
+        for name in incoming.queue.node.root().queue_names():
+            cluster.quota.remove_usage(name, cluster.queue(name).node.used())
+        return assigner.assign(incoming)

@@ -4,7 +4,7 @@ A node takes pods while it is Ready and schedulable. Of its allocatable resource
 that run on it and were not placed by this engine: DaemonSets, pods of other schedulers. Source: KEP-2724.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.engine.model.encoding import HOSTNAME_LABEL
@@ -98,6 +98,15 @@ class NodeCache:
         amount = node.status.allocatable.get(resource) if node is not None else None
         return amount is not None and amount.nanos > 0
 
+    def may_grow(self, resources: Sequence[ResourceName]) -> bool:
+        """Whether a node that has one of them takes no pods now, or has less of it in service than there is."""
+        return any(
+            amount.nanos > 0 and (not node.takes_pods or _allocatable(node, name) < amount.nanos)
+            for node in self._nodes.values()
+            for name in resources
+            if (amount := node.status.capacity.get(name)) is not None
+        )
+
     def set_pod(self, pod: Pod, *, placed: bool) -> tuple[str, ...]:
         """The nodes on which foreign pods take other amounts now. ``placed``: see ``placed_here``."""
         key = pod.key
@@ -152,6 +161,12 @@ class NodeCache:
             return None
         self.facts[name] = now
         return now
+
+
+def _allocatable(node: Node, resource: ResourceName) -> int:
+    """In nanos."""
+    amount = node.status.allocatable.get(resource)
+    return 0 if amount is None else amount.nanos
 
 
 def _taken(pod: Pod, *, placed: bool) -> tuple[str, Mapping[ResourceName, Amount]] | None:

@@ -254,6 +254,9 @@ class Topologies:
         together = self._place_bounded(bounded, on_empty=on_empty)
         return together if isinstance(together, Placed) or found.pod_set in following else found
 
+    def may_grow(self, resources: Iterable[ResourceName]) -> bool:
+        return self._nodes.may_grow(tuple(resources))
+
     def _place_bounded(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         if any(request.within for request in requests):
             return placed_within(

@@ -139,6 +139,9 @@ class Placement(Protocol):
     def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:
         """Outside of trials: what has the nodes without room. None where the flavor's topology is another by now."""
 
+    def may_grow(self, resources: Iterable[ResourceName]) -> bool:
+        """Whether nodes that take no pods now, or devices of theirs that are out of service, may add to these."""
+
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
         """Whether ``place`` would find places now, without finding them."""
 
@@ -256,6 +259,9 @@ class Everywhere:
 
     def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:  # noqa: ARG002
         return None
+
+    def may_grow(self, resources: Iterable[ResourceName]) -> bool:  # noqa: ARG002
+        return False
 
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
         return isinstance(self.place(requests, on_empty=False), Placed)

@@ -3,20 +3,25 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from controller.engine.model.resources import WorkloadKey
 from controller.forecast.changes import changes
 from controller.forecast.forecast import Forecast, Forecaster
 from controller.forecast.parts import finished
 from controller.forecast.shown import brief, shown, starts
+from controller.objects.core import Node
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import to_json
-from controller.objects.workload import Workload
+from controller.objects.quantity import NANO, Quantity
+from controller.objects.workload import PodSetTopologyRequest, Workload
 from inventory.api.names import RUNTIME
 from tests.controller.forecast.test_changes import GPU, asks, gpu_queue, on_nodes
 from tests.controller.forecast.test_gates import begun, forecast, lab, on_a_host
 from tests.support.engine.foreignqueues import asks as asks_gpus
-from tests.support.engine.foreignqueues import kai_queue, node, volcano_queue
+from tests.support.engine.foreignqueues import kai_queue, volcano_queue
+from tests.support.engine.foreignqueues import node as foreign_node
+from tests.support.engine.topologylab import BLOCK, HOST, node
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
@@ -98,7 +103,7 @@ def test_pods_that_select_no_flavor_of_the_queue_never_start() -> None:
 
 def test_what_is_over_a_limit_never_starts() -> None:
     made = World()
-    made.put(node("n1", 8), kai_queue("q", quota=4, limit=2))
+    made.put(foreign_node("n1", 8), kai_queue("q", quota=4, limit=2))
     begun(made, asks_gpus("next", "q", 3))
     for found in (forecast(made, "next"), asked(made, asks_gpus("new", "q", 3))):
         assert told(found).startswith("never, unless it asks for less, or the bound of its Queue is raised (OverLimit")
@@ -107,10 +112,64 @@ def test_what_is_over_a_limit_never_starts() -> None:
 
 def test_pods_that_no_empty_node_has_room_for_never_start() -> None:
     made = begun(lab("f", hosts=2), on_a_host("next", "f", 9))
-    said = "never, unless it asks for fewer or smaller pods, or nodes come that take them"
+    said = "never, unless it asks for at most 8 gpu in each pod of main, or nodes come that take more"
     assert told(forecast(made, "next")) == said
     made = begun(lab("f"), on_a_host("runs", "f", hours=10.0), on_a_host("next", "f"))
     assert forecast(made, "next").never is None, "a full node that is held for hours gets free"
+
+
+def test_the_largest_size_that_could_start_is_named_and_where_none_could_no_size() -> None:
+    made = begun(lab("f", hosts=2), on_a_host("next", "f", 6))
+    (pod_set,) = on_a_host("gang", "f", 6).spec.pod_sets
+    replace = msgspec.structs.replace
+    gang = on_a_host("gang", "f", 6)
+    several = replace(pod_set, count=5, topology_request=PodSetTopologyRequest(required=BLOCK))
+    begun(made, replace(gang, spec=replace(gang.spec, pod_sets=(several,))))
+    assert (
+        told(forecast(made, "gang")) == "never, unless it asks for at most 2 pods of main, or nodes come that take more"
+    )
+    elsewhere = replace(pod_set.template, spec=replace(pod_set.template.spec, node_selector={HOST: "nowhere"}))
+    begun(
+        made,
+        replace(
+            gang,
+            metadata=replace(gang.metadata, name="elsewhere"),
+            spec=replace(gang.spec, pod_sets=(replace(pod_set, template=elsewhere),)),
+        ),
+    )
+    assert told(forecast(made, "elsewhere")).startswith("never, unless nodes come that take its pods: those that are ")
+
+
+def test_quota_beyond_what_the_nodes_have_is_no_size_to_ask_for() -> None:
+    made = begun(lab("f", hosts=2), on_a_host("next", "f", 1))
+    gang = on_a_host("gang", "f", 8)
+    (pod_set,) = gang.spec.pod_sets
+    replace = msgspec.structs.replace
+    several = replace(pod_set, count=16, topology_request=PodSetTopologyRequest(required=BLOCK))
+    begun(made, replace(gang, spec=replace(gang.spec, pod_sets=(several,))))
+    said = "never, unless it asks for at most 2 pods of main: quota and nodes have no more"
+    assert told(forecast(made, "gang")) == said
+
+
+@pytest.mark.parametrize("away", ["one of its GPUs is out of service", "it is cordoned"])
+def test_what_waits_for_a_repair_is_not_said_to_never_start(away: str) -> None:
+    made = lab("f", hosts=0)
+    whole, small = node("b/r/n0", 8), node("b/r/n1", 4)
+    assert isinstance(whole, Node)
+    replace = msgspec.structs.replace
+    status = replace(whole.status, capacity=whole.status.allocatable)
+    broken = replace(whole, status=replace(status, allocatable={**status.allocatable, "gpu": Quantity(7 * NANO)}))
+    cordoned = replace(whole, status=status, spec=replace(whole.spec, unschedulable=True))
+    made.put(cordoned if "cordoned" in away else broken, small)
+    begun(made, on_a_host("next", "f", 8))
+    found = forecast(made, "next")
+    assert (found.never, found.from_s) == (None, None)
+    assert found.assumes == ("It waits for nodes that take no pods now, or for devices that are out of service",)
+    assert told(asked(made, on_a_host("new", "f", 9))).startswith("unknown")
+    made.put(replace(whole, status=status))
+    made.settle()
+    begun(made, on_a_host("more", "f", 9))
+    assert told(forecast(made, "more")).startswith("never, unless it asks for at most 8 gpu in each pod of main")
 
 
 def short_of_quota() -> World:
@@ -122,7 +181,7 @@ def short_of_quota() -> World:
 
 
 def test_pods_that_no_empty_node_has_room_for_never_start_where_quota_is_short_too() -> None:
-    said = "never, unless it asks for fewer or smaller pods, or nodes come that take them"
+    said = "never, unless it asks for at most 8 gpu in each pod of main, or nodes come that take more"
     made = begun(short_of_quota(), on_a_host("next", "f", 12), on_a_host("behind", "f", 8))
     last = made.engine.stories.last(WorkloadKey("ns/next"))
     assert last is not None
@@ -152,7 +211,7 @@ def not_valid(given: Workload) -> Workload:
 def test_a_job_that_is_not_valid_has_an_unknown_start_in_queues_of_all_systems() -> None:
     for queue in (volcano_queue("q"), kai_queue("q", quota=8)):
         made = World()
-        made.put(node("n1", 8), queue)
+        made.put(foreign_node("n1", 8), queue)
         assert told(asked(made, not_valid(asks_gpus("new", "q")))) == "unknown"
         begun(made, not_valid(asks_gpus("one", "q")), not_valid(asks_gpus("two", "q", created_s=1)))
         assert {told(forecast(made, name)) for name in ("one", "two")} == {"unknown"}

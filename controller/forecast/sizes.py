@@ -1,0 +1,83 @@
+"""The largest size of a workload that could start on an empty cluster, for one that never starts as it is.
+
+The engine is asked with all quota of the cohort free and nothing running that may be preempted; each try is within a
+trial of the cluster.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from controller.engine.cycle.freequota import could_start
+from controller.engine.engine import Engine
+from controller.engine.model.resources import Amount, ResourceName
+from controller.forecast.resized import devices_of, least, with_devices, with_pod_set
+from controller.objects.workload import PodSet, Workload
+from controller.words import forecasts as words
+
+_SETS: Final = 4
+"""Pod sets that are looked at, the first of a workload."""
+
+
+class Size(NamedTuple):
+    """``said``: so many pods of a pod set, or so many devices in each. ``asks``: what all pods request then."""
+
+    said: str
+    asks: dict[ResourceName, Amount]
+
+
+def largest(engine: Engine, workload: Workload) -> Size | None:
+    """Of one pod set fewer pods, else fewer devices in each pod; the others stay as they are. None where no size of one
+    pod set alone could start.
+
+    It takes as many tries as the logarithm of the size.
+    """
+
+    def size(given: Workload, said: str) -> Size:
+        asks: dict[ResourceName, Amount] = {}
+        for pod_set in engine.as_pending(given).info.pod_sets:
+            for name, amount in pod_set.requests.items():
+                asks[name] = asks.get(name, 0) + amount
+        return Size(said, asks)
+
+    def most(high: int, make: Callable[[int], Workload]) -> int:
+        """The largest number from 1 to ``high`` that could start; 0 for none. Fewer could where more do."""
+        low = 0
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if _is_possible(engine, make(middle)) else (low, middle - 1)
+        return low
+
+    for number, pod_set in enumerate(workload.spec.pod_sets[:_SETS]):
+        pods = _of_pods(workload, number, pod_set)
+        if count := most(pod_set.count - 1, pods):
+            return size(pods(count), words.so_many_pods(count, pod_set.name))
+        for name, asked in sorted(devices_of(pod_set).items()):
+            devices = _of_devices(workload, number, pod_set, name)
+            if count := most(asked - 1, devices):
+                return size(devices(count), words.so_many_devices(count, name, pod_set.name))
+    return None
+
+
+def any_size(engine: Engine, workload: Workload) -> bool:
+    """Whether one pod of each set could start if it asked for as little as can be."""
+    smallest = workload
+    for number, pod_set in enumerate(workload.spec.pod_sets):
+        smallest = with_pod_set(smallest, number, least(pod_set))
+    return _is_possible(engine, smallest)
+
+
+def _is_possible(engine: Engine, given: Workload) -> bool:
+    pending = engine.as_pending(given)
+    queue = engine.queue_of(pending.local_queue)
+    return queue is not None and could_start(engine.state.cluster, engine.state.assigner, pending.incoming(queue))
+
+
+def _of_pods(workload: Workload, number: int, pod_set: PodSet) -> Callable[[int], Workload]:
+    return lambda count: with_pod_set(workload, number, msgspec.structs.replace(pod_set, count=count, min_count=None))
+
+
+def _of_devices(workload: Workload, number: int, pod_set: PodSet, name: str) -> Callable[[int], Workload]:
+    asked = devices_of(pod_set)[name]
+    return lambda count: with_pod_set(workload, number, with_devices(pod_set, name, asked, count))

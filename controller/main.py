@@ -23,9 +23,9 @@ from kube import brokenpeers
 from kube.allocator import hold_little, read_little
 from kube.client import Client
 from kube.clock import SystemClock
+from kube.config import load as connect
 from kube.errors import ConfigError as ClusterConfigError
 from kube.errors import KubeError
-from kube.kubeconfig import load as connect
 from kube.listening.files import raise_file_limit
 from kube.loglines import LogfmtFormatter
 from yamlfile import ConfigError

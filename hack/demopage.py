@@ -11,7 +11,7 @@ from pathlib import Path
 from cli.page.proxy import PageProxy, aggregated
 from kube import brokenpeers
 from kube.client import Client
-from kube.kubeconfig import load
+from kube.config import load
 
 EVERY_S = 0.3
 

@@ -54,8 +54,8 @@ def _fleet() -> Made:
 
 
 def _daemon_kubeconfig() -> Made:
-    from kube.config import from_kubeconfig
     from kube.errors import ConfigError
+    from kube.kubeconfig import from_kubeconfig
 
     def parse(path: Path) -> object:
         return from_kubeconfig(path).ssl_context()
@@ -65,9 +65,13 @@ def _daemon_kubeconfig() -> Made:
 
 def _command_kubeconfig() -> Made:
     from kube.errors import ConfigError
-    from kube.kubeconfig import from_kubeconfig
+    from kube.kubeconfig import choose, config_of
 
-    return by_file(from_kubeconfig), (ConfigError,)
+    def parse(path: Path) -> object:
+        """As ``kube.logins``, which would run what an entry names as a login."""
+        return config_of(choose([path])).ssl_context()
+
+    return by_file(parse), (ConfigError,)
 
 
 _KUBECONFIG: Final = b"""apiVersion: v1

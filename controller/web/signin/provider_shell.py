@@ -108,9 +108,9 @@ class Provider:
 
     async def _fetch(self, method: str, url: str, **options: Any) -> tuple[int, bytes]:
         try:
-            tls = await asyncio.to_thread(self._tls)
+            tls = await asyncio.to_thread(self._tls) or await asyncio.to_thread(ssl.create_default_context)
             async with asyncio.timeout(_TIMEOUT_S):
-                connector = aiohttp.TCPConnector(ssl=tls or True)
+                connector = aiohttp.TCPConnector(ssl=tls)
                 async with (
                     aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
                     session.request(method, url, allow_redirects=False, **options) as found,

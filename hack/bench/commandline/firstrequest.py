@@ -104,11 +104,13 @@ def to_first_line(command: Sequence[str], env: Mapping[str, str]) -> float:
 
 
 def to_end(command: Sequence[str], env: Mapping[str, str]) -> float:
-    """CPU seconds of a process from its start to its end, with those of its children."""
-    before = os.times()
-    subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
-    after = os.times()
-    return after.children_user - before.children_user + after.children_system - before.children_system
+    """CPU seconds of a process from its start to its end, without those of its children."""
+    with _running(command, env) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        taken_s = cpu_s(process.pid)
+        if process.wait() != 0:
+            raise NoRequestError(f"{' '.join(command)}: ended with {process.returncode}: {_last_words(process)}")
+        return taken_s
 
 
 def _last_words(process: subprocess.Popen[bytes]) -> str:

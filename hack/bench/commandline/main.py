@@ -1,4 +1,4 @@
-"""What each command costs before it asks: ``python -m hack.bench commands [--rounds N] [--kubectl PATH] [--only TEXT]``.
+"""What each command costs before it asks: ``python -m hack.bench commands [--rounds N] [--kubectl PATH]``.
 
 CPU time to the first request, which a server of this process hears: HTTPS, a client certificate in the kubeconfig, the
 image's bytecode. In the same rounds an empty program of the same Python, and kubectl where there is one.

@@ -25,7 +25,8 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.client import Client
 from kube.clock import SystemClock
-from kube.config import ClusterConfig, from_kubeconfig
+from kube.config import ClusterConfig
+from kube.kubeconfig import from_kubeconfig
 from kube.errors import ConflictError, InvalidError
 from kube.resources import Resource
 from kube.testing import eventually

@@ -19,7 +19,7 @@ from controller.watching.kinds import PODS, WORKLOADS
 from hack.cluster.cluster import Cluster
 from hack.cluster.waiting import until as wait_until
 from kube.client import Client
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 from kube.errors import KubeError
 from kube.resources import Resource
 from tests.support.e2e.lab import EXAMPLES

@@ -26,8 +26,8 @@ from hack.cluster.state import Spec
 from kube.client import Client
 from kube.clock import SystemClock
 from kube.config import ClusterConfig
-from kube.kubeconfig import from_kubeconfig
 from kube.errors import ConflictError, InvalidError
+from kube.kubeconfig import from_kubeconfig
 from kube.resources import Resource
 from kube.testing import eventually
 from kube.writing.writer import DEFAULTS, Writer

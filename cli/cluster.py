@@ -191,6 +191,8 @@ def run(work: Coroutine[Any, Any, None], *, patiently: bool = True) -> None:
         asyncio.run(waited() if patiently else work)
     except KubeError as failed:
         raise click.ClickException(told(failed)) from None
+    except ConfigError as wrong:  # certificates that TLS cannot use
+        raise click.ClickException(str(wrong)) from None
 
 
 def told(failed: KubeError) -> str:

@@ -1,8 +1,8 @@
 """The API server's address and this process's credentials.
 
-    in_cluster() | load(kubeconfig) -> ClusterConfig -> Client
+    in_cluster() -> ClusterConfig -> Client
 
-A pod's are in its service-account mount, a person's in kubeconfigs (``kube.kubeconfig``). Secrets stay out of ``repr``.
+A pod's are in its service-account mount; kubeconfigs are ``kube.kubeconfig``'s. Secrets stay out of ``repr``.
 """
 
 import os
@@ -87,19 +87,6 @@ class TokenSource:
         before = self._token
         self._read_at = None
         return self._file is not None and self.token() != before
-
-
-def load(kubeconfig: str | None, *, environ: Mapping[str, str] = os.environ) -> ClusterConfig:
-    """The kubeconfig file where one is named, else the pod's service account. Raises ConfigError.
-
-    Logins (``exec``, OIDC) are refused: a daemon must not depend on a person's login tools.
-    """
-    if kubeconfig is None:
-        return in_cluster(environ=environ)
-    # Only here: a pod never pays for the reader.
-    from kube.kubeconfig import from_kubeconfig
-
-    return from_kubeconfig(Path(kubeconfig))
 
 
 def in_cluster(*, root: Path = SERVICE_ACCOUNT_DIR, environ: Mapping[str, str] = os.environ) -> ClusterConfig:

@@ -95,7 +95,7 @@ USERS: Final = merged(
 
 def named(kind: str, values: st.SearchStrategy[Json]) -> st.SearchStrategy[list[Json]]:
     """Each name at most once; most often all of them."""
-    found = st.tuples(st.fixed_dictionaries({name: values for name in NAMES}), st.sampled_from(("", "", "", *NAMES)))
+    found = st.tuples(st.fixed_dictionaries(dict.fromkeys(NAMES, values)), st.sampled_from(("", "", "", *NAMES)))
     return found.map(lambda of: [{"name": name, kind: value} for name, value in of[0].items() if name != of[1]])
 
 

@@ -75,6 +75,5 @@ SCENES: Final[dict[str, Asked]] = {
 ENGINE: Final = ("advise --pack", "queue list --offline")
 """What computes in this process with the API server's objects: it imports the engine, whoever is asked first."""
 
-ASKS_NOBODY: Final = frozenset({"completion", "simulate", "try"})
 HANDED_OVER: Final = frozenset({"describe", "edit", "get", "patch"})
 """kubectl asks: these run it in their own place."""

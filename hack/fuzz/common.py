@@ -184,7 +184,7 @@ TARGETS: Final = (
     ),
     Target(
         name="kubeconfig-daemon",
-        what="kubeconfigs, as the agent reads them",
+        what="kubeconfigs, as agent and controller read them",
         writer="administrators",
         make=_daemon_kubeconfig,
         seeds=_kubeconfigs,
@@ -192,7 +192,7 @@ TARGETS: Final = (
     ),
     Target(
         name="kubeconfig-command",
-        what="kubeconfigs, as commands and the controller read them",
+        what="kubeconfigs, as commands read them",
         writer="users",
         make=_command_kubeconfig,
         seeds=_kubeconfigs,

@@ -24,6 +24,7 @@ from kube.errors import ConfigError
 T = TypeVar("T")
 
 _ADDRESS: Final = re.compile(r"https?://[^\s/?#]\S*")
+_PASSWORD: Final = re.compile(r"//.*@", re.DOTALL)
 _LABEL: Final = r"[\w-]{1,63}"
 _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?|[0-9a-fA-F:.]+", re.ASCII)
 _LINE_BREAKS: Final = {ord("\r"): None, ord("\n"): None}
@@ -216,7 +217,8 @@ def _unsupported(user: Placed[User], key: str) -> str:
 
 def _fit(entry: Placed[Any], key: str, value: T, pattern: re.Pattern[str], expected: str) -> T:
     if isinstance(value, str) and value and pattern.fullmatch(value) is None:
-        raise ConfigError(f"{entry.where}.{key}: found {value!r}, expected {expected}")
+        shown = _PASSWORD.sub("//", value)
+        raise ConfigError(f"{entry.where}.{key}: found {shown!r}, expected {expected}")
     return value
 
 

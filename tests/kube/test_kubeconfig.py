@@ -259,7 +259,10 @@ def test_a_user_that_cannot_be_used_says_where(tmp_path: Path, user: Json, said:
         ({"certificate_authority": "."}, "Is a directory, expected what"),
         ({"insecure_skip_tls_verify": "yes"}, "clusters[0].cluster.insecure-skip-tls-verify: found str, expected bool"),
         ({"tls_server_name": ".lab"}, "clusters[c].tls-server-name: found '.lab', expected a host's name"),
-        ({"proxy_url": "socks5://a"}, "clusters[c].proxy-url: found 'socks5://a', expected http://HOST:PORT or https:"),
+        (
+            {"proxy_url": "socks5://me:hush@a"},
+            "clusters[c].proxy-url: found 'socks5://a', expected http://HOST:PORT or https:",
+        ),
     ],
 )
 def test_a_cluster_that_cannot_be_used_says_where(tmp_path: Path, cluster: dict[str, Any], said: str) -> None:

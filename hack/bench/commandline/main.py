@@ -1,4 +1,4 @@
-"""What each command costs before it asks: ``python -m hack.bench commands [--rounds N] [--kubectl PATH]``.
+"""What each command costs before it asks: ``hack.bench commands [--rounds N] [--kubectl PATH]``.
 
 CPU time to the first request, which a server of this process hears: HTTPS, a client certificate in the kubeconfig, the
 image's bytecode. In the same rounds an empty program of the same Python, and kubectl where there is one.
@@ -39,7 +39,7 @@ def main(words: Sequence[str] = ()) -> None:
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m hack.bench commands", description=__doc__)
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m hack.bench commands", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="of each command")
     parser.add_argument("--kubectl", default=shutil.which("kubectl"), help="a kubectl to compare with")
     parser.add_argument("--only", default="", help="commands whose words begin so")
@@ -78,5 +78,5 @@ def rows(taken: Mapping[str, float]) -> list[Row]:
     for name, cost_s in taken.items():
         ratios = [f"{cost_s / base_s:.1f} x {base.split()[0]}" for base, base_s in bases.items() if base != name]
         aimed = AIM if name not in (*bases, *ENGINE) else ""
-        found.append(Row(name, f"{cost_s:.2f} s = {', '.join(ratios)}" if ratios else f"{cost_s:.3f} s", aimed))
+        found.append(Row(name, f"{cost_s:.3f} s = {', '.join(ratios)}" if ratios else f"{cost_s:.3f} s", aimed))
     return found

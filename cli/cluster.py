@@ -15,14 +15,14 @@ import click
 import msgspec
 
 from cli.console import Json, patience
-from cli.kubeconfigs import default_kubeconfig
+from cli.kubeconfigs import default_kubeconfigs
 from cli.suggestions import contexts
 from cli.words import given, servers
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 from kube.client import Client
 from kube.config import ClusterConfig
 from kube.errors import ConfigError, KubeError, NotFoundError, UnavailableError
-from kube.kubeconfig import from_kubeconfig
+from kube.logins import logged_in
 from kube.resources import Resource
 
 P = ParamSpec("P")
@@ -40,9 +40,12 @@ class UnreachableError(Exception):
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that locate the controller and the API server; ``context`` None is the kubeconfig's current one."""
+    """The options that locate the controller and the API server; ``context`` None is the current one.
 
-    kubeconfig: Path
+    ``kubeconfigs``: files that count as one, the first before the others.
+    """
+
+    kubeconfigs: tuple[Path, ...]
     context: str | None
     server: str | None
     controller: str
@@ -51,18 +54,19 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
     def cluster(self) -> ClusterConfig:
         """Raises click.ClickException."""
-        if not self.kubeconfig.exists():
-            raise click.ClickException(given.no_kubeconfig(self.kubeconfig))
+        missing = next((path for path in self.kubeconfigs if not path.exists()), None)
+        if missing is not None:
+            raise click.ClickException(given.no_kubeconfig(missing))
         try:
-            return _logged_in(self.kubeconfig, self.context)
+            return _logged_in(self.kubeconfigs, self.context)
         except ConfigError as wrong:
             raise click.ClickException(str(wrong)) from None
 
 
 @functools.cache
-def _logged_in(kubeconfig: Path, context: str | None) -> ClusterConfig:
+def _logged_in(kubeconfigs: tuple[Path, ...], context: str | None) -> ClusterConfig:
     """Read once a command: a login plugin asks the person once."""
-    return from_kubeconfig(kubeconfig, context=context, logins=True)
+    return logged_in(*kubeconfigs, context=context)
 
 
 def _service(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -78,10 +82,15 @@ def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None
     return value
 
 
+def _files(_: click.Context, __: click.Parameter, value: Path | None) -> tuple[Path, ...]:
+    return default_kubeconfigs() if value is None else (value,)
+
+
 KUBECONFIG_OPTION = click.option(
     "--kubeconfig",
+    "kubeconfigs",
     type=click.Path(path_type=Path),
-    default=default_kubeconfig,
+    callback=_files,
     help="The kubeconfig file: the API server, and who asks.",
 )
 CONTEXT_OPTION = click.option(
@@ -121,7 +130,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapped(
         *args: Any,
-        kubeconfig: Path,
+        kubeconfigs: tuple[Path, ...],
         context: str | None,
         server: str | None,
         controller: str,
@@ -130,7 +139,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         **others: Any,
     ) -> None:
         where = Where(
-            kubeconfig=kubeconfig,
+            kubeconfigs=kubeconfigs,
             context=context,
             server=server,
             controller=controller,
@@ -151,10 +160,15 @@ def api_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--config", type=click.Path(path_type=Path), help="The configuration; else the cluster's.")
     @functools.wraps(command)
     def wrapped(
-        *args: Any, kubeconfig: Path, context: str | None, controller: str, config: Path | None, **others: Any
+        *args: Any,
+        kubeconfigs: tuple[Path, ...],
+        context: str | None,
+        controller: str,
+        config: Path | None,
+        **others: Any,
     ) -> None:
         where = Where(
-            kubeconfig=kubeconfig, context=context, server=None, controller=controller, config=config, offline=True
+            kubeconfigs=kubeconfigs, context=context, server=None, controller=controller, config=config, offline=True
         )
         command(*args, where=where, **others)
 
@@ -177,6 +191,8 @@ def run(work: Coroutine[Any, Any, None], *, patiently: bool = True) -> None:
         asyncio.run(waited() if patiently else work)
     except KubeError as failed:
         raise click.ClickException(told(failed)) from None
+    except ConfigError as wrong:  # certificates that TLS cannot use
+        raise click.ClickException(str(wrong)) from None
 
 
 def told(failed: KubeError) -> str:

@@ -24,9 +24,9 @@ def kube_options(command: Callable[..., None]) -> Callable[..., None]:
     @KUBECONFIG_OPTION
     @CONTEXT_OPTION
     @functools.wraps(command)
-    def wrapped(*args: Any, kubeconfig: Path, context: str | None, **others: Any) -> None:
+    def wrapped(*args: Any, kubeconfigs: tuple[Path, ...], context: str | None, **others: Any) -> None:
         where = Where(
-            kubeconfig=kubeconfig, context=context, server=None, controller=SERVICE, config=None, offline=True
+            kubeconfigs=kubeconfigs, context=context, server=None, controller=SERVICE, config=None, offline=True
         )
         command(*args, where=where, **others)
 

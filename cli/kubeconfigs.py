@@ -1,10 +1,12 @@
-"""Which kubeconfig file a command reads where none is named."""
+"""Which kubeconfig files a command reads where none is named."""
 
 import os
 from pathlib import Path
 
 
-def default_kubeconfig() -> str:
-    """The first file of $KUBECONFIG, as kubectl writes to it, else ~/.kube/config."""
-    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    return named[0] if named else str(Path.home() / ".kube" / "config")
+def default_kubeconfigs() -> tuple[Path, ...]:
+    """Those of $KUBECONFIG that are there, as kubectl passes over the others, or all where none is; without it
+    ~/.kube/config.
+    """
+    named = tuple(Path(path) for path in dict.fromkeys(os.environ.get("KUBECONFIG", "").split(os.pathsep)) if path)
+    return tuple(path for path in named if path.exists()) or named or (Path.home() / ".kube" / "config",)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.kubeconfigs import default_kubeconfig
+from cli.kubeconfigs import default_kubeconfigs
 
 if TYPE_CHECKING:
     from kube.config import ClusterConfig
@@ -75,13 +75,13 @@ def workloads(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 
 
 def contexts(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Of the kubeconfig file."""
-    import yaml
+    """Of the kubeconfig files."""
+    from kube.errors import ConfigError
+    from kube.kubeconfig import contexts_of
 
     try:
-        given = yaml.safe_load(_file(ctx).read_text())
-        return _matching((str(each["name"]) for each in given["contexts"]), incomplete)
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return _matching(contexts_of(_files(ctx)), incomplete)
+    except ConfigError:
         return []
 
 
@@ -97,8 +97,9 @@ def _namespace(given: Json) -> str:
     return str(given["metadata"].get("namespace", ""))
 
 
-def _file(ctx: click.Context) -> Path:
-    return Path(_given(ctx, "kubeconfig") or default_kubeconfig())
+def _files(ctx: click.Context) -> tuple[Path, ...]:
+    found: tuple[Path, ...] = _given(ctx, "kubeconfigs") or default_kubeconfigs()
+    return found
 
 
 def _given(ctx: click.Context, name: str) -> Any:
@@ -113,9 +114,9 @@ def _line(ctx: click.Context | None) -> Iterator[click.Context]:
 
 def _cluster(ctx: click.Context) -> "ClusterConfig":
     """Raises click.ClickException, ConfigError."""
-    from kube.kubeconfig import from_kubeconfig
+    from kube.logins import logged_in
 
-    return from_kubeconfig(_file(ctx), context=_given(ctx, "context"), logins=True)
+    return logged_in(*_files(ctx), context=_given(ctx, "context"))
 
 
 def _space(ctx: click.Context, resource: "Resource") -> str | None:

@@ -12,7 +12,7 @@ from cli.output import output_option, printed
 from controller.watching.kinds import GPU_NODES
 from inventory import __version__
 from inventory.words.plural import plural
-from kube.errors import KubeError
+from kube.errors import ConfigError, KubeError
 
 
 @click.command(short_help="Versions: the command's, the controller's, the agents'.")
@@ -44,8 +44,10 @@ async def _of_cluster(where: Where) -> Json:
     """``controller`` and ``agents``; in place of one that could not be asked, ``<what>Unknown`` says why."""
     try:
         cluster = where.cluster()
-    except click.ClickException as wrong:
-        return {"controllerUnknown": wrong.message, "agentsUnknown": wrong.message}
+        cluster.ssl_context()  # certificates that TLS cannot use
+    except (click.ClickException, ConfigError) as wrong:
+        said = wrong.message if isinstance(wrong, click.ClickException) else str(wrong)
+        return {"controllerUnknown": said, "agentsUnknown": said}
     found: Json = {}
     async with opened(where) as client:
         try:

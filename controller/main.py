@@ -20,12 +20,12 @@ from controller.process.process import Process, own_namespace
 from controller.process.selfcheck import check_installation
 from controller.process.uninstall import remove_finalizers
 from kube import brokenpeers
+from kube.access import load as connect
 from kube.allocator import hold_little, read_little
 from kube.client import Client
 from kube.clock import SystemClock
 from kube.errors import ConfigError as ClusterConfigError
 from kube.errors import KubeError
-from kube.kubeconfig import load as connect
 from kube.listening.files import raise_file_limit
 from kube.loglines import LogfmtFormatter
 from yamlfile import ConfigError

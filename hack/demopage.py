@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cli.page.proxy import PageProxy, aggregated
 from kube import brokenpeers
+from kube.access import load
 from kube.client import Client
-from kube.kubeconfig import load
 
 EVERY_S = 0.3
 

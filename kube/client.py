@@ -150,15 +150,19 @@ class Client:
 
     def _open_session(self, tls: ssl.SSLContext | bool, connections: int) -> "aiohttp.ClientSession":
         """A session with at most ``connections`` connections; 0 sets no limit."""
-        import aiohttp
-
         from kube.fencing import FencedRequest
+        from kube.leanaiohttp import aiohttp
 
         # True leaves TLS to the URL: aiohttp ignores it for http servers.
         connector = aiohttp.TCPConnector(ssl=tls, limit=connections)
-        headers = {"User-Agent": self._user_agent, "Accept": _JSON} | self._encodings
-        jar = aiohttp.DummyCookieJar()
-        return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=jar, request_class=FencedRequest)
+        own = {"User-Agent": self._user_agent, "Accept": _JSON} | self._encodings
+        return aiohttp.ClientSession(
+            connector=connector,
+            headers=[*own.items(), *self._config.headers],
+            cookie_jar=aiohttp.DummyCookieJar(),
+            request_class=FencedRequest,
+            proxy=self._config.proxy_url,
+        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
-import aiohttp
-
 from kube.errors import UnavailableError
+from kube.leanaiohttp import aiohttp
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter

@@ -1,211 +1,331 @@
-"""The API server's address and credentials, read by the kubernetes package: for the controller and the command line.
+"""Kubeconfigs: one context of a file, or of several that count as one, as kubectl reads them.
 
-    load(kubeconfig) | in_cluster() | from_kubeconfig(path, context=..., logins=True) -> ClusterConfig -> Client
+    from_kubeconfig(*paths, context=...) -> ClusterConfig
+    choose(paths, context) -> Entry -> config_of(entry)
 
-The package is imported when one of these is called: it takes 0.2 s and 18 MiB, which a command that asks no API server
-does not pay. The agent never imports this module: its reader is ``kube.config``, which also says what is wrong with a
-file here, by file and key.
+Of several files the first that names a cluster, a user or a context has it whole, and the first that names a current
+context decides it (Kubernetes documentation, "Merging kubeconfig files"). Paths are relative to the file they stand in.
+Logins (``exec``, OIDC) are ``kube.logins``'.
 """
 
 import base64
-import os
-import ssl
-import sys
-import tempfile
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
-from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, KubeconfigContext, choose, refuse_logins
+from kube.config import ClusterConfig, read_text
 from kube.errors import ConfigError
 
-VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-"""Of the answers of login plugins (Kubernetes documentation, "client-go credential plugins")."""
-_IN_MEMORY: Final = "/dev/shm"  # noqa: S108 - a file system that reaches no disk
+T = TypeVar("T")
+
+_ADDRESS: Final = re.compile(r"https?://[^\s/?#]\S*")
+_PASSWORD: Final = re.compile(r"//.*@", re.DOTALL)
+_LABEL: Final = r"[\w-]{1,63}"
+_HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?|[0-9a-fA-F:.]+", re.ASCII)
+_LINE_BREAKS: Final = {ord("\r"): None, ord("\n"): None}
+"""Go's reader of base64 passes over them alone."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+"""What no header of HTTP may have in it."""
+MOST_LEVELS: Final = 64
+_DEEP: Final = f"found more than {MOST_LEVELS} levels, expected a flatter file"
+_UNFIT: Final = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<found>[^`]*)`")
+_MISSING: Final = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 
 
-def load(kubeconfig: str | None) -> ClusterConfig:
-    """The kubeconfig file where one is named, else the pod's service account. Raises ConfigError."""
-    return in_cluster() if kubeconfig is None else from_kubeconfig(Path(kubeconfig))
+class Cluster(Struct, rename="kebab"):
+    """How an API server is reached. Data goes before the file of the same name."""
+
+    server: str | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+    extensions: Any = None
 
 
-def in_cluster(*, root: Path = SERVICE_ACCOUNT_DIR, environ: Mapping[str, str] = os.environ) -> ClusterConfig:
-    """Configuration of a pod, from its environment and the service-account mount. Raises ConfigError outside of one."""
-    from kubernetes.client import Configuration
-    from kubernetes.config import ConfigException
-    from kubernetes.config.incluster_config import InClusterConfigLoader
+class User(Struct, rename="kebab"):
+    """Who asks."""
 
-    token, ca, namespace = root / "token", root / "ca.crt", root / "namespace"
-    found = Configuration()
-    try:
-        InClusterConfigLoader(str(token), str(ca), environ=environ).load_and_set(found)
-    except (ConfigException, OSError) as wrong:
-        said = _line(wrong).rstrip(".")
-        raise ConfigError(f"{root}: {said}: outside a pod a kubeconfig file must be named") from None
-    return ClusterConfig(
-        server=found.host,
-        ca_pem=ca.read_text(),
-        token_file=token,
-        namespace=namespace.read_text().strip() if namespace.exists() else "default",
-    )
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(default=None, name="tokenFile")
+    username: str | None = None
+    exec: Any = None
+    auth_provider: Any = None
+    impersonate: str | None = msgspec.field(default=None, name="as")
+    impersonate_uid: str | None = msgspec.field(default=None, name="as-uid")
+    impersonate_groups: list[str] | None = msgspec.field(default=None, name="as-groups")
+    impersonate_extra: dict[str, list[str]] | None = msgspec.field(default=None, name="as-user-extra")
 
 
-def from_kubeconfig(path: Path, *, context: str | None = None, logins: bool = False) -> ClusterConfig:
-    """One context of a kubeconfig file, its current one by default; paths in it are relative to its folder.
-
-    With ``logins`` a user's ``exec`` is run and an OIDC token renewed, once: for a command, not for a daemon, which
-    must not depend on a person's login tools. Raises ConfigError, one line that names the file and what is wrong in it.
-    """
-    entry = choose(path, context)
-    if not logins:
-        refuse_logins(path, entry)
-    from kubernetes.client import ApiException, Configuration
-    from kubernetes.config import ConfigException
-    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
-    from oauthlib.oauth2 import OAuth2Error
-    from urllib3.exceptions import HTTPError
-
-    files = KubeConfigMerger(str(path))
-    persist = _prepared(path, entry, files)
-    found = Configuration()
-    # The package hands certificates and keys over as files: these are gone when they have been read.
-    with tempfile.TemporaryDirectory(dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None) as folder:
-        try:
-            KubeConfigLoader(
-                files.config,
-                active_context=entry.context,
-                config_base_path=None,
-                config_persister=persist,
-                temp_file_path=folder,
-            ).load_and_set(found)
-            pems = [_read(file) for file in (found.ssl_ca_cert, found.cert_file, found.key_file)]
-        except (ConfigException, ApiException, OAuth2Error, HTTPError, OSError, ValueError, KeyError) as wrong:
-            raise ConfigError(f"{path}: contexts[{entry.context}]: {_line(wrong)}") from None
-    token = found.api_key.get("BearerToken", "").removeprefix("Bearer ") or None
-    if entry.user.auth_provider is not None and token is None:
-        raise ConfigError(f"{path}: users[{entry.user_name}].auth-provider: it gave no token: log in anew")
-    return ClusterConfig(
-        server=found.host,
-        ca_pem=pems[0],
-        insecure=not found.verify_ssl,
-        tls_server_name=found.tls_server_name,
-        cert_pem=pems[1],
-        key_pem=pems[2],
-        token=token,
-        token_file=path.parent / entry.user.token_file if entry.user.token_file else None,
-        namespace=entry.namespace,
-    )
+class _Context(Struct):
+    cluster: str | None = None
+    user: str | None = None
+    namespace: str | None = None
 
 
-def _prepared(path: Path, entry: KubeconfigContext, files: Any) -> Callable[[], None]:
-    """Prepare the chosen user for the package's loader, and return the function that writes renewed tokens into the
-    file.
-
-    A login plugin runs here: the loader would log its failure and go on without credentials.
-    """
-    where = f"{path}: users[{entry.user_name}]"
-    if entry.user.exec is not None:
-        user = files.config["users"].get_with_name(entry.user_name)["user"]
-        cluster = files.config["clusters"].get_with_name(entry.cluster_name)["cluster"]
-        credentials = _logged_in(user["exec"], entry.user.exec, f"{where}.exec", path, cluster)
-        for key in ("exec", "token", "tokenFile"):
-            user.value.pop(key, None)
-        user.value.update(credentials)
-    if entry.user.auth_provider is None:
-        return lambda: None
-    provider = files.config["users"].get_with_name(entry.user_name)["user"]["auth-provider"].value
-    if provider.get("name") != "oidc" or not isinstance(provider.get("config"), dict):
-        raise ConfigError(f"{where}.auth-provider: found {provider.get('name')!r}, expected oidc with its config")
-    return _trusting(path, provider["config"], files)
-
-
-def _trusting(path: Path, config: dict[str, Any], files: Any) -> Callable[[], None]:
-    """Have the issuer's certificate checked. Without an authority in the file the package would check none, and send
-    client secret and refresh token to any server that answers: the system's authorities stand in, in memory alone.
-    """
-    key = "idp-certificate-authority"
-    given = config.get(key)
-    if given:
-        config[key] = str(path.parent / given)
-    elif not config.get(f"{key}-data"):
-        import certifi
-
-        config[key] = ssl.get_default_verify_paths().cafile or certifi.where()
-
-    def persist() -> None:
-        added = config.pop(key, None)
-        if given:
-            config[key] = given
-        files.save_changes()
-        if added is not None:
-            config[key] = added
-
-    return persist
-
-
-class _Variable(Struct):
+class _NamedCluster(Struct):
     name: str
-    value: str = ""
+    cluster: Cluster | None = None
 
 
-class _Plugin(Struct, kw_only=True, rename="camel"):
-    """The fields of a kubeconfig's ``exec`` that the package does not check."""
-
-    command: str
-    api_version: str = ""
-    args: list[str] | None = None
-    env: list[_Variable] | None = None
-    install_hint: str = ""
-    interactive_mode: str = "IfAvailable"
+class _NamedUser(Struct):
+    name: str
+    user: User | None = None
 
 
-def _logged_in(node: Any, raw: dict[str, Any], where: str, path: Path, cluster: Any) -> dict[str, str]:
-    """The credentials that replace ``exec`` in the user: a token, or a certificate with its key. Raises ConfigError."""
-    from kubernetes.config import ConfigException
-    from kubernetes.config.exec_provider import ExecProvider
+class _NamedContext(Struct):
+    name: str
+    context: _Context | None = None
+
+
+class _Kubeconfig(Struct, rename={"current_context": "current-context"}):
+    clusters: list[_NamedCluster] | None = None
+    users: list[_NamedUser] | None = None
+    contexts: list[_NamedContext] | None = None
+    current_context: str | None = None
+
+
+class Placed(Struct, Generic[T], frozen=True):
+    """An entry with its name, and the file that it stands in."""
+
+    file: Path
+    kind: str
+    name: str
+    value: T
+
+    @property
+    def where(self) -> str:
+        """The beginning of what is told of it."""
+        return f"{self.file}: {self.kind}[{self.name}]"
+
+
+class Entry(Struct, frozen=True):
+    """One context with its cluster and its user."""
+
+    context: str
+    namespace: str
+    cluster: Placed[Cluster]
+    user: Placed[User]
+
+
+def from_kubeconfig(*paths: Path, context: str | None = None) -> ClusterConfig:
+    """One context of kubeconfig files, the current one by default.
+
+    Raises ConfigError, one line with file, field, what was found and what was expected; also for a user who logs in.
+    """
+    entry = choose(paths, context)
+    for key, value in (("exec", entry.user.value.exec), ("auth-provider", entry.user.value.auth_provider)):
+        if value is not None:
+            raise ConfigError(_unsupported(entry.user, key))
+    return config_of(entry)
+
+
+def choose(paths: Sequence[Path], context: str | None = None) -> Entry:
+    """The context's entries, by default the current one's. Raises ConfigError naming the file and the key."""
+    files = [(path, _parse(path)) for path in paths]
+    current = next(((path, each.current_context) for path, each in files if each.current_context), (paths[0], ""))
+    file, chosen = (current[0], context) if context else current
+    contexts = _placed(
+        "contexts", ((path, each.name, each.context) for path, one in files for each in one.contexts or ())
+    )
+    if chosen not in contexts:
+        names = ", ".join(contexts) or "none"
+        raise ConfigError(f"{file}: current-context: found {chosen!r}, expected one of the contexts: {names}")
+    found = contexts[chosen]
+    value = found.value or _Context()
+    clusters = _placed(
+        "clusters", ((path, each.name, each.cluster) for path, one in files for each in one.clusters or ())
+    )
+    users = _placed("users", ((path, each.name, each.user) for path, one in files for each in one.users or ()))
+    cluster = clusters.get(value.cluster or "")
+    if cluster is None or cluster.value is None or not cluster.value.server:
+        raise ConfigError(f"{found.where}.cluster: found {value.cluster or ''!r}, expected a cluster with a server")
+    if value.user and value.user not in users:
+        names = ", ".join(users) or "none"
+        raise ConfigError(f"{found.where}.user: found {value.user!r}, expected one of the users: {names}")
+    user = users[value.user] if value.user else Placed(found.file, "users", "", None)
+    return Entry(
+        context=chosen,
+        namespace=value.namespace or "default",
+        cluster=Placed(cluster.file, cluster.kind, cluster.name, cluster.value),
+        user=Placed(user.file, user.kind, user.name, user.value or User()),
+    )
+
+
+def contexts_of(paths: Sequence[Path]) -> list[str]:
+    """The contexts' names. Raises ConfigError."""
+    return [each.name for path in paths for each in _parse(path).contexts or ()]
+
+
+def _placed(kind: str, entries: Iterable[tuple[Path, str, T]]) -> dict[str, Placed[T]]:
+    """By name: those of an earlier file win. A name twice in one file is refused, as kubectl does."""
+    found: dict[str, Placed[T]] = {}
+    seen: set[tuple[Path, str]] = set()
+    for path, name, value in entries:
+        if (path, name) in seen:
+            raise ConfigError(f"{path}: {kind}[{name}]: found twice, expected each name once")
+        seen.add((path, name))
+        found.setdefault(name, Placed(path, kind, name, value))
+    return found
+
+
+def config_of(entry: Entry) -> ClusterConfig:
+    """What the entry says, with its files read. Logins in it are passed over. Raises ConfigError."""
+    cluster, user = entry.cluster.value, entry.user.value
+    if user.username is not None:
+        raise ConfigError(_unsupported(entry.user, "username"))
+    of_cluster, of_user = _Files(entry.cluster), _Files(entry.user)
+    certificate = of_user.pem("client-certificate", user.client_certificate, user.client_certificate_data)
+    key = of_user.pem("client-key", user.client_key, user.client_key_data)
+    if certificate is not None and key is None:
+        raise ConfigError(f"{entry.user.where}.client-key: found none, expected the key of its client-certificate")
+    token_file = entry.user.file.parent / user.token_file if user.token_file else None
+    if token_file is not None and not user.token:
+        read_text(token_file, f"the token that {entry.user.where}.tokenFile names")
+    return ClusterConfig(
+        server=_fit(entry.cluster, "server", cluster.server or "", _ADDRESS, "https://HOST:PORT").rstrip("/"),
+        ca_pem=of_cluster.pem(
+            "certificate-authority", cluster.certificate_authority, cluster.certificate_authority_data
+        ),
+        insecure=bool(cluster.insecure_skip_tls_verify),
+        tls_server_name=_fit(entry.cluster, "tls-server-name", cluster.tls_server_name, _HOST, "a host's name"),
+        cert_pem=certificate,
+        key_pem=key,
+        token=_secret(entry.user, "token", user.token),
+        token_file=token_file,
+        namespace=entry.namespace,
+        proxy_url=_fit(
+            entry.cluster, "proxy-url", cluster.proxy_url, _ADDRESS, "http://HOST:PORT or https://HOST:PORT"
+        ),
+        headers=tuple(_impersonated(entry.user)),
+    )
+
+
+def _unsupported(user: Placed[User], key: str) -> str:
+    return f"{user.where}.{key}: not supported here, expected a client certificate, token or tokenFile"
+
+
+def _fit(entry: Placed[Any], key: str, value: T, pattern: re.Pattern[str], expected: str) -> T:
+    if isinstance(value, str) and value and pattern.fullmatch(value) is None:
+        shown = _PASSWORD.sub("//", value)
+        raise ConfigError(f"{entry.where}.{key}: found {shown!r}, expected {expected}")
+    return value
+
+
+def _secret(entry: Placed[Any], key: str, value: str | None) -> str | None:
+    """``value`` as a header has it; it is not told where it cannot be one."""
+    if value and _CONTROL.search(value):
+        raise ConfigError(f"{entry.where}.{key}: found a control character in it, expected one line of text")
+    return value or None
+
+
+def _impersonated(entry: Placed[User]) -> Iterator[tuple[str, str]]:
+    """The headers by which the API server takes another's part (Kubernetes documentation, "User impersonation")."""
+    user = entry.value
+    extra = [
+        (f"Impersonate-Extra-{quote(key, safe='')}", value)
+        for key, values in (user.impersonate_extra or {}).items()
+        for value in values
+    ]
+    groups = [("Impersonate-Group", group) for group in user.impersonate_groups or ()]
+    for name, value in (
+        ("Impersonate-User", user.impersonate),
+        ("Impersonate-Uid", user.impersonate_uid),
+        *groups,
+        *extra,
+    ):
+        if value:
+            yield name, _secret(entry, "as", value) or ""
+
+
+def _parse(path: Path) -> _Kubeconfig:
+    text = read_text(path, "a kubeconfig file", empty=True)
+    try:
+        if text.lstrip().startswith("{"):
+            try:
+                return msgspec.json.decode(text, type=_Kubeconfig)
+            except msgspec.ValidationError:
+                raise
+            except msgspec.DecodeError:
+                pass  # YAML may begin so as well
+        read = _yaml(path, text)
+        return msgspec.convert({} if read is None else read, type=_Kubeconfig)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(_told(path, str(error))) from None
+    except RecursionError:
+        raise ConfigError(f"{path}: {_DEEP}") from None
+
+
+def _yaml(path: Path, text: str) -> Any:
+    """What YAML says, in two passes: the C reader goes down with what it composes, without a bound of its own."""
+    # Only here, only for YAML: the agent in a pod never pays for the parser.
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        """Dates are texts, as kubectl's reader has them: a context may be called 2026-01-31."""
+
+        yaml_implicit_resolvers: Final = {
+            first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
 
     try:
-        plugin = msgspec.convert(raw, type=_Plugin)
-    except msgspec.MsgspecError as wrong:
-        raise ConfigError(f"{where}: {wrong}") from None
-    if plugin.api_version not in VERSIONS:
-        raise ConfigError(f"{where}.apiVersion: found {plugin.api_version!r}, expected {' or '.join(VERSIONS)}")
-    if plugin.interactive_mode == "Always" and not sys.stdout.isatty():
-        raise ConfigError(f"{where}.interactiveMode: found Always, expected a terminal to ask on")
-    try:
-        status = ExecProvider(node, str(path.parent), cluster).run()
-    except OSError as failed:
-        hint = f" ({' '.join(plugin.install_hint.split())})" if plugin.install_hint else ""
-        why = os.strerror(failed.errno or 0).lower()
-        raise ConfigError(
-            f"{where}.command: {plugin.command}: {why}, expected a program to log in with{hint}"
-        ) from None
-    except ConfigException as failed:
-        raise ConfigError(f"{where}: {plugin.command}: {_line(failed)}: log in with it first") from None
-    except (AttributeError, TypeError):
-        # On a terminal the package has not read what the plugin said: the plugin itself has shown it.
-        raise ConfigError(f"{where}: {plugin.command} gave no ExecCredential: log in with it first") from None
-    return _credentials(status, f"{where}: {plugin.command}")
+        depth = 0
+        for event in yaml.parse(text, Loader=Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MOST_LEVELS:
+                raise ConfigError(f"{path}: {_DEEP}")
+        return yaml.load(text, Loader=Loader)  # noqa: S506 - a safe one
+    # The parser's own errors, and those of numbers that Python does not have.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not readable as YAML or JSON: {_yaml_mistake(error)}") from None
 
 
-def _credentials(status: Any, who: str) -> dict[str, str]:
-    found = status if isinstance(status, dict) else {}
-    if found.get("token"):
-        return {"token": str(found["token"])}
-    cert, key = found.get("clientCertificateData"), found.get("clientKeyData")
-    if not (cert and key):
-        raise ConfigError(f"{who}: found neither a token nor a certificate with its key in its ExecCredential")
-    encoded = [base64.b64encode(str(pem).encode()).decode() for pem in (cert, key)]
-    return {"client-certificate-data": encoded[0], "client-key-data": encoded[1]}
+def _yaml_mistake(error: Exception) -> str:
+    """What is wrong, with its line where the parser knows it."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    what = str(problem or error or type(error).__name__).splitlines()[0]
+    return f"{what} in line {mark.line + 1}" if mark is not None else what
 
 
-def _read(file: str | None) -> str | None:
-    return Path(file).read_text() if file else None
+def _told(path: Path, error: str) -> str:
+    """An error of msgspec in our form: file, field, found, expected."""
+    said, _, at = error.partition(" - at ")
+    inside, of, field = at.strip("`").rpartition("` in `")
+    where = ": ".join(filter(None, (str(path), field.removeprefix("$").removeprefix("."))))
+    if (unfit := _UNFIT.search(said)) is not None:
+        return f"{where}: found {unfit['found']}, expected {unfit['expected'].removesuffix(' | null')}"
+    if (missing := _MISSING.search(said)) is not None:
+        return f"{where}: found no {missing['field']}, expected one"
+    return f"{where}: {inside}{of and ': '}{said}"
 
 
-def _line(wrong: Exception) -> str:
-    """The text without line breaks."""
-    return " ".join(str(wrong).split()) or type(wrong).__name__
+class _Files:
+    """Reads the certificates that an entry holds or points to."""
+
+    def __init__(self, entry: Placed[Any]) -> None:
+        self._entry = entry
+
+    def pem(self, key: str, file: str | None, data: str | None) -> str | None:
+        """``<key>-data`` (base64) wins over the file ``<key>``, as kubectl has it."""
+        if data:
+            try:
+                found = base64.b64decode(data.translate(_LINE_BREAKS), validate=True).decode()
+            except ValueError:  # no base64, no ASCII, no text
+                found = ""
+            if not found.strip():
+                raise ConfigError(f"{self._entry.where}.{key}-data: found other text, expected base64 of PEM text")
+            return found
+        if not file:
+            return None
+        return read_text(self._entry.file.parent / file, f"what {self._entry.where}.{key} names")

@@ -147,8 +147,10 @@ class Prometheus:
             return {name: await self._range(session, query, span) for name, query in queries.items()}
 
     def _session(self) -> "aiohttp.ClientSession":
-        import aiohttp
+        from kube.leanaiohttp import aiohttp
 
+        if self._tls is None and self.url.startswith("https://"):
+            self._tls = ssl.create_default_context()
         timeout = aiohttp.ClientTimeout(total=self._timeout_s)
         connector = aiohttp.TCPConnector(ssl=self._tls or True)
         return aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector)

@@ -18,7 +18,7 @@ from agent.nodestate import NodeState
 from agent.process.spread import spread_of
 from agent.words import health as words
 from inventory.devices import DeviceId, NodeInventory
-from kube import config
+from kube import access
 from kube.clock import Clock, SystemClock
 from kube.errors import ConfigError
 
@@ -32,7 +32,7 @@ class ApiReporter:
         self._settings = settings
         self._clock = clock or SystemClock()
         try:
-            cluster = config.load(None if settings.kubeconfig is None else str(settings.kubeconfig))
+            cluster = access.load(None if settings.kubeconfig is None else str(settings.kubeconfig))
         except ConfigError as wrong:
             raise NoCluster(f"{wrong} (an agent without an API server: --kubeconfig none)") from None
         self._publisher = KubePublisher(

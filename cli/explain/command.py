@@ -1,7 +1,7 @@
 """``tessera explain``: why one workload waits, by which numbers, who holds what it needs, and how it came to be so."""
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,9 +12,8 @@ from cli.explain.podexplained import POD_WORDS, pod_of
 from cli.explain.podexplained import explained as explained_pod
 from cli.explain.running import running
 from cli.kubeapi import MANAGER, named_workload, place
-from cli.offline import Offline
 from cli.output import FOR_PEOPLE, printed, table_option
-from cli.queue.command import COMPUTED, AnswerSource, instead, source
+from cli.queue.source import COMPUTED, AnswerSource, instead, source
 from cli.suggestions import names, workloads
 from cli.workload.find import find_workload
 from controller.jobframework import names as known
@@ -25,6 +24,9 @@ from controller.objects.workload import Workload
 from controller.watching.kinds import LOCAL_QUEUES
 from kube.client import Client
 from kube.errors import ForbiddenError, KubeError
+
+if TYPE_CHECKING:
+    from cli.offline import Offline
 
 
 @click.command(short_help="Why a workload waits, in numbers.")
@@ -152,9 +154,8 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
 
 async def _explained(asked: AnswerSource, workload: Workload) -> Json:
     """The explanation, the controller's or one made here, with what a person wants to know first."""
-    local, found = None, await _live(asked, workload)
-    if isinstance(found, Offline):
-        local, found = found, found.explain(workload)
+    answer = await _live(asked, workload)
+    local, found = (None, answer) if isinstance(answer, dict) else (answer, answer.explain(workload))
     name = asked.name if local is None else COMPUTED
     body: Json = {"source": name, "job": _owner_of(workload), **found, "reason": None, "sentence": None}
     blocked, decision = body.pop("blocked"), found["decision"]
@@ -176,7 +177,7 @@ async def _explained(asked: AnswerSource, workload: Workload) -> Json:
     return body
 
 
-async def _live(asked: AnswerSource, workload: Workload) -> Json | Offline:
+async def _live(asked: AnswerSource, workload: Workload) -> "Json | Offline":
     """What the controller says, or what is asked in its place."""
     if not asked.is_live:
         return await asked.offline()

@@ -1,106 +1,24 @@
 """``tessera queue``: what queues have and who waits in them; to stop and to resume them."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import click
 
-from cli.cluster import Controller, UnreachableError, Where, cluster_options, is_kind_missing, run
-from cli.console import Json, aside
+from cli.cluster import Where, cluster_options, is_kind_missing, run
+from cli.console import Json
 from cli.evictions import yes_option
-from cli.kubeapi import MANAGER
 from cli.local import Whole
 from cli.nearest import NearestGroup
-from cli.offline import Offline
 from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
 from cli.queue import tables
 from cli.queue.policy import DRAIN, HOLD, set_policy
 from cli.queue.running import admitted, with_running
+from cli.queue.source import AnswerSource, source
 from cli.suggestions import everywhere, names
-from cli.words import given, queues, servers
+from cli.words import given, queues
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.client import Client
-from kube.errors import KubeError, NotFoundError
+from kube.errors import NotFoundError
 
-COMPUTED = "computed here"
 _MOST = 500
-
-
-class AnswerSource:
-    """Answers from the controller, or computed here; ``name`` says which."""
-
-    def __init__(self, client: Client, where: Where, controller: Controller, offline: Offline | None) -> None:
-        self.client = client
-        self.where = where
-        self.controller = controller
-        self._offline = offline
-
-    @property
-    def name(self) -> str:
-        return "controller" if self._offline is None else COMPUTED
-
-    @property
-    def is_live(self) -> bool:
-        return self._offline is None
-
-    async def offline(self) -> Offline:
-        if self._offline is None:
-            return await Offline.load(self.client, self.where)
-        return self._offline
-
-    async def queues(self) -> list[Json]:
-        if self._offline is not None:
-            return self._offline.queues()
-        body = await self.controller.ask("queues")
-        return list(body["clusterQueues"]) if body is not None else []
-
-    async def pending(self, name: str, limit: int) -> list[Json] | None:
-        if self._offline is not None:
-            return self._offline.pending(name, limit=limit)
-        body = await self.controller.ask("pending", clusterQueue=name, limit=limit)
-        return None if body is None else list(body["items"])
-
-
-@asynccontextmanager
-async def source(where: Where, *, look: bool = True) -> AsyncIterator[AnswerSource]:
-    """The controller where it answers, else the same engine in this process, with a note on standard error.
-
-    Without a ``look`` it is not asked about queues first: an account may have the right to less.
-    """
-    cluster = where.cluster()
-    async with Client(cluster, timeout_s=30.0, user_agent=MANAGER) as client:
-        controller = Controller(where, cluster, client)
-        offline = None
-        if where.offline:
-            offline = _noted(await Offline.load(client, where))
-        elif look:
-            try:
-                await controller.ask("queues")
-            except UnreachableError as failed:
-                offline = await instead(client, where, failed)
-        try:
-            yield AnswerSource(client, where, controller, offline)
-        except UnreachableError as failed:
-            raise click.ClickException(servers.controller_gone(str(failed))) from None
-
-
-def _noted(made: Offline) -> Offline:
-    for note in made.notes:
-        aside(note)
-    return made
-
-
-async def instead(client: Client, where: Where, failed: UnreachableError) -> Offline:
-    """The engine here. Where the API server does not answer either, that alone is worth telling."""
-    note = f"note: the controller cannot be reached ({failed})"
-    try:
-        made = await Offline.load(client, where)
-    except KubeError as wrong:
-        if wrong.status is not None:
-            click.echo(note, err=True)
-        raise
-    click.echo(f"{note}: computed here", err=True)
-    return _noted(made)
 
 
 @click.group(cls=NearestGroup, short_help="What queues have and who waits; stop and resume them.")

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from cli.console import Json, console, show, titled
 from cli.table import Column, Table, less, prose
-from controller.forecast.shown import starts
+from controller.words.spans import starts
 from inventory.words.plural import plural
 
 _PENDING = ("#", "workload", less("LocalQueue", 3), less("priority", 2), "starts", less("reason"), prose(""))

@@ -8,9 +8,9 @@ from cli.console import titled
 from cli.table import less, prose
 from controller.engine.model.resources import CPU, ResourceName
 from controller.engine.quota.queueusage import quantity_of
-from controller.forecast.shown import starts
 from controller.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent, Waits
 from controller.words import forecasts as words
+from controller.words.spans import starts
 from inventory.api.deviceplan import written
 
 _STYLES = {

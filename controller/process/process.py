@@ -62,12 +62,12 @@ from controller.watching.kinds import (
 )
 from controller.webhooks import claims, dryrun
 from controller.webhooks.apart.parent_shell import ServingProcess, Start, spawned
+from kube.access import load
 from kube.client import Client, Decode
 from kube.clock import Backoff, Clock, SystemClock
 from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig
 from kube.election.apart_shell import LeadershipApart
 from kube.election.lease import Identity, LeaseRef, LeaseTiming
-from kube.kubeconfig import load
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from hack.bench.agents import main as agents
+from hack.bench.commandline import main as commandline
 from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, page, preemption, topology
 from hack.bench.fleet import main as fleet
 from hack.bench.node import agent, claimedpods, claims, label, metrics, migplan, preferred, soak
@@ -41,6 +42,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "forecast": forecast.main,
     "page": page.main,
     "viewers": viewers.main,
+    "commands": commandline.main,
 }
 
 BY_HAND = ("soak", "fleet", "curves")

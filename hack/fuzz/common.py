@@ -54,8 +54,8 @@ def _fleet() -> Made:
 
 
 def _daemon_kubeconfig() -> Made:
-    from kube.config import from_kubeconfig
     from kube.errors import ConfigError
+    from kube.kubeconfig import from_kubeconfig
 
     def parse(path: Path) -> object:
         return from_kubeconfig(path).ssl_context()
@@ -65,9 +65,13 @@ def _daemon_kubeconfig() -> Made:
 
 def _command_kubeconfig() -> Made:
     from kube.errors import ConfigError
-    from kube.kubeconfig import from_kubeconfig
+    from kube.kubeconfig import choose, config_of
 
-    return by_file(from_kubeconfig), (ConfigError,)
+    def parse(path: Path) -> object:
+        """As ``kube.logins``, which would run what an entry names as a login."""
+        return config_of(choose([path])).ssl_context()
+
+    return by_file(parse), (ConfigError,)
 
 
 _KUBECONFIG: Final = b"""apiVersion: v1
@@ -180,7 +184,7 @@ TARGETS: Final = (
     ),
     Target(
         name="kubeconfig-daemon",
-        what="kubeconfigs, as the agent reads them",
+        what="kubeconfigs, as agent and controller read them",
         writer="administrators",
         make=_daemon_kubeconfig,
         seeds=_kubeconfigs,
@@ -188,7 +192,7 @@ TARGETS: Final = (
     ),
     Target(
         name="kubeconfig-command",
-        what="kubeconfigs, as commands and the controller read them",
+        what="kubeconfigs, as commands read them",
         writer="users",
         make=_command_kubeconfig,
         seeds=_kubeconfigs,

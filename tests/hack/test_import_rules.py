@@ -24,7 +24,7 @@ INVENTORY = "inventory is pure data: it knows no other room and does no I/O"
 KUBE = "kube does not know what a GPU is"
 SIMULATOR = "the simulator is hardware: it knows nothing of who calls it"
 SMALL = "the agent's processes stay small: no API client library, no CLI library"
-LEAN = "the agent reads its kubeconfig itself: the kubernetes package is for the controller and the command line"
+LEAN = "no daemon logs in as a person does: the kubernetes package is for the command line"
 MEMORY = "the kubelet is answered from memory: its room reaches neither NVML nor the API server"
 AGENT_ROOMS = "inside the agent: what is decided and read below, what is served and published above"
 NVML = "NVML's functions are called in agent.hardware, and in telemetry's readers, which run on a GPU's own thread"
@@ -41,7 +41,8 @@ REFUSED = [
     (SIMULATOR, "simulator.fleet", "agent.nodestate"),
     (SMALL, "agent.command", "rich"),
     (SMALL, "agent.command", "kubernetes"),
-    (LEAN, "agent.cluster.publisher", "kube.kubeconfig"),
+    (LEAN, "agent.cluster.publisher", "kube.logins"),
+    (LEAN, "controller.process.process", "kube.logins"),
     (MEMORY, "deviceplugin.answer", "pynvml"),
     (AGENT_ROOMS, "agent.hardware.query", "agent.kubelet.plans"),
     (AGENT_ROOMS, "agent.mig.node", "agent.mps.node"),

@@ -1,6 +1,9 @@
 """The client against the fake API server."""
 
 import asyncio
+import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -307,3 +310,33 @@ async def test_a_page_of_a_list_may_take_longer_than_other_answers(server: FakeA
         assert not listing.done()
         server.hold.set()
         assert [node.metadata.labels for node in (await listing).items] == [{"a": "1"}]
+
+
+async def test_requests_go_by_the_proxy_that_the_kubeconfig_names_and_take_the_part_it_names(heard: Requests) -> None:
+    """The proxy is the server here: an HTTP client asks it for the whole address."""
+    headers = (("Impersonate-User", "jane"), ("Impersonate-Group", "devs"), ("Impersonate-Group", "ops"))
+    config = ClusterConfig(server="http://api.lab.invalid", proxy_url=heard.url, headers=headers)
+    async with Client(config) as client:
+        assert await client.text("/version") == b"ok"
+    (sent,) = heard.headers
+    assert sent["Host"] == "api.lab.invalid"
+    assert [value for key, value in sent.items() if key == "Impersonate-Group"] == ["devs", "ops"]
+    assert (sent["Impersonate-User"], sent["Accept"]) == ("jane", "application/json")
+
+
+def test_a_client_reads_the_systems_authorities_where_no_other_is_named() -> None:
+    code = (
+        "import asyncio, ssl\n"
+        "from kube.client import Client\n"
+        "from kube.config import ClusterConfig\n"
+        "async def look():\n"
+        "    async with Client(ClusterConfig(server='https://a')) as client:\n"
+        "        return len(client._session.connector._ssl.get_ca_certs())\n"
+        "held = asyncio.run(look())\n"
+        "from aiohttp import connector\n"
+        "print(held, len(connector._SSL_CONTEXT_VERIFIED.get_ca_certs()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    held, unused = map(int, done.stdout.split())
+    assert held == len(ssl.create_default_context().get_ca_certs())
+    assert unused == 0

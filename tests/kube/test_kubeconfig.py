@@ -1,317 +1,348 @@
-"""The kubernetes package's configuration as ours: contexts, certificates, login plugins and OIDC."""
+"""Kubeconfigs with certificates and tokens, of one file and of several: against the kubernetes package, and by hand."""
 
 import base64
 import json
-import ssl
-import threading
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs
+from typing import Any, Final
 
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException
+from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
-from kube.config import ClusterConfig
-from kube.config import from_kubeconfig as lean
+from kube.config import ClusterConfig, TokenSource
 from kube.errors import ConfigError
-from kube.kubeconfig import from_kubeconfig, in_cluster
+from kube.kubeconfig import MOST_LEVELS, contexts_of, from_kubeconfig
 
-V1 = "client.authentication.k8s.io/v1"
-
-
-def answer(**status: str) -> str:
-    return json.dumps({"kind": "ExecCredential", "apiVersion": V1, "status": status})
+Json = dict[str, Any]
 
 
-def script(folder: Path, body: str) -> str:
-    """A plugin beside the kubeconfig, as the kubeconfig names it."""
-    file = folder / "login"
-    file.write_text(f"#!/bin/sh\n{body}\n")
-    file.chmod(0o755)
-    return "./login"
-
-
-def written(folder: Path, user: dict[str, Any], cluster: dict[str, Any], *, context: str = "here") -> Path:
-    """A kubeconfig with one user, whose current context is ``here``."""
-    file = folder / "config"
-    text = {
-        "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443/", **cluster}}],
+def written(
+    folder: Path, user: Json, *, as_json: bool = False, name: str = "kubeconfig", **cluster: str | bool
+) -> Path:
+    dashed = {key.replace("_", "-"): value for key, value in cluster.items()}
+    body = {
+        "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443/"} | dashed}],
         "users": [{"name": "u", "user": user}],
-        "contexts": [{"name": context, "context": {"cluster": "c", "user": "u", "namespace": "lab"}}],
-        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "lab"}}],
     }
-    file.write_text(yaml.safe_dump(text))
-    return file
+    return saved(folder / name, body, as_json=as_json)
 
 
-def kubeconfig(folder: Path, plugin: dict[str, Any]) -> Path:
-    file = folder / "config"
-    text = {
-        "clusters": [
-            {
-                "name": "c",
-                "cluster": {
-                    "server": "https://10.0.0.1:6443",
-                    "certificate-authority-data": base64.b64encode(b"CA TEXT").decode(),
-                },
-            }
-        ],
-        "users": [{"name": "u", "user": {"exec": {"apiVersion": V1, **plugin}}}],
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "here",
-    }
-    file.write_text(json.dumps(text))
-    return file
+def saved(path: Path, body: Json, *, as_json: bool = False) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(body) if as_json else yaml.safe_dump(body))
+    return path
 
 
-def test_a_token_is_taken_from_the_plugin(tmp_path: Path) -> None:
-    command = script(tmp_path, f'test "$1" = --region && test "$PROFILE" = ml && echo \'{answer(token="t0ken")}\'')
-    plugin = {"command": command, "args": ["--region"], "env": [{"name": "PROFILE", "value": "ml"}]}
-    config = from_kubeconfig(kubeconfig(tmp_path, plugin), logins=True)
-    assert (config.token, config.ca_pem) == ("t0ken", "CA TEXT")
-    assert "t0ken" not in repr(config)
+def refused(*paths: Path, context: str | None = None) -> str:
+    """What is said: one line."""
+    with pytest.raises(ConfigError) as wrong:
+        from_kubeconfig(*paths, context=context)
+    said = str(wrong.value)
+    assert said.splitlines() == [said]
+    return said
 
 
-def test_a_certificate_with_its_key_is_taken_too(tmp_path: Path) -> None:
-    command = script(tmp_path, f"echo '{answer(clientCertificateData='CERT', clientKeyData='KEY')}'")
-    config = from_kubeconfig(kubeconfig(tmp_path, {"command": command}), logins=True)
-    assert (config.cert_pem, config.key_pem, config.token) == ("CERT", "KEY", None)
-
-
-def test_a_plugin_that_asks_for_it_is_told_the_cluster(tmp_path: Path) -> None:
-    command = script(tmp_path, f"echo \"$KUBERNETES_EXEC_INFO\" > {tmp_path}/told\necho '{answer(token='t')}'")
-    from_kubeconfig(kubeconfig(tmp_path, {"command": command, "provideClusterInfo": True}), logins=True)
-    told = json.loads((tmp_path / "told").read_text())
-    assert told["apiVersion"] == V1
-    assert told["spec"]["interactive"] is False
-    assert told["spec"]["cluster"]["server"] == "https://10.0.0.1:6443"
-    from_kubeconfig(kubeconfig(tmp_path, {"command": command}), logins=True)
-    assert "cluster" not in json.loads((tmp_path / "told").read_text())["spec"]
-
-
-def test_a_daemon_runs_none(tmp_path: Path) -> None:
-    command = script(tmp_path, f"touch {tmp_path}/ran")
-    with pytest.raises(ConfigError, match="not supported here"):
-        from_kubeconfig(kubeconfig(tmp_path, {"command": command}))
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize(
-    ("body", "more", "said"),
-    [
-        ("exit 3", {}, "./login: exec: process returned 3: log in with it first"),
-        ("echo who are you >&2; exit 1", {}, "process returned 1. who are you: log in with it first"),
-        ("echo hello", {}, "failed to decode process output"),
-        (f"echo '{answer()}'", {}, "found neither a token nor a certificate"),
-        (f"echo '{answer(clientKeyData='K')}'", {}, "found neither a token nor a certificate"),
-        ("true", {"apiVersion": "v7"}, ".apiVersion: found 'v7', expected client.authentication.k8s.io/v1"),
-        ("true", {"interactiveMode": "Always"}, ".interactiveMode: found Always, expected a terminal"),
-        ("true", {"command": "no-such-login", "installHint": "get it\nthere"}, "no such file or directory, expected a"),
-        ("true", {"command": "no-such-login", "installHint": "get it\nthere"}, "(get it there)"),
-        ("true", {"args": "x"}, "Expected `array"),
-    ],
+PEMS: Final = ("one.pem", "two.pem", "folder/three.pem")
+NAMES: Final = ("a", "2026-01-31")
+NAME: Final = st.sampled_from(NAMES)
+PATHS: Final = st.sampled_from(PEMS)
+DATA: Final = (
+    st.text("abcdefgh -\n", min_size=3).filter(str.strip).map(lambda text: base64.b64encode(text.encode()).decode())
 )
-def test_what_goes_wrong_with_a_plugin_is_one_line(tmp_path: Path, body: str, more: dict[str, Any], said: str) -> None:
-    file = kubeconfig(tmp_path, {"command": script(tmp_path, body), **more})
-    with pytest.raises(ConfigError) as failed:
-        from_kubeconfig(file, logins=True)
-    assert said in str(failed.value)
-    assert str(failed.value).startswith(f"{file}: users[u].exec")
-    assert "\n" not in str(failed.value)
 
 
-USERS: list[dict[str, Any]] = [
-    {"token": "secret"},
-    {"tokenFile": "token"},
-    {"client-certificate-data": base64.b64encode(b"CERT").decode(), "client-key-data": "S0VZ"},
-    {"client-certificate": "cert.pem", "client-key": "key.pem"},
-    {},
-]
+def pem(key: str) -> st.SearchStrategy[Json]:
+    """A file, what would stand in it, or both."""
+    file, data = st.fixed_dictionaries({key: PATHS}), st.fixed_dictionaries({f"{key}-data": DATA})
+    return st.one_of(file, data, st.fixed_dictionaries({f"{key}-data": DATA, key: PATHS}))
 
 
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("cluster", [{"certificate-authority": "ca.crt"}, {"insecure-skip-tls-verify": True}])
-def test_it_says_what_the_agents_reader_says(tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any]) -> None:
-    for name in ("ca.crt", "cert.pem", "key.pem", "token"):
-        (tmp_path / name).write_text(f"{name.upper()} TEXT")
-    file = written(tmp_path, user, {"tls-server-name": "api.lab", **cluster})
-    found, expected = from_kubeconfig(file), lean(file)
-    assert found.token_file == expected.token_file
-    for key in ("server", "ca_pem", "insecure", "tls_server_name", "cert_pem", "key_pem", "namespace"):
-        assert getattr(found, key) == getattr(expected, key), key
-    if found.token_file is None:
-        assert found.token == expected.token
+def merged(*parts: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
+    return st.tuples(*parts).map(lambda each: {key: value for part in each for key, value in part.items()})
 
 
-def test_no_key_is_left_on_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = set(Path("/dev/shm").iterdir())
-    from_kubeconfig(written(tmp_path, USERS[2], {}))
-    assert {one.name for one in tmp_path.iterdir()} == {"config"}
-    assert set(Path("/dev/shm").iterdir()) <= before
+CLUSTERS: Final = merged(
+    st.fixed_dictionaries(
+        {"server": st.sampled_from(("https://10.0.0.1:6443", "https://api.lab/", "https://api.lab/k8s/clusters/c-1"))},
+        optional={
+            "insecure-skip-tls-verify": st.booleans(),
+            "tls-server-name": st.sampled_from(("api.lab", "10.0.0.1")),
+            "proxy-url": st.sampled_from(("http://proxy.lab:3128", "https://user:word@proxy.lab")),
+            "extensions": st.just([{"name": "e", "extension": {"last-update": "now"}}]),
+        },
+    ),
+    st.just({}) | pem("certificate-authority"),
+)
+USERS: Final = merged(
+    st.just({}) | merged(pem("client-certificate"), pem("client-key")),
+    st.one_of(
+        st.just({}),
+        st.fixed_dictionaries({"token": st.text("abc.DEF-_", min_size=1)}),
+        st.fixed_dictionaries({"tokenFile": PATHS}),
+    ),
+)
+
+
+def named(kind: str, values: st.SearchStrategy[Json]) -> st.SearchStrategy[list[Json]]:
+    """Each name at most once; most often all of them."""
+    found = st.tuples(st.fixed_dictionaries(dict.fromkeys(NAMES, values)), st.sampled_from(("", "", "", *NAMES)))
+    return found.map(lambda of: [{"name": name, kind: value} for name, value in of[0].items() if name != of[1]])
+
+
+CONTEXTS: Final = st.fixed_dictionaries(
+    {"cluster": NAME, "user": NAME}, optional={"namespace": st.sampled_from(("lab", "team-a"))}
+)
+FILES: Final = st.fixed_dictionaries(
+    {"clusters": named("cluster", CLUSTERS), "users": named("user", USERS), "contexts": named("context", CONTEXTS)},
+    optional={"current-context": NAME, "preferences": st.just({}), "kind": st.just("Config")},
+)
+
+
+class Lab:
+    """A folder with certificates, and the package's answer for kubeconfigs in it."""
+
+    def __init__(self, folder: Path, bodies: list[Json]) -> None:
+        (folder / "folder").mkdir()
+        for name in PEMS:
+            (folder / name).write_text(f"TEXT OF {name}")
+        self.folder = folder
+        self.paths = [saved(folder / f"config-{number}", body) for number, body in enumerate(bodies)]
+
+    def package(self, context: str) -> Json:
+        """Raises ConfigException."""
+        files = KubeConfigMerger(os.pathsep.join(map(str, self.paths)))
+        found = Configuration()
+        KubeConfigLoader(
+            files.config, active_context=context, config_base_path=None, temp_file_path=str(self.folder)
+        ).load_and_set(found)
+        paths = (found.ssl_ca_cert, found.cert_file, found.key_file)
+        ca, cert, key = (Path(path).read_text() if path else None for path in paths)
+        return {
+            "server": found.host,
+            "ca_pem": ca,
+            "cert_pem": cert,
+            "key_pem": key,
+            "insecure": not found.verify_ssl,
+            "tls_server_name": found.tls_server_name,
+            "proxy_url": found.proxy,
+            "token": found.api_key.get("BearerToken", "").removeprefix("Bearer ") or None,
+        }
+
+
+def fields(config: ClusterConfig) -> Json:
+    keys = ("server", "ca_pem", "cert_pem", "key_pem", "insecure", "tls_server_name", "proxy_url")
+    found: Json = {key: getattr(config, key) for key in keys}
+    return found | {"token": TokenSource(config, monotonic=lambda: 0.0).token()}
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(FILES, min_size=1, max_size=3), NAME)
+def test_it_reads_what_the_kubernetes_package_reads(bodies: list[Json], context: str) -> None:
+    users = {entry["name"] for body in bodies for entry in body["users"]}
+    first = next((each for body in bodies for each in body["contexts"] if each["name"] == context), None)
+    with tempfile.TemporaryDirectory() as folder:
+        lab = Lab(Path(folder), bodies)
+        try:
+            expected = lab.package(context)
+        except ConfigException:
+            refused(*lab.paths, context=context)
+            return
+        assert first is not None
+        if first["context"]["user"] not in users:  # the package asks as nobody then; kubectl refuses
+            assert f"contexts[{context}].user: found" in refused(*lab.paths, context=context)
+            return
+        config = from_kubeconfig(*lab.paths, context=context)
+        assert fields(config) == expected
+        assert config.namespace == first["context"].get("namespace", "default")
+        assert set(contexts_of(lab.paths)) == {entry["name"] for body in bodies for entry in body["contexts"]}
+
+
+def test_of_several_files_the_first_that_says_something_has_it_whole(tmp_path: Path) -> None:
+    """As the documentation of kubectl says under "Merging kubeconfig files"."""
+    first = saved(
+        tmp_path / "one" / "config",
+        {
+            "current-context": "",
+            "users": [{"name": "red", "user": {"client-certificate": "red.crt", "client-key": "red.key"}}],
+            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "red"}}],
+        },
+    )
+    second = saved(
+        tmp_path / "two" / "config",
+        {
+            "current-context": "here",
+            "clusters": [{"name": "c", "cluster": {"server": "https://two", "certificate-authority": "ca.crt"}}],
+            "users": [{"name": "red", "user": {"token": "not this one"}}],
+            "contexts": [{"name": "here", "context": {"cluster": "none", "user": "none", "namespace": "none"}}],
+        },
+    )
+    third = saved(tmp_path / "three" / "config", {"current-context": "there", "users": None})
+    for name in ("one/red.crt", "one/red.key", "two/ca.crt"):
+        (tmp_path / name).write_text(name)
+    config = from_kubeconfig(first, second, third)
+    assert (config.server, config.ca_pem, config.namespace) == ("https://two", "two/ca.crt", "default")
+    assert (config.cert_pem, config.key_pem, config.token) == ("one/red.crt", "one/red.key", None)
+
+
+def test_what_is_wrong_is_told_of_the_file_that_it_stands_in(tmp_path: Path) -> None:
+    first = saved(tmp_path / "one", {"current-context": "here"})
+    second = written(tmp_path, {"client-key": "gone.pem"}, name="two")
+    assert refused(first, second) == (
+        f"{tmp_path}/gone.pem: No such file or directory, expected what {second}: users[u].client-key names"
+    )
+    assert refused(first, second, context="away").startswith(f"{first}: current-context: found 'away', expected one of")
+
+
+def test_a_json_kubeconfig_is_read_without_the_yaml_parser(tmp_path: Path) -> None:
+    path = written(tmp_path, {"token": "t"}, as_json=True)
+    code = (
+        "import sys; sys.modules['yaml'] = None\n"
+        "from pathlib import Path; from kube.kubeconfig import from_kubeconfig\n"
+        f"print(from_kubeconfig(Path({str(path)!r})).server)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path.cwd())
+    assert done.stdout == "https://10.0.0.1:6443\n", done.stderr
+
+
+def test_yaml_that_begins_as_json_does_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(
+        "\ufeff{current-context: 'a', clusters: [{name: c, cluster: {server: 'https://a'}}],\n"
+        " contexts: [{name: a, context: {cluster: c}}]}"
+    )
+    assert from_kubeconfig(path).server == "https://a"
+
+
+@pytest.mark.parametrize("server", ["10.0.0.1:6443", "https://", "https://10.0.0.1\n:6443", "ftp://10.0.0.1"])
+def test_a_server_that_is_no_address_is_refused(tmp_path: Path, server: str) -> None:
+    said = refused(written(tmp_path, {}, server=server))
+    assert "clusters[c].server: found" in said
+    assert said.endswith("expected https://HOST:PORT")
 
 
 @pytest.mark.parametrize(
     ("user", "said"),
     [
-        ({"client-key": "gone.pem"}, "gone.pem"),
-        ({"token": 7}, "Expected `str"),
-        ({"username": "u", "password": "p"}, "users[u].username: not supported"),
-        ({"auth-provider": {"name": "gcp"}}, "users[u].auth-provider: found 'gcp', expected oidc"),
-        ({"auth-provider": {"name": "oidc", "config": {"id-token": "a"}}}, "users[u].auth-provider: it gave no token"),
+        ({"exec": {"command": "login"}}, "users[u].exec: not supported here, expected a client certificate, token or"),
+        ({"auth-provider": {"name": "gcp"}}, "users[u].auth-provider: not supported here"),
+        ({"username": "u", "password": "p"}, "users[u].username: not supported here"),
+        ({"client-key-data": "%%%"}, "users[u].client-key-data: found other text, expected base64 of PEM text"),
+        ({"client-key-data": "YQ"}, "users[u].client-key-data: found other text, expected base64 of PEM text"),
+        ({"client-key": "gone.pem"}, "gone.pem: No such file or directory, expected what "),
+        ({"client-key": "empty.pem"}, "empty.pem: found nothing in it, expected what "),
+        ({"client-certificate-data": "YQ=="}, "users[u].client-key: found none, expected the key of its"),
+        ({"tokenFile": "gone"}, "gone: No such file or directory, expected the token that "),
+        ({"tokenFile": "a\0b"}, "expected the token that "),
+        ({"token": 7}, "users[0].user.token: found int, expected str"),
+        ({"token": "a\nb"}, "users[u].token: found a control character in it, expected one line of text"),
+        ({"as": "a\r\nX: y"}, "users[u].as: found a control character in it"),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_used_says_where(tmp_path: Path, user: dict[str, Any], said: str) -> None:
-    file = written(tmp_path, user, {})
-    with pytest.raises(ConfigError) as failed:
-        from_kubeconfig(file, logins=True)
-    assert str(failed.value).startswith(f"{file}: ")
-    assert said in str(failed.value)
-    assert "\n" not in str(failed.value)
+def test_a_user_that_cannot_be_used_says_where(tmp_path: Path, user: Json, said: str) -> None:
+    (tmp_path / "empty.pem").write_text("\n")
+    assert said in refused(written(tmp_path, user))
 
 
-def test_a_context_is_chosen_and_an_unknown_one_names_those_there_are(tmp_path: Path) -> None:
-    file = written(tmp_path, {"token": "t"}, {}, context="lab")
-    with pytest.raises(ConfigError, match="current-context: found 'here', expected one of the contexts: lab"):
-        from_kubeconfig(file)
-    assert from_kubeconfig(file, context="lab").token == "t"
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ({"certificate_authority": "."}, "Is a directory, expected what"),
+        ({"insecure_skip_tls_verify": "yes"}, "clusters[0].cluster.insecure-skip-tls-verify: found str, expected bool"),
+        ({"tls_server_name": ".lab"}, "clusters[c].tls-server-name: found '.lab', expected a host's name"),
+        (
+            {"proxy_url": "socks5://me:hush@a"},
+            "clusters[c].proxy-url: found 'socks5://a', expected http://HOST:PORT or https:",
+        ),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_says_where(tmp_path: Path, cluster: dict[str, Any], said: str) -> None:
+    assert said in refused(written(tmp_path, {}, **cluster))
 
 
-def test_a_pod_reads_its_service_account_and_its_token_again_as_it_rotates(tmp_path: Path) -> None:
-    for name, text in (("token", "abc\n"), ("ca.crt", "CA"), ("namespace", "tessera\n")):
-        (tmp_path / name).write_text(text)
-    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
-    config = in_cluster(root=tmp_path, environ=environ)
-    token_file = tmp_path / "token"
-    assert config == ClusterConfig(
-        server="https://[fd00::1]:6443", ca_pem="CA", token_file=token_file, namespace="tessera"
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "current-context: found '', expected one of the contexts: none"),
+        ("7", "found int, expected object"),
+        ("users: 7", "users: found int, expected array"),
+        ("users: [{user: {}}]", "users[0]: found no name, expected one"),
+        ('{"users": [{"name": 7}]}', "users[0].name: found int, expected str"),
+        ("contexts: [{name: x}]\ncurrent-context: x", "contexts[x].cluster: found '', expected a cluster with"),
+        ("a: [", "not readable as YAML or JSON: did not find expected node content in line 2"),
+        ("n: " + "9" * 5000, "not readable as YAML or JSON: Exceeds the limit"),
+        ("[" * 300_000, f"found more than {MOST_LEVELS} levels, expected a flatter file"),
+        ("- " * 300_000, f"found more than {MOST_LEVELS} levels, expected a flatter file"),
+        ('{"a":' * 300_000, f"found more than {MOST_LEVELS} levels, expected a flatter file"),
+        ("{? [a]: b}", "not readable as YAML or JSON: found unhashable key in line 1"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_kubeconfig_says_where(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    assert refused(path).startswith(f"{path}: {said}")
+
+
+def test_a_name_twice_in_one_file_is_refused_as_kubectl_does(tmp_path: Path) -> None:
+    twice = [{"name": "here", "context": {"cluster": "c"}}] * 2
+    said = refused(saved(tmp_path / "config", {"current-context": "here", "contexts": twice}))
+    assert said == f"{tmp_path}/config: contexts[here]: found twice, expected each name once"
+
+
+def test_a_file_without_an_end_is_given_up() -> None:
+    assert refused(Path("/dev/zero")) == "/dev/zero: found more than 16 MiB, expected a kubeconfig file"
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_bytes(b"\xff\xfea")
+    assert refused(path) == f"{path}: not text, expected a kubeconfig file"
+
+
+def test_an_alias_that_stands_for_millions_takes_no_memory(tmp_path: Path) -> None:
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    for before, this in zip("abcdefgh", "bcdefghi", strict=True):
+        lines.append(f"{this}: &{this} [{', '.join([f'*{before}'] * 9)}]")
+    path = tmp_path / "config"
+    path.write_text("\n".join([*lines, "users: [{name: u, user: {exec: *i}}]", "current-context: x"]))
+    assert "expected one of the contexts: none" in refused(path)
+
+
+def test_base64_may_be_broken_into_lines(tmp_path: Path) -> None:
+    text = base64.encodebytes(b"CA TEXT" * 30).decode()
+    assert from_kubeconfig(written(tmp_path, {}, certificate_authority_data=text)).ca_pem == "CA TEXT" * 30
+
+
+def test_who_takes_anothers_part_asks_with_the_headers_for_it(tmp_path: Path) -> None:
+    """Header names as in the documentation of Kubernetes under "User impersonation"."""
+    extra = {"acme.com/project": ["x", "y"]}
+    user = {"as": "jane", "as-uid": "7", "as-groups": ["devs", "ops"], "as-user-extra": extra}
+    assert from_kubeconfig(written(tmp_path, user)).headers == (
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "devs"),
+        ("Impersonate-Group", "ops"),
+        ("Impersonate-Extra-acme.com%2Fproject", "x"),
+        ("Impersonate-Extra-acme.com%2Fproject", "y"),
     )
 
 
-def test_outside_a_pod_it_says_what_is_to_be_done(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"host/port is not set: outside a pod a kubeconfig file must be named"):
-        in_cluster(root=tmp_path, environ={})
-
-
-class Issuer:
-    """An OIDC provider over TLS, with a certificate of its own. ``renewals``: the refresh tokens that it was sent."""
-
-    def __init__(self, folder: Path) -> None:
-        self.renewals: list[str] = []
-        self.asked = 0
-        issued = own_certificate(folder)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(issued[0], issued[1])
-        self.ca = Path(issued[0]).read_bytes()
-        issuer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                issuer.asked += 1
-                self._answer({"token_endpoint": f"{issuer.url}/token"})
-
-            def do_POST(self) -> None:
-                form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                issuer.renewals += form["refresh_token"]
-                self._answer(
-                    {"id_token": jwt(2e10), "access_token": "a", "refresh_token": "next", "token_type": "bearer"}
-                )
-
-            def _answer(self, body: dict[str, Any]) -> None:
-                raw = json.dumps(body).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(raw)))
-                self.end_headers()
-                self.wfile.write(raw)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.url = f"https://localhost:{self.server.server_port}"
-
-
-def own_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for localhost that is its own authority, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
+def test_an_unknown_context_names_the_ones_there_are(tmp_path: Path) -> None:
+    assert "current-context: found 'away', expected one of the contexts: here" in refused(
+        written(tmp_path, {}), context="away"
     )
-    cert_file, key_file = folder / "issuer.crt", folder / "issuer.key"
-    cert_file.write_bytes(certificate.public_bytes(Encoding.PEM))
-    key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return cert_file, key_file
 
 
-def jwt(expires_s: float) -> str:
-    def part(body: dict[str, Any]) -> str:
-        return base64.urlsafe_b64encode(json.dumps(body).encode()).decode().rstrip("=")
-
-    # A length that needs no padding the package would take for a mistake.
-    payload = next(text for fill in range(4) if len(text := part({"exp": int(expires_s), "f": "x" * fill})) % 4 != 1)
-    return f"{part({'alg': 'none'})}.{payload}.c2ln"
-
-
-@pytest.fixture
-def issuer(tmp_path: Path) -> Iterator[Issuer]:
-    found = Issuer(tmp_path)
-    thread = threading.Thread(target=found.server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield found
-    found.server.shutdown()
-    thread.join()
-    found.server.server_close()
-
-
-def oidc(issuer: Issuer, token: str, **more: str) -> dict[str, Any]:
-    config = {"idp-issuer-url": issuer.url, "client-id": "tessera", "client-secret": "hush", "refresh-token": "first"}
-    return {"auth-provider": {"name": "oidc", "config": {**config, "id-token": token, **more}}}
-
-
-def test_an_oidc_token_that_lasts_is_taken_as_it_is(tmp_path: Path, issuer: Issuer) -> None:
-    token = jwt(2e10)
-    assert from_kubeconfig(written(tmp_path, oidc(issuer, token), {}), logins=True).token == token
-    assert issuer.asked == 0
-
-
-@pytest.mark.parametrize("data", [True, False])
-def test_an_oidc_token_that_has_ended_is_renewed_and_kept(tmp_path: Path, issuer: Issuer, *, data: bool) -> None:
-    key, value = ("idp-certificate-authority-data", base64.b64encode(issuer.ca).decode())
-    if not data:
-        key, value = "idp-certificate-authority", "issuer.crt"
-    file = written(tmp_path, oidc(issuer, jwt(1e9), **{key: value}), {})
-    assert from_kubeconfig(file, logins=True).token == jwt(2e10)
-    assert issuer.renewals == ["first"]
-    kept = yaml.safe_load(file.read_text())["users"][0]["user"]["auth-provider"]["config"]
-    assert (kept["id-token"], kept["refresh-token"], kept[key]) == (jwt(2e10), "next", value)
-
-
-def test_an_issuer_without_a_trusted_certificate_is_sent_no_secret(tmp_path: Path, issuer: Issuer) -> None:
-    file = written(tmp_path, oidc(issuer, jwt(1e9)), {})
-    with pytest.raises(ConfigError, match=r"(?i)certificate"):
-        from_kubeconfig(file, logins=True)
-    assert (issuer.asked, issuer.renewals) == (0, [])
-    with pytest.raises(ConfigError, match="not supported here"):
-        from_kubeconfig(file)
+def test_secrets_are_in_no_repr(tmp_path: Path) -> None:
+    config = from_kubeconfig(written(tmp_path, {"token": "hush"}, proxy_url="http://me:hush@proxy"))
+    assert (config.token, config.proxy_url) == ("hush", "http://me:hush@proxy")
+    assert "hush" not in repr(config)

@@ -110,7 +110,7 @@ class Provider:
         try:
             tls = await asyncio.to_thread(self._tls)
             async with asyncio.timeout(_TIMEOUT_S):
-                connector = aiohttp.TCPConnector(ssl=tls or True)
+                connector = aiohttp.TCPConnector(ssl=tls)
                 async with (
                     aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
                     session.request(method, url, allow_redirects=False, **options) as found,
@@ -124,10 +124,12 @@ class Provider:
             raise ProviderError(f"{url[:200]}: found more than {_MOST_BYTES} bytes")
         return found.status, raw
 
-    def _tls(self) -> ssl.SSLContext | None:
-        """Raises ProviderError."""
+    def _tls(self) -> ssl.SSLContext:
+        """Of the authorities that are configured, else the system's. Raises ProviderError."""
+        if self.settings.ca_file is None:
+            return ssl.create_default_context()
         try:
-            return authorities_in(self.settings.ca_file) if self.settings.ca_file is not None else None
+            return authorities_in(self.settings.ca_file)
         except FileError as wrong:
             raise ProviderError(str(wrong)) from None
 

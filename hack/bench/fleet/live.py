@@ -31,8 +31,8 @@ from hack.bench.throughput.drain import apply_crds
 from hack.bench.throughput.measuring import ROOT, cpu_s, established, machine_cpu_s, peak_mib, started
 from hack.cluster import Cluster, Spec, waiting
 from kube.client import Client
-from kube.config import from_kubeconfig
 from kube.errors import UnavailableError
+from kube.kubeconfig import from_kubeconfig
 
 CRDS: Final = (ROOT / "charts/tessera/crds", ROOT / "charts/tessera/crds/gpunodes.tessera.dev.yaml")
 OWN: Final = "tessera-system"

@@ -28,7 +28,7 @@ from hack.cluster.layout import MARK_ENV
 from hack.cluster.state import Spec
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed, Undecodable
 from kube.resources import NODES
 

@@ -25,7 +25,7 @@ from hack.bench.throughput.drainjobs import COMMANDS
 from hack.bench.throughput.drainload import AGENT
 from hack.bench.throughput.measuring import ROOT, audited, cpu_s, of_ours, peak_mib, started, writes_by
 from kube.client import Client
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 
 SHARED = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds" / "volcano"
 PODS_OF_A_NODE = 100

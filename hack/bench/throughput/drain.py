@@ -39,7 +39,7 @@ from hack.bench.throughput.measuring import (
 )
 from hack.cluster import Cluster, waiting
 from kube.client import Client
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 
 CRDS = ROOT / "charts" / "tessera" / "crds"
 KUEUE_POLICY = ROOT / "hack" / "bench" / "kueue-policy.yaml"

@@ -29,7 +29,7 @@ from hack.bench.throughput.jobload import JobLoad
 from hack.bench.throughput.jobshape import KINDS, WARM_UP, priorities
 from hack.bench.throughput.measuring import ROOT, audited, cpu_s, peak_mib, started, writes_in
 from kube.client import Client
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 
 SHARED = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds"
 KIND_CRDS = ("jobset/jobsets.yaml", "kubeflow/pytorchjobs.yaml", "kuberay/rayjobs.yaml", "kuberay/rayclusters.yaml")

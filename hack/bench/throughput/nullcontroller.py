@@ -24,7 +24,7 @@ from hack.bench.throughput.drainload import WORKLOADS, Status
 from hack.bench.throughput.drainshape import API, FLAVOR
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Added, Change, Changed, Reflector
 from kube.resources import Resource

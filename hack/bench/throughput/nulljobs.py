@@ -24,7 +24,7 @@ from hack.bench.throughput.nullcontroller import PARALLEL
 from hack.bench.throughput.startedjobs import Starts, condition
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 from kube.reading.reflector import Added, Change, Changed, Reflector
 from kube.resources import Resource
 from kube.writing.writer import Tuning, Writer

@@ -30,7 +30,8 @@ from hack.bench.throughput.drainload import WORKLOADS
 from hack.bench.throughput.drainshape import API, Arrival, shape, workload
 from kube.client import Client, Selection
 from kube.clock import SystemClock
-from kube.config import ClusterConfig, from_kubeconfig
+from kube.config import ClusterConfig
+from kube.kubeconfig import from_kubeconfig
 from kube.objects import Metadata
 from kube.resources import Resource
 from kube.writing.writer import Tuning, Writer

@@ -9,12 +9,13 @@ from controller.engine.model.resources import WorkloadKey
 from controller.forecast.changes import changes
 from controller.forecast.forecast import Forecast, Forecaster
 from controller.forecast.parts import finished
-from controller.forecast.shown import brief, shown, starts
+from controller.forecast.shown import brief, shown
 from controller.objects.core import Node
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import to_json
 from controller.objects.quantity import NANO, Quantity
 from controller.objects.workload import PodSetTopologyRequest, Workload
+from controller.words.spans import starts
 from inventory.api.names import RUNTIME
 from tests.controller.forecast.test_changes import GPU, asks, gpu_queue, on_nodes
 from tests.controller.forecast.test_gates import begun, forecast, lab, on_a_host

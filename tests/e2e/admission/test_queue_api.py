@@ -1,7 +1,10 @@
 """Kueue's kinds on a real API server: our CRDs and policies accept what Kueue's CRDs and webhooks together do."""
 
+import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -368,3 +371,23 @@ def test_kinds_of_one_name_in_two_groups_are_told_apart(api: Api, hooks: Webhook
         assert f'spec.{own}: only the controller starts a Job of queue "case"' in started.message
         assert hooks.controller.patch(f"{at}/twin?dryRun=All", {"spec": {own: False}}).accepted
         api.ask("DELETE", f"{at}/twin", {"propagationPolicy": "Background"})
+
+
+def test_a_command_asks_as_kubectl_does_by_several_kubeconfigs(cluster: Cluster, api: Api, tmp_path: Path) -> None:  # noqa: ARG001 - its kinds are served
+    """Who asks is told by the server's refusal: another's part in one file, a token's file beside a third."""
+    admin = json.loads(cluster.kubeconfig.read_text())
+    name, user = admin["clusters"][0]["name"], admin["users"][0]["user"]
+    users = {"jane": {**user, "as": "jane", "as-groups": ["devs"]}, "account": {"tokenFile": "token"}}
+    (tmp_path / "token").write_text(cluster.kubectl("create", "token", "default").strip())
+    for who, entry in users.items():
+        context = {"name": who, "context": {"cluster": name, "user": who}}
+        body = {"current-context": who, "contexts": [context], "users": [{"name": who, "user": entry}]}
+        (tmp_path / who).write_text(json.dumps(body))
+    kubectl, env = cluster.kubectl_command("get", "clusterqueues")
+    tessera = [sys.executable, "-c", "from cli.main import main; main()", "list", "clusterqueue"]
+    for who, told in (("jane", 'User "jane"'), ("account", 'User "system:serviceaccount:default:default"')):
+        files = os.pathsep.join(map(str, (tmp_path / who, tmp_path / "gone", cluster.kubeconfig)))
+        for command in (kubectl, tessera):
+            environ = {**env, "KUBECONFIG": files}
+            done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+            assert told in done.stderr, (command, done)

@@ -21,7 +21,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.clock import SystemClock
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 from kube.testing import eventually
 from tests.agent.cluster.test_gpunode import largest
 from tests.support.e2e.agentrights import as_agent

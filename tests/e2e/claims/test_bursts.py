@@ -19,7 +19,7 @@ import pytest
 from agent.dra.claim import RESOURCE_CLAIMS
 from hack.cluster.errors import ClusterError
 from kube.client import Client
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 from kubeletapi import dra_v1_pb2 as pb
 from kubeletapi import dra_v1_pb2_grpc as pb_grpc
 from tests.support.agent.hands import DRIVER

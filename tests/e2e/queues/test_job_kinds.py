@@ -29,7 +29,7 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
 from kube.client import Client, Selection
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 from kube.resources import PODS, Resource
 from tests.support.e2e import trainingoperator
 from tests.support.e2e.charttext import rendered

@@ -25,8 +25,9 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.client import Client
 from kube.clock import SystemClock
-from kube.config import ClusterConfig, from_kubeconfig
+from kube.config import ClusterConfig
 from kube.errors import ConflictError, InvalidError
+from kube.kubeconfig import from_kubeconfig
 from kube.resources import Resource
 from kube.testing import eventually
 from kube.writing.writer import DEFAULTS, Writer

@@ -27,8 +27,8 @@ from hack.cluster.layout import MARK_ENV
 from hack.cluster.programs import binaries
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
-from kube.config import from_kubeconfig
 from kube.errors import ConflictError
+from kube.kubeconfig import from_kubeconfig
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import Resource
 from tests.support.e2e import diagnosis

@@ -19,8 +19,8 @@ from controller.watching.kinds import PODS, WORKLOADS
 from hack.cluster.cluster import Cluster
 from hack.cluster.waiting import until as wait_until
 from kube.client import Client
-from kube.config import from_kubeconfig
 from kube.errors import KubeError
+from kube.kubeconfig import from_kubeconfig
 from kube.resources import Resource
 from tests.support.e2e.lab import EXAMPLES
 from tests.support.e2e.podlab import GATE, GPU, QUEUE, TEAM, PodLab, is_held, may_run, node

@@ -33,7 +33,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 from tests.support.e2e.charttext import CHART, NAMESPACE, rendered
 from tests.support.e2e.editorroles import cluster_role
 from tests.support.e2e.lab import until

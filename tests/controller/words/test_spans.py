@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controller.forecast.shown import duration, starts
+from controller.words.spans import duration, starts
 
 
 def told(low_s: float | None, high_s: float | None) -> dict[str, Any]:

@@ -137,11 +137,15 @@ def read_yaml(path: Path) -> Reader:
     """
     import yaml
 
+    from yamlfile.levels import deeply_nested, too_deep
+
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise InputError(f"{path}: cannot be read: {reason}") from error
+    if (line := too_deep(text)) is not None:
+        raise InputError(f"{path}:{line}: {deeply_nested()}")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     lines: dict[KeyPath, int] = {}
     try:

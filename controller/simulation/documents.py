@@ -16,6 +16,7 @@ from controller.simulation.fields import is_known, unknown_fields
 from controller.simulation.problems import field, path_first, shown, steps
 from controller.simulation.sources import Path_, Source
 from controller.simulation.values import Wrong, wrong_values
+from yamlfile.levels import deeply_nested, too_deep
 from yamlfile.words import not_yaml
 
 Json = dict[str, Any]
@@ -173,6 +174,9 @@ def documents(text: str, file: str) -> list[Document]:
 def read(text: str, file: str) -> Reading:
     """As ``documents``, with the problems beside what could be read in spite of them."""
     found = Reading([], [], [])
+    if (line := too_deep(text)) is not None:
+        found.errors.append(f"{file}:{line}: {deeply_nested()}")
+        return found
     source = Source(text)
     try:
         loader = _Loader(text)

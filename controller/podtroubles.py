@@ -4,6 +4,7 @@ The answer has the scheduler's and the kubelet's own sentences, which pods they 
 next. Pods are as the API server has them; GpuNodes as agents wrote them.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -24,6 +25,10 @@ GATED: Final = "Gated"
 MISSING: Final = "Missing"
 _STARTING: Final = ("ContainerCreating", "PodInitializing", "")
 _OVER: Final = ("Succeeded", "Failed")
+_UNSELECTED: Final = re.compile(
+    r"0/(?P<all>\d+) nodes are available: (?P<those>\d+) node\(s\) didn't match Pod's node affinity/selector\b.*",
+    re.DOTALL,
+)
 
 
 class FailurePolicy(Struct, frozen=True, kw_only=True):
@@ -107,13 +112,23 @@ def _of_pod(pod: Json, lost: dict[str, list[tuple[str, Health]]], policy: Failur
             gates = ", ".join(str(each.get("name")) for each in pod["spec"].get("schedulingGates") or ())
             yield GATED, gates or message, since, "The pod is scheduled once its gates are lifted"
         else:
-            yield NO_NODE, message, since, f"It starts once a node has room; its quota is kept meanwhile{ready}"
+            then = f"It starts once {_what_nodes_lack(pod, message)}; its quota is kept meanwhile{ready}"
+            yield NO_NODE, message, since, then
     for container in _containers(status):
         waiting = (container.get("state") or {}).get("waiting") or {}
         if (reason := str(waiting.get("reason") or "")) not in _STARTING:
             message = str(waiting.get("message") or "")
             what = f"{container.get('name')}: {reason}" + (f": {message}" if message else "")
             yield reason, what, _time(status.get("startTime")), f"The kubelet tries again{ready}"
+
+
+def _what_nodes_lack(pod: Json, message: str) -> str:
+    """By the scheduler's sentence: where no node has the labels that the pod selects, room is not what is missing."""
+    counted = _UNSELECTED.fullmatch(message)
+    if counted is None or counted["all"] != counted["those"]:
+        return "a node has room"
+    selected = ", ".join(f"{key}={value}" for key, value in (pod["spec"].get("nodeSelector") or {}).items())
+    return f"a node has {selected or 'the labels of its node affinity'}: none has"
 
 
 def _time(value: object) -> datetime | None:

@@ -11,6 +11,7 @@ from cli.cluster import is_kind_missing, told
 from cli.console import Json, aside
 from cli.explain import claims, layouts, offers
 from cli.explain.running import gpu_nodes
+from cli.meant import meant
 from cli.words import queues as say
 from cli.workload.story import time_of
 from controller.engine.model.podrequests import one_pod
@@ -34,7 +35,8 @@ async def pod_of(client: Client, namespace: str, name: str) -> Json:
     try:
         return await client.get(PODS, name, Json, namespace=namespace)
     except NotFoundError:
-        raise click.ClickException(say.no_pod(name, namespace)) from None
+        near = await meant(client, PODS, name, namespace)
+        raise click.ClickException(say.no_pod(name, namespace) + near) from None
 
 
 def workload_name(pod: Json) -> str | None:

@@ -10,6 +10,7 @@ from cli.console import Json
 from cli.kubeapi import dry_run_option, kube_options, opened, space_option
 from cli.kueuectl import bodies
 from cli.kueuectl.kinds import Kinds
+from cli.meant import meant
 from cli.output import output_option, printed
 from cli.suggestions import names
 from cli.words import queues as say
@@ -145,7 +146,8 @@ async def _known(client: Client, queue: str) -> None:
     except ForbiddenError:
         return  # who may not see ClusterQueues may still make LocalQueues
     except NotFoundError:
-        raise click.ClickException(say.no_cluster_queue_yet(queue)) from None
+        near = await meant(client, CLUSTER_QUEUES, queue)
+        raise click.ClickException(say.no_cluster_queue_yet(queue) + near) from None
 
 
 @create.command("resourceflavor", short_help="Create a ResourceFlavor.")

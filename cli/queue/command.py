@@ -6,6 +6,7 @@ from cli.cluster import Where, cluster_options, is_kind_missing, run
 from cli.console import Json
 from cli.evictions import yes_option
 from cli.local import Whole
+from cli.meant import meant
 from cli.nearest import NearestGroup
 from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
 from cli.queue import tables
@@ -101,7 +102,8 @@ def pending(where: Where, name: str | None, local: str | None, limit: int, outpu
             for each in chosen:
                 items = await asked.pending(each, limit)
                 if items is None:
-                    raise click.ClickException(queues.no_cluster_queue("--queue", each))
+                    near = await meant(asked.client, CLUSTER_QUEUES, each)
+                    raise click.ClickException(queues.no_cluster_queue("--queue", each) + near)
                 found = [item for item in items if local is None or item["localQueue"] == local]
                 answers.append({"clusterQueue": each, "problems": problems.get(each, []), "pending": found})
             body = {"source": asked.name, "clusterQueues": answers}
@@ -131,7 +133,8 @@ async def _local(client: Client, local: str) -> Json:
     except NotFoundError as failed:
         if is_kind_missing(failed):
             raise
-        raise click.ClickException(queues.no_local_queue(local)) from None
+        near = await meant(client, LOCAL_QUEUES, name, namespace)
+        raise click.ClickException(queues.no_local_queue(local) + near) from None
 
 
 def _door(local: str) -> tuple[str, str]:

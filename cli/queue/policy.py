@@ -10,6 +10,7 @@ from cli.cluster import Where, is_kind_missing
 from cli.console import Json, aside
 from cli.evictions import asks, confirm
 from cli.kubeapi import MANAGER, opened
+from cli.meant import meant
 from cli.output import printed
 from cli.words import queues as say
 from cli.workload.holding import holding
@@ -51,7 +52,8 @@ async def set_policy(
         except NotFoundError as failed:
             if is_kind_missing(failed):
                 raise
-            raise click.ClickException(say.none_of_that_name(shown, resource.kind)) from None
+            near = await meant(client, resource, name, space)
+            raise click.ClickException(say.none_of_that_name(shown, resource.kind) + near) from None
     was = (before.get("spec") or {}).get("stopPolicy") or "None"
     if output != "text":
         told = {"kind": resource.kind, "name": shown, "stopPolicy": policy, "before": was}

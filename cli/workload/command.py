@@ -19,6 +19,7 @@ from cli.kubeapi import (
     place,
     space_option,
 )
+from cli.meant import meant
 from cli.nearest import NearestGroup
 from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed, table_option
 from cli.suggestions import names, workloads
@@ -232,7 +233,8 @@ def move(where: Where, name: str, namespace: str | None, queue: str, dry_run: st
         except ForbiddenError:
             pass  # the right to see queues is not that to use them
         except NotFoundError:
-            raise click.ClickException(say.no_queue_to_move_to(queue, typed.metadata.namespace)) from None
+            near = await meant(client, LOCAL_QUEUES, queue, typed.metadata.namespace)
+            raise click.ClickException(say.no_queue_to_move_to(queue, typed.metadata.namespace) + near) from None
         return moved(typed, await owner_of(client, given), queue)
 
     run(change(where, name, namespace, dry_run, output, there))
@@ -261,7 +263,8 @@ def raise_(where: Where, name: str, namespace: str | None, class_: str, dry_run:
         try:
             found = decode(await client.get(WORKLOAD_CLASSES, class_, Json), WorkloadPriorityClass)
         except NotFoundError:
-            raise click.ClickException(say.no_priority_class(class_)) from None
+            near = await meant(client, WORKLOAD_CLASSES, class_)
+            raise click.ClickException(say.no_priority_class(class_) + near) from None
         return raised(typed, await owner_of(client, given), found)
 
     run(change(where, name, namespace, dry_run, output, under))

@@ -8,6 +8,7 @@ import click
 
 from cli.console import Json
 from cli.kubeapi import namespaced
+from cli.meant import meant
 from cli.words import given, queues
 from controller.jobframework import names
 from controller.jobframework.kind import JobKind, api_version
@@ -56,7 +57,8 @@ async def find_workload(client: Client, namespace: str, name: str, kind: str = "
     shown = f"{namespace}/{name}"
     found = [job async for job in _jobs(client, namespace, name) if kind in ("", job[0].lower())]
     if not found:
-        raise click.ClickException(queues.no_workload(shown))
+        near = await meant(client, WORKLOADS, name, namespace, _names_of)
+        raise click.ClickException(queues.no_workload(shown) + near)
     # Of several kinds under one name, the one that is in a queue is meant.
     kind, job = next((each for each in found if names.QUEUE_NAME in _labels(each[1])), found[0])
     if names.QUEUE_NAME not in _labels(job):
@@ -171,3 +173,9 @@ async def owner_of(client: Client, workload: Json) -> tuple[Resource, str] | Non
     if found is None:
         raise click.ClickException(queues.unknown_owner(kind, name, f"{group}/{version}"))
     return found, name
+
+
+def _names_of(workload: Json) -> tuple[str, ...]:
+    """Its own, and that of its job."""
+    owner = owner_name(workload)
+    return (str(workload["metadata"]["name"]), *(() if owner is None else (owner,)))

@@ -55,6 +55,27 @@ def test_pods_without_a_node_are_counted_with_the_schedulers_own_sentence_and_si
     assert found.next.endswith("Where its pods are not all ready 300 s after admission, it is evicted and waits again")
 
 
+NO_LABEL = (
+    "0/3 nodes are available: {} node(s) didn't match Pod's node affinity/selector{}. no new claims to deallocate, "
+    "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+)
+"""As kube-scheduler 1.36 says it."""
+
+
+@pytest.mark.parametrize(
+    ("said", "then"),
+    [
+        (NO_LABEL.format(3, ""), "It starts once a node has gpu=h100: none has; its quota is kept meanwhile"),
+        (NO_LABEL.format(2, ", 1 Insufficient nvidia.com/gpu"), "It starts once a node has room; its quota is kept"),
+    ],
+)
+def test_where_no_node_has_the_labels_room_is_not_what_is_waited_for(said: str, then: str) -> None:
+    waits = pod("a", conditions=[{**unscheduled()[0], "message": said}])
+    waits["spec"] = {"nodeSelector": {"gpu": "h100"}}
+    ((_, next_),) = told(waits)
+    assert next_.startswith(then)
+
+
 @pytest.mark.parametrize(
     ("annotation", "policy", "then"),
     [

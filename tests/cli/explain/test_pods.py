@@ -20,6 +20,7 @@ from controller.watching.kinds import (
     DEVICE_CLASSES,
     DEVICE_SLICES,
     GPU_NODES,
+    NAMESPACES,
 )
 from inventory.layout.entries import LayoutMode
 from kube.resources import NODES, PODS
@@ -238,7 +239,11 @@ async def test_a_pod_that_asks_for_none_and_one_that_is_not_there_are_told_so(cl
     cluster.pod("plain", {"cpu": "1"})
     assert (await cluster.told("plain"))[-1] == "It asks for no GPU, neither by resource nor by claim."
     said = (await cluster.shell.run("explain", "pod/no", "-n", "other", code=1)).stderr
-    assert said == "Error: WORKLOAD: found pod/no, expected a pod that exists in other (-n NAMESPACE)\n"
+    expected = "expected a pod that exists in other (-n NAMESPACE). There is no namespace other"
+    assert said == f"Error: WORKLOAD: found pod/no, {expected}\n"
+    cluster.shell.scene.server.create(NAMESPACES, "team", {})
+    said = (await cluster.shell.run("explain", "pod/plian", code=1)).stderr
+    assert said.endswith("(-n NAMESPACE). Did you mean plain?\n")
 
 
 async def test_a_pod_of_a_queue_is_explained_with_its_workload(cluster: Cluster) -> None:

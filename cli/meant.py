@@ -1,0 +1,65 @@
+"""Which object of a cluster was probably meant by a name that none has: asked once a command has failed."""
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any, Final
+
+from controller.watching.kinds import NAMESPACES
+from kube.client import Client, Selection
+from kube.errors import KubeError
+from kube.resources import Resource
+
+Json = dict[str, Any]
+_NEAR: Final = 0.6
+_MOST: Final = 5_000
+"""Objects that are looked at."""
+
+
+def _own_name(given: Json) -> Iterable[str]:
+    return (str(given["metadata"]["name"]),)
+
+
+async def meant(
+    client: Client,
+    resource: Resource,
+    name: str,
+    namespace: str | None = None,
+    names: Callable[[Json], Iterable[str]] = _own_name,
+) -> str:
+    """A sentence to put behind one that ends without a full stop; empty where nothing is near, or may not be listed.
+
+    A namespace that is not there is told first: then no name in it helps. ``names``: what an object is called.
+    """
+    spaces = await _names(client, NAMESPACES, None, _own_name) if namespace is not None else None
+    if namespace is not None and spaces is not None and namespace not in spaces:
+        return f". There is no namespace {namespace}{_near(namespace, spaces)}"
+    return _near(name, await _names(client, resource, namespace, names) or ())
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    lowered = {each.lower(): each for each in sorted(names, reverse=True)}
+    near = get_close_matches(name.lower(), lowered, n=1, cutoff=_NEAR)
+    return f". Did you mean {lowered[near[0]]}?" if near else ""
+
+
+async def _names(
+    client: Client, resource: Resource, namespace: str | None, names: Callable[[Json], Iterable[str]]
+) -> set[str] | None:
+    """None where they may not be listed."""
+    try:
+        return {one for each in await _listed(client, resource, namespace) for one in names(each)}
+    except KubeError:
+        return None
+
+
+async def _listed(client: Client, resource: Resource, namespace: str | None) -> list[Json]:
+    import msgspec
+
+    found: list[Json] = []
+    pages = client.list_pages(resource, msgspec.json.decode, Selection(namespace=namespace), metadata_only=True)
+    async for page in pages:
+        found += page.items
+        if len(found) >= _MOST:
+            break
+    await pages.aclose()
+    return found

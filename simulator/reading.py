@@ -5,6 +5,7 @@ the path that led to it, and, for a file, the line of each path.
 """
 
 from collections.abc import Collection, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -69,9 +70,9 @@ class Reader:
             if key not in keys:
                 unknown = Reader(self.value[key], self.source, (*self.path, str(key)))
                 place, shown = self.source.place(unknown.path), repr(key)[:FOUND_LIMIT]
-                raise InputError(
-                    f"{place}: {unknown.where()}: found the key {shown}, expected one of {', '.join(keys)}"
-                )
+                near = get_close_matches(str(key), keys, n=1)
+                expected = f"{near[0]}. Correct it" if near else f"one of {', '.join(keys)}"
+                raise InputError(f"{place}: {unknown.where()}: found the key {shown}, expected {expected}")
         return self
 
     def get(self, key: str) -> "Reader | None":

@@ -1,6 +1,7 @@
 """The inputs of a simulation: manifests, a fleet and a configuration, with all that is wrong with them at once."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from controller.simulation.documents import Document, InputError
 from controller.simulation.inputs.known import Known, known
 from controller.simulation.inputs.nodewords import without_nodes
 from controller.simulation.inputs.references import loose_ends, missing_classes
-from controller.simulation.manifests import Scenario, is_job, scenario
+from controller.simulation.manifests import Scenario, is_job, scenario, wrong_kinds
 from controller.simulation.problems import found_first
 from yamlfile import ConfigError
 
@@ -99,9 +100,11 @@ def _scenario(
     What is refused as it stands has no part in the checks of a job's rules, and of a file that cannot be read nobody
     knows what it would have brought: what others name is not looked for then.
     """
-    if not read.is_whole or not all(map(is_job, read.refused)):
-        return None
     refused = {id(each) for each in read.refused}
+    if not read.is_whole or not all(map(is_job, read.refused)):
+        with suppress(InputError):  # of a JobKind that makes no kind: it is told once the rest is right
+            wrong += wrong_kinds((each for each in read.documents if id(each) not in refused), settings)
+        return None
     told = {line.partition(": ")[0] for line in wrong}
     try:
         return scenario((each for each in read.documents if id(each) not in refused), settings, nodes)

@@ -143,8 +143,9 @@ class _Loader(_LOADER):  # type: ignore[misc]
             first: dict[str, int] = {}
             for key in keys:
                 line = key.start_mark.line + 1
-                if first.setdefault(key.value, line) != line:
+                if key.value in first:
                     self.repeated.append((key.value, first[key.value], line))
+                first.setdefault(key.value, line)
         return super().construct_mapping(node, deep)
 
 

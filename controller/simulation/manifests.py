@@ -5,7 +5,7 @@ Objects that a document refers to (priority classes, namespaces) may stand befor
 object the later one counts, as if both had been applied.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
@@ -238,6 +238,21 @@ def _arrives(document: Document, kinds: JobKindsRead) -> bool:
         return True
     what = (document.version, document.kind)
     return what in kinds or what in KINDS_OF_GROUPS or what in (POD, DEPLOYMENT)
+
+
+def unqueued_kind(document: Document, kinds: Collection[tuple[str, str]]) -> str:
+    """The line of an object whose kind is almost one that queues, by name or version; empty for any other."""
+    return another_kind(document, (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD))
+
+
+def wrong_kinds(documents: Iterable[Document], config: ControllerConfig) -> Iterator[str]:
+    """A line for each document of a kind, or a version of one, that no API server has beside one that is read."""
+    given = list(documents)
+    kinds = kinds_read(given, config.integrations.external_frameworks, config.switch(System.VOLCANO).tiers)
+    every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD, *KINDS, *READ_KINDS, *_FOREIGN)
+    for each in given:
+        if told := another_kind(each, every):
+            yield told
 
 
 def is_job(document: Document) -> bool:

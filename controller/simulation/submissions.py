@@ -344,4 +344,6 @@ def _duration(given: Json, key: str) -> float | None:
     try:
         return 0.0 if text == "0" else go_duration(text)
     except Unfit:
-        raise JobError(f'metadata.annotations[{key}]: found {shown(text)}, expected a duration such as "90s"') from None
+        raise JobError(
+            f'metadata.annotations[{key}]: found {shown(text)}, expected a duration such as "90s". Correct it'
+        ) from None

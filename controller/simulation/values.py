@@ -43,6 +43,8 @@ _COUNTS: Final = frozenset(
     }
 )
 _MOST: Final = 2**31 - 1
+_LISTS: Final = ("containers", "initContainers", "resourceClaims", "schedulingGates", "tolerations", "volumes")
+"""Of a pod's spec."""
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -81,6 +83,8 @@ def wrong_values(data: Mapping[str, Any]) -> Iterator[Wrong]:
         elif type_ == REQUIREMENTS and of_pods:
             yield from _resources(path, value)
         elif type_ == POD_SPEC:
+            yield from _lists(path, value)
+            yield from _named_twice(path, value)
             is_of_job = (data.get("apiVersion"), data.get("kind")) == ("batch/v1", "Job")
             yield from _restarts(path, value, _OF_JOBS if is_of_job else _RESTARTS)
 
@@ -132,7 +136,8 @@ def _quantity(path: Path_, value: Any) -> Iterator[Wrong]:
     try:
         parse_quantity(value)
     except QuantityError:
-        expected = _with_unit(value) or "a number such as 4, 500m or 16Gi"
+        is_device = _is_device(str(path[-1]))
+        expected = _with_unit(value) or ("a whole number" if is_device else "a number such as 4, 500m or 16Gi")
         yield Wrong(path=path, found=shown(value), expected=expected, hint="Correct it")
 
 
@@ -229,6 +234,27 @@ def _of_a_part(name: str, amount: Quantity) -> str:
     percents = max(1, round(amount.nanos * _PERCENTS / NANO))
     asked = f"{GPU_PERCENT}: {percents}" if percents < _PERCENTS else GPU_PERCENT
     return f"A part of a GPU is asked for with {asked} in its place"
+
+
+def _lists(path: Path_, spec: Mapping[str, Any]) -> Iterator[Wrong]:
+    """The table does not tell a list of objects from an object."""
+    for key in _LISTS:
+        if spec.get(key) is not None and not isinstance(spec[key], list):
+            yield Wrong(path=(*path, key), found=_kinded(spec[key]), expected="a list", hint="Begin each item with -")
+
+
+def _named_twice(path: Path_, spec: Mapping[str, Any]) -> Iterator[Wrong]:
+    """Containers of a pod, those that come first among them, have names of their own (``validateContainers``)."""
+    seen: set[str] = set()
+    for key in ("initContainers", "containers"):
+        given = spec.get(key)
+        for at, each in enumerate(given if isinstance(given, list) else ()):
+            name = each.get("name") if isinstance(each, dict) else None
+            if isinstance(name, str) and name in seen:
+                found, expected = f"{shown(name)} a second time", "another name: a container of the pod has it"
+                yield Wrong(path=(*path, key, at, "name"), found=found, expected=expected, hint="Correct it")
+            elif isinstance(name, str):
+                seen.add(name)
 
 
 def _restarts(path: Path_, spec: Mapping[str, Any], words: Collection[str]) -> Iterator[Wrong]:

@@ -18,6 +18,9 @@ from controller.simulation.problems import expected_one, listed, meant, nearest,
 from controller.simulation.sources import Path_
 from inventory.api.names import (
     ARRIVAL,
+    GPU_MEMORY_GIB,
+    GPU_PERCENT,
+    GPU_PERCENT_DEVICES,
     GPU_PRODUCT,
     MIN_GPU_MEMORY_GIB,
     MIN_REPLICAS,
@@ -62,6 +65,7 @@ _WRITTEN: Final = frozenset(
     }
 )
 """Labels and annotations that people write."""
+_RESOURCES: Final = frozenset({GPU_MEMORY_GIB, GPU_PERCENT, GPU_PERCENT_DEVICES})
 _ALMOST: Final = 0.85
 _SAME_DOMAIN: Final = 0.8
 """So near are ``nvidia.com/gpus`` and ``nvidia.com/gpu``, and a MIG profile is not."""
@@ -150,6 +154,10 @@ def almost(document: Document) -> Iterator[str]:
         found = _at(document.data, "metadata", part)
         for key in map(str, found) if isinstance(found, dict) else ():
             if key in _WRITTEN or not key.startswith((_KUEUE, PREFIX)):
+                continue
+            if key in _RESOURCES:
+                said = f"found the resource {key}, expected it in resources.limits of a container. Here it counts for"
+                yield warned(document.told(("metadata", part, key), f"{said} nothing"))
                 continue
             near = nearest(key, _WRITTEN, _ALMOST)
             if near and near.partition("/")[0] == key.partition("/")[0]:

@@ -23,7 +23,7 @@ from controller.simulation.documents import Document, InputError, documents, jud
 from controller.simulation.inputs.known import known_in
 from controller.simulation.inputs.queuewords import no_queue
 from controller.simulation.inputs.references import almost, loose_ends, missing_classes, unserved
-from controller.simulation.manifests import cluster_of
+from controller.simulation.manifests import cluster_of, unqueued_kind
 from controller.simulation.volcanogangs import count_above, pods_above
 from controller.web.whatif.question import NAMESPACE, Arrival
 from controller.web.whatif.quotas import WrongChangeError
@@ -66,8 +66,11 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             given, reader = _only(text), self._reader(objects)
             own, known = _within(given, namespace), known_in(namespace, objects)
             refused, odd = judged_values(given)
-            if told := [*refused, *unknown(given), *missing_classes([own], known)]:
-                raise WrongChangeError("; ".join(told))
+            if meant := unqueued_kind(given, [(api_version(kind), kind.kind) for kind in self.kinds]):
+                raise WrongChangeError(meant)
+            strangers = [f"{line}. Correct it" for line in unknown(given)]
+            if told := [*refused, *strangers, *missing_classes([own], known)]:
+                raise WrongChangeError("; ".join(sorted(told, key=_line_of)))
             whole = given.having(reader.created(given.data, namespace))
             first = reader.workload(whole.data, namespace, now_s)
             above = (reader.workload(each.data, namespace, now_s) for each in islice(pods_above(whole), MOST_ABOVE))
@@ -115,7 +118,8 @@ def _only(text: str) -> Document:
     _check_shape(text)
     found = documents(text, _MANIFEST)
     if len(found) != 1:
-        raise WrongChangeError(f"{_MANIFEST}: found {len(found)} documents, expected one")
+        where = found[1].place() if found else _MANIFEST
+        raise WrongChangeError(f"{where}: found {len(found)} documents, expected one")
     return found[0]
 
 
@@ -131,6 +135,11 @@ def _check_shape(text: str) -> None:
                 raise WrongChangeError(f"{_at(event)}: nested too deeply, expected at most {MOST_LEVELS} levels")
     except yaml.YAMLError:
         return  # told by who reads it
+
+
+def _line_of(told: str) -> int:
+    number = told.split(":", 2)[1]
+    return int(number) if number.isdigit() else 0
 
 
 def _at(event: yaml.Event) -> str:

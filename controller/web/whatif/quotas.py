@@ -13,6 +13,7 @@ from controller.objects.meta import KubernetesObject
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
 from controller.objects.queues import ClusterQueue
 from controller.objects.volcanoqueue import VolcanoQueue
+from controller.simulation.problems import meant
 
 
 class WrongChangeError(ValueError):
@@ -46,7 +47,9 @@ def with_quotas(objects: Sequence[KubernetesObject], changes: Iterable[QuotaChan
         at = next((at for kind in _CHANGES for at in _places(changed, kind, change.queue)), None)
         if at is None:
             said = f"quotas: found queue {change.queue[:63]!r}"
-            raise WrongChangeError(f"{said}, expected a ClusterQueue that is there, or a Queue of Volcano's or KAI's")
+            near = meant(change.queue, {each.metadata.name for each in changed if type(each) in _CHANGES})
+            expected = "a ClusterQueue that is there, or a Queue of Volcano's or KAI's"
+            raise WrongChangeError(f"{said}, expected {expected}{'.' if near else ''}{near}")
         changed[at] = _CHANGES[type(changed[at])](changed[at], change, nominal)
     return changed
 

@@ -85,7 +85,7 @@ WRONG = [
         "gpu: 250m}",
         'found "250m", expected a whole number. A part of a GPU is asked for with tessera.dev/gpu-pe',
     ),
-    ("gpu: 1}", "gpu: four}", '{r}.limits[nvidia.com/gpu]: found "four", expected a number such as 4, 500m or 16Gi'),
+    ("gpu: 1}", "gpu: four}", '{r}.limits[nvidia.com/gpu]: found "four", expected a whole number. Correct it'),
     ("gpu: 1}", "gpu: -1}", "{r}.limits[nvidia.com/gpu]: found -1, expected at least 0"),
     (
         "nvidia.com/gpu: 1",
@@ -159,6 +159,16 @@ WRONG = [
         "generateName: Train-",
         '4: Job Train-: metadata.generateName: found "Train-", expected at most 253 letters',
     ),
+    (
+        "      - name: main",
+        "        name: main",
+        "12: Job train: spec.template.spec.containers: found an object, expected a list. Begin each item with -",
+    ),
+    (
+        "        image: i",
+        "        image: i\n      - name: main",
+        '15: Job train: spec.template.spec.containers[1].name: found "main" a second time, expected another name: a co',
+    ),
     ("parallelism: 2", "parallelism: -2", "8: Job train: spec.parallelism: found -2, expected at least 0. Correct it"),
     (
         "parallelism: 2",
@@ -206,6 +216,16 @@ ODD = [
         PARALLELISM,
         PARALLELISM * 2,
         "9: warning: parallelism: found it a second time, expected it once: the first, in line 8, ",
+    ),
+    (
+        LABEL,
+        f'{LABEL}\n  annotations: {{tessera.dev/gpu-percent: "30"}}',
+        "found the resource tessera.dev/gpu-percent, expected it in resources.limits of a container. Here it counts fo",
+    ),
+    (
+        "{nvidia.com/gpu: 1}",
+        "{nvidia.com/gpu: 1, nvidia.com/gpu: 1}",
+        "17: warning: nvidia.com/gpu: found it a second time, expected it once: the first, in line 17, does not count",
     ),
     (
         LABEL,
@@ -370,7 +390,7 @@ def test_all_that_is_wrong_is_told_at_once_by_file_and_line(tmp_path: Path) -> N
     fixed = called(tmp_path, f"{wrong}---\n{late}")
     assert told(fixed, tmp_path)[-1] == (
         "Error: job.yaml:25: Job late: metadata.annotations[tessera.dev/runtime]: "
-        'found "2 h", expected a duration such as "90s"'
+        'found "2 h", expected a duration such as "90s". Correct it'
     )
 
 
@@ -382,6 +402,25 @@ def test_all_that_is_wrong_of_one_job_is_told_at_once(tmp_path: Path) -> None:
     lines = told(called(tmp_path, job), tmp_path)
     marks = ("tessera.dev/runtime", "tessera.dev/arrival", "podset-slice-size", "podset-required-topology")
     assert [sum(f"{mark}]: " in line for line in lines) for mark in marks] == [1, 1, 1, 1]
+
+
+def test_kinds_are_told_of_together_with_all_else(tmp_path: Path) -> None:
+    jobs = [
+        JOB.replace("kind: Job", "kind: Jobb"),
+        JOB.replace("batch/v1", "batch/v2"),
+        JOB.replace("parallelism: 2", "parallelism: -2"),
+    ]
+    third = TEAM.split("---")[2].replace("LocalQueue", "LocalQeue")
+    queues = f"{TEAM}---\n{third}".replace("nominalQuota: 64", "nominalQuota: -1")
+    lines = told(called(tmp_path, "---\n".join(jobs), queues), tmp_path)
+    errors = [line for line in lines if line.startswith("Error: ")]
+    for said in ('"Jobb", expected Job', "batch/v2, expected batch/v1", '"LocalQeue", expected LocalQueue', "-1", "-2"):
+        assert sum(said in line for line in errors) == 1, (said, errors)
+
+
+def test_a_fleets_misspelt_key_is_told_with_the_nearest(tmp_path: Path) -> None:
+    (line,) = told(called(tmp_path, JOB, fleet=FLEET.replace("gpus: 8", "gpu: 8")), tmp_path)
+    assert line.startswith("Error: fleet.yaml:2: nodes[0].gpu: found the key 'gpu', expected gpus. Correct it")
 
 
 def test_a_fleet_and_a_configuration_are_told_of_together_with_the_manifests(tmp_path: Path) -> None:

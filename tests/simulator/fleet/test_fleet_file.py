@@ -93,7 +93,7 @@ def test_a_level_matrix_tells_distance_and_numa_node(fleet: Write) -> None:
 MISTAKES = [
     ("nodes:\n- {name: a, gpus: eight, product: Tesla T4}\n", "2: nodes[0].gpus: found 'eight', expected a number"),
     ("nodes:\n- name: a\n  gpus: 1\n  product: Tesla T5\n", "4: nodes[0].product: found 'Tesla T5', expected one of"),
-    ("nodes:\n- name: a\n  gpu: 1\n", "3: nodes[0].gpu: found the key 'gpu', expected one of name, labels, gpus"),
+    ("nodes:\n- name: a\n  gpu: 1\n", "3: nodes[0].gpu: found the key 'gpu', expected gpus. Correct it"),
     ("nodes:\n- gpus: 1\n  product: Tesla T4\n", "2: nodes[0].name: found nothing, expected a node's name"),
     (node(2, more="  nvlink: [[0, 1], [2, 0]]\n"), "5: nodes[0].nvlink[0][1]: found 1, expected 2"),
     (node(2, more="  nvlink: mesh\n"), "5: nodes[0].nvlink: found 'mesh', expected one of full, none"),

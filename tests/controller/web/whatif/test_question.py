@@ -203,6 +203,10 @@ def test_a_text_that_would_hold_a_parser_is_refused_by_its_events(text: str, sai
             "suspended: true",
             "manifest:6: Job new: spec.suspended: found an unknown field, expected suspend",
         ),
+        ("kind: Job", "kind: Jobb", 'manifest:3: Jobb new: kind: found "Jobb", expected Job. Correct it'),
+        ("batch/v1", "batch/v2", "manifest:2: Job new: apiVersion: found batch/v2, expected batch/v1. Correct it"),
+        ("\napiVersion", "\na: 1\n---\napiVersion", "manifest:2: apiVersion: found nothing, expected an API version"),
+        ("suspend: true", "suspended: true\n  parallelism: -1", "parallelism: found -1"),
         ("queue-name", "queue", "Did you mean kueue.x-k8s.io/queue-name: door?"),
     ],
 )

@@ -48,7 +48,7 @@ class DecisionWriter:
         *,
         now: Callable[[], float],
         later: Callable[[float, Callable[[], None]], None],
-        hold_s: Callable[[], float] = lambda: 0.0,
+        hold_s: Callable[[Evicted], float] = lambda _: 0.0,
     ) -> None:
         self._engine = engine
         self._ledger = ledger

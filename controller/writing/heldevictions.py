@@ -17,7 +17,8 @@ from controller.engine.model.resources import WorkloadKey
 
 
 class HeldEvictions:
-    """``hold_s``: how long a preemption is held back now, 0 for not at all. ``later`` calls back after so many seconds.
+    """``hold_s``: how long an eviction is held back that is decided now, 0 for not at all. ``later`` calls back after so
+    many seconds.
 
     DecisionWriter alone calls in. A decision in ``_held`` counts in the engine and is in no write; it leaves only by
     being taken back (``_over``, ``admitted``). A preemptor that has waited enough (``_waited`` is infinite for it) is
@@ -28,7 +29,7 @@ class HeldEvictions:
         self,
         engine: Engine,
         *,
-        hold_s: Callable[[], float],
+        hold_s: Callable[[Evicted], float],
         now: Callable[[], float],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
@@ -58,7 +59,7 @@ class HeldEvictions:
         if by in self._held:
             self._held[by].append(decision)
             return True
-        hold_s = self._hold_s()
+        hold_s = self._hold_s(decision)
         if hold_s <= 0:
             return False
         held = self._held[by] = [decision]

@@ -67,10 +67,13 @@ def _class(key: str) -> str:
     return key.partition("/")[2].partition("-")[0]
 
 
-def config(policy: Policy, hold_evictions_s: float | None = None) -> ControllerConfig:
-    """As ``drain`` starts the controller; ``hold_evictions_s`` in place of the default."""
+def config(policy: Policy, hold_s: float | None = None, at_most_s: float | None = None) -> ControllerConfig:
+    """As ``drain`` starts the controller; with these in place of the defaults of ``holdEvictions`` and
+    ``holdEvictionsAtMost``.
+    """
     found = default() if policy is Policy.TESSERA else load(KUEUE_POLICY)
-    return found if hold_evictions_s is None else msgspec.structs.replace(found, hold_evictions_s=hold_evictions_s)
+    given = {"hold_evictions_s": hold_s, "hold_evictions_at_most_s": at_most_s}
+    return msgspec.structs.replace(found, **{name: value for name, value in given.items() if value is not None})
 
 
 def drained(load: Shape, config: ControllerConfig, costs: Costs, seed: int, runner: Limits | None = None) -> Run:
@@ -111,7 +114,7 @@ def main(words: Sequence[str] = ()) -> None:
     load = shape(options.factor)
     for write_ms in options.write_ms:
         for policy in list(Policy) if options.policy == "both" else [Policy(options.policy)]:
-            costs, given = Costs(write_s=write_ms / 1000), config(policy, options.hold)
+            costs, given = Costs(write_s=write_ms / 1000), config(policy, options.hold, options.at_most)
             runner = Limits(options.qps) if options.runner else None
             runs = [drained(load, given, costs, seed, runner) for seed in range(options.seeds)]
             _show(f"{policy.value}, {write_ms:g} ms of CPU a write", load, runs)
@@ -127,6 +130,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
         "--write-ms", type=float, nargs="+", default=[4.0], help="CPU that a write takes on the server (default 4)"
     )
     parser.add_argument("--hold", type=float, help="seconds, in place of the default of tessera.holdEvictions")
+    parser.add_argument("--at-most", type=float, help="the same of tessera.holdEvictionsAtMost")
     parser.add_argument("--runner", action="store_true", help="the load of Kueue's published runner, with its delays")
     parser.add_argument("--qps", type=float, help="of the runner's client that tells of ends (default: no limit)")
     parser.add_argument("--seeds", type=int, default=1, help="so many runs of each (default %(default)s)")

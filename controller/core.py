@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from controller.config.settings import ControllerConfig
 from controller.engine.conditions import reasons
-from controller.engine.conditions.decisions import Decision, Decisions, Event, Evicted, Pending
+from controller.engine.conditions.decisions import Decision, Decisions, Event, Pending
 from controller.engine.conditions.reasons import EventType
 from controller.engine.deviceclaims.book import is_of_one_pod
 from controller.engine.engine import Engine
@@ -48,9 +48,9 @@ from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, DECIDING, FOREIGN
 from controller.watching.ledger import Ledger
 from controller.words import statuses
 from controller.writing.decisionwriter import DecisionWriter
-from controller.writing.endings import Endings
 from controller.writing.finalizers import KINDS as FINALIZED
 from controller.writing.finalizers import Finalizers
+from controller.writing.holdtimes import HoldTimes
 from controller.writing.pace import Pace
 from controller.writing.priorities import Priorities
 from controller.writing.queuestatus import QueueStatuses
@@ -138,9 +138,7 @@ class Core:
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         """A heap of what is to be called later: when, a number that breaks ties, and what."""
         self._call_number = 0
-        self._pace = pace
-        self._hold_least_s, self._hold_most_s = config.hold_evictions_s, config.hold_evictions_at_most_s
-        self.endings = Endings(self._hold_most_s)
+        self.hold_times = HoldTimes(config.hold_evictions_s, config.hold_evictions_at_most_s, pace)
         self.decisions = DecisionWriter(
             self.engine,
             self.ledger,
@@ -148,7 +146,7 @@ class Core:
             observer,
             now=clock.wall,
             later=self._later,
-            hold_s=self._hold_s,
+            hold_s=lambda eviction, waited_s: self.hold_times.hold_s(eviction, waited_s, clock.wall()),
         )
         self.lifecycle = LifecycleController(config, self.engine, self.ledger, self.writes, stepped=observer.stepped)
         self.pending_conditions = PendingConditions(
@@ -486,7 +484,7 @@ class Core:
         key, now_s = WorkloadKey(workload.key), self._clock.wall()
         if self._leads:
             self._observer.changed(before, workload)
-            self._learn(workload, now_s)
+            self.hold_times.endings.observed(workload, now_s)
         try:
             self.engine.put(workload, now_s)
         except Exception:
@@ -508,6 +506,8 @@ class Core:
             self.pending_conditions.arrived(workload, now_s)
         else:
             self.pending_conditions.forget(key)
+        if where in (WorkloadPhase.FINISHED, WorkloadPhase.HELD_BACK):
+            self.decisions.held.settled(key)
         if where is WorkloadPhase.FINISHED:
             self.lifecycle.forget(key)
         else:
@@ -523,7 +523,8 @@ class Core:
         if not self._leads:
             return
         self._uncounted.discard(key)
-        self.endings.ended(key, self._clock.wall())
+        self.hold_times.endings.ended(key, self._clock.wall())
+        self.decisions.held.settled(key)
         self.pending_conditions.forget(key)
         self.lifecycle.forget(key)
         self._tell_listeners(kept.workload, gone=True)
@@ -536,23 +537,6 @@ class Core:
         else:
             self._to_reconcile[key] = None
         self.inbox.wake()
-
-    def _learn(self, workload: Workload, now_s: float) -> None:
-        """Who runs, and whose end has been seen."""
-        key, conditions = WorkloadKey(workload.key), workload.status.conditions
-        if is_true(conditions, reasons.FINISHED):
-            self.endings.ended(key, now_s)
-        elif is_true(conditions, reasons.ADMITTED) and not is_true(conditions, reasons.EVICTED):
-            self.endings.started(key, now_s)
-        else:
-            self.endings.stopped(key)
-
-    def _hold_s(self, eviction: Evicted) -> float:
-        """How long it is held back, as things are now. Who has run for long is not expected to end any moment."""
-        now_s = self._clock.wall()
-        recent = now_s - eviction.holder.reserved_at_s <= self._hold_most_s
-        takes_s = self.endings.takes_s(now_s) if recent else None
-        return self._pace.hold_s(self._hold_least_s, self._hold_most_s, takes_s, now_s)
 
     def _tell_listeners(self, workload: Workload, *, gone: bool) -> None:
         for listener in self._listeners:

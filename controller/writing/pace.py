@@ -14,8 +14,7 @@ _QUICK_PER_S: Final = 10.0
 _PROMPT_S: Final = 0.025
 """The longest that an API server that is not busy takes for a write."""
 _SLOW_S: Final = 4 * _PROMPT_S
-_ENDS: Final = 1.5
-"""Of the time that ends take to be seen: the last ones to start wait longest, and the pace varies."""
+"""From here on it is the server that sets the pace of decisions."""
 _SMOOTHED: Final = 16
 """The latency is that of so many answers, where they come in quick succession."""
 _LONGEST_BATCH_S: Final = 0.1
@@ -70,18 +69,8 @@ class Pace:
         return min(max(least_s, self.latency_s(now_s) / 4), max(least_s, _LONGEST_BATCH_S)) if least_s else 0.0
 
     def busy(self, now_s: float) -> bool:
-        """Whether an eviction had better wait: much is decided, or a slow API server lets no more be decided."""
+        """Whether much is decided, or a slow API server lets no more be decided."""
         return self.quick(now_s) or self.latency_s(now_s) >= _SLOW_S
-
-    def hold_s(self, least_s: float, most_s: float, takes_s: float | None, now_s: float) -> float:
-        """How long a preemption is held back: not at all in calm, ``least_s`` where nothing is known of its victims'
-        ends, and where these take ``takes_s`` to be seen, longer than that, up to ``most_s``.
-        """
-        if least_s <= 0 or not self.busy(now_s):
-            return 0.0
-        if takes_s is None or takes_s > most_s:
-            return least_s
-        return max(least_s, min(_ENDS * takes_s, most_s))
 
 
 class Allowance:

@@ -83,9 +83,7 @@ def drained(load: Shape, config: ControllerConfig, costs: Costs, seed: int, runn
     return virtual.run(_drained(load, config, costs, seed, runner))
 
 
-async def _drained(
-    load: Shape, config: ControllerConfig, costs: Costs, seed: int, runner: Limits | None
-) -> Run:
+async def _drained(load: Shape, config: ControllerConfig, costs: Costs, seed: int, runner: Limits | None) -> Run:
     chance = random.Random(seed)
     server = BusyServer(costs, chance.random)
     for item in setting(load):

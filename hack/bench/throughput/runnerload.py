@@ -8,7 +8,6 @@ statuses of the ClusterQueues say that none is pending and none has a reservatio
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -30,10 +29,13 @@ WORKERS: Final = 5
 
 
 class Limits(NamedTuple):
-    """Of the client that tells of ends and gives reservations back; ``qps`` None: none but the workers."""
+    """Of the client that tells of ends and gives reservations back; ``qps`` None: the workers alone."""
 
     qps: float | None = None
     burst: int = 100
+
+
+NO_LIMIT: Final = Limits()
 
 
 class QueueStatus(Struct, frozen=True, rename="camel"):
@@ -63,14 +65,14 @@ class Ends:
 
     @property
     def median_late_s(self) -> float:
-        return median(self.late_s) if self.late_s else 0.0
+        return median(self.late_s)
 
 
 class RunnerLoad(Load):
     """``statuses``: whether the controller writes those of ClusterQueues; else a run is over with its last end."""
 
     def __init__(
-        self, client: Client, clock: Clock | None = None, *, limits: Limits = Limits(), statuses: bool = True
+        self, client: Client, clock: Clock | None = None, *, limits: Limits = NO_LIMIT, statuses: bool = True
     ) -> None:
         self._statuses: dict[ObjectKey, QueueStatus] | None = {} if statuses else None
         super().__init__(client, clock)
@@ -98,12 +100,20 @@ class RunnerLoad(Load):
 
     async def run(self, shape: Shape, limit_s: float) -> Result:
         working = [asyncio.create_task(self._work()) for _ in range(WORKERS)]
+        for task in working:
+            task.add_done_callback(self._stopped_working)
         try:
             return await super().run(shape, limit_s)
         finally:
             for task in working:
                 task.cancel()
             await asyncio.gather(*working, return_exceptions=True)
+
+    @property
+    def waits_s(self) -> list[float]:
+        """From created to first admitted, the shortest first."""
+        stories = self._stories.values()
+        return sorted(max(0.0, each.admitted_s - each.created_s) for each in stories if each.admitted_s is not None)
 
     # -- arrivals ----------------------------------------------------------------------------------------------------
 
@@ -157,8 +167,6 @@ class RunnerLoad(Load):
             self._busy.add(key)
             try:
                 await self._reconcile(key, self._stories[key])
-            except Exception as error:
-                self.tally.refuse(f"{key.name}: {error!r}")
             finally:
                 self._busy.discard(key)
                 self._ready.set()
@@ -177,6 +185,10 @@ class RunnerLoad(Load):
             await self._end(key)
         elif isinstance(await self._free(key, entry), Conflicted):
             self._put_key(key)
+
+    def _stopped_working(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.tally.refuse(repr(error))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ def waits_for_preempted(count: str, verb: str, names: str) -> str:
 
 @_waiting
 def evictions_held(count: str, seconds: int) -> str:
-    return f"It evicts {count} in {seconds} s, unless they end by themselves before"
+    return f"It evicts {count} in {seconds} s; what ends by itself until then is spared"
 
 
 @_waiting

@@ -4,7 +4,7 @@ All that is known of an end is when it is seen. Whoever reports it (a job's cont
 may be seconds behind, and the workload holds its quota until then: evicted meanwhile, it runs once more for nothing.
 """
 
-import math
+from collections import deque
 from typing import Final
 
 from controller.engine.conditions import reasons
@@ -14,10 +14,16 @@ from controller.objects.meta import is_true
 from controller.objects.workload import Workload
 from controller.writing.pace import Pace
 
-_SMOOTHED_S: Final = 10.0
-"""The rate of ends is that of about so many seconds: a server that stalls for a moment has not stopped."""
-_FEWEST: Final = 3.0
+_PACE_S: Final = 10.0
+"""The pace of ends is that of so many seconds: a server that stalls for a moment has not stopped."""
+_LAST: Final = 256
+"""Of these no more than so many are kept: the last ones."""
+_FEWEST: Final = 3
 """Fewer ends in that time teach nothing."""
+_QUICK_PER_S: Final = 3.0
+"""Where more that started lately end each second, it is no calm cluster, however little is decided meanwhile."""
+_SHORTEST_S: Final = 1.0
+"""Ends of one moment are taken to have come in this time."""
 _ENDS: Final = 1.5
 """So many times as long as ends take: the pace varies, and the youngest, which are evicted first, end last."""
 
@@ -29,15 +35,14 @@ class Endings:
     start within ``memory_s`` counts on either side: jobs that run for longer say nothing about those that come and go.
     With a memory of 0 nothing is learned.
 
-    ``_running`` has the workloads that were seen to start since ``now - memory_s`` and not to stop, in that order;
-    older ones are dropped where somebody asks. ``_rate`` is as of ``_at_s``, which only grows.
+    ``_running`` has the workloads that were seen to start since ``now - memory_s`` and not to stop, in that order, and
+    ``_ends`` when the last ones were seen to end; older ones are dropped where somebody asks.
     """
 
     def __init__(self, memory_s: float) -> None:
         self._memory_s = memory_s
         self._running: dict[WorkloadKey, float] = {}
-        self._rate = 0.0
-        self._at_s = 0.0
+        self._ends: deque[float] = deque(maxlen=_LAST)
 
     def observed(self, workload: Workload, now_s: float) -> None:
         """Its newest state."""
@@ -53,22 +58,24 @@ class Endings:
         """It has finished, or is gone."""
         self._forget(now_s)
         if self._running.pop(key, None) is not None:
-            self._rate = self._per_second(now_s) + 1.0 / _SMOOTHED_S
-            self._at_s = max(now_s, self._at_s)
+            self._ends.append(now_s)
 
     def take_s(self, now_s: float) -> float | None:
         """Seconds until all that run now are seen to have ended, at the present pace of ends; None where that is longer
         than ``memory_s``, or where too few ended to say.
         """
+        per_s = self.per_second(now_s)
         self._forget(now_s)
-        rate = self._per_second(now_s)
-        if rate * _SMOOTHED_S < _FEWEST:
-            return None
-        take_s = len(self._running) / rate
-        return take_s if take_s <= self._memory_s else None
+        take_s = len(self._running) / per_s if per_s > 0 else self._memory_s
+        return take_s if take_s < self._memory_s else None
 
-    def _per_second(self, now_s: float) -> float:
-        return self._rate * math.exp(-max(0.0, now_s - self._at_s) / _SMOOTHED_S)
+    def per_second(self, now_s: float) -> float:
+        """Ends since the first of those that are kept; 0 where they are too few to say."""
+        while self._ends and self._ends[0] < now_s - _PACE_S:
+            self._ends.popleft()
+        if len(self._ends) < _FEWEST:
+            return 0.0
+        return len(self._ends) / max(_SHORTEST_S, now_s - self._ends[0])
 
     def _forget(self, now_s: float) -> None:
         while self._running:
@@ -95,8 +102,11 @@ class HoldTimes:
 
         A victim that has run for longer than ``most_s`` is not one of those that come and go.
         """
-        if self._least_s <= 0 or not self._pace.busy(now_s):
+        if self._least_s <= 0 or not self._is_busy(now_s):
             return 0.0
         take_s = self.endings.take_s(now_s) if now_s - eviction.holder.reserved_at_s <= self._most_s else None
         wanted_s = self._least_s if take_s is None else max(self._least_s, _ENDS * take_s)
         return max(0.0, min(wanted_s, max(self._most_s, 2 * self._least_s) - waited_s))
+
+    def _is_busy(self, now_s: float) -> bool:
+        return self._pace.busy(now_s) or self.endings.per_second(now_s) > _QUICK_PER_S

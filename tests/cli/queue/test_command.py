@@ -167,7 +167,8 @@ async def test_of_one_whose_evictions_are_held_it_says_for_how_long(
         held = found["evictionsHeld"]
         assert (found["sentence"], held["evictions"]) == ("Waits for 1 workload to be preempted: team/low", 1)
         assert 500 < held["seconds"] <= 600
-        assert held["sentence"] == f"It evicts 1 workload in {held['seconds']} s; what ends by itself until then is spared"
+        for_long = f"It evicts 1 workload in {held['seconds']} s"
+        assert held["sentence"] == f"{for_long}; what ends by itself until then is spared"
         said = (await shell.run("explain", "high")).stdout
         assert "It evicts 1 workload in " in said
         assert (await shell.json("explain", "team/low"))["evictionsHeld"] is None

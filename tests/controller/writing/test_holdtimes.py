@@ -109,6 +109,7 @@ def test_only_an_end_is_an_end() -> None:
         scene.endings.observed(running(f"w-{number}"), 10.0)
         scene.endings.observed(finished(f"w-{number}"), 10.0)
     assert scene.endings.take_s(10.0) == 0.0
+    assert scene.endings.per_second(10.0) == 100.0, "of one moment: as if they had come in a second"
 
 
 def test_without_a_memory_nothing_is_learned() -> None:
@@ -204,6 +205,24 @@ def test_a_hold_is_as_long_as_it_pays(
 ) -> None:
     now_s = NOW_S + ran_s
     assert times(least_s, most_s, take_s, now_s).hold_s(LOW, waited_s, now_s) == pytest.approx(held_s)
+
+
+@pytest.mark.parametrize(("per_s", "held_s"), [(2.0, 0.0), (5.0, 12.0)])
+def test_where_many_end_it_is_not_calm_however_little_is_decided(per_s: float, held_s: float) -> None:
+    scene, found = Scene(), HoldTimes(0.5, MEMORY_S, Pace())
+    found.endings = scene.endings
+    scene.steadily(120.0, per_s=per_s, take_s=8.0)
+    low = msgspec.structs.replace(LOW, holder=msgspec.structs.replace(LOW.holder, reserved_at_s=118.0))
+    assert found.hold_s(low, 0.0, 120.0) == pytest.approx(held_s, rel=0.1)
+
+
+def test_at_the_begin_of_a_burst_the_pace_is_known_from_its_first_ends() -> None:
+    scene = Scene()
+    for number in range(100):
+        scene.start(1000.0 + number / 50)
+    for number in range(20):
+        scene.endings.ended(WorkloadKey(f"ns/w-{number + 1}"), 1001.0 + number / 20)
+    assert scene.endings.take_s(1002.0) == pytest.approx(80 / 20, rel=0.1)
 
 
 def test_in_a_calm_cluster_nothing_is_held() -> None:

@@ -566,7 +566,8 @@ OWN: Final = (
         "tessera.holdEvictionsAtMost",
         duration(),
         "30s; 0s under `policy: kueue`",
-        "how far that wait grows with the time that ends of workloads take to be seen; 0s: not at all",
+        "how far that wait grows with the time that ends of workloads take to be seen, also while the API server is"
+        " slow or many end each second; 0s: not at all",
     ),
     *PAGE,
 )

@@ -36,7 +36,7 @@ class Endings:
     With a memory of 0 nothing is learned.
 
     ``_running`` has the workloads that were seen to start since ``now - memory_s`` and not to stop, in that order, and
-    ``_ends`` when the last ones were seen to end; older ones are dropped where somebody asks.
+    ``_ends`` when the last ones were seen to end; older ones are dropped with the next that comes or asks.
     """
 
     def __init__(self, memory_s: float) -> None:
@@ -52,6 +52,7 @@ class Endings:
         elif not is_true(conditions, reasons.ADMITTED) or is_true(conditions, reasons.EVICTED):
             self._running.pop(key, None)
         elif self._memory_s > 0:
+            self._forget(now_s)
             self._running.setdefault(key, now_s)
 
     def ended(self, key: WorkloadKey, now_s: float) -> None:
@@ -86,7 +87,8 @@ class Endings:
 
 
 class HoldTimes:
-    """``least_s`` where nothing is known of ends, 0 to hold nothing; ``most_s``: how far that grows with what is known.
+    """``least_s`` where nothing is known of ends, 0 to hold nothing; ``most_s``: how far that grows with what is known,
+    0 for not at all, and then only many decisions make a cluster busy.
 
     A preemptor waits for ``most_s`` in all, and twice for ``least_s`` if that is longer.
     """
@@ -109,4 +111,6 @@ class HoldTimes:
         return max(0.0, min(wanted_s, max(self._most_s, 2 * self._least_s) - waited_s))
 
     def _is_busy(self, now_s: float) -> bool:
+        if self._most_s <= 0:
+            return self._pace.quick(now_s)
         return self._pace.busy(now_s) or self.endings.per_second(now_s) > _QUICK_PER_S

@@ -154,7 +154,7 @@ async def test_an_explanation_says_what_is_missing_and_who_holds_it(shell: Shell
 async def test_of_one_whose_evictions_are_held_it_says_for_how_long(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.writing.pace.Pace.busy", lambda _self, _now_s: True)
+    monkeypatch.setattr("controller.writing.pace.Pace.quick", lambda _self, _now_s: True)
     scene = shell.scene
     scene.queue(cpus=1, preemption={"withinClusterQueue": "LowerPriority"})
     async with scene.controller(served("  holdEvictions: 10m\n"), core_only=False) as process:

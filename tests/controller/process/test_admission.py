@@ -187,7 +187,7 @@ class Skipping(SystemClock):
 async def test_while_decisions_come_quickly_an_eviction_is_held_for_a_moment_and_then_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("controller.writing.pace.Pace.busy", lambda _self, _now_s: True)
+    monkeypatch.setattr("controller.writing.pace.Pace.quick", lambda _self, _now_s: True)
     clock = Skipping()
     async with stage() as scene:
         scene.queue(cpus=1, preemption={"withinClusterQueue": "LowerPriority"})

@@ -216,6 +216,14 @@ def test_where_many_end_it_is_not_calm_however_little_is_decided(per_s: float, h
     assert found.hold_s(low, 0.0, 120.0) == pytest.approx(held_s, rel=0.1)
 
 
+def test_under_kueues_policy_only_many_decisions_make_it_busy() -> None:
+    pace = Pace()
+    pace.answered(10.0, NOW_S)
+    assert pace.busy(NOW_S)
+    assert HoldTimes(0.5, MEMORY_S, pace).hold_s(LOW, 0.0, NOW_S) == 0.5
+    assert HoldTimes(0.5, 0.0, pace).hold_s(LOW, 0.0, NOW_S) == 0.0
+
+
 def test_at_the_begin_of_a_burst_the_pace_is_known_from_its_first_ends() -> None:
     scene = Scene()
     for number in range(100):

@@ -4,6 +4,7 @@ All that is known of an end is when it is seen. Whoever reports it (a job's cont
 may be seconds behind, and the workload holds its quota until then: evicted meanwhile, it runs once more for nothing.
 """
 
+import math
 from collections import deque
 from typing import Final
 
@@ -63,12 +64,12 @@ class Endings:
 
     def take_s(self, now_s: float) -> float | None:
         """Seconds until all that run now are seen to have ended, at the present pace of ends; None where that is longer
-        than ``memory_s``, or where too few ended to say.
+        than twice ``memory_s``, in which most of them would not have ended, or where too few ended to say.
         """
         per_s = self.per_second(now_s)
         self._forget(now_s)
-        take_s = len(self._running) / per_s if per_s > 0 else self._memory_s
-        return take_s if take_s < self._memory_s else None
+        take_s = len(self._running) / per_s if per_s > 0 else math.inf
+        return take_s if take_s < 2 * self._memory_s else None
 
     def per_second(self, now_s: float) -> float:
         """Ends since the first of those that are kept; 0 where they are too few to say."""

@@ -84,14 +84,14 @@ def test_jobs_that_run_for_long_say_nothing_of_those_that_come_and_go() -> None:
 
 def test_where_nothing_or_little_ends_nothing_is_known() -> None:
     scene = Scene()
-    keys = [scene.start(0.0) for _ in range(200)]
+    keys = [scene.start(0.0) for _ in range(500)]
     assert scene.endings.take_s(1.0) is None
     scene.endings.ended(keys[0], 1.0)
     scene.endings.ended(keys[1], 1.5)
     assert scene.endings.take_s(1.5) is None, "two ends are no pace"
     for key in keys[2:6]:
         scene.endings.ended(key, 2.0)
-    assert scene.endings.take_s(2.0) is None, "two hundred at this pace need longer than is waited"
+    assert scene.endings.take_s(2.0) is None, "five hundred at this pace need far longer than is waited"
 
 
 def test_only_an_end_is_an_end() -> None:
@@ -122,7 +122,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("seg"), 
 
 
 @given(STEPS, st.floats(0, 60))
-def test_what_is_known_is_never_longer_than_the_memory_and_never_negative(
+def test_what_is_known_is_shorter_than_twice_the_memory_and_never_negative(
     steps: list[tuple[str, str, float]], memory_s: float
 ) -> None:
     """Whatever comes in whatever order, a clock that is set back included."""
@@ -134,7 +134,7 @@ def test_what_is_known_is_never_longer_than_the_memory_and_never_negative(
         else:
             endings.observed(running(name) if what == "s" else finished(name), now_s)
         take_s = endings.take_s(now_s)
-        assert take_s is None or 0.0 <= take_s <= memory_s
+        assert take_s is None or 0.0 <= take_s < 2 * memory_s
         assert endings.take_s(now_s + 3600.0) is None
 
 
@@ -180,6 +180,7 @@ def times(least_s: float, most_s: float, take_s: float | None, now_s: float, *, 
         (0.5, 30.0, 0.1, 1.0, 0.0, 0.5),
         (0.5, 30.0, 10.0, 1.0, 0.0, 15.0),
         (0.5, 30.0, 25.0, 1.0, 0.0, 30.0),
+        (0.5, 30.0, 59.0, 1.0, 0.0, 30.0),
         (0.5, 30.0, 10.0, 1.0, 20.0, 10.0),
         (0.5, 30.0, 10.0, 1.0, 30.0, 0.0),
         (0.5, 30.0, 10.0, 31.0, 0.0, 0.5),
@@ -192,6 +193,7 @@ def times(least_s: float, most_s: float, take_s: float | None, now_s: float, *, 
         "ends are seen at once",
         "one and a half times as long as ends take",
         "but no longer than at most",
+        "in which half of all may end",
         "the second time for what is left of that",
         "then not at all",
         "a victim that has run for long is not about to end",

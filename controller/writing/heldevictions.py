@@ -40,9 +40,9 @@ class _Hold:
 class HeldEvictions:
     """``later`` calls back after so many seconds.
 
-    DecisionWriter alone calls in. A decision in ``_held`` counts in the engine and is in no write; it leaves only by
-    being taken back (``_over``, ``settled``). A preemptor that has waited enough (``_waited`` is infinite for it) is
-    neither in ``_held`` nor in ``_again``.
+    A decision in ``_held`` counts in the engine and is in no write; it leaves only by being taken back (``_over``,
+    ``settled``, ``let_go``). A preemptor that has waited enough (``_waited`` is infinite for it) is neither in
+    ``_held`` nor in ``_again``.
     """
 
     def __init__(
@@ -101,6 +101,15 @@ class HeldEvictions:
             self._take_back(hold.evictions, "the preemptor needs it no more")
         self._waited.pop(key, None)
         self._again.pop(key, None)
+
+    def let_go(self, victim: WorkloadKey) -> None:
+        """The victim has other troubles: what is held back with it is decided anew at once, and waits no more."""
+        for by, hold in self._held.items():
+            if any(eviction.key == victim for eviction in hold.evictions):
+                del self._held[by]
+                self._enough(by, hold)
+                self._take_back(hold.evictions, "one of the victims is in trouble")
+                return
 
     def _shorten(self, by: WorkloadKey, hold: _Hold, hold_s: float) -> None:
         """To so much from its begin, if it is longer now. One that is over already is over with the next alarm."""

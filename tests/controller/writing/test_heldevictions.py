@@ -358,6 +358,18 @@ def test_the_shortest_hold_of_its_victims_counts_for_a_preemptor_that_needs_them
     assert len(scene.told) == 4, "the alarm of the longest finds nothing"
 
 
+def test_with_a_victim_in_other_trouble_nobody_waits_any_more() -> None:
+    scene = Scene(10.0)
+    scene.arrive("a", 2, priority=1)
+    scene.arrive("b", 2, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.decisions.held.let_go(_key("c"))
+    assert len(scene.decisions.held) == 2, "it is no victim"
+    scene.decisions.held.let_go(_key("a"))
+    scene.decide()
+    assert sorted(scene.told) == ["a for high", "b for high"]
+
+
 def test_the_second_wait_knows_how_long_the_first_one_was() -> None:
     scene = Scene()
     scene.arrive("a", 2, priority=1)

@@ -34,7 +34,7 @@ class _Hold:
 
     evictions: list[Evicted]
     since_s: float
-    until_s: float
+    for_s: float
 
 
 class HeldEvictions:
@@ -71,7 +71,7 @@ class HeldEvictions:
     def waits(self, by: WorkloadKey) -> Waiting | None:
         """What this preemptor waits for; None if nothing is held back for it."""
         hold = self._held.get(by)
-        return Waiting(len(hold.evictions), hold.until_s) if hold is not None else None
+        return Waiting(len(hold.evictions), hold.since_s + hold.for_s) if hold is not None else None
 
     def takes(self, decision: Decision) -> bool:
         """Whether the decision is held back here: then it is not to be written."""
@@ -113,10 +113,9 @@ class HeldEvictions:
 
     def _shorten(self, by: WorkloadKey, hold: _Hold, hold_s: float) -> None:
         """To so much from its begin, if it is longer now. One that is over already is over with the next alarm."""
-        until_s, now_s = hold.since_s + hold_s, self._now()
-        if until_s < hold.until_s:
-            hold.until_s = until_s
-            self._later(max(0.0, until_s - now_s), lambda: self._over(by, hold))
+        if hold_s < hold.for_s:
+            hold.for_s = hold_s
+            self._later(max(0.0, hold_s - (self._now() - hold.since_s)), lambda: self._over(by, hold))
 
     def _over(self, by: WorkloadKey, hold: _Hold) -> None:
         if self._held.get(by) is not hold:
@@ -124,7 +123,7 @@ class HeldEvictions:
         del self._held[by]
         objects = self._engine.state.workloads.objects
         if by not in self._again and any(eviction.key not in objects for eviction in hold.evictions):
-            self._again[by] = self._now() - hold.since_s
+            self._again[by] = hold.for_s
         else:
             self._enough(by, hold)
         self._take_back(hold.evictions, "decided anew after a moment")
@@ -134,7 +133,7 @@ class HeldEvictions:
         now_s, objects = self._now(), self._engine.state.workloads.objects
         self._waited = {key: until_s for key, until_s in self._waited.items() if until_s > now_s and key in objects}
         self._waited[by] = math.inf
-        self._waited.update((eviction.key, 2 * now_s - hold.since_s) for eviction in hold.evictions)
+        self._waited.update((eviction.key, now_s + hold.for_s) for eviction in hold.evictions)
         self._again = {key: waited_s for key, waited_s in self._again.items() if key in objects and key != by}
 
     def _take_back(self, held: Iterable[Evicted], why: str) -> None:

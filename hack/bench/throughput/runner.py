@@ -30,7 +30,7 @@ from hack.bench.throughput.measuring import audited, cpu_s, peak_mib, started, w
 from hack.bench.throughput.runnerload import Ends, Limits, RunnerLoad
 from hack.cluster import Cluster
 from kube.client import Client
-from kube.config import from_kubeconfig
+from kube.kubeconfig import from_kubeconfig
 
 CONTROLLERS: Final = ("quota", "tessera", "kueue-policy")
 SERVED: Final = {"both": "v1beta1 served", "off": "v1beta2 alone"}

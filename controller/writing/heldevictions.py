@@ -112,8 +112,8 @@ class HeldEvictions:
                 return
 
     def _shorten(self, by: WorkloadKey, hold: _Hold, hold_s: float) -> None:
-        """To so much from its begin, if it is longer now. One that is over already is over with the next alarm."""
-        if hold_s < hold.for_s:
+        """To so much from its begin, if it is longer now. A cluster that has become calm cuts no hold short."""
+        if 0 < hold_s < hold.for_s:
             hold.for_s = hold_s
             self._later(max(0.0, hold_s - (self._now() - hold.since_s)), lambda: self._over(by, hold))
 

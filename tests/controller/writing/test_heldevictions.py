@@ -358,6 +358,18 @@ def test_the_shortest_hold_of_its_victims_counts_for_a_preemptor_that_needs_them
     assert len(scene.told) == 4, "the alarm of the longest finds nothing"
 
 
+def test_a_cluster_that_has_become_calm_cuts_no_hold_short() -> None:
+    scene = Scene(10.0, by_victim={"b": 0.0})
+    scene.arrive("b", 2, priority=1)
+    scene.world.now_s += 1.0
+    scene.arrive("a", 2, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.pass_s(9.0)
+    assert (len(scene.decisions.held), scene.told) == (2, []), "a, the younger, was decided first"
+    scene.pass_s(1.0)
+    assert sorted(scene.told) == ["a for high", "b for high"]
+
+
 def test_with_a_victim_in_other_trouble_nobody_waits_any_more() -> None:
     scene = Scene(10.0)
     scene.arrive("a", 2, priority=1)

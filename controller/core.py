@@ -50,6 +50,7 @@ from controller.words import statuses
 from controller.writing.decisionwriter import DecisionWriter
 from controller.writing.finalizers import KINDS as FINALIZED
 from controller.writing.finalizers import Finalizers
+from controller.writing.holdtimes import HoldTimes
 from controller.writing.pace import Pace
 from controller.writing.priorities import Priorities
 from controller.writing.queuestatus import QueueStatuses
@@ -137,6 +138,7 @@ class Core:
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         """A heap of what is to be called later: when, a number that breaks ties, and what."""
         self._call_number = 0
+        self.hold_times = HoldTimes(config.hold_evictions_s, config.hold_evictions_at_most_s, pace)
         self.decisions = DecisionWriter(
             self.engine,
             self.ledger,
@@ -144,7 +146,7 @@ class Core:
             observer,
             now=clock.wall,
             later=self._later,
-            hold_s=lambda: pace.hold_s(config.hold_evictions_s, clock.wall()),
+            hold_s=lambda eviction, waited_s: self.hold_times.hold_s(eviction, waited_s, clock.wall()),
         )
         self.lifecycle = LifecycleController(config, self.engine, self.ledger, self.writes, stepped=observer.stepped)
         self.pending_conditions = PendingConditions(
@@ -482,6 +484,7 @@ class Core:
         key, now_s = WorkloadKey(workload.key), self._clock.wall()
         if self._leads:
             self._observer.changed(before, workload)
+            self.hold_times.endings.observed(workload, now_s)
         try:
             self.engine.put(workload, now_s)
         except Exception:
@@ -503,6 +506,8 @@ class Core:
             self.pending_conditions.arrived(workload, now_s)
         else:
             self.pending_conditions.forget(key)
+        if where in (WorkloadPhase.FINISHED, WorkloadPhase.HELD_BACK):
+            self.decisions.held.settled(key)
         if where is WorkloadPhase.FINISHED:
             self.lifecycle.forget(key)
         else:
@@ -518,6 +523,8 @@ class Core:
         if not self._leads:
             return
         self._uncounted.discard(key)
+        self.hold_times.endings.ended(key, self._clock.wall())
+        self.decisions.held.settled(key)
         self.pending_conditions.forget(key)
         self.lifecycle.forget(key)
         self._tell_listeners(kept.workload, gone=True)

@@ -4,6 +4,7 @@ They are read from the engine, with the numbers of the moment: a pending workloa
 and LocalQueues are named ``NAMESPACE/NAME``: by that ``controller.visibility`` finds what a user may not see.
 """
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
@@ -33,6 +34,8 @@ from controller.engine.state.activity import flavors_without_nodes, is_nodeless
 from controller.lifecycle.pendingcause import blocked, blocked_by_queues
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
+from controller.words.pending import evictions_held
+from inventory.words.plural import plural
 
 Json = dict[str, Any]
 _PLACES_SHOWN: Final = 8
@@ -51,6 +54,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "conditions": to_json(workload.status.conditions),
         "admission": to_json(workload.status.admission) if workload.status.admission is not None else None,
         "decision": None,
+        "evictionsHeld": None,
         "blocked": None,
         "position": None,
         "story": [_record(record) for record in engine.stories.of(key)],
@@ -78,6 +82,13 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         found["couldBeMade"] = _could_be_made(engine, workload)
         found["position"] = next((place for place, _, each in in_turn(engine, queue) if each.key == key), None)
     return found
+
+
+def held_back(evictions: int, left_s: float) -> Json:
+    """Of a pending workload: so many evictions for it that are written after so long."""
+    seconds = max(0, math.ceil(left_s))
+    said = evictions_held(plural(evictions, "workload"), seconds)
+    return {"evictions": evictions, "seconds": seconds, "sentence": said}
 
 
 def holders(engine: Engine, queue: ClusterQueueName, fr: FlavorResource, now_s: float) -> list[Json]:

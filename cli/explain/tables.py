@@ -21,6 +21,7 @@ def show(body: Json, *, wide: bool = False) -> None:
         _headline(body),
         _place(body),
         *_sentence(body),
+        *([Text(body["evictionsHeld"]["sentence"])] if body.get("evictionsHeld") else []),
         *forecasts.parts(body.get("forecast")),
         *_numbers(body),
         *_holders(body),

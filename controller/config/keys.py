@@ -562,6 +562,13 @@ OWN: Final = (
         "how long preemptions wait, and are decided anew, while 10 decisions a second or more are carried out; twice"
         " as long at most; 0s: not at all",
     ),
+    _key(
+        "tessera.holdEvictionsAtMost",
+        duration(),
+        "30s; 0s under `policy: kueue`",
+        "how far that wait grows with the time that ends of workloads take to be seen, also while the API server is"
+        " slow or many end each second; 0s: not at all",
+    ),
     *PAGE,
 )
 """Tessera's own keys."""

@@ -1,7 +1,7 @@
 """From a configuration file to ControllerConfig. ``parse`` is pure; ``load`` reads the file and nothing else."""
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -49,6 +49,8 @@ from controller.servingkinds.table import STAMPED_KINDS
 from yamlfile import ConfigError, Document, Place, YamlKind, parse_text, read_text
 
 T = TypeVar("T")
+HOLD_AT_MOST_S: Final = 30.0
+"""Of preemptions under ``policy: tessera``, where ends take that long to be seen."""
 
 _SECTIONS: dict[str, tuple[type[Any], dict[str, str]]] = {
     "leader_election": (
@@ -111,7 +113,7 @@ _SECTIONS: dict[str, tuple[type[Any], dict[str, str]]] = {
 """Settings that are one key each: field of ControllerConfig -> its type, and the path of each of its fields."""
 
 
-def process_settings(found: Found) -> dict[str, Any]:
+def process_settings(found: Found, policy: Policy) -> dict[str, Any]:
     """The fields of ControllerConfig beside policy, engine and what has no effect. Raises ConfigError."""
     settings: dict[str, Any] = {
         name: type_(**{field: found.get(path) for field, path in paths.items() if path in found})
@@ -141,6 +143,8 @@ def process_settings(found: Found) -> dict[str, Any]:
         settings["batch_events_s"] = found.get("tessera.batchEvents")
     if "tessera.holdEvictions" in found:
         settings["hold_evictions_s"] = found.get("tessera.holdEvictions")
+    usual_s = HOLD_AT_MOST_S if policy is Policy.TESSERA else 0.0
+    settings["hold_evictions_at_most_s"] = found.get("tessera.holdEvictionsAtMost", usual_s)
     return settings
 
 
@@ -225,7 +229,7 @@ def parse(text: str, file: str = "config") -> ControllerConfig:
 
 def _build(found: Found, policy: Policy, *, newest: bool) -> ControllerConfig:
     engine = engine_config(found, policy, newest=newest)
-    settings = process_settings(found)
+    settings = process_settings(found, policy)
     settings["usage_source"] = usage_source(found)
     settings["oidc"], settings["page_prometheus"] = oidc_provider(found), page_prometheus(found)
     if settings["page_prometheus"] is not None and "metrics.enableClusterQueueResources" not in found:

@@ -316,6 +316,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     """How long events are gathered before the engine decides."""
     hold_evictions_s: float = 0.5
     """How long preemptions are held back while many decisions are written; 0 not at all."""
+    hold_evictions_at_most_s: float = 0.0
+    """How long where ends take long to be seen; no longer than ``hold_evictions_s`` where it is less."""
     without_effect: tuple[WithoutEffect, ...] = ()
 
     @property

@@ -59,7 +59,8 @@ _AGAIN_S: Final = 1.0
 class NodeFailureController:
     """``hear`` takes changes of nodes and pods, ``workload`` of Workloads; ``run`` works on them until cancelled.
 
-    ``ready``: whether all objects that the watches listed have been heard. ``tell`` records Events.
+    ``ready``: whether all objects that the watches listed have been heard. ``tell`` records Events. ``let_go``: an
+    eviction of the workload that is held back waits no more.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class NodeFailureController:
         clock: Clock,
         ready: Callable[[], bool],
         tell: Callable[[tuple[Event, ...]], None],
+        let_go: Callable[[WorkloadKey], None] = lambda _: None,
     ) -> None:
         self.failures = NodeFailures(engine.state.config.gates)
         self._engine = engine
@@ -81,6 +83,7 @@ class NodeFailureController:
         self._clock = clock
         self._ready = ready
         self._tell = tell
+        self._let_go = let_go
         self._event = asyncio.Event()
         self._later: dict[WorkloadKey, float] = {}
 
@@ -136,6 +139,7 @@ class NodeFailureController:
             or key in self._engine.state.unwritten.admissions
             or key in self._engine.state.unwritten.evictions
         ):
+            self._let_go(key)
             self._later[key] = now_s + _TOGETHER_S
             return
         before, hosts = kept.workload, verdict.unhealthy[:_MOST_NAMED]

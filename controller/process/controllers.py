@@ -279,6 +279,7 @@ class TermControllers:
             clock=self._clock,
             ready=ready,
             tell=partial(self._events.publish_all, ledger=self._core.ledger),
+            let_go=self._core.decisions.held.let_go,
         )
         self._of_workloads.append(lost.workload)
         self._of_others.append(lost.hear)

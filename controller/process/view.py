@@ -112,7 +112,9 @@ class _Leading:
             return None
         if self._answers is None or core is not self._of or now_s - self._made_s >= KEPT_S:
             self._of, self._made_s = core, now_s
-            self._answers = Answers(core.engine, lambda key: _workload(core, key), self._clock.wall())
+            self._answers = Answers(
+                core.engine, lambda key: _workload(core, key), self._clock.wall(), core.decisions.held.waits
+            )
             # Stories name namespaces that are gone: what was known once stays known.
             self._known |= {key.partition("/")[0] for key in core.ledger}
             self._known |= {key.partition("/")[0] for key in core.engine.state.cluster.local_queues}

@@ -8,16 +8,18 @@ from typing import Any, Final
 from controller.engine.engine import Engine
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.queues.pending import PendingWorkload
-from controller.explain import explained, in_turn, queue_shown, waiting_row
+from controller.explain import explained, held_back, in_turn, queue_shown, waiting_row
 from controller.forecast.shown import AHEAD_SHOWN, Foretold, brief, shown
 from controller.objects.meta import to_json
 from controller.objects.workload import Workload
 from controller.visibility.redaction import redacted, told
 from controller.visibility.routes import KUEUE_GROUP, Asked, Page, What
+from controller.writing.heldevictions import Waiting
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 
 Json = dict[str, Any]
 WorkloadOf = Callable[[WorkloadKey], Workload | None]
+Waits = Callable[[WorkloadKey], Waiting | None]
 Turn = tuple[int, int, PendingWorkload]
 
 _VIEW: Final = f"{VIEW_GROUP}/{VIEW_VERSION}"
@@ -32,13 +34,15 @@ KEPT_S: Final = 1.0
 
 
 class Answers:
-    """Of one engine at one moment. ``workload_of``: a Workload by its key, None where it is not known.
+    """Of one engine at one moment. ``workload_of``: a Workload by its key, None where it is not known. ``waits``: the
+    evictions that are held back for a preemptor, None for none.
 
     What has been gathered once is given again, and is never changed.
     """
 
-    def __init__(self, engine: Engine, workload_of: WorkloadOf, now_s: float) -> None:
+    def __init__(self, engine: Engine, workload_of: WorkloadOf, now_s: float, waits: Waits = lambda _: None) -> None:
         self._engine = engine
+        self._waits = waits
         self._workload_of = workload_of
         self._now_s = now_s
         self._turns: dict[ClusterQueueName, list[Turn]] = {}
@@ -101,7 +105,9 @@ class Answers:
             workload = self._workload_of(key)
             if workload is None:
                 return None
-            self._explained[key] = explained(self._engine, workload, self._now_s)
+            found = self._explained[key] = explained(self._engine, workload, self._now_s)
+            if (held := self._waits(key)) is not None:
+                found["evictionsHeld"] = held_back(held.evictions, held.until_s - self._now_s)
         return self._explained[key]
 
     def _in_turn(self, queue: ClusterQueueName) -> list[Turn]:

@@ -99,6 +99,11 @@ def waits_for_preempted(count: str, verb: str, names: str) -> str:
 
 
 @_waiting
+def evictions_held(count: str, seconds: int) -> str:
+    return f"It evicts {count} in {seconds} s; what ends by itself until then is spared"
+
+
+@_waiting
 def fits_after_preemption() -> str:
     return "Fits once the workloads that are being preempted for others have stopped"
 

@@ -16,7 +16,7 @@ from controller.engine.engine import Engine
 from controller.engine.model.resources import WorkloadKey
 from controller.objects.workload import Workload
 from controller.watching.ledger import Kept, Ledger
-from controller.writing.heldevictions import HeldEvictions
+from controller.writing.heldevictions import HeldEvictions, HoldS
 from controller.writing.workloadwrites import Result, WorkloadWrites
 
 REFUSED_PAUSE_S = 5.0
@@ -32,7 +32,7 @@ class DecisionObserver(Protocol):
 
 
 class DecisionWriter:
-    """``later`` calls back after so many seconds; ``hold_s``: how long evictions for a preemptor are held back now.
+    """``later`` calls back after so many seconds; ``hold_s``: how long an eviction for a preemptor is held back.
 
     ``_waiting`` has decisions of a Workload only while another write of it is under way, in the order they were made:
     ``resume`` is called at the end of each write. None takes the place of another: an eviction of what no object shows
@@ -48,7 +48,7 @@ class DecisionWriter:
         *,
         now: Callable[[], float],
         later: Callable[[float, Callable[[], None]], None],
-        hold_s: Callable[[], float] = lambda: 0.0,
+        hold_s: HoldS = lambda _eviction, _waited_s: 0.0,
     ) -> None:
         self._engine = engine
         self._ledger = ledger
@@ -70,7 +70,7 @@ class DecisionWriter:
         key = decision.key
         kept = self._ledger.get(key)
         if isinstance(decision, Admitted):
-            self.held.admitted(key)
+            self.held.settled(key)
         if kept is None:
             self._engine.failed(decision, self._now(), "the workload is gone")
         elif kept.writing:

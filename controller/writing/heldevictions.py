@@ -10,25 +10,46 @@ for one preemptor, however many want its devices.
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.engine.conditions.decisions import Decision, Evicted
 from controller.engine.engine import Engine
 from controller.engine.model.resources import WorkloadKey
 
+HoldS = Callable[[Evicted, float], float]
+"""How long this eviction is held back by a preemptor that has waited for so many seconds; 0 for not at all."""
+
+
+class Waiting(NamedTuple):
+    """What a preemptor waits for: so many evictions, until then."""
+
+    evictions: int
+    until_s: float
+
+
+@dataclass
+class _Hold:
+    """Evictions of one preemptor that are held back together: it needs all of them, so the shortest time counts."""
+
+    evictions: list[Evicted]
+    since_s: float
+    for_s: float
+
 
 class HeldEvictions:
-    """``hold_s``: how long a preemption is held back now, 0 for not at all. ``later`` calls back after so many seconds.
+    """``later`` calls back after so many seconds.
 
-    DecisionWriter alone calls in. A decision in ``_held`` counts in the engine and is in no write; it leaves only by
-    being taken back (``_over``, ``admitted``). A preemptor that has waited enough (``_waited`` is infinite for it) is
-    neither in ``_held`` nor in ``_again``.
+    A decision in ``_held`` counts in the engine and is in no write; it leaves only by being taken back (``_over``,
+    ``settled``, ``let_go``). A preemptor that has waited enough (``_waited`` is infinite for it) is neither in
+    ``_held`` nor in ``_again``.
     """
 
     def __init__(
         self,
         engine: Engine,
         *,
-        hold_s: Callable[[], float],
+        hold_s: HoldS,
         now: Callable[[], float],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
@@ -36,16 +57,21 @@ class HeldEvictions:
         self._hold_s = hold_s
         self._now = now
         self._later = later
-        self._held: dict[WorkloadKey, list[Evicted]] = {}
-        """Evictions that are held back, by their preemptor."""
-        self._again: set[WorkloadKey] = set()
-        """Preemptors that wait for the second time."""
+        self._held: dict[WorkloadKey, _Hold] = {}
+        """By preemptor."""
+        self._again: dict[WorkloadKey, float] = {}
+        """Preemptors that wait for the second time: how long they waited the first time."""
         self._waited: dict[WorkloadKey, float] = {}
         """Until when evictions are written at once: for preemptors that have waited, until they are admitted or gone;
         for their victims, for as long again as they were held back."""
 
     def __len__(self) -> int:
-        return sum(map(len, self._held.values()))
+        return sum(len(hold.evictions) for hold in self._held.values())
+
+    def waits(self, by: WorkloadKey) -> Waiting | None:
+        """What this preemptor waits for; None if nothing is held back for it."""
+        hold = self._held.get(by)
+        return Waiting(len(hold.evictions), hold.since_s + hold.for_s) if hold is not None else None
 
     def takes(self, decision: Decision) -> bool:
         """Whether the decision is held back here: then it is not to be written."""
@@ -55,40 +81,60 @@ class HeldEvictions:
         now_s = self._now()
         if max(self._waited.get(by, 0.0), self._waited.get(decision.key, 0.0)) > now_s:
             return False
-        if by in self._held:
-            self._held[by].append(decision)
+        hold, hold_s = self._held.get(by), self._hold_s(decision, self._again.get(by, 0.0))
+        if hold is not None:
+            hold.evictions.append(decision)
+            self._shorten(by, hold, hold_s)
             return True
-        hold_s = self._hold_s()
         if hold_s <= 0:
             return False
-        held = self._held[by] = [decision]
-        self._later(hold_s, lambda: self._over(by, held, hold_s))
+        hold = self._held[by] = _Hold([decision], now_s, math.inf)
+        self._shorten(by, hold, hold_s)
         return True
 
-    def admitted(self, key: WorkloadKey) -> None:
-        """The workload is admitted: it needs no victims any more, and may be held back as a victim again."""
-        self._take_back(self._held.pop(key, ()), "the preemptor found room")
+    def settled(self, key: WorkloadKey) -> None:
+        """The workload is admitted, gone, or may not queue: it needs no victims any more, and may be held back as a
+        victim again.
+        """
+        hold = self._held.pop(key, None)
+        if hold is not None:
+            self._take_back(hold.evictions, "the preemptor needs it no more")
         self._waited.pop(key, None)
-        self._again.discard(key)
+        self._again.pop(key, None)
 
-    def _over(self, by: WorkloadKey, held: list[Evicted], hold_s: float) -> None:
-        if self._held.get(by) is not held:
+    def let_go(self, victim: WorkloadKey) -> None:
+        """The victim has other troubles: what is held back with it is decided anew at once, and waits no more."""
+        for by, hold in self._held.items():
+            if any(eviction.key == victim for eviction in hold.evictions):
+                del self._held[by]
+                self._enough(by, hold)
+                self._take_back(hold.evictions, "one of the victims is in trouble")
+                return
+
+    def _shorten(self, by: WorkloadKey, hold: _Hold, hold_s: float) -> None:
+        """To so much from its begin, if it is longer now. A cluster that has become calm cuts no hold short."""
+        if 0 < hold_s < hold.for_s:
+            hold.for_s = hold_s
+            self._later(max(0.0, hold_s - (self._now() - hold.since_s)), lambda: self._over(by, hold))
+
+    def _over(self, by: WorkloadKey, hold: _Hold) -> None:
+        if self._held.get(by) is not hold:
             return
         del self._held[by]
         objects = self._engine.state.workloads.objects
-        if by not in self._again and any(eviction.key not in objects for eviction in held):
-            self._again.add(by)
+        if by not in self._again and any(eviction.key not in objects for eviction in hold.evictions):
+            self._again[by] = hold.for_s
         else:
-            self._enough(by, held, hold_s)
-        self._take_back(held, "decided anew after a moment")
+            self._enough(by, hold)
+        self._take_back(hold.evictions, "decided anew after a moment")
 
-    def _enough(self, by: WorkloadKey, held: list[Evicted], hold_s: float) -> None:
+    def _enough(self, by: WorkloadKey, hold: _Hold) -> None:
         """Neither the preemptor nor these victims are held back again; keys of workloads that are gone are dropped."""
         now_s, objects = self._now(), self._engine.state.workloads.objects
         self._waited = {key: until_s for key, until_s in self._waited.items() if until_s > now_s and key in objects}
         self._waited[by] = math.inf
-        self._waited.update((eviction.key, now_s + hold_s) for eviction in held)
-        self._again = {key for key in self._again if key in objects and key != by}
+        self._waited.update((eviction.key, now_s + hold.for_s) for eviction in hold.evictions)
+        self._again = {key: waited_s for key, waited_s in self._again.items() if key in objects and key != by}
 
     def _take_back(self, held: Iterable[Evicted], why: str) -> None:
         for eviction in held:

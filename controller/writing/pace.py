@@ -13,6 +13,8 @@ _MEMORY_S: Final = 3.0
 _QUICK_PER_S: Final = 10.0
 _PROMPT_S: Final = 0.025
 """The longest that an API server that is not busy takes for a write."""
+_SLOW_S: Final = 4 * _PROMPT_S
+"""From here on it is the server that sets the pace of decisions."""
 _SMOOTHED: Final = 16
 """The latency is that of so many answers, where they come in quick succession."""
 _LONGEST_BATCH_S: Final = 0.1
@@ -66,9 +68,9 @@ class Pace:
         """
         return min(max(least_s, self.latency_s(now_s) / 4), max(least_s, _LONGEST_BATCH_S)) if least_s else 0.0
 
-    def hold_s(self, most_s: float, now_s: float) -> float:
-        """How long preemptions are held back: not at all unless decisions are written quickly."""
-        return most_s if self.quick(now_s) else 0.0
+    def busy(self, now_s: float) -> bool:
+        """Whether much is decided, or a slow API server lets no more be decided."""
+        return self.quick(now_s) or self.latency_s(now_s) >= _SLOW_S
 
 
 class Allowance:

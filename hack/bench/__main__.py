@@ -10,7 +10,7 @@ from hack.bench.decisions import departures, engine, forecast, fragmentation, ga
 from hack.bench.fleet import main as fleet
 from hack.bench.node import agent, claimedpods, claims, label, metrics, migplan, preferred, soak
 from hack.bench.podjobs import volcanojobs
-from hack.bench.throughput import claimedjobs, drain, drainjobs, drainmodel, runningjobs, writes
+from hack.bench.throughput import claimedjobs, drain, drainjobs, drainmodel, runner, runningjobs, writes
 from hack.bench.web import viewers
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
@@ -26,6 +26,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "writes": writes.main,
     "drain": drain.main,
     "drain-topology": lambda words: drain.main(["--topology", *words]),
+    "runner": runner.main,
     "drain-jobs": drainjobs.main,
     "claimed-jobs": claimedjobs.main,
     "running-jobs": runningjobs.main,

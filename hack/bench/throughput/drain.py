@@ -160,7 +160,7 @@ async def _measure(name: str, load: Shape, options: argparse.Namespace) -> Run:
             agent = Client(config, user_agent=drainload.AGENT, timeout_s=30.0, connections=drainload.CONNECTIONS)
             async with agent as client:
                 # Through the whole way once, so that the start of the controller is not in the drain.
-                first = await drainload.Load(client).run(_warm_up(load), START_S)
+                first = await drainload.Load(client).run(warm_up(load), START_S)
                 before_s, own_s, machine_s = sum(map(cpu_s, servers)), cpu_s(controller), machine_cpu_s()
                 result = await drainload.Load(client).run(load, options.limit)
                 server_cpu_s = sum(map(cpu_s, servers)) - before_s
@@ -191,7 +191,7 @@ def apply_all(cluster: Cluster, bodies: Iterable[dict[str, Any]]) -> None:
     cluster.kubectl("apply", "--server-side", "-f", "-", input="\n---\n".join(map(json.dumps, bodies)))
 
 
-def _warm_up(load: Shape) -> Shape:
+def warm_up(load: Shape) -> Shape:
     return Shape(load.queues[:1], (Class("warm-up", 1, 1, 0.0, 1000, 0.0, 1),), load.topology)
 
 

@@ -155,17 +155,9 @@ class Load:
                 await mirror.wait_synced()
             self._left = shape.workloads
             cpu_s, start_s = time.process_time(), self._clock.monotonic()
-            late_s = 0.0
             try:
                 async with asyncio.timeout(limit_s):
-                    for arrival in shape.arrivals():
-                        if self._over.is_set():
-                            break
-                        due_s = start_s + arrival.at_s
-                        if (early_s := due_s - self._clock.monotonic()) > 0:
-                            await asyncio.sleep(early_s)
-                        await self._arrive(arrival)
-                        late_s = self._clock.monotonic() - due_s
+                    late_s = await self._arrive_all(shape, start_s)
                     await self._over.wait()
                     await self._ends.drain()
             except TimeoutError:
@@ -196,7 +188,21 @@ class Load:
             found[story.kind.name].append(max(0.0, story.admitted_s - story.created_s))
         return {name: sum(waits_s) / len(waits_s) for name, waits_s in found.items()}
 
-    async def _arrive(self, arrival: Arrival) -> None:
+    async def _arrive_all(self, shape: Shape, start_s: float) -> float:
+        """Each at its time, however long others take. How far the last one is behind."""
+        late_s = 0.0
+        for arrival in shape.arrivals():
+            if self._over.is_set():
+                break
+            due_s = start_s + arrival.at_s
+            if (early_s := due_s - self._clock.monotonic()) > 0:
+                await asyncio.sleep(early_s)
+            await self._arrive(arrival)
+            late_s = self._clock.monotonic() - due_s
+        return late_s
+
+    async def _arrive(self, arrival: Arrival) -> asyncio.Future[Outcome[_Nothing]]:
+        """Once there is room for the request; what is returned is its outcome."""
         story = Story(arrival.kind, self._clock.monotonic())
         self._stories[ObjectKey(arrival.queue, arrival.name)] = story
         resource, body = self._born(arrival)
@@ -208,7 +214,9 @@ class Load:
             body=body,
             kind=_Nothing,
         )
-        (await self._creates.submit(write)).add_done_callback(lambda _: self._created(story))
+        outcome = await self._creates.submit(write)
+        outcome.add_done_callback(lambda _: self._created(story))
+        return outcome
 
     def _born(self, arrival: Arrival) -> tuple[Resource, dict[str, Any]]:
         """What a user creates."""
@@ -239,15 +247,18 @@ class Load:
         elif status.holds("Admitted") and story.ending is None:
             self._started(story, lambda: self._end(key))
 
-    def _started(self, story: Story, end: Callable[[], None]) -> None:
-        now_s = self._clock.monotonic()
-        story.admitted_s = now_s if story.admitted_s is None else story.admitted_s
-        story.started_s = now_s
-
+    def _started(self, story: Story, end: Callable[[], object]) -> None:
         def over() -> None:
             story.ended = True
             end()
 
+        self._run(story, over)
+
+    def _run(self, story: Story, over: Callable[[], None]) -> None:
+        """From now on it runs; ``over`` is called when its time is over, unless it is stopped before."""
+        now_s = self._clock.monotonic()
+        story.admitted_s = now_s if story.admitted_s is None else story.admitted_s
+        story.started_s = now_s
         story.ending = asyncio.get_running_loop().call_later(story.kind.runtime_s, over)
 
     def _stopped(self, story: Story) -> None:
@@ -257,7 +268,7 @@ class Load:
         story.evictions += 1
         story.lost_s += self._clock.monotonic() - story.started_s
 
-    def _end(self, key: ObjectKey) -> None:
+    def _end(self, key: ObjectKey) -> "asyncio.Future[Outcome[_Nothing]]":
         """The job is done: what a job controller would say of it, in a field owner's name of its own."""
         now = _now()
         done = Condition("Finished", "True", "Succeeded", "Job finished successfully", now)
@@ -267,9 +278,9 @@ class Load:
             "metadata": {"name": key.name, "namespace": key.namespace},
             "status": {"conditions": [done]},
         }
-        self._put(Verb.APPLY, WORKLOADS, key, body)
+        return self._put(Verb.APPLY, WORKLOADS, key, body)
 
-    def _free(self, key: ObjectKey, entry: CachedObject[Status]) -> None:
+    def _free(self, key: ObjectKey, entry: CachedObject[Status]) -> "asyncio.Future[Outcome[_Nothing]]":
         """The job has stopped: its reservation goes. On condition that nothing has changed meanwhile."""
         now = _now()
         lost = {
@@ -281,7 +292,7 @@ class Load:
             "metadata": {"resourceVersion": entry.resource_version},
             "status": {"admission": None, "conditions": conditions},
         }
-        self._put(Verb.MERGE_PATCH, WORKLOADS, key, body, slot="free")
+        return self._put(Verb.MERGE_PATCH, WORKLOADS, key, body, slot="free")
 
     def _put(
         self, verb: Verb, resource: Resource, key: ObjectKey, body: Any, slot: str | None = None

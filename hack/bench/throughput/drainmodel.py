@@ -29,6 +29,7 @@ from hack.bench.throughput.busyserver import BusyClient, BusyServer, Costs
 from hack.bench.throughput.drain import KUEUE_POLICY
 from hack.bench.throughput.drainload import CONNECTIONS, Load, Result
 from hack.bench.throughput.drainshape import Shape, setting, shape
+from hack.bench.throughput.runnerload import Ends, Limits, RunnerLoad
 
 KINDS = {resource.kind: resource for resource in (CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES)}
 LIMIT_S = 3600.0
@@ -45,6 +46,8 @@ class Run(NamedTuple):
     """Evictions that were written, by class of the victim and of the preemptor: more than the load's own count, which
     leaves out those who ended before they heard of it.
     """
+    ends: Ends | None = None
+    """Of the runner's load."""
 
 
 class _Watched(Counting):
@@ -64,18 +67,23 @@ def _class(key: str) -> str:
     return key.partition("/")[2].partition("-")[0]
 
 
-def config(policy: Policy, hold_evictions_s: float | None = None) -> ControllerConfig:
-    """As ``drain`` starts the controller; ``hold_evictions_s`` in place of the default."""
+def config(policy: Policy, hold_s: float | None = None, at_most_s: float | None = None) -> ControllerConfig:
+    """As ``drain`` starts the controller; with these in place of the defaults of ``holdEvictions`` and
+    ``holdEvictionsAtMost``.
+    """
     found = default() if policy is Policy.TESSERA else load(KUEUE_POLICY)
-    return found if hold_evictions_s is None else msgspec.structs.replace(found, hold_evictions_s=hold_evictions_s)
+    given = {"hold_evictions_s": hold_s, "hold_evictions_at_most_s": at_most_s}
+    return msgspec.structs.replace(found, **{name: value for name, value in given.items() if value is not None})
 
 
-def drained(load: Shape, config: ControllerConfig, costs: Costs, seed: int) -> Run:
-    """One run, from the first creation until every end has been seen."""
-    return virtual.run(_drained(load, config, costs, seed))
+def drained(load: Shape, config: ControllerConfig, costs: Costs, seed: int, runner: Limits | None = None) -> Run:
+    """One run, from the first creation until every end has been seen. ``runner``: with the load of Kueue's published
+    runner under these limits.
+    """
+    return virtual.run(_drained(load, config, costs, seed, runner))
 
 
-async def _drained(load: Shape, config: ControllerConfig, costs: Costs, seed: int) -> Run:
+async def _drained(load: Shape, config: ControllerConfig, costs: Costs, seed: int, runner: Limits | None) -> Run:
     chance = random.Random(seed)
     server = BusyServer(costs, chance.random)
     for item in setting(load):
@@ -89,11 +97,14 @@ async def _drained(load: Shape, config: ControllerConfig, costs: Costs, seed: in
         working = asyncio.create_task(term.run())
         await asyncio.sleep(1.0)  # the statuses of the queues are written by then
         begun_s, busy_s, writes = clock.monotonic(), server.cores.busy_s, server.writes["controller"]
-        result = await Load(BusyClient(server, "generator", CONNECTIONS), clock).run(load, LIMIT_S)
+        agent = BusyClient(server, "generator", CONNECTIONS)
+        generator = Load(agent, clock) if runner is None else RunnerLoad(agent, clock, limits=runner)
+        result = await generator.run(load, LIMIT_S)
         busy = (server.cores.busy_s - busy_s) / costs.cores / (clock.monotonic() - begun_s)
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-    return Run(result, server.writes["controller"] - writes, busy, counting.victims)
+    ends = generator.ends if isinstance(generator, RunnerLoad) else None
+    return Run(result, server.writes["controller"] - writes, busy, counting.victims, ends)
 
 
 def main(words: Sequence[str] = ()) -> None:
@@ -101,8 +112,9 @@ def main(words: Sequence[str] = ()) -> None:
     load = shape(options.factor)
     for write_ms in options.write_ms:
         for policy in list(Policy) if options.policy == "both" else [Policy(options.policy)]:
-            costs, given = Costs(write_s=write_ms / 1000), config(policy, options.hold)
-            runs = [drained(load, given, costs, seed) for seed in range(options.seeds)]
+            costs, given = Costs(write_s=write_ms / 1000), config(policy, options.hold, options.at_most)
+            runner = Limits(options.qps) if options.runner else None
+            runs = [drained(load, given, costs, seed, runner) for seed in range(options.seeds)]
             _show(f"{policy.value}, {write_ms:g} ms of CPU a write", load, runs)
 
 
@@ -116,6 +128,9 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
         "--write-ms", type=float, nargs="+", default=[4.0], help="CPU that a write takes on the server (default 4)"
     )
     parser.add_argument("--hold", type=float, help="seconds, in place of the default of tessera.holdEvictions")
+    parser.add_argument("--at-most", type=float, help="the same of tessera.holdEvictionsAtMost")
+    parser.add_argument("--runner", action="store_true", help="the load of Kueue's published runner, with its delays")
+    parser.add_argument("--qps", type=float, help="of the runner's client that tells of ends (default: no limit)")
     parser.add_argument("--seeds", type=int, default=1, help="so many runs of each (default %(default)s)")
     return parser.parse_args(words)
 
@@ -132,6 +147,11 @@ def _show(title: str, load: Shape, runs: Sequence[Run]) -> None:
     print(f"  waits                  {', '.join(f'{kind} {wait_s:.1f} s' for kind, wait_s in waits)}")
     print(f"  evictions              {', '.join(map(str, evictions))}; median {median(evictions):g}")
     print(f"    by class, of a run   {', '.join(f'{what} {count / len(runs):.1f}' for what, count in victims)}")
+    told = [run.ends for run in runs if run.ends is not None]
+    if told:
+        print(f"    of which had ended   {', '.join(str(ends.evicted_ended) for ends in told)}")
+        print(f"  ends seen late by      {', '.join(f'{ends.median_late_s:.1f} s' for ends in told)}")
+        print(f"  statuses after that    {', '.join(f'{ends.statuses_s:.1f} s' for ends in told)}")
     print(f"  run time lost          {middle(lambda run: run.load.lost_s):.1f} s")
     print(f"    times their cpus     {middle(lambda run: run.load.lost_cpu_s):.1f} cpu s")
     print(f"  writes a workload      {middle(lambda run: run.writes) / load.workloads:.2f}")

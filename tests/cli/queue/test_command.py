@@ -29,11 +29,11 @@ from tests.support.controller.stage import CONFIG, config
 from tests.support.controller.viewworld import trusted, until_served
 
 
-def served() -> ControllerConfig:
-    """A configuration whose webhooks listen where nobody else does."""
+def served(more: str = "") -> ControllerConfig:
+    """A configuration whose webhooks listen where nobody else does; ``more``: keys of the block ``tessera``."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        return config(f"{CONFIG}webhook: {{host: 127.0.0.1, port: {free.getsockname()[1]}}}\n")
+        return config(f"{CONFIG}{more}webhook: {{host: 127.0.0.1, port: {free.getsockname()[1]}}}\n")
 
 
 @asynccontextmanager
@@ -149,6 +149,32 @@ async def test_an_explanation_says_what_is_missing_and_who_holds_it(shell: Shell
         ):
             assert part in text
         assert "team/a: Admitted" in (await shell.run("explain", "a")).stdout
+
+
+async def test_of_one_whose_evictions_are_held_it_says_for_how_long(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.writing.pace.Pace.quick", lambda _self, _now_s: True)
+    scene = shell.scene
+    scene.queue(cpus=1, preemption={"withinClusterQueue": "LowerPriority"})
+    async with scene.controller(served("  holdEvictions: 10m\n"), core_only=False) as process:
+        shell.door.behind = process
+        scene.workload("low", 1, priority=1)
+        await scene.until_admitted("low")
+        scene.workload("high", 1, priority=2)
+        await eventually(lambda: len(scene.core.decisions.held) == 1)
+        found = await shell.json("explain", "team/high")
+        held = found["evictionsHeld"]
+        assert (found["sentence"], held["evictions"]) == ("Waits for 1 workload to be preempted: team/low", 1)
+        assert 500 < held["seconds"] <= 600
+        for_long = f"It evicts 1 workload in {held['seconds']} s"
+        assert held["sentence"] == f"{for_long}; what ends by itself until then is spared"
+        said = (await shell.run("explain", "high")).stdout
+        assert "It evicts 1 workload in " in said
+        assert (await shell.json("explain", "team/low"))["evictionsHeld"] is None
+        scene.server.delete(WORKLOADS, "high", namespace="team")
+        await eventually(lambda: len(scene.core.decisions.held) == 0, what="its evictions are taken back")
+        assert scene.condition("low", "Evicted") == ""
 
 
 async def test_of_an_admitted_workload_it_says_what_keeps_its_pods_and_what_happens_next(shell: Shell) -> None:

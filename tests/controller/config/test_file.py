@@ -67,6 +67,13 @@ def test_the_policy_turns_everything_on_or_off() -> None:
     assert v1("tessera: {policy: kueue}").engine.extensions == Extensions()
 
 
+def test_evictions_are_held_for_as_long_as_ends_take_under_our_policy_and_where_it_is_asked_for() -> None:
+    assert default().hold_evictions_at_most_s == v2("tessera: {policy: tessera}").hold_evictions_at_most_s == 30.0
+    assert v2().hold_evictions_at_most_s == v2("tessera: {policy: kueue}").hold_evictions_at_most_s == 0.0
+    assert v2("tessera: {policy: kueue, holdEvictionsAtMost: 20s}").hold_evictions_at_most_s == 20.0
+    assert v2("tessera: {policy: tessera, holdEvictionsAtMost: 0s}").hold_evictions_at_most_s == 0.0
+
+
 @pytest.mark.parametrize("policy", ["kueue", "tessera"])
 @pytest.mark.parametrize(
     ("key", "on", "off"),

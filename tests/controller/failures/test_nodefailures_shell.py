@@ -10,13 +10,15 @@ from controller.objects.core import Toleration
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.workload import Workload
-from controller.watching.kinds import NODES, PODS, WORKLOADS
+from controller.watching.kinds import CLUSTER_QUEUES, NODES, PODS, WORKLOADS
 from kube.resources import EVENTS
 from kube.testing import eventually
 from tests.controller.process.test_gpunodes import node, on_hosts
 from tests.support.controller.stage import CONFIG, Stage, config, stage
 
-JOBS = config(CONFIG.replace("tessera:", "integrations: {frameworks: [batch/job]}\ntessera:"))
+WITH_JOBS = CONFIG.replace("tessera:", "integrations: {frameworks: [batch/job]}\ntessera:")
+JOBS = config(WITH_JOBS)
+HOLDING = config(f"{WITH_JOBS}  holdEvictions: 10m\n")
 
 
 def begin(scene: Stage, *nodes: str) -> None:
@@ -26,11 +28,11 @@ def begin(scene: Stage, *nodes: str) -> None:
         scene.server.create(NODES, name, node(name, 4))
 
 
-def spread(scene: Stage, count: int) -> None:
+def spread(scene: Stage, count: int, name: str = "gang", **spec: Any) -> None:
     """A workload whose pods take a whole node each."""
     resources = {"requests": {"nvidia.com/gpu": "4"}, "limits": {"nvidia.com/gpu": "4"}}
     template = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
-    scene.workload("gang", podSets=[{"name": "main", "count": count, "template": template}])
+    scene.workload(name, podSets=[{"name": "main", "count": count, "template": template}], **spec)
 
 
 def hosts(scene: Stage, name: str = "gang") -> set[str]:
@@ -92,6 +94,22 @@ async def test_with_no_place_left_it_is_evicted_for_the_lost_node() -> None:
             await scene.until_admitted("gang")
             scene.server.delete(NODES, "a")
             await eventually(lambda: scene.condition("gang", "Evicted") == "True/NodeFailures")
+
+
+async def test_a_lost_node_does_not_wait_for_evictions_that_are_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.writing.pace.Pace.quick", lambda _self, _now_s: True)
+    async with stage() as scene:
+        begin(scene, "a")
+        preemption = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+        scene.server.merge(CLUSTER_QUEUES, "cq", {"spec": preemption})
+        async with scene.controller(HOLDING, core_only=False):
+            spread(scene, 1)
+            await scene.until_admitted("gang")
+            spread(scene, 1, "high", priority=2)
+            await eventually(lambda: len(scene.core.decisions.held) == 1)
+            scene.server.delete(NODES, "a")
+            await eventually(lambda: scene.condition("gang", "Evicted") == "True/NodeFailures")
+            assert len(scene.core.decisions.held) == 0
 
 
 async def test_two_nodes_lost_together_evict_it() -> None:

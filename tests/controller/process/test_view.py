@@ -14,7 +14,8 @@ from tests.support.controller.gpunodes import observed
 def test_a_namespace_is_known_at_once_and_once_known_stays_so() -> None:
     world, clock = preempting(), VirtualClock()
     loaded = SimpleNamespace(is_set=lambda: True)
-    core: Any = SimpleNamespace(engine=world.engine, ledger=dict.fromkeys(["led/job"]), loaded=loaded)
+    held = SimpleNamespace(held=SimpleNamespace(waits=lambda _: None))
+    core: Any = SimpleNamespace(engine=world.engine, ledger=dict.fromkeys(["led/job"]), loaded=loaded, decisions=held)
     feeds = {NAMESPACES: [ObjectKey("", "early")]}
     spaces = SeenNamespaces()
     spaces.read(b'{"metadata": {"name": "early"}}')

@@ -1,6 +1,7 @@
 """Evictions for a preemptor are held for a moment: who ends meanwhile is not evicted, and nobody is held twice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from controller.objects.meta import is_true
 from controller.objects.workload import Workload
 from controller.watching.ledger import Kept, Ledger
 from controller.writing.decisionwriter import REFUSED_PAUSE_S, DecisionWriter
+from controller.writing.heldevictions import Waiting
 from controller.writing.workloadwrites import Result, Then
 from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 
@@ -25,7 +27,14 @@ PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any
 class Scene:
     """The engine, and a DecisionWriter whose writes go in at once. Time stands still until ``pass_s``."""
 
-    def __init__(self, hold_s: float = HOLD_S) -> None:
+    def __init__(self, hold_s: float = HOLD_S, *, by_victim: Mapping[str, float] = MappingProxyType({})) -> None:
+        self.waited_s: list[float] = []
+        """What was said of the preemptor each time that it was asked how long an eviction is held."""
+
+        def held_for_s(eviction: Evicted, waited_s: float) -> float:
+            self.waited_s.append(waited_s)
+            return by_victim.get(_name(eviction.key), hold_s)
+
         self.world = World()
         self.engine, self.ledger = self.world.engine, Ledger()
         self.told: list[str] = []
@@ -41,7 +50,7 @@ class Scene:
             self,
             now=lambda: self.world.now_s,
             later=lambda seconds, call: self._alarms.append((self.world.now_s + seconds, call)),
-            hold_s=lambda: hold_s,
+            hold_s=held_for_s,
         )
         self.world.put(flavor(), cluster_queue("cq", GPUS, preemption=PREEMPTION), local_queue("cq"))
 
@@ -84,8 +93,10 @@ class Scene:
         self.decide()
 
     def delete(self, name: str) -> None:
+        """As the core tells of it."""
         self.ledger.forget(_key(name), f"uid-{name}")
         self.world.delete(name)
+        self.decisions.held.settled(_key(name))
         self.decide()
 
     def stop_evicted(self) -> None:
@@ -327,8 +338,60 @@ def test_nobody_goes_for_a_preemptor_that_has_gone() -> None:
     scene.arrive("low", 4, priority=1)
     scene.arrive("high", 4, priority=2)
     scene.delete("high")
+    assert (len(scene.decisions.held), scene.running) == (0, {"low"}), "however long the hold would have been"
     scene.pass_s(HOLD_S)
     assert (scene.told, scene.running) == ([], {"low"})
+
+
+def test_the_shortest_hold_of_its_victims_counts_for_a_preemptor_that_needs_them_all() -> None:
+    scene = Scene(10.0, by_victim={"b": 1.0})
+    for name in "abcd":
+        scene.arrive(name, 1, priority=1)
+    scene.arrive("high", 4, priority=2)
+    assert scene.decisions.held.waits(_key("high")) == Waiting(4, scene.world.now_s + 1.0)
+    scene.pass_s(0.9)
+    assert scene.told == []
+    scene.pass_s(0.1)
+    assert len(scene.told) == 4
+    assert scene.decisions.held.waits(_key("high")) is None
+    scene.pass_s(10.0)
+    assert len(scene.told) == 4, "the alarm of the longest finds nothing"
+
+
+def test_a_cluster_that_has_become_calm_cuts_no_hold_short() -> None:
+    scene = Scene(10.0, by_victim={"b": 0.0})
+    scene.arrive("b", 2, priority=1)
+    scene.world.now_s += 1.0
+    scene.arrive("a", 2, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.pass_s(9.0)
+    assert (len(scene.decisions.held), scene.told) == (2, []), "a, the younger, was decided first"
+    scene.pass_s(1.0)
+    assert sorted(scene.told) == ["a for high", "b for high"]
+
+
+def test_with_a_victim_in_other_trouble_nobody_waits_any_more() -> None:
+    scene = Scene(10.0)
+    scene.arrive("a", 2, priority=1)
+    scene.arrive("b", 2, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.decisions.held.let_go(_key("c"))
+    assert len(scene.decisions.held) == 2, "it is no victim"
+    scene.decisions.held.let_go(_key("a"))
+    scene.decide()
+    assert sorted(scene.told) == ["a for high", "b for high"]
+
+
+def test_the_second_wait_knows_how_long_the_first_one_was() -> None:
+    scene = Scene()
+    scene.arrive("a", 2, priority=1)
+    scene.arrive("b", 2, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.end("a")
+    scene.pass_s(HOLD_S)
+    assert (scene.waited_s[0], scene.waited_s[-1]) == (0.0, HOLD_S)
+    scene.pass_s(HOLD_S)
+    assert scene.told == ["b for high"]
 
 
 def test_who_is_told_to_go_for_another_reason_meanwhile_goes() -> None:

@@ -33,12 +33,18 @@ def test_a_single_burst_is_not_a_quick_pace_for_long() -> None:
     assert not pace.quick(104.0)
 
 
-def test_evictions_are_held_back_only_while_decisions_are_quick() -> None:
+def test_it_is_busy_where_much_is_decided_and_where_a_slow_server_lets_no_more_be_decided() -> None:
     pace = Pace()
-    assert pace.hold_s(0.5, 100.0) == 0.0
+    assert not pace.busy(100.0)
     quick_until(pace, 100.0, 105.0)
-    assert (pace.hold_s(0.5, 105.0), pace.hold_s(0.0, 105.0)) == (0.5, 0.0)
-    assert pace.hold_s(0.5, 120.0) == 0.0
+    assert pace.busy(105.0)
+    assert not pace.busy(120.0)
+    slow_until(pace, 120.0, 121.0, 0.05)
+    assert not pace.busy(121.0), "half of what a slow one takes"
+    slow_until(pace, 121.0, 123.0, 0.2)
+    assert pace.busy(123.0)
+    assert not pace.quick(123.0)
+    assert not pace.busy(130.0)
 
 
 def test_an_allowance_shrinks_while_decisions_are_quick_and_grows_back() -> None:

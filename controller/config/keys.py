@@ -25,6 +25,7 @@ from controller.config.values import (
     NOT_EMPTY,
     QUALIFIED,
     QUANTITY,
+    SERVED,
     SUBDOMAIN,
     SWITCH,
     TIME,
@@ -561,6 +562,13 @@ OWN: Final = (
         "500ms",
         "how long preemptions wait, and are decided anew, while 10 decisions a second or more are carried out; twice"
         " as long at most; 0s: not at all",
+    ),
+    _key(
+        "tessera.workloadV1beta1",
+        SERVED,
+        "served",
+        "off: the API server no longer answers v1beta1 of Workload, and keeps no copy of every Workload for it; all"
+        " other kinds stay served in both versions",
     ),
     *PAGE,
 )

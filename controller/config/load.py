@@ -139,6 +139,8 @@ def process_settings(found: Found) -> dict[str, Any]:
     )
     if "tessera.batchEvents" in found:
         settings["batch_events_s"] = found.get("tessera.batchEvents")
+    if "tessera.workloadV1beta1" in found:
+        settings["serve_old_workloads"] = found.get("tessera.workloadV1beta1")
     if "tessera.holdEvictions" in found:
         settings["hold_evictions_s"] = found.get("tessera.holdEvictions")
     return settings

@@ -316,6 +316,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     """How long events are gathered before the engine decides."""
     hold_evictions_s: float = 0.5
     """How long preemptions are held back while many decisions are written; 0 not at all."""
+    serve_old_workloads: bool = True
+    """Whether v1beta1 of Workload is served; the CRDs' other kinds always are."""
     without_effect: tuple[WithoutEffect, ...] = ()
 
     @property

@@ -224,7 +224,7 @@ class Process:
                 self._webhook,
                 namespace=self._own,
                 clock=self._clock,
-                may_take_over=lambda: self._leadership is None or self._leadership.leading,
+                leading=lambda: self._leadership is None or self._leadership.leading,
             )
             await service.run()
 

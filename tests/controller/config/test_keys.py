@@ -169,6 +169,7 @@ GIVEN: dict[str, Any] = {
     "tessera.batchEvents": "1ms",
     "tessera.webhookClientCA": new_authority(0.0).certificate.decode(),
     "tessera.holdEvictions": "1s",
+    "tessera.workloadV1beta1": "off",
 }
 """A value for each honoured key that is not its default."""
 

@@ -17,7 +17,6 @@ from controller.writing.queuestatus import QueueStatuses
 from kube.writing.writes import Write
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
-
 BOTH = (CLUSTER_QUEUES, LOCAL_QUEUES)
 
 

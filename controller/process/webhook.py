@@ -39,7 +39,7 @@ def webhook_service(
     clock: Clock,
     leading: Callable[[], bool],
 ) -> WebhookService:
-    """``namespace``: where the Service and its Secret are. ``leading``: neither a live Kueue nor another replica does."""
+    """``namespace``: where the Service and its Secret are. ``leading``: neither a live Kueue nor another replica is."""
     certificates = config.certificates
     service = certificates.service_name or SERVICE
     secret = SecretName(namespace, certificates.secret_name or service)

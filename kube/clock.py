@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from kube.errors import KubeError, UnavailableError
+from kube.errors import KubeError, StartingError, UnavailableError
+
+_STARTING_S = 1.0
+"""What an API server that sets up storage asks for; a watch's answer does not say it."""
 
 
 class Backoff:
@@ -39,13 +42,22 @@ class Backoff:
         self._base_s = min(base * self._factor, self._maximum_s)
         return base * (1 + self._jitter * (2 * self._random() - 1))
 
+    def spread(self, seconds: float) -> float:
+        """Once to twice as long, so that clients that are told the same do not come back together."""
+        return seconds * (1 + self._random())
+
     def reset(self) -> None:
         """Start again from the shortest pause: an attempt succeeded."""
         self._base_s = self._initial_s
 
 
 def pause_s(error: KubeError, backoff: Backoff) -> float:
-    """Seconds to wait after ``error``: the back-off's, after what the server asks of all clients alike."""
+    """Seconds to wait after ``error``: the back-off's, after what the server asks of all clients alike.
+
+    For a server that only sets up storage it is one to two times what it asks, and the next pause is no longer for it.
+    """
+    if isinstance(error, StartingError):
+        return backoff.spread(error.retry_after_s or _STARTING_S)
     asked_s = error.retry_after_s if isinstance(error, UnavailableError) else None
     return (asked_s or 0.0) + backoff.next()
 

@@ -2,6 +2,7 @@
 
 KubeError
 ├── UnavailableError   try again later (connection, timeout, 429, 5xx)
+│   └── StartingError  429 of an API server that sets up the storage of a kind: try again when it says
 ├── ConflictError      409: read again, then decide
 ├── NotFoundError      404: the object, or its kind, is not there
 ├── ExpiredError       410: list again, the watch's place is gone
@@ -49,6 +50,12 @@ class UnavailableError(KubeError):
         self.retry_after_s = retry_after_s
 
 
+class StartingError(UnavailableError):
+    """The server has not read the kind's objects from its store yet, and says of no failure. Nothing is wrong but its
+    youth: asked again as it says, this is no reason for pauses that grow.
+    """
+
+
 class ConflictError(KubeError):
     """Another client wrote first, a precondition (the uid) failed, or (reason AlreadyExists) the name is taken."""
 
@@ -75,6 +82,11 @@ class _Status(msgspec.Struct):
     code: int = 0
 
 
+_STARTING = "storage is (re)initializing"
+"""What the watch cache of an API server answers before its first list of the store. With ``: why`` behind it, that list
+has failed (apiserver, pkg/storage/cacher/ready.go).
+"""
+
 _KINDS: dict[int, type[KubeError]] = {
     401: ForbiddenError,
     403: ForbiddenError,
@@ -89,7 +101,8 @@ def from_response(what: str, status: int, body: bytes, retry_after: str | None =
     message, reason = _text(body)
     text = f"{what}: {status} {message}".rstrip()
     if status == 429 or status >= 500:  # noqa: PLR2004 - HTTP's own numbers
-        return UnavailableError(text, status=status, reason=reason, retry_after_s=_seconds(retry_after))
+        kind = StartingError if message == _STARTING else UnavailableError
+        return kind(text, status=status, reason=reason, retry_after_s=_seconds(retry_after))
     return _KINDS.get(status, InvalidError)(text, status=status, reason=reason)
 
 

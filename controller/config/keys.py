@@ -25,6 +25,7 @@ from controller.config.values import (
     NOT_EMPTY,
     QUALIFIED,
     QUANTITY,
+    SERVED,
     SUBDOMAIN,
     SWITCH,
     TIME,
@@ -568,6 +569,13 @@ OWN: Final = (
         "30s; 0s under `policy: kueue`",
         "how far that wait grows with the time that ends of workloads take to be seen, also while the API server is"
         " slow or many end each second; 0s: not at all",
+    ),
+    _key(
+        "tessera.workloadV1beta1",
+        SERVED,
+        "served",
+        "off: the API server no longer answers v1beta1 of Workload, and keeps no copy of every Workload for it; all"
+        " other kinds stay served in both versions",
     ),
     *PAGE,
 )

@@ -141,6 +141,8 @@ def process_settings(found: Found, policy: Policy) -> dict[str, Any]:
     )
     if "tessera.batchEvents" in found:
         settings["batch_events_s"] = found.get("tessera.batchEvents")
+    if "tessera.workloadV1beta1" in found:
+        settings["serve_old_workloads"] = found.get("tessera.workloadV1beta1")
     if "tessera.holdEvictions" in found:
         settings["hold_evictions_s"] = found.get("tessera.holdEvictions")
     usual_s = HOLD_AT_MOST_S if policy is Policy.TESSERA else 0.0

@@ -318,6 +318,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     """How long preemptions are held back while many decisions are written; 0 not at all."""
     hold_evictions_at_most_s: float = 0.0
     """How long where ends take long to be seen; no longer than ``hold_evictions_s`` where it is less."""
+    serve_old_workloads: bool = True
+    """Whether v1beta1 of Workload is served; the CRDs' other kinds always are."""
     without_effect: tuple[WithoutEffect, ...] = ()
 
     @property

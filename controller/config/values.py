@@ -140,6 +140,18 @@ def _switch(text: str) -> bool | None:
 
 SWITCH: Final = Parser(expected="true, false or auto", convert=_switch, kinds=STRING | BOOL.kinds)
 
+
+def _served(text: str) -> bool:
+    if text == "served":
+        return True
+    if BOOL.convert(text):
+        raise Unfit
+    return False
+
+
+SERVED: Final = Parser(expected="served or off", convert=_served, kinds=STRING | BOOL.kinds)
+"""A bare ``off`` is a boolean in YAML, and Helm writes it as ``false``."""
+
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 

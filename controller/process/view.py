@@ -15,7 +15,6 @@ from controller.engine.model.resources import WorkloadKey
 from controller.forecast.forecast import Forecast
 from controller.forecast.shown import Foretold
 from controller.jobframework.names import WORKLOAD
-from controller.objects.core import Namespace
 from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
@@ -29,7 +28,8 @@ from controller.visibility.routes import Asked, What
 from controller.visibility.server_shell import Leader, ViewServer
 from controller.visibility.service_shell import ViewService
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, WORKLOADS, reader
+from controller.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, WORKLOADS
+from controller.watching.seennamespaces import SeenNamespaces
 from controller.web.events_shell import Hub
 from controller.web.fleetrows import FiguresOf
 from controller.web.history.history_shell import History
@@ -54,19 +54,6 @@ _LOCAL = ("localhost", "127.0.0.1")
 
 
 FiguresNow = Callable[[], FiguresOf]
-
-
-class SeenNamespaces:
-    """A reader for the watch of Namespaces that keeps the name of each it ever saw: stories name some that are gone."""
-
-    def __init__(self) -> None:
-        self.seen: set[str] = set()
-        self._read = reader(Namespace)
-
-    def read(self, raw: bytes) -> Namespace:
-        found = self._read(raw)
-        self.seen.add(found.metadata.name)
-        return found
 
 
 class Forecasts:

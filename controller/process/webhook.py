@@ -37,9 +37,9 @@ def webhook_service(
     *,
     namespace: str,
     clock: Clock,
-    may_take_over: Callable[[], bool],
+    leading: Callable[[], bool],
 ) -> WebhookService:
-    """``namespace``: where the Service and its Secret are. ``may_take_over``: no live Kueue is there."""
+    """``namespace``: where the Service and its Secret are. ``leading``: neither a live Kueue nor another replica is."""
     certificates = config.certificates
     service = certificates.service_name or SERVICE
     secret = SecretName(namespace, certificates.secret_name or service)
@@ -57,7 +57,8 @@ def webhook_service(
         ServiceTarget(namespace, service),
         clock=clock,
         backoff=Backoff(random=random.random),
-        may_take_over=may_take_over,
+        leading=leading,
+        serve_old_workloads=config.serve_old_workloads,
         configurations=(
             *((MUTATING, f"{name}-{each}") for each in (*ALWAYS, *pods_too, *serving_too, *foreign_too)),
             (VALIDATING, f"{name}-forecast"),

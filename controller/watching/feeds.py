@@ -19,7 +19,7 @@ from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import DECIDING, IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled, reader
 from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Backoff, Clock, sleep
-from kube.errors import ForbiddenError, KubeError, NotFoundError
+from kube.errors import ForbiddenError, KubeError, NotFoundError, StartingError
 from kube.reading.entries import CachedObject, ObjectKey
 from kube.reading.reflector import Added, Change, Changed, Reflector, Synced, Undecodable
 from kube.resources import Resource
@@ -32,6 +32,8 @@ _AGAIN_S: Final = 1.0
 """After a question without an answer, or while the API server sets up the storage of a kind."""
 _PATIENCE: Final = 10
 """So many questions in a row a kind by which the engine decides may be served and not be listed, and is waited for."""
+_PATIENCE_AT_START: Final = 60
+"""The same while the API server says that it sets up storage, and of no failure."""
 _NOWHERE: Final = Selection(field_selector="metadata.name=none")
 
 
@@ -39,6 +41,11 @@ class _Readable(Enum):
     YES = "yes"
     NO = "no"
     NOT_YET = "not yet"
+    STARTING = "starting"
+
+
+_LATER: Final = {_Readable.NOT_YET: _PATIENCE, _Readable.STARTING: _PATIENCE_AT_START}
+"""Answers after which a kind is asked for again, and for how many it is waited for."""
 
 
 class ServedKinds:
@@ -110,20 +117,19 @@ class ServedKinds:
         except KubeError as error:
             log.warning("it is not known which kinds are there, trying on: %s", error)
             return False
-        self._not_yet = {
-            each: self._not_yet.get(each, 0) + 1 for each, answer in readable.items() if answer is _Readable.NOT_YET
-        }
+        self._not_yet = {each: self._not_yet.get(each, 0) + 1 for each, answer in readable.items() if answer in _LATER}
+        impatient = {each for each, times in self._not_yet.items() if times >= _LATER[readable[each]]}
         there = [each for each, answer in readable.items() if answer is _Readable.YES and each in self._there]
         for resource in there:
             self._there[resource].set()
         if new := [each.plural for each in there if each in self.absent]:
             log.info("now there: %s", ", ".join(new))
-        waited_for = {each for each, times in self._not_yet.items() if each in DECIDING and times < _PATIENCE}
+        waited_for = {each for each in self._not_yet if each in DECIDING and each not in impatient}
         known = self.absent | waited_for | set(there)
         if lacking := [each for each in missing if each in self._there and each not in known]:
             log.info("not there: %s", ", ".join(each.plural for each in lacking))
             self.absent.update(lacking)
-        return all(times >= _PATIENCE for times in self._not_yet.values())
+        return impatient == self._not_yet.keys()
 
     async def _served_versions(self) -> frozenset[str] | None:
         """None where discovery is closed to this account: then each kind is tried. Raises KubeError."""
@@ -149,7 +155,7 @@ class ServedKinds:
             return _Readable.NO
         except KubeError as error:
             log.info("%s cannot be listed yet: %s", resource.plural, error)
-            return _Readable.NOT_YET
+            return _Readable.STARTING if isinstance(error, StartingError) else _Readable.NOT_YET
         return _Readable.YES
 
 

@@ -1,4 +1,5 @@
-"""The address that the API server calls and the authority it trusts: patches for CRDs and webhook configurations.
+"""The address that the API server calls and the authority it trusts: patches for CRDs and webhook configurations; and
+whether the older version of Workload is served.
 
 The decisions are pure functions over what was read; ``inject`` reads and writes.
 """
@@ -10,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from controller.conversion import GROUP
+from inventory.api.names import CONTROLLER
 from kube.client import Client
 from kube.errors import NotFoundError
 from kube.resources import Resource
@@ -41,12 +43,29 @@ PLAIN: Final = (
 )
 """Plurals that the API server converts itself (strategy None), without a webhook."""
 
+_OLD: Final = "v1beta1"
+_WORKLOADS: Final = "workloads"
+
 _INJECTORS: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
 """Annotations by which cert-manager would overwrite our caBundle."""
 
 
 class ForeignConversionError(Exception):
     """Another system converts this kind, and it may not be taken over: one sentence."""
+
+
+class StoredError(Exception):
+    """The older version is the one that objects are stored in, so that it stays served: one sentence."""
+
+
+@dataclass(frozen=True)
+class Injected:
+    """``refused``: sentences about kinds that are left as they are. ``postponed``: what the replica that leads writes
+    differs still.
+    """
+
+    refused: list[str]
+    postponed: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,6 +151,29 @@ def _other(conversion: Json, target: Target) -> str | None:
     return f"the Service {service['namespace']}/{service['name']}" if service else f"the address {config.get('url')}"
 
 
+def served_patch(crd: Json, *, served: bool) -> list[Json] | None:
+    """The JSON patch (RFC 6902) after which v1beta1 is served, or not; None for no change.
+
+    The versions are one list, which a merge patch would replace as a whole: this one changes a single word, and is
+    refused where another version stands in that place by then. Conversion stays: it is what reads objects that were
+    stored in v1beta1. StoredError where objects still are.
+    """
+    for number, version in enumerate(crd["spec"].get("versions") or ()):
+        if version["name"] != _OLD or version["served"] == served:
+            continue
+        if version["storage"]:
+            raise StoredError(
+                f"CustomResourceDefinition {crd['metadata']['name']}: {_OLD} is the version that objects are stored in:"
+                " it stays served; apply the chart's CRDs"
+            )
+        place = f"/spec/versions/{number}"
+        return [
+            {"op": "test", "path": f"{place}/name", "value": _OLD},
+            {"op": "replace", "path": f"{place}/served", "value": served},
+        ]
+    return None
+
+
 def webhook_patch(configuration: Json, target: Target, trusted: bytes) -> Json | None:
     """The merge patch that gives our webhooks their caBundle (and a URL target its address); None for no change."""
     bundle = b64encode(trusted).decode()
@@ -151,13 +193,22 @@ def _without_service(config: Json) -> Json:
 
 
 async def inject(
-    client: Client, target: Target, trusted: bytes, *, take_over: bool, configurations: tuple[Named, ...] = ()
-) -> list[str]:
-    """Write what differs; sentences about kinds that are left to another system. Kinds not installed are skipped.
+    client: Client,
+    target: Target,
+    trusted: bytes,
+    *,
+    leading: bool,
+    configurations: tuple[Named, ...] = (),
+    serve_old_workloads: bool = True,
+) -> Injected:
+    """Write what differs. Kinds not installed are skipped.
 
-    Raises KubeError; ConflictError where another client wrote at the same time: call again.
+    ``leading``: whether Kueue's CRDs may be taken over, and ``serve_old_workloads`` is written: of replicas that are
+    configured differently, as during a rollout, one decides. Raises KubeError; ConflictError where another client wrote
+    at the same time: call again.
     """
     refused: list[str] = []
+    postponed = False
     for plural in (*CONVERTED, *PLAIN):
         name = f"{plural}.{GROUP}"
         try:
@@ -165,13 +216,18 @@ async def inject(
         except NotFoundError:
             continue
         try:
-            patch = crd_patch(crd, target, trusted, take_over=take_over)
-        except ForeignConversionError as error:
+            patch = crd_patch(crd, target, trusted, take_over=leading)
+            serving = served_patch(crd, served=serve_old_workloads) if plural == _WORKLOADS else None
+        except (ForeignConversionError, StoredError) as error:
             refused.append(str(error))
             continue
         if patch is not None:
             await client.merge_patch(CRDS, name, patch, dict)
             log.info("wrote spec.conversion of %s", name)
+        if serving is not None and leading:
+            await client.json_patch(CRDS, name, serving, dict, field_manager=CONTROLLER)
+            log.info("%s of %s is %s", _OLD, name, "served" if serve_old_workloads else "not served any more")
+        postponed |= serving is not None and not leading
     for resource, name in configurations:
         try:
             found = await client.get(resource, name, dict)
@@ -181,4 +237,4 @@ async def inject(
         if patch is not None:
             await client.merge_patch(resource, name, patch, dict)
             log.info("wrote the caBundle of %s", name)
-    return refused
+    return Injected(refused, postponed)

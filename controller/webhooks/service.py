@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 PERIOD_S: Final = 60.0
 """Far below the hour for which a new authority is only announced: by then every caBundle holds it."""
 AGAIN_S: Final = 5.0
-"""While another system converts: a replica that begins to lead may take over soon after."""
+"""While another system converts, or what is written by the replica that leads differs: it may be this one soon."""
 
 
 class Certificates(Protocol):
@@ -41,7 +41,7 @@ class Server(Protocol):
 class WebhookService:
     """``run`` until cancelled. Only a port that is taken (OSError) ends it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         client: Client,
         server: Server,
@@ -50,20 +50,24 @@ class WebhookService:
         *,
         clock: Clock,
         backoff: Backoff,
-        may_take_over: Callable[[], bool] = lambda: True,
+        leading: Callable[[], bool] = lambda: True,
         configurations: tuple[Named, ...] = (),
+        serve_old_workloads: bool = True,
     ) -> None:
-        """``may_take_over``: whether Kueue's CRDs may name our Service; false while a live Kueue holds its lease.
+        """``leading``: whether Kueue's CRDs may name our Service, false while a live Kueue holds its lease; and whether
+        this replica has the say where they differ.
 
-        ``configurations``: our webhooks' configurations, if they are installed.
+        ``configurations``: our webhooks' configurations, if they are installed. ``serve_old_workloads``: whether
+        v1beta1 of Workload is to be served.
         """
         self._client = client
         self._server = server
         self._certificates = certificates
         self._target = target
         self._rounds = Rounds("webhook certificates", log, clock=clock, backoff=backoff)
-        self._may_take_over = may_take_over
+        self._leading = leading
         self._configurations = configurations
+        self._serve_old_workloads = serve_old_workloads
         self._served: Served | None = None
         self._refused: list[str] = []
         self._told: set[str] = set()
@@ -88,13 +92,15 @@ class WebhookService:
             self._served = served
         if not self._server.serving:
             await self._server.start()
-        refused = await inject(
+        injected = await inject(
             self._client,
             self._target,
             served.trusted,
-            take_over=self._may_take_over(),
+            leading=self._leading(),
             configurations=self._configurations,
+            serve_old_workloads=self._serve_old_workloads,
         )
+        refused = injected.refused
         for sentence in refused:
             # Not in the first round: whether the other system is live is known only once a replica leads.
             if sentence in self._refused and sentence not in self._told:
@@ -103,7 +109,7 @@ class WebhookService:
         self._told.intersection_update(refused)
         self._refused = refused
         self._injected = True
-        return AGAIN_S if refused else PERIOD_S
+        return AGAIN_S if refused or injected.postponed else PERIOD_S
 
 
 def service_names(namespace: str, service: str) -> tuple[str, ...]:

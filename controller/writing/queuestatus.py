@@ -1,7 +1,8 @@
 """The status of queues and cohorts: what is reserved, used and pending, and whether they are active.
 
 Each is written when it differs from what was written last, at most once a second, a few at a time between the writes
-of workloads: numbers that are some seconds old do no harm, an admission that waits behind them does.
+of workloads: numbers that are some seconds old do no harm, an admission that waits behind them does. Where nothing is
+pending there is no such admission: a queue that has emptied says so at once, ClusterQueues before LocalQueues.
 """
 
 import math
@@ -33,11 +34,16 @@ from kube.resources import Resource
 from kube.writing.writes import Verb, Write
 
 PERIOD_S: Final = 1.0
+_DRAINED_S: Final = 0.1
+"""Between two comparisons where no workload is pending and none holds quota."""
 _LATEST_S: Final = 5.0
+"""A status that has waited for so long is written however busy the server is."""
 _SAYING_ZERO: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)
 """Kinds whose types write a count of 0."""
-"""A status that has waited for so long is written however busy the server is."""
 _BACKLOG: Final = 4
+_BACKLOG_EMPTIED: Final = 64
+"""The same for queues that have emptied while nothing is pending."""
+_SOON_S: Final = 0.05
 _ROUND_S: Final = 45.0
 """However quickly decisions are written, all queues have their turn in this time."""
 
@@ -75,6 +81,7 @@ class QueueStatuses:
         self._changes = -1
         self._dirty = True
         self._next_s = 0.0
+        self._compared_s = 0.0
         self._allowance = Allowance(pace, rate=20.0, quick_rate=1.0, burst=20.0)
         self._records: dict[QueueName, str] = {}
         self._record_s = 0.0
@@ -83,11 +90,23 @@ class QueueStatuses:
         """Queues whose mark was sent, and when: until the watch shows any newer state of them."""
         self._unsent: dict[_Key, tuple[float, Write[Any]]] = {}
         """The newest status of each object that is to be written, and since when, the oldest first."""
+        self._emptied: set[_Key] = set()
+        """Those of ``_unsent`` by which a queue had workloads and has none: no more than are there at one time."""
 
     def next_due_s(self, now_s: float) -> float | None:
+        compare_s = self._compare_s()
         if self._unsent or self._records:
-            return now_s + 1.0 / self._allowance.rate(now_s)
-        return self._next_s if self._dirty or self._changes != self._engine.state.changes else None
+            soon_s = _SOON_S if self._emptied and not len(self._engine.state.queues) else 1.0
+            sent_s = now_s + min(soon_s, 1.0 / self._allowance.rate(now_s))
+            return sent_s if compare_s is None else min(sent_s, compare_s)
+        return compare_s
+
+    def _compare_s(self) -> float | None:
+        """When statuses are compared next."""
+        state = self._engine.state
+        if self._changes != state.changes and not len(state.queues) and not state.cluster.holders:
+            return min(self._next_s, self._compared_s + _DRAINED_S)
+        return self._next_s if self._dirty or self._changes != state.changes else None
 
     def touch(self) -> None:
         """Something has changed that the engine does not count."""
@@ -113,6 +132,7 @@ class QueueStatuses:
         self._said.pop((resource, namespace, name), None)
         self._written.pop((resource, namespace, name), None)
         self._unsent.pop((resource, namespace, name), None)
+        self._emptied.discard((resource, namespace, name))
         if resource is COHORTS:
             self._cohorts.pop(CohortName(name), None)
 
@@ -130,14 +150,17 @@ class QueueStatuses:
 
     def write(self, now_s: float) -> None:
         """Write what has changed, if it is time, and as much as there is room for."""
-        if now_s >= self._next_s and (self._dirty or self._changes != self._engine.state.changes):
-            self._next_s = now_s + PERIOD_S
+        due_s = self._compare_s()
+        if due_s is not None and now_s >= due_s:
+            self._next_s, self._compared_s = now_s + PERIOD_S, now_s
             self._compare(now_s)
+        if self._emptied and not len(self._engine.state.queues):
+            self._write_emptied()
         while self._unsent and self._allowance.left(now_s, len(self._written) / _ROUND_S) >= 1.0:
             key, (since_s, write) = next(iter(self._unsent.items()))
             if self._backlog() > _BACKLOG and now_s - since_s < _LATEST_S:
                 return
-            del self._unsent[key]
+            self._unsend(key)
             self._allowance.take()
             self._put(write)
         while self._records and self._allowance.left(now_s, len(self._written) / _ROUND_S) >= 1.0:
@@ -146,6 +169,17 @@ class QueueStatuses:
             if (KAI_QUEUES, "", name) in self._foreign:
                 self._allowance.take()
                 self._put(_annotation(KAI_QUEUES, name, QUEUE_USAGE, text, slot="usage"))
+
+    def _write_emptied(self) -> None:
+        """Nothing is pending: these hold up nobody."""
+        for key in sorted(self._emptied, key=lambda key: (key[0] is not CLUSTER_QUEUES, *key[1:])):
+            if self._backlog() > _BACKLOG_EMPTIED:
+                return
+            self._put(self._unsend(key))
+
+    def _unsend(self, key: _Key) -> Write[Any]:
+        self._emptied.discard(key)
+        return self._unsent.pop(key)[1]
 
     def _compare(self, now_s: float) -> None:
         self._dirty, self._changes = False, self._engine.state.changes
@@ -277,6 +311,11 @@ class QueueStatuses:
             since_s, earlier = self._unsent.get(key, (self._next_s, None))
             merged = {**earlier.body["status"], **changes} if earlier is not None else changes
             self._unsent[key] = (since_s, status_write(resource, meta.namespace, meta.name, merged))
+            if not status.get("reservingWorkloads", 1) and not status["pendingWorkloads"]:
+                if known.get("reservingWorkloads") or known.get("pendingWorkloads"):
+                    self._emptied.add(key)
+            else:
+                self._emptied.discard(key)
 
 
 def _annotation(resource: Resource, name: str, key: str, value: str, *, slot: str) -> Write[Any]:

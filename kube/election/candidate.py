@@ -105,6 +105,9 @@ class Candidate:
         self._me = me
         self._timing = timing
         self._absent_is_held = absent_is_held
+        self.namespace_absent = False
+        """Whether the last creation found no namespace. Then a creation alone is tried in each round: it is the one
+        request that finds the namespace there, and is refused where another process was faster."""
         self._record: LeaseRecord | None = None
         self._changed_s = 0.0
         self._known = False
@@ -136,10 +139,10 @@ class Candidate:
 
     def begin(self, now_s: float) -> None:
         """Start a round of requests. Only the holder of the lease relies on the record it has; another candidate reads
-        it first.
+        it first, unless there is nothing to be read.
         """
         self._done = False
-        self._known = self._known and self.held_for(now_s) > 0
+        self._known = self._known and (self.held_for(now_s) > 0 or self.namespace_absent)
 
     def leave(self) -> None:
         """Give up the lease for good: the requests that ``ask`` gives until its None release it."""
@@ -185,15 +188,15 @@ class Candidate:
                 self._see(answer, now_s)
                 self._hold(self._sent_s)
             case Create(), NotFoundError():
-                self._known, self._done = False, True
+                self._known, self._done, self.namespace_absent = True, True, True
                 if self._absent_is_held:
                     self._hold(self._sent_s)
             case Replace(), NotFoundError():
                 self._forget()
             case ((Create() | Replace()), ConflictError()):
-                self._known = False
+                self._known = self.namespace_absent = False
             case ((Create() | Replace()), KubeError()):
-                self._known, self._done = False, True
+                self._known, self._done, self.namespace_absent = False, True, False
                 # The earliest of equal writes counts: the lease lasts from the first that may have been applied.
                 self._tried.setdefault(request.spec, self._sent_s)
 
@@ -217,7 +220,7 @@ class Candidate:
     def _see(self, record: LeaseRecord, now_s: float) -> None:
         if self._record != record:
             self._changed_s = now_s
-        self._known, self._record = True, record
+        self._known, self._record, self.namespace_absent = True, record, False
 
     def _forget(self) -> None:
         """Take note that the record was deleted. Its last holder may not know of that yet."""

@@ -103,6 +103,8 @@ class Leadership:
         self._life_s = life_s or clock.monotonic
         self._candidates = self._fresh()
         self._said: tuple[str, float] = ("", 0.0)
+        self._absent: set[LeaseRef] = set()
+        """Those of which it was said that their namespace is not there, until it is."""
 
     def _fresh(self) -> tuple[Candidate, ...]:
         return tuple(Candidate(self._me, self._timing, absent_is_held=ref.absent_is_held) for ref in self._refs)
@@ -121,11 +123,19 @@ class Leadership:
     @property
     def waiting_for(self) -> str | None:
         """The lease that we lack and who holds it, for people; None while we lead."""
+        lacking = self._lacking()
+        if lacking is None:
+            return None
+        ref, candidate = lacking
+        if candidate.namespace_absent:
+            return f"lease {ref}: the namespace {ref.namespace} is not there"
+        return f"lease {ref}: held by {candidate.holder or 'nobody'}"
+
+    def _lacking(self) -> tuple[LeaseRef, Candidate] | None:
+        """The first lease that we do not hold."""
         now_s = self._clock.monotonic()
-        for ref, candidate in zip(self._refs, self._candidates, strict=True):
-            if not candidate.held_for(now_s):
-                return f"lease {ref}: held by {candidate.holder or 'nobody'}"
-        return None
+        pairs = zip(self._refs, self._candidates, strict=True)
+        return next(((ref, candidate) for ref, candidate in pairs if not candidate.held_for(now_s)), None)
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> bool:
         """Wait for leadership, then run ``work`` as long as it lasts.
@@ -209,7 +219,7 @@ class Leadership:
         for _ in range(_REQUESTS):
             request = candidate.ask(self._clock.monotonic(), self._clock.wall(), self._life_s())
             if request is None:
-                return
+                break
             answer: LeaseRecord | KubeError = UnavailableError("given up")
             try:
                 answer = await self._within(self._call(ref, request), self._timing.lease_s - self._timing.renew_s)
@@ -219,6 +229,16 @@ class Leadership:
                     log.warning("lease %s: %s", ref, error)
             finally:  # also when cancelled: a request that was sent may have been applied
                 candidate.answered(request, answer, self._clock.monotonic())
+        self._say_absent(ref, candidate)
+
+    def _say_absent(self, ref: LeaseRef, candidate: Candidate) -> None:
+        """Once, for as long as the namespace is not there."""
+        if not candidate.namespace_absent:
+            self._absent.discard(ref)
+        elif ref not in self._absent:
+            self._absent.add(ref)
+            so = "nobody holds it, which counts as ours" if ref.absent_is_held else "it is waited for"
+            log.info("lease %s: the namespace %s is not there: %s", ref, ref.namespace, so)
 
     async def _call(self, ref: LeaseRef, request: LeaseRequest) -> LeaseRecord:
         match request:
@@ -249,6 +269,8 @@ class Leadership:
         raise UnavailableError(f"no answer within {seconds:.1f} s")
 
     def _say(self) -> None:
+        if any(candidate.namespace_absent for candidate in self._candidates):
+            return  # said once: ``_say_absent``
         what, now_s = self.waiting_for or "", self._clock.monotonic()
         if what != self._said[0] or now_s - self._said[1] >= _REPEAT_LOG_S:
             self._said = (what, now_s)

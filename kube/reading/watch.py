@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from kube.client import EVERYTHING, Client, Decode, Selection, decoder
 from kube.clock import Backoff, Clock, pause_s, sleep
-from kube.errors import ExpiredError, KubeError, NotFoundError
+from kube.errors import ExpiredError, KubeError, NotFoundError, StartingError
 from kube.reading.pace import AT_ONCE, Pace
 from kube.resources import Resource
 
@@ -132,7 +132,8 @@ async def follow_decoded(  # noqa: PLR0913
         except KubeError as error:
             cut_s = 0.0 if failing or version is None else pace.after_cut_s
             if not failing:
-                log.warning("cannot follow %s, trying on: %s", resource.plural, error)
+                level = logging.INFO if isinstance(error, StartingError) else logging.WARNING
+                log.log(level, "cannot follow %s, trying on: %s", resource.plural, error)
                 failing = True
             await sleep(clock, max(pause_s(error, backoff), cut_s))
 

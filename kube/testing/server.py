@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from aiohttp import web
 
 from kube.config import ClusterConfig
-from kube.errors import KubeError
+from kube.errors import KubeError, UnavailableError
 from kube.resources import Resource
 from kube.testing.store import Change, Key, Store
 
@@ -402,7 +402,9 @@ def _refusal(request: web.Request, status: int) -> KubeError:
 
 
 def _status(error: KubeError) -> web.Response:
-    return web.json_response(_status_object(error), status=error.status or 500)
+    asked_s = error.retry_after_s if isinstance(error, UnavailableError) else None
+    headers = {"Retry-After": f"{asked_s:.0f}"} if asked_s is not None else {}
+    return web.json_response(_status_object(error), status=error.status or 500, headers=headers)
 
 
 def _status_object(error: KubeError) -> dict[str, Any]:

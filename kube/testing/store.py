@@ -318,8 +318,12 @@ def _merge(target: Any, patch: Any) -> Any:
 
 
 def _patch_one(body: dict[str, Any], operation: dict[str, Any]) -> None:
-    """One RFC 6902 operation on maps: test, add, replace, remove."""
+    """One RFC 6902 operation on maps, which may stand in lists: test, add, replace, remove."""
     path = tuple(part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
+    for place, part in reversed(list(enumerate(path[:-1]))):
+        if part.isdigit() and isinstance(found := _at(body, path[:place]), list) and int(part) < len(found):
+            body, path = found[int(part)], path[place + 1 :]
+            break
     present = path[-1] in (_at(body, path[:-1]) or {})
     match operation["op"]:
         case "test":

@@ -76,7 +76,10 @@ def test_a_string_that_documents_nothing_stays() -> None:
 AGENT = "agent.command, agent.cluster.apireporter, agent.serving.handlers, agent.dra.server_shell, simulator, yaml"
 
 
-@pytest.mark.parametrize("modules", [AGENT, "controller.main, controller.process.process"])
+CONTROLLER = "controller.main, controller.process.view, controller.process.webhook, controller.process.submissions"
+
+
+@pytest.mark.parametrize("modules", [AGENT, CONTROLLER])
 def test_every_package_that_a_daemon_loads_is_named(modules: str) -> None:
     words = f"import {modules}, sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)

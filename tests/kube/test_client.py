@@ -14,13 +14,16 @@ from aiohttp import web
 
 import kube.client
 from kube.client import Client, Selection, decoder
+from kube.clock import Backoff, pause_s
 from kube.config import ClusterConfig
 from kube.errors import (
     ConflictError,
     ExpiredError,
     ForbiddenError,
     InvalidError,
+    KubeError,
     NotFoundError,
+    StartingError,
     UnavailableError,
     from_response,
 )
@@ -232,6 +235,27 @@ def test_retry_after_is_kept() -> None:
     error = from_response("GET /x", 429, b"{}", "7")
     assert isinstance(error, UnavailableError)
     assert error.retry_after_s == 7.0
+
+
+def test_a_server_that_sets_up_storage_is_told_from_one_that_refuses() -> None:
+    def told(message: str, status: int = 429) -> type[KubeError]:
+        return type(from_response("GET /x", status, b'{"message": "%s"}' % message.encode(), "1"))
+
+    assert told("storage is (re)initializing") is StartingError
+    assert told("storage is (re)initializing: conversion webhook failed") is UnavailableError
+    assert told("Too many requests, please try again later.") is UnavailableError
+    assert told("storage is (re)initializing", 404) is NotFoundError
+
+
+def test_the_youth_of_a_server_is_no_reason_for_longer_pauses() -> None:
+    backoff = Backoff(random=lambda: 0.5, initial_s=0.2, maximum_s=10.0)
+    young = StartingError("429", status=429, retry_after_s=1.0)
+    assert [pause_s(young, backoff) for _ in range(8)] == [1.5] * 8
+    assert pause_s(StartingError("429", status=429), backoff) == 1.5
+    busy = UnavailableError("429", status=429, retry_after_s=1.0)
+    assert [pause_s(busy, backoff) for _ in range(8)] == pytest.approx([1.2, 1.4, 1.8, 2.6, 4.2, 7.4, 11.0, 11.0])
+    assert pause_s(young, Backoff(random=lambda: 0.0)) == 1.0
+    assert pause_s(young, Backoff(random=lambda: 1.0)) == 2.0
 
 
 def test_paths_are_quoted_and_namespaces_checked() -> None:

@@ -7,9 +7,6 @@ import base64
 from collections.abc import Mapping
 from typing import Final
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-
 from controller.jobframework.raw import Json
 from controller.volcanojobs.plugins.flags import Parsed, Value
 from controller.volcanojobs.plugins.plugin import JobView, Kept, PodView, mount, owned
@@ -53,6 +50,9 @@ def keyed(secret: Json) -> Json:
     """The Secret with keys in it: new ones, where it has none."""
     if _ID in secret["data"]:
         return secret
+    from cryptography.hazmat.primitives import serialization  # 9 MiB
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
     key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()

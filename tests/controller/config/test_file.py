@@ -96,6 +96,20 @@ def test_a_key_that_is_given_wins_over_the_policy(policy: str, key: str, on: str
     assert getattr(turned_off, differing[0]) == getattr(Extensions(), differing[0])
 
 
+@pytest.mark.parametrize(("written", "served"), [("served", True), ("off", False), ('"off"', False), ("false", False)])
+def test_a_bare_off_is_a_boolean_in_yaml_and_turns_v1beta1_of_workload_off_all_the_same(
+    written: str, served: bool
+) -> None:
+    assert v2().serve_old_workloads
+    assert v2(f"tessera: {{workloadV1beta1: {written}}}").serve_old_workloads is served
+
+
+@pytest.mark.parametrize("written", ["true", "on", "auto", "1"])
+def test_v1beta1_of_workload_is_served_or_off(written: str) -> None:
+    with pytest.raises(ConfigError, match=rf"workloadV1beta1: found '?{written}'?, expected served or off"):
+        v2(f"tessera: {{workloadV1beta1: {written}}}")
+
+
 def test_a_minimum_runtime_is_on_once_it_is_given() -> None:
     section = "minimumRuntimeBeforePreemption: {default: 10m, byPriorityClass: {high: 1h}}"
     found = v2(f"tessera: {{policy: kueue, {section}}}").engine.extensions.minimum_runtime

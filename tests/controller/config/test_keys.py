@@ -170,6 +170,7 @@ GIVEN: dict[str, Any] = {
     "tessera.webhookClientCA": new_authority(0.0).certificate.decode(),
     "tessera.holdEvictions": "1s",
     "tessera.holdEvictionsAtMost": "1m",
+    "tessera.workloadV1beta1": "off",
 }
 """A value for each honoured key that is not its default."""
 

@@ -33,7 +33,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is told is looked at here, not how fast."""
     for limit in ("_REVIEW_S", "ELSEWHERE_S"):
         monkeypatch.setattr(f"controller.process.submissions.{limit}", 60.0)
-    monkeypatch.setattr("controller.process.process.ELSEWHERE_S", 60.0)  # the same limit, for the request itself
+    monkeypatch.setattr("controller.process.submissions.ELSEWHERE_S", 60.0)  # the same limit, for the request itself
 
 
 def job(cpus: int, queue: str = "lq-cq", namespace: str = "team") -> dict[str, Any]:

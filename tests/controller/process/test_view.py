@@ -3,8 +3,9 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from controller.process.view import SeenNamespaces, _Leading, in_rows
+from controller.process.view import _Leading, in_rows
 from controller.watching.kinds import NAMESPACES
+from controller.watching.seennamespaces import SeenNamespaces
 from kube.reading.entries import ObjectKey
 from kube.testing import VirtualClock
 from tests.controller.visibility.test_redaction import preempting

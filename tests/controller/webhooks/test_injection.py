@@ -15,10 +15,13 @@ from controller.webhooks.injection import (
     PLAIN,
     VALIDATING,
     ForeignConversionError,
+    Injected,
     ServiceTarget,
+    StoredError,
     UrlTarget,
     crd_patch,
     inject,
+    served_patch,
     webhook_patch,
 )
 from kube.client import Client
@@ -136,17 +139,87 @@ async def test_what_is_installed_is_written_once_and_what_is_not_is_passed_over(
         server.create(CRDS, "clusterqueues.kueue.x-k8s.io", crd("clusterqueues", config=KUEUE))
         server.create(CRDS, "topologies.kueue.x-k8s.io", crd("topologies"))
         server.create(MUTATING, "hooks", configuration())
-        refused = await inject(
-            client, US, TRUSTED, take_over=False, configurations=((MUTATING, "hooks"), (VALIDATING, "absent"))
+        injected = await inject(
+            client, US, TRUSTED, leading=False, configurations=((MUTATING, "hooks"), (VALIDATING, "absent"))
         )
-        assert [sentence.split(":")[0] for sentence in refused] == [
+        assert [sentence.split(":")[0] for sentence in injected.refused] == [
             "CustomResourceDefinition clusterqueues.kueue.x-k8s.io"
         ]
         found = server.get(CRDS, "workloads.kueue.x-k8s.io")["spec"]["conversion"]
         assert found["webhook"]["clientConfig"] == ours()
         assert server.get(MUTATING, "hooks")["webhooks"] == configuration(BUNDLE)["webhooks"]
         assert len(server.seen("PATCH", "")) == 2
-        assert await inject(client, US, TRUSTED, take_over=True, configurations=((MUTATING, "hooks"),)) == []
+        again = await inject(client, US, TRUSTED, leading=True, configurations=((MUTATING, "hooks"),))
+        assert again == Injected([], postponed=False)
         assert len(server.seen("PATCH", "")) == 3, "only the one that was refused before"
         taken = server.get(CRDS, "clusterqueues.kueue.x-k8s.io")["spec"]["conversion"]
         assert taken["webhook"]["clientConfig"] == ours()
+
+
+def versions(*, older: bool, stored: str = "v1beta2") -> list[dict[str, Any]]:
+    said = {"v1alpha1": False, "v1beta1": older, "v1beta2": True}
+    return [{"name": name, "served": served, "storage": name == stored} for name, served in said.items()]
+
+
+def served(found: dict[str, Any]) -> dict[str, bool]:
+    return {version["name"]: version["served"] for version in found["spec"]["versions"]}
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_the_older_version_is_turned_on_and_off_by_one_word_of_its_own_entry(now: bool) -> None:
+    known = crd()
+    known["spec"]["versions"] = versions(older=now)
+    assert served_patch(known, served=now) is None
+    assert served_patch(known, served=not now) == [
+        {"op": "test", "path": "/spec/versions/1/name", "value": "v1beta1"},
+        {"op": "replace", "path": "/spec/versions/1/served", "value": not now},
+    ]
+
+
+def test_a_version_that_is_stored_stays_served_and_one_that_is_not_there_is_nobodys_matter() -> None:
+    known = crd()
+    known["spec"]["versions"] = versions(older=True, stored="v1beta1")
+    with pytest.raises(StoredError, match=r"workloads\.kueue\.x-k8s\.io: v1beta1 is the version .* apply the chart's"):
+        served_patch(known, served=False)
+    known["spec"]["versions"] = versions(older=True)[2:]
+    assert served_patch(known, served=False) is None
+
+
+async def test_v1beta1_of_workload_alone_goes_and_comes_back_and_the_webhook_converts_all_along() -> None:
+    async with FakeApiServer() as server, Client(server.config) as client:
+        names = [f"{plural}.kueue.x-k8s.io" for plural in ("workloads", "clusterqueues", "topologies")]
+        for name in names:
+            known = crd(name.partition(".")[0], config=PLACEHOLDER.client_config("/convert"))
+            known["spec"]["versions"] = versions(older=True)
+            server.create(CRDS, name, known)
+        for on in (False, True, False):
+            assert await inject(client, US, TRUSTED, leading=True, serve_old_workloads=on) == Injected([])
+            found = [server.get(CRDS, name) for name in names]
+            assert [served(each)["v1beta1"] for each in found] == [on, True, True]
+            assert all(served(each)["v1beta2"] for each in found)
+            assert [each["spec"]["conversion"]["strategy"] for each in found] == ["Webhook", "Webhook", "None"]
+        writes = len(server.written("customresourcedefinitions"))
+        assert await inject(client, US, TRUSTED, leading=True, serve_old_workloads=False) == Injected([])
+        assert len(server.written("customresourcedefinitions")) == writes
+
+
+async def test_of_replicas_that_are_configured_differently_the_one_that_leads_has_the_say() -> None:
+    async with FakeApiServer() as server, Client(server.config) as client:
+        known = crd(config=PLACEHOLDER.client_config("/convert"))
+        known["spec"]["versions"] = versions(older=True)
+        server.create(CRDS, "workloads.kueue.x-k8s.io", known)
+        follows = await inject(client, US, TRUSTED, leading=False, serve_old_workloads=False)
+        assert follows == Injected([], postponed=True)
+        found = server.get(CRDS, "workloads.kueue.x-k8s.io")
+        assert served(found)["v1beta1"]
+        assert found["spec"]["conversion"]["webhook"]["clientConfig"] == ours(), "conversion is every replica's"
+
+
+async def test_while_a_live_kueue_converts_its_versions_stay_as_it_has_them() -> None:
+    async with FakeApiServer() as server, Client(server.config) as client:
+        known = crd(config=KUEUE)
+        known["spec"]["versions"] = versions(older=True)
+        server.create(CRDS, "workloads.kueue.x-k8s.io", known)
+        injected = await inject(client, US, TRUSTED, leading=False, serve_old_workloads=False)
+        assert len(injected.refused) == 1
+        assert served(server.get(CRDS, "workloads.kueue.x-k8s.io"))["v1beta1"]

@@ -18,7 +18,7 @@ from controller.webhooks.apart.server_shell import WebhookServer
 from controller.webhooks.certificates import advanced
 from controller.webhooks.injection import CRDS, ServiceTarget
 from controller.webhooks.keeper import SECRETS, OwnCertificates, SecretName
-from controller.webhooks.service import PERIOD_S, WebhookService, service_names
+from controller.webhooks.service import AGAIN_S, PERIOD_S, WebhookService, service_names
 from controller.webhooks.tls import CertificateError, Served
 from kube.client import Client
 from kube.clock import Backoff
@@ -215,7 +215,7 @@ async def test_what_may_not_be_taken_over_is_said_once(
     api.merge(CRDS, CRD, {"spec": {"conversion": conversion}})
     allowed: list[bool] = []
     async with Client(api.config) as client:
-        replica = Replica(client, clock, may_take_over=lambda: bool(allowed))
+        replica = Replica(client, clock, leading=lambda: bool(allowed))
         for _ in range(3):
             await replica.service.round()
         assert bundle(api) is None
@@ -223,6 +223,22 @@ async def test_what_may_not_be_taken_over_is_said_once(
         allowed.append(True)
         await replica.service.round()
         assert bundle(api)
+        await replica.server.stop()
+
+
+async def test_a_replica_that_begins_to_lead_soon_turns_off_what_it_is_to_turn_off(
+    api: FakeApiServer, clock: VirtualClock
+) -> None:
+    versions = [{"name": "v1beta1", "served": True, "storage": False}]
+    api.merge(CRDS, CRD, {"spec": {"versions": versions}})
+    leading: list[bool] = []
+    async with Client(api.config) as client:
+        replica = Replica(client, clock, leading=lambda: bool(leading), serve_old_workloads=False)
+        assert await replica.service.round() == AGAIN_S
+        assert api.get(CRDS, CRD)["spec"]["versions"] == versions
+        leading.append(True)
+        assert await replica.service.round() == PERIOD_S
+        assert not api.get(CRDS, CRD)["spec"]["versions"][0]["served"]
         await replica.server.stop()
 
 

@@ -17,6 +17,8 @@ from controller.writing.queuestatus import QueueStatuses
 from kube.writing.writes import Write
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
+BOTH = (CLUSTER_QUEUES, LOCAL_QUEUES)
+
 
 class Statuses:
     """The writer on an engine, and what the API server has by its writes."""
@@ -26,11 +28,15 @@ class Statuses:
         self.world.put(flavor(), *queues)
         self.shown: dict[tuple[str, str], dict[str, Any]] = {}
         self.writes = 0
-        self._writer = QueueStatuses(self.world.engine, self._put, pace=Pace(), backlog=lambda: 0)
+        self.order: list[tuple[str, str]] = []
+        self.backlog = 0
+        self.pace = Pace()
+        self._writer = QueueStatuses(self.world.engine, self._put, pace=self.pace, backlog=lambda: self.backlog)
         self._now_s = self.world.now_s
 
     def _put(self, write: Write[Any]) -> None:
         self.writes += 1
+        self.order.append((write.resource.kind, write.name))
         self.shown.setdefault((write.resource.kind, write.name), {}).update(write.body["status"])
 
     def observed(self, queue: LocalQueue) -> None:
@@ -42,6 +48,25 @@ class Statuses:
         self._now_s += 2
         self._writer.touch()
         self._writer.write(self._now_s)
+
+    def busy(self) -> None:
+        """Decisions are written quickly, other writes wait, and the server is slow."""
+        for _ in range(100):
+            self.pace.carried_out(self._now_s)
+        self.pace.answered(1.0, self._now_s)
+        self.backlog = 20
+
+    def due_in_s(self) -> float | None:
+        due_s = self._writer.next_due_s(self._now_s)
+        return None if due_s is None else due_s - self._now_s
+
+    def written_after(self, seconds: float) -> list[tuple[str, str]]:
+        """What is written then, in its order."""
+        self.world.settle()
+        self._now_s += seconds
+        before = len(self.order)
+        self._writer.write(self._now_s)
+        return self.order[before:]
 
 
 def gpus(status: Mapping[str, Any], key: str) -> str:
@@ -115,3 +140,67 @@ def test_the_time_of_a_condition_is_that_of_its_change_also_before_the_watch_sho
     (stopped,) = shared.shown[key]["conditions"]
     assert (active["status"], stopped["status"]) == ("True", "False")
     assert stopped["lastTransitionTime"] > active["lastTransitionTime"]
+
+
+def queues(count: int) -> Statuses:
+    """So many ClusterQueues with a LocalQueue each, every one with a workload that runs, as the statuses say."""
+    names = [f"q{number:02}" for number in range(count)]
+    made = Statuses(*(cluster_queue(name, 10) for name in names), *(local_queue(name) for name in names))
+    for name in names:
+        made.world.put(workload(f"w-{name}", name, 3))
+    made.written()
+    for _ in range(8):  # all of the allowance's burst is spent
+        made.written_after(2)
+    assert made.writes == 2 * count
+    return made
+
+
+def test_when_nothing_is_pending_queues_that_emptied_say_so_at_once_cluster_queues_first() -> None:
+    made = queues(8)
+    made.busy()
+    made.written_after(1.0)
+    for number in range(8):
+        made.world.finish(f"w-q{number:02}")
+    due_s = made.due_in_s()
+    assert due_s is not None
+    assert due_s <= 0.1, "nobody holds quota: the comparison is due"
+    told = made.written_after(0.1)
+    assert told == [(kind.kind, f"q{number:02}") for kind in BOTH for number in range(8)]
+    assert {each["reservingWorkloads"] for each in made.shown.values()} == {0}
+    assert made.due_in_s() is None
+
+
+def test_while_workloads_are_pending_an_emptied_queue_waits_as_others_do() -> None:
+    made = queues(2)
+    made.world.put(workload("large", "q00", 30))
+    made.written_after(2)
+    made.busy()
+    made.world.finish("w-q00")
+    made.world.finish("w-q01")
+    assert made.written_after(1.5) == [], "decisions and other writes go first"
+    made.world.finish("large")
+    assert made.written_after(0.1) == [(kind.kind, name) for kind in BOTH for name in ("q00", "q01")]
+
+
+def test_a_queue_whose_workloads_run_on_and_one_that_is_new_wait_their_turn() -> None:
+    made = queues(2)
+    made.world.put(workload("more", "q00", 3))
+    made.written_after(2)
+    made.busy()
+    made.world.finish("w-q00")
+    made.world.put(cluster_queue("new", 10))
+    assert made.written_after(1.5) == []
+    made.world.finish("w-q01")
+    assert made.written_after(1.5) == [(CLUSTER_QUEUES.kind, "q01"), (LOCAL_QUEUES.kind, "q01")]
+
+
+def test_many_queues_that_empty_together_do_not_fill_the_writers_queue() -> None:
+    made = queues(8)
+    made.busy()
+    made.backlog = 65
+    for number in range(8):
+        made.world.finish(f"w-q{number:02}")
+    assert made.written_after(1.5) == []
+    assert (made.due_in_s() or 1.0) <= 0.05
+    made.backlog = 20
+    assert len(made.written_after(0.05)) == 16

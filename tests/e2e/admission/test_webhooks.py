@@ -37,6 +37,7 @@ from tests.support.e2e.webhooklab import (
 pytestmark = pytest.mark.e2e
 
 PRIORITY = "kueue.x-k8s.io/priority-class"
+WORKLOADS_CRD = "crd/workloads.kueue.x-k8s.io"
 SECONDS, PREBUILT = "kueue.x-k8s.io/max-exec-time-seconds", "kueue.x-k8s.io/prebuilt-workload-name"
 
 
@@ -365,6 +366,63 @@ def test_v1beta1_is_served_while_a_replica_lives_and_only_v1beta1_stops_without(
     assert read(cluster, "topologies.v1beta1.kueue.x-k8s.io")["items"] == []
     with Webhook(cluster):
         until(lambda: not refusal(cluster, *old), "v1beta1 again, by the same certificates")
+
+
+def stored_as(cluster: Cluster, older: bool) -> None:
+    """Which version of Workload new objects are stored in."""
+    patch = [{"op": "replace", "path": f"/spec/versions/{n}/storage", "value": older == (n == 0)} for n in (0, 1)]
+    cluster.kubectl("patch", WORKLOADS_CRD, "--type=json", "-p", json.dumps(patch))
+
+
+def test_v1beta1_of_workload_goes_and_comes_back_with_objects_stored_in_both(cluster: Cluster) -> None:
+    """An upgrade to a controller that turns it off, and the way back."""
+
+    def listed(version: str) -> dict[str, Any]:
+        found = read(cluster, f"workloads.{version}.kueue.x-k8s.io", "-n", "plain")["items"]
+        return {each["metadata"]["name"]: each["spec"] for each in found if each["metadata"]["name"] in names}
+
+    def served() -> bool:
+        return not refusal(cluster, "get", "--raw", "/apis/kueue.x-k8s.io/v1beta1/workloads")
+
+    def workload(name: str, version: str) -> dict[str, Any]:
+        older = {"priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass", "priorityClassName": "high"}
+        newer = {"priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}}
+        body = json.loads(json.dumps(OLD_WORKLOAD)) | {"apiVersion": f"kueue.x-k8s.io/{version}"}
+        kept = {key: value for key, value in body["spec"].items() if not key.startswith("priorityClass")}
+        metadata = {"name": name, "namespace": "plain"}
+        return {**body, "metadata": metadata, "spec": kept | (older if version == "v1beta1" else newer)}
+
+    names = ["stored-older", "written-older", "written-newer"]
+    with Webhook(cluster):
+        until(served, "the API server calling us")
+        stored_as(cluster, older=True)
+        created(cluster, workload("stored-older", "v1beta1"))
+        stored_as(cluster, older=False)
+        created(cluster, workload("written-older", "v1beta1"))
+        created(cluster, workload("written-newer", "v1beta2"))
+        before = {version: listed(version) for version in ("v1beta1", "v1beta2")}
+        assert before["v1beta2"].keys() == set(names)
+        assert {spec["priorityClassRef"]["name"] for spec in before["v1beta2"].values()} == {"high"}
+    with Webhook(cluster, "controller.config.tessera.workloadV1beta1=off"):
+        until(lambda: not served(), "v1beta1 is not served any more")
+        assert read(cluster, WORKLOADS_CRD)["spec"]["conversion"]["strategy"] == "Webhook"
+        until(lambda: listed("v1beta2") == before["v1beta2"], "v1beta2 of those that are stored in v1beta1 too")
+        for name in names[1:]:
+            cluster.kubectl("annotate", "workloads.v1beta2.kueue.x-k8s.io", name, "-n", "plain", "seen=yes")
+        assert read(cluster, "localqueues.v1beta1.kueue.x-k8s.io", "default", "-n", "team")
+        names.append("later")
+        created(cluster, workload("later", "v1beta2"))
+        anew = [{"op": "replace", "path": "/spec/versions/0/served", "value": True}]
+        cluster.kubectl("patch", WORKLOADS_CRD, "--type=json", "-p", json.dumps(anew))
+        until(served, "as when the chart's CRDs are applied again")
+    with Webhook(cluster, "controller.config.tessera.workloadV1beta1=off"):
+        until(lambda: not served(), "off again")
+    with Webhook(cluster, "controller.config.tessera.workloadV1beta1=served"):
+        until(served, "the way back")
+        found = listed("v1beta1")
+        assert found.keys() == set(names)
+        assert {name: found[name] for name in before["v1beta1"]} == before["v1beta1"]
+        assert found["later"]["priorityClassName"] == "high"
 
 
 def test_a_dry_run_of_what_is_queued_is_told_and_no_other_request_asks(cluster: Cluster) -> None:

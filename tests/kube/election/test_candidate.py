@@ -357,8 +357,23 @@ def test_a_namespace_that_is_not_there_holds_nobody_else(server: Server) -> None
     assert (ours.candidate.held_for(0), theirs.candidate.held_for(0)) == (10, 0)
     theirs.round(2)
     assert theirs.candidate.held_for(2) == 10
-    ours.round(2.1)
+    assert ours.round(2.1) == ["Create", "Read"]
     assert ours.candidate.held_for(2.1) == 0, "the namespace is there, and somebody else was faster"
+
+
+@pytest.mark.parametrize("absent_is_held", [True, False])
+def test_where_the_namespace_is_not_there_a_round_is_one_request(server: Server, absent_is_held: bool) -> None:
+    def absent(_: LeaseRequest) -> KubeError:
+        return NotFoundError("namespaces tessera not found", status=404)
+
+    a = Talk(server, "a", absent_is_held=absent_is_held)
+    assert a.round(0, absent) == ["Read", "Create"]
+    assert a.candidate.namespace_absent
+    assert a.round(2, absent) == a.round(4, absent) == ["Create"]
+    assert a.round(6) == ["Create"], "the namespace is there now, and the lease is made at once"
+    assert a.candidate.held_for(6) == 10
+    assert not a.candidate.namespace_absent
+    assert a.round(8) == ["Replace"]
 
 
 def test_times_that_leave_no_room_are_refused() -> None:

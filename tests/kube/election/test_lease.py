@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from kube.client import Client
 from kube.election.lease import Identity, Leadership, LeaseRef
+from kube.errors import KubeError
 from kube.resources import LEASES
 from kube.testing import FakeApiServer, VirtualClock, eventually
 from tests.support.hang import HANG_S
@@ -270,6 +272,29 @@ async def test_missing_rights_are_not_leadership(server: FakeApiServer, clock: V
         server.refuse = lambda _method, _path: None
         await step(clock, 3, a)
         assert a.working
+
+
+@pytest.mark.parametrize("ref", [OURS, KUEUES], ids=["own", "kueues"])
+async def test_a_namespace_that_is_not_there_is_said_once_and_asked_for_once_a_round(
+    server: FakeApiServer, clock: VirtualClock, caplog: pytest.LogCaptureFixture, ref: LeaseRef
+) -> None:
+    caplog.set_level(logging.INFO)
+    missing = KubeError(f'namespaces "{ref.namespace}" not found', status=404, reason="NotFound")
+    server.refuse = lambda method, path: missing if method == "POST" and ref.namespace in path else None
+    a = Replica("a", server, clock, ref)
+    async with running(a):
+        await stepped_until(lambda: len(server.seen("POST", ref.namespace)) > 2, clock, a)
+        before, read = len(server.seen("POST", ref.namespace)), len(server.seen("GET", ref.namespace))
+        await step(clock, 180, a)
+        assert 50 < len(server.seen("POST", ref.namespace)) - before <= 90, "once in each two seconds at most"
+        assert len(server.seen("GET", ref.namespace)) == read
+        assert a.working == ref.absent_is_held
+        so = "nobody holds it, which counts as ours" if ref.absent_is_held else "it is waited for"
+        said = [record.message for record in caplog.records if "not there" in record.message]
+        assert said == [f"lease {ref}: the namespace {ref.namespace} is not there: {so}"]
+        server.refuse = lambda _method, _path: None
+        await stepped_until(lambda: a.working and bool(server.list_all(LEASES)), clock, a)
+        assert holder(server, ref) == "a"
 
 
 def test_no_lease_is_no_leadership(server: FakeApiServer, clock: VirtualClock) -> None:

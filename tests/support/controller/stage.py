@@ -162,8 +162,9 @@ class Stage:
         name: str = "one",
         clock: Clock | None = None,
         start_webhooks: Start = in_this_loop,
+        until_deciding: bool = True,
     ) -> AsyncIterator[Process]:
-        """A running controller; it has begun to decide unless it ``elect``s."""
+        """A running controller; it has begun to decide unless it ``elect``s, or that is not waited for."""
         flags = Flags(
             core_only=core_only,
             leader_elect=elect,
@@ -177,7 +178,7 @@ class Stage:
         task = asyncio.create_task(process.run(stop))
         self.process = process
         try:
-            if not elect:
+            if not elect and until_deciding:
                 await eventually(lambda: process.core is not None or task.done(), what="deciding")
                 assert not task.done() or task.exception() is None, task.exception()
             yield process

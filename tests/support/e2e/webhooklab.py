@@ -164,6 +164,7 @@ class Webhook:
             self.service = WebhookService(
                 client, server, certificates, UrlTarget(f"https://127.0.0.1:{port}"), clock=clock,
                 backoff=Backoff(random=random.random, initial_s=0.1), configurations=CONFIGURATIONS,
+                serve_old_workloads=self._config.serve_old_workloads,
             )  # fmt: skip
             try:
                 await self.service.run()

@@ -124,7 +124,7 @@ class Agent:
             waits=lambda: self.node_state.waits or self.mig.waits,
             kubelet=partial(identity, pod_resources / SOCKET),
         )
-        self.pods = PodWatch(self.holders.nudge, spread=spread, granted=self._granted)
+        self.pods = PodWatch(self.holders.nudge, spread=spread, granted=self._granted, look=self.holders.look)
         self.watch = NodeWatch(self._node_changed, spread=spread, heard=reporter.heard)
         self.sampler = Sampler(
             self.node_state,

@@ -1,7 +1,7 @@
 """The holder of each device, from the kubelet's pod resources API (v1).
 
-The kubelet allows all its clients together 100 calls a second: List is asked at most once a second, with backoff. The
-answer names pods and containers, no UIDs.
+The kubelet allows all its clients together 100 calls a second: List is asked at most once a second, with backoff, and
+once for a call of the kubelet's that no known pod explains. The answer names pods and containers, no UIDs.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 SOCKET = "kubelet.sock"
 CALL_TIMEOUT_S = 10.0
+LOOK_TIMEOUT_S = 1.0
 SHORTEST_INTERVAL_S = 1.0
 IDLE_INTERVAL_S = 10.0
 WAITING_INTERVAL_S = 2.5
@@ -112,17 +113,24 @@ def sharers_of(answer: pb.ListPodResourcesResponse, claimed: Claimed = _nothing)
     return {device: tuple(holders) for device, holders in found.items() if len(holders) > 1}
 
 
+class Look(Struct, frozen=True):
+    """One answer that is kept nowhere: who holds our devices, and the pods that hold none of them."""
+
+    holders: dict[DeviceId, Holder]
+    without: frozenset[tuple[str, str]]
+
+
 class PodResources:
     """Client of the kubelet at ``folder/kubelet.sock``. Each call opens its own channel: the kubelet may be new."""
 
     def __init__(self, folder: Path) -> None:
         self._target = f"unix:{folder / SOCKET}"
 
-    async def list(self) -> pb.ListPodResourcesResponse:
+    async def list(self, timeout_s: float = CALL_TIMEOUT_S) -> pb.ListPodResourcesResponse:
         """All pods of the node with what they hold. Raises grpc.aio.AioRpcError."""
         async with self._channel() as channel:
             stub = pb_grpc.PodResourcesListerStub(channel)
-            return await stub.List(pb.ListPodResourcesRequest(), timeout=CALL_TIMEOUT_S)
+            return await stub.List(pb.ListPodResourcesRequest(), timeout=timeout_s)
 
     async def get(self, namespace: str, pod: str) -> pb.PodResources:
         """What one pod holds. Raises grpc.aio.AioRpcError (NOT_FOUND where there is no such pod)."""
@@ -232,6 +240,17 @@ class HolderWatch:
         while (wait_s := self._asked_s + SHORTEST_INTERVAL_S - self._now()) > 0:
             await sleep(self._clock, wait_s)
         await self.refresh()
+
+    async def look(self) -> Look | None:
+        """Ask once, within a call of the kubelet's, and keep nothing. None where it does not answer soon."""
+        try:
+            answer = await self._client.list(LOOK_TIMEOUT_S)
+        except grpc.aio.AioRpcError as failed:
+            log.debug("no look at pod resources: %s", failed.code().name)
+            return None
+        holders = holders_of(answer, self._units(), self._claimed())
+        named = {(pod.namespace, pod.name) for pod in answer.pod_resources}
+        return Look(holders, frozenset(named.difference((held.namespace, held.pod) for held in holders.values())))
 
     async def refresh(self) -> None:
         """Ask once. Raises grpc.aio.AioRpcError."""

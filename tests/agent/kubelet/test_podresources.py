@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 
 from agent.kubelet.grants import Grants
 from agent.kubelet.podresources import (
+    CALL_TIMEOUT_S,
     IDLE_INTERVAL_S,
     LONGEST_RETRY_S,
+    LOOK_TIMEOUT_S,
     SETTLE_S,
     SHORTEST_INTERVAL_S,
     WAITING_INTERVAL_S,
     Holder,
     HolderWatch,
+    Look,
     PodResources,
     holders_of,
     sharers_of,
@@ -144,7 +147,8 @@ class ScriptedKubelet(PodResources):
         self.answer = listing()
         self.failing = False
 
-    async def list(self) -> pb.ListPodResourcesResponse:
+    async def list(self, timeout_s: float = CALL_TIMEOUT_S) -> pb.ListPodResourcesResponse:
+        self.timeout_s = timeout_s
         self.asked_at.append(self._clock.monotonic())
         if self.failing:
             raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "gone")
@@ -249,6 +253,19 @@ async def test_only_an_answer_that_differs_is_told(watched: Watched) -> None:
     await watched.pass_time(11)
     assert watched.changes == 2
     assert set(watched.watch.holders) == {"GPU-0"}
+
+
+async def test_a_look_names_the_pods_without_a_device_of_ours_and_keeps_nothing(watched: Watched) -> None:
+    watched.kubelet.answer = listing(
+        ("ml", "train", "main", GPU, ["GPU-0"]),
+        ("ml", "new", "main", GPU, []),
+        ("ml", "nic", "main", "other.com/nic", ["nic-0"]),
+    )
+    held = {DeviceId("GPU-0"): Holder("ml", "train", "main", ResourceName(GPU))}
+    assert await watched.watch.look() == Look(held, frozenset({("ml", "new"), ("ml", "nic")}))
+    assert (watched.watch.holders, watched.changes, watched.kubelet.timeout_s) == ({}, 1, LOOK_TIMEOUT_S)
+    watched.kubelet.failing = True
+    assert await watched.watch.look() is None
 
 
 async def test_that_nobody_holds_a_device_is_told_once_it_was_asked_about(watched: Watched) -> None:

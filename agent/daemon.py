@@ -252,7 +252,7 @@ class Agent:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(self.manager.close(), self.mps.close())
+        await asyncio.gather(self.manager.close(), self.mps.close(), self.holders.close())
         await self._files.close()
         await self.endpoints.stop()
         log.info("stopped")

@@ -6,13 +6,15 @@ once for a call of the kubelet's that no known pod explains. The answer names po
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
 import grpc.aio
 from msgspec import Struct
 
+from agent.keeping.files import identity
 from agent.kubelet.grants import Grants, Shown
 from inventory.devices import DeviceId, ResourceName
 from inventory.layout.layout import physical_id
@@ -120,37 +122,74 @@ class Look(Struct, frozen=True):
     without: frozenset[tuple[str, str]]
 
 
+class _Line:
+    """A channel, with the calls that are on it."""
+
+    def __init__(self, target: str, kubelet: object) -> None:
+        options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
+        self.channel = grpc.aio.insecure_channel(target, options=options)
+        self.stub = pb_grpc.PodResourcesListerStub(self.channel)
+        self.kubelet = kubelet
+        self.calls = 0
+
+
 class PodResources:
-    """Client of the kubelet at ``folder/kubelet.sock``. Each call opens its own channel: the kubelet may be new."""
+    """Client of the kubelet at ``folder/kubelet.sock``.
+
+    Its channel is kept: a new one for each call is half of what a call costs. Another socket is another kubelet's, and
+    one that failed may pause before it connects again: both get a new channel. The old one is closed by the last call
+    on it, since that would end the others.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._target = f"unix:{folder / SOCKET}"
+        self._socket = folder / SOCKET
+        self._line: _Line | None = None
 
     async def list(self, timeout_s: float = CALL_TIMEOUT_S) -> pb.ListPodResourcesResponse:
         """All pods of the node with what they hold. Raises grpc.aio.AioRpcError."""
-        async with self._channel() as channel:
-            stub = pb_grpc.PodResourcesListerStub(channel)
+        async with self._stub() as stub:
             return await stub.List(pb.ListPodResourcesRequest(), timeout=timeout_s)
 
     async def get(self, namespace: str, pod: str) -> pb.PodResources:
         """What one pod holds. Raises grpc.aio.AioRpcError (NOT_FOUND where there is no such pod)."""
-        async with self._channel() as channel:
-            stub = pb_grpc.PodResourcesListerStub(channel)
+        async with self._stub() as stub:
             request = pb.GetPodResourcesRequest(pod_name=pod, pod_namespace=namespace)
             return (await stub.Get(request, timeout=CALL_TIMEOUT_S)).pod_resources
 
     async def allocatable(self) -> dict[ResourceName, set[DeviceId]]:
         """What the kubelet believes it may hand out, by resource. Raises grpc.aio.AioRpcError."""
-        async with self._channel() as channel:
-            stub = pb_grpc.PodResourcesListerStub(channel)
+        async with self._stub() as stub:
             answer = await stub.GetAllocatableResources(pb.AllocatableResourcesRequest(), timeout=CALL_TIMEOUT_S)
         found: dict[ResourceName, set[DeviceId]] = {}
         for group in answer.devices:
             found.setdefault(ResourceName(group.resource_name), set()).update(map(DeviceId, group.device_ids))
         return found
 
-    def _channel(self) -> grpc.aio.Channel:
-        return grpc.aio.insecure_channel(self._target, options=[("grpc.max_receive_message_length", MAX_ANSWER_BYTES)])
+    async def close(self) -> None:
+        """End what is kept; a later call begins anew."""
+        line, self._line = self._line, None
+        if line is not None:
+            await line.channel.close()
+
+    @asynccontextmanager
+    async def _stub(self) -> AsyncIterator["pb_grpc.PodResourcesListerAsyncStub"]:
+        kubelet = identity(self._socket)
+        line, before = self._line, self._line
+        if line is None or line.kubelet != kubelet:
+            line = self._line = _Line(f"unix:{self._socket}", kubelet)
+        if before is not None and before is not line and not before.calls:
+            await before.channel.close()
+        line.calls += 1
+        try:
+            yield line.stub
+        except grpc.aio.AioRpcError:
+            if self._line is line:
+                self._line = None
+            raise
+        finally:
+            line.calls -= 1
+            if self._line is not line and not line.calls:
+                await line.channel.close()
 
 
 class HolderWatch:
@@ -202,6 +241,10 @@ class HolderWatch:
 
     def nudge(self) -> None:
         self._nudged.set()
+
+    async def close(self) -> None:
+        """Let go of the kubelet."""
+        await self._client.close()
 
     async def run(self) -> None:
         """Ask until cancelled. Failures keep what was known."""

@@ -6,6 +6,7 @@ import itertools
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -397,3 +398,64 @@ async def test_a_new_kubelet_is_asked_through_a_new_channel(kubelet: StandInKube
 async def test_no_kubelet_is_an_rpc_error(kubelet_dir: Path) -> None:
     with pytest.raises(grpc.aio.AioRpcError):
         await PodResources(kubelet_dir).list()
+
+
+# The channel.
+
+
+class Slow(StandInKubelet):
+    """Lists when it is let, and answers the rest at once."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.asked, self.may_list = asyncio.Event(), asyncio.Event()
+
+    async def List(self, request: object, context: object) -> pb.ListPodResourcesResponse:  # noqa: N802 - gRPC's name
+        self.asked.set()
+        await self.may_list.wait()
+        return await super().List(request, context)
+
+
+async def test_all_calls_share_a_channel_until_another_kubelet_answers_or_one_fails(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    plain = grpc.aio.insecure_channel
+
+    def counted(target: str, **more: Any) -> grpc.aio.Channel:
+        opened.append(target)
+        return plain(target, **more)
+
+    monkeypatch.setattr(grpc.aio, "insecure_channel", counted)
+    kubelet, client = StandInKubelet(short_folder), PodResources(short_folder / "pod-resources")
+    await kubelet.start()
+    for _ in range(3):
+        await client.list()
+        await client.allocatable()
+    assert len(opened) == 1
+    await kubelet.restart()
+    await client.list()
+    assert len(opened) == 2
+    await kubelet.stop()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await client.list()
+    await kubelet.start()
+    # A channel that has failed would pause, and refuse meanwhile.
+    await client.list()
+    await client.close()
+    await kubelet.stop()
+
+
+async def test_a_call_that_fails_ends_no_other_on_its_channel(short_folder: Path) -> None:
+    kubelet, client = Slow(short_folder), PodResources(short_folder / "pod-resources")
+    await kubelet.start()
+    kubelet.pods["ml", "train"] = []
+    asking = asyncio.create_task(client.list())
+    await kubelet.asked.wait()
+    with pytest.raises(grpc.aio.AioRpcError, match="no such pod"):
+        await client.get("ml", "other")
+    kubelet.may_list.set()
+    assert [pod.name for pod in (await asking).pod_resources] == ["train"]
+    assert [pod.name for pod in (await client.list()).pod_resources] == ["train"]
+    await client.close()
+    await kubelet.stop()

@@ -174,7 +174,7 @@ class Side:
     @contextlib.asynccontextmanager
     async def _peer(self, place: Path) -> AsyncIterator[None]:
         script = f'mount --make-rprivate / && mount --bind "$0" {PEER_FOLDER} && exec "$1"'
-        Path(PEER_FOLDER).mkdir(parents=True, exist_ok=True)
+        made = _made(Path(PEER_FOLDER))
         words = ("unshare", "-m", "sh", "-c", script, str(place / "k/device-plugins"), self.program)
         with (place / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(*words, env=self._environment(place), stdout=log, stderr=log)
@@ -185,6 +185,15 @@ class Side:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             await process.wait()
+            for each in made:
+                each.rmdir()
+
+
+def _made(folder: Path) -> list[Path]:
+    """The folders that were not there, the innermost first."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
 
 
 async def _ask(agent: AgentProcess, path: str, every_s: float) -> None:

@@ -121,6 +121,7 @@ class Agent:
             grants=self.node_state.grants,
             now=clock,
             waits=lambda: self.node_state.waits or self.mig.waits,
+            told=lambda: self.pods.follows,
             kubelet=partial(identity, pod_resources / SOCKET),
         )
         self.pods = PodWatch(self.holders.nudge, spread=spread, granted=self._granted, look=self.holders.look)

@@ -29,6 +29,8 @@ CALL_TIMEOUT_S = 10.0
 LOOK_TIMEOUT_S = 1.0
 SHORTEST_INTERVAL_S = 1.0
 IDLE_INTERVAL_S = 10.0
+TOLD_INTERVAL_S = 30.0
+"""Where the API server tells of pods that end."""
 WAITING_INTERVAL_S = 2.5
 """While a change waits for a pod to end: the kubelet does not tell."""
 SETTLE_S = 0.1
@@ -196,8 +198,9 @@ class HolderWatch:
     """Keeps the last known holders. ``changed`` is called after each answer that differs, and after each while
     something waits for an answer (``waits``).
 
-    ``nudge`` asks soon (an Allocate just happened); without one it asks every ten seconds, and more often while
-    something waits, since the kubelet does not tell when a pod ends. ``grants`` hears each answer. ``now`` is the clock
+    ``nudge`` asks soon (an Allocate just happened, a pod has ended); without one it asks every ten seconds, since the
+    kubelet does not tell when a pod ends, more often while something waits, and seldom while the end of each pod is
+    ``told``. ``grants`` hears each answer. ``now`` is the clock
     of ``began_s`` and of the grants; ``kubelet`` is another value when another kubelet answers: what the one before
     listed counts as granted until the new one, which learns of pods one by one, has listed it.
     """
@@ -213,6 +216,7 @@ class HolderWatch:
         grants: Grants | None = None,
         now: Callable[[], float] | None = None,
         waits: Callable[[], bool] = lambda: False,
+        told: Callable[[], bool] = lambda: False,
         kubelet: Callable[[], object] = lambda: None,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -223,6 +227,7 @@ class HolderWatch:
         self._grants = grants or Grants()
         self._now = now or self._clock.monotonic
         self._waits = waits
+        self._told = told
         self._kubelet = kubelet
         self._answered_by: object = None
         self._nudged = asyncio.Event()
@@ -269,7 +274,9 @@ class HolderWatch:
 
     @property
     def _interval_s(self) -> float:
-        return WAITING_INTERVAL_S if self._waits() else IDLE_INTERVAL_S
+        if self._waits():
+            return WAITING_INTERVAL_S
+        return TOLD_INTERVAL_S if self._told() else IDLE_INTERVAL_S
 
     async def _pause(self, retry_s: float) -> None:
         """After a failure: a nudge ends the wait, since it is a sign that the kubelet lives."""

@@ -278,13 +278,13 @@ class PodWatch:
         it has: the request waits for the news of those, ``NEWS_S`` at most, and of no others.
         """
         choice = self.plans.choose(resource, available, required, size)
-        if choice.known or not self._follows:
+        if choice.known or not self.follows:
             return choice
         end_s = self._clock.monotonic() + NEWS_S
         listed = await self._listed(required)
         if not listed:
             end_s = min(end_s, self._clock.monotonic() + self._patience_s)
-        while not (choice := self.plans.choose(resource, available, required, size)).known and self._follows:
+        while not (choice := self.plans.choose(resource, available, required, size)).known and self.follows:
             now_s = self._clock.monotonic()
             left_s = end_s - now_s
             if listed:
@@ -317,7 +317,7 @@ class PodWatch:
         return entry is not None and not entry.object.going
 
     @property
-    def _follows(self) -> bool:
+    def follows(self) -> bool:
         """Whether a pod that was bound a moment ago would be heard of."""
         lag_s = self._reflector.lag_s if self._reflector is not None and self._reflector.synced else None
         return lag_s is not None and lag_s < FRESH_S

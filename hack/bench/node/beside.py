@@ -47,6 +47,7 @@ SETTLE_S: Final = 15.0
 """From the list to the rest: what the start leaves to be done is done."""
 PROBES_S: Final = {"/healthz": 10.0, "/readyz": 5.0, "/metrics": 15.0}
 """Paths that are asked, and how often: the chart's probes and the usual scrape."""
+BOOKMARKS_S: Final = 60.0
 PEER_FOLDER: Final = "/var/lib/kubelet/device-plugins"
 BARE: Final = "import grpc.aio"
 Call = Callable[[], Awaitable[object]]
@@ -345,7 +346,9 @@ async def _serve_api() -> None:
     async with FakeApiServer() as api:
         api.create(NODES, NODE)
         print(api.config.server, flush=True)
-        await asyncio.Event().wait()
+        while True:  # as a real one: a watch without bookmarks counts as one that brings no news
+            await asyncio.sleep(BOOKMARKS_S)
+            api.bookmark()
 
 
 async def _serve_handler(path: str, payload: str) -> None:

@@ -22,6 +22,7 @@ from agent.kubelet.podresources import (
     LOOK_TIMEOUT_S,
     SETTLE_S,
     SHORTEST_INTERVAL_S,
+    TOLD_INTERVAL_S,
     WAITING_INTERVAL_S,
     Holder,
     HolderWatch,
@@ -167,7 +168,7 @@ class Watched:
         self.kubelet = ScriptedKubelet(self.clock)
         self.changes = 0
         self.devices = ids("GPU-0", "GPU-1")
-        self.waits = False
+        self.waits = self.told = False
         self.socket = 1
         self.grants = Grants()
         self.watch = HolderWatch(
@@ -177,6 +178,7 @@ class Watched:
             self.clock,
             grants=self.grants,
             waits=lambda: self.waits,
+            told=lambda: self.told,
             kubelet=lambda: self.socket,
         )
 
@@ -215,6 +217,15 @@ async def test_it_asks_at_once_and_then_rarely(watched: Watched) -> None:
     assert len(watched.kubelet.asked_at) == 1
     await watched.pass_time(35)
     assert set(watched.gaps()) == {SHORTEST_INTERVAL_S + IDLE_INTERVAL_S}
+
+
+async def test_it_asks_seldom_while_it_is_told_of_pods_that_end_unless_something_waits(watched: Watched) -> None:
+    watched.told = True
+    await watched.pass_time(3 * TOLD_INTERVAL_S + 20)
+    assert watched.gaps()[1:] == [SHORTEST_INTERVAL_S + TOLD_INTERVAL_S] * 2
+    watched.waits = True
+    await watched.pass_time(TOLD_INTERVAL_S)
+    assert watched.gaps()[-1] == SHORTEST_INTERVAL_S + WAITING_INTERVAL_S
 
 
 async def test_a_nudge_is_followed_when_the_kubelet_has_our_answer_and_looked_into_twice(watched: Watched) -> None:

@@ -82,11 +82,11 @@ async def measure(peer: str, calls: int, starts: int, rest_s: float) -> None:
                     await stack.enter_async_context(side.served())
                 show_loaded("At rest", await _rest(sides, rest_s))
                 idle = await _calls(sides, calls)
-                show_loaded("Calls, nothing else at work", idle)
+                show_loaded("Calls", idle)
                 async with contextlib.AsyncExitStack() as busy:
                     for _ in range(BUSY):
                         await busy.enter_async_context(_running("hack.bench.node.beside", "busy"))
-                    show_loaded(f"Calls beside {BUSY} busy processes", await _calls(sides, calls))
+                    show_loaded(f"Calls beside {BUSY} more busy processes", await _calls(sides, calls))
 
 
 def show_loaded(title: str, rows: Sequence[Row]) -> None:

@@ -128,7 +128,8 @@ class _Line:
     """A channel, with the calls that are on it."""
 
     def __init__(self, target: str, kubelet: object) -> None:
-        options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
+        # Its own connection: gRPC shares one among channels of one target, and with it what an earlier kubelet broke.
+        options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.use_local_subchannel_pool", 1)]
         self.channel = grpc.aio.insecure_channel(target, options=options)
         self.stub = pb_grpc.PodResourcesListerStub(self.channel)
         self.kubelet = kubelet

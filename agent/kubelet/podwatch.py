@@ -111,7 +111,7 @@ class SeenPod(Struct, frozen=True):
     over: bool = False
     identity: PodIdentity | None = None
     going: bool = False
-    """Whether it is over or being deleted: a pod of its name that holds nothing may be the next one."""
+    """Whether it is over, or asked for devices and is being deleted: the kubelet may name the next one of its name."""
 
 
 _NOTHING: Final = SeenPod(IDLE)
@@ -126,7 +126,7 @@ def see(raw: bytes) -> SeenPod:
     if pod.status.phase in _ENDED:
         return _OVER
     waiting, containers, identity = _waiting(pod), tuple(_containers(pod)), _identity(pod)
-    going = pod.metadata.deletion_timestamp is not None
+    going = identity is not None and pod.metadata.deletion_timestamp is not None
     known = containers or waiting is not IDLE or identity is not None or going
     return SeenPod(waiting, containers, identity=identity, going=going) if known else _NOTHING
 

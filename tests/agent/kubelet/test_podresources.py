@@ -414,6 +414,17 @@ async def test_no_kubelet_is_an_rpc_error(kubelet_dir: Path) -> None:
 # The channel.
 
 
+@contextlib.asynccontextmanager
+async def asked(kubelet: StandInKubelet, folder: Path) -> AsyncIterator[tuple[StandInKubelet, PodResources]]:
+    client = PodResources(folder / "pod-resources")
+    await kubelet.start()
+    try:
+        yield kubelet, client
+    finally:
+        await client.close()
+        await kubelet.stop()
+
+
 class Slow(StandInKubelet):
     """Lists when it is let, and answers the rest at once."""
 
@@ -438,35 +449,31 @@ async def test_all_calls_share_a_channel_until_another_kubelet_answers_or_one_fa
         return plain(target, **more)
 
     monkeypatch.setattr(grpc.aio, "insecure_channel", counted)
-    kubelet, client = StandInKubelet(short_folder), PodResources(short_folder / "pod-resources")
-    await kubelet.start()
-    for _ in range(3):
+    async with asked(StandInKubelet(short_folder), short_folder) as (kubelet, client):
+        for _ in range(3):
+            await client.list()
+            await client.allocatable()
+        assert len(opened) == 1
+        for turn in range(2, 12):
+            await kubelet.restart()
+            await client.list()  # on nothing that the kubelet before has broken
+            assert len(opened) == turn
+        await kubelet.stop()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await client.list()
+        await kubelet.start()
+        # A channel that has failed would pause, and refuse meanwhile.
         await client.list()
-        await client.allocatable()
-    assert len(opened) == 1
-    await kubelet.restart()
-    await client.list()
-    assert len(opened) == 2
-    await kubelet.stop()
-    with pytest.raises(grpc.aio.AioRpcError):
-        await client.list()
-    await kubelet.start()
-    # A channel that has failed would pause, and refuse meanwhile.
-    await client.list()
-    await client.close()
-    await kubelet.stop()
 
 
 async def test_a_call_that_fails_ends_no_other_on_its_channel(short_folder: Path) -> None:
-    kubelet, client = Slow(short_folder), PodResources(short_folder / "pod-resources")
-    await kubelet.start()
-    kubelet.pods["ml", "train"] = []
-    asking = asyncio.create_task(client.list())
-    await kubelet.asked.wait()
-    with pytest.raises(grpc.aio.AioRpcError, match="no such pod"):
-        await client.get("ml", "other")
-    kubelet.may_list.set()
-    assert [pod.name for pod in (await asking).pod_resources] == ["train"]
-    assert [pod.name for pod in (await client.list()).pod_resources] == ["train"]
-    await client.close()
-    await kubelet.stop()
+    slow = Slow(short_folder)
+    async with asked(slow, short_folder) as (_, client):
+        slow.pods["ml", "train"] = []
+        asking = asyncio.create_task(client.list())
+        await slow.asked.wait()
+        with pytest.raises(grpc.aio.AioRpcError, match="no such pod"):
+            await client.get("ml", "other")
+        slow.may_list.set()
+        assert [pod.name for pod in (await asking).pod_resources] == ["train"]
+        assert [pod.name for pod in (await client.list()).pod_resources] == ["train"]

@@ -34,7 +34,7 @@ from yamlfile import ConfigError, UnreadableError
 
 log = logging.getLogger(__name__)
 
-CONFIG_POLL_S = 2.0
+CONFIG_POLL_S = 5.0
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 10.0
 """Between two tries to read a file that is there and cannot be read."""

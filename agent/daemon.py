@@ -52,7 +52,6 @@ from deviceplugin.manager import PluginManager, sweep
 from inventory import __version__
 from inventory.devices import DeviceId, GpuUuid, NodeInventory, ResourceName
 from inventory.layout.layout import REPLICA_MARK
-from kube.metrics import KeptText
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +95,7 @@ class Agent:
         self._renamed = renamed
         self._settled = settled
         self._boot_id = statefiles.read_boot_id(settings.proc_root)
-        self.metrics = AgentMetrics()
+        self.metrics = AgentMetrics(self._gpus_text)
         self._recorder = Recorder(self.metrics, reporter)
         self._files = StateFiles(settings.state_dir, self._known, self._state_kept)
         self._layout = LayoutChoice(settings, self._files.layout.object_layout)
@@ -122,9 +121,10 @@ class Agent:
             grants=self.node_state.grants,
             now=clock,
             waits=lambda: self.node_state.waits or self.mig.waits,
+            told=lambda: self.pods.follows,
             kubelet=partial(identity, pod_resources / SOCKET),
         )
-        self.pods = PodWatch(self.holders.nudge, spread=spread, granted=self._granted)
+        self.pods = PodWatch(self.holders.nudge, spread=spread, granted=self._granted, look=self.holders.look)
         self.watch = NodeWatch(self._node_changed, spread=spread, heard=reporter.heard)
         self.sampler = Sampler(
             self.node_state,
@@ -135,7 +135,6 @@ class Agent:
             problem=reporter.problem,
             passed=self._sampled,
         )
-        self.metrics.registry.register(KeptText(self.sampler.exposition))
         self.manager = PluginManager(
             settings.device_plugins_dir,
             settings.registration_socket,
@@ -254,7 +253,7 @@ class Agent:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(self.manager.close(), self.mps.close())
+        await asyncio.gather(self.manager.close(), self.mps.close(), self.holders.close())
         await self._files.close()
         await self.endpoints.stop()
         log.info("stopped")
@@ -482,6 +481,9 @@ class Agent:
             )
             for resource in self.node_state.layout.resources
         )
+
+    def _gpus_text(self) -> bytes:
+        return self.sampler.exposition()
 
     def _set_alarm(self) -> None:
         """Probation and the like end at a moment, not at an event."""

@@ -32,6 +32,11 @@ class FolderNews:
         self._timer: asyncio.TimerHandle | None = None
         self._watched: tuple[int, int] | None = None
 
+    @property
+    def watching(self) -> bool:
+        """Whether what happens in the folder is told, as far as is known."""
+        return self._watched is not None
+
     def start(self) -> None:
         """Watch; where that cannot be done there are no hints."""
         libc = ctypes.CDLL(None, use_errno=True)
@@ -72,6 +77,7 @@ class FolderNews:
             asyncio.get_running_loop().remove_reader(self._file)
             os.close(self._file)
             self._file = None
+        self._watched = None
 
     def _read(self) -> None:
         assert self._file is not None, "an event after the end"

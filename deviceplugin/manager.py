@@ -2,7 +2,8 @@
 
 Desired state in (``apply``), servers out. One task (``run``) compares the two, the kubelet's socket and our own
 sockets, and mends what differs: a new kubelet, a removed socket, a refused registration. It looks when news of the
-folder come, and each second in any case. Views of resources that already have a server are swapped at once, without
+folder come or a stream ends, and every few seconds in any case: each second where something is not as it should be, or
+nothing would tell. Views of resources that already have a server are swapped at once, without
 waiting for the task.
 """
 
@@ -24,6 +25,8 @@ from inventory.devices import ResourceName
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
+QUIET_POLL_S = 5.0
+"""Where all is well and the folder is watched: news may be lost, so that looks never end."""
 UNHEARD_S = 3.0
 """How long a registered server may be without a stream before it registers again."""
 FIRST_RETRY_S = 0.1
@@ -132,9 +135,18 @@ class PluginManager:
             news.stop()
 
     def _hinted(self) -> None:
-        """A new kubelet is met at once; what else happens in the folder is mostly our own doing, and can wait."""
-        if self._identify_kubelet() != self._kubelet:
+        """A new kubelet is met at once, and a socket of ours that is gone made anew; what else happens in the folder is
+        not ours.
+        """
+        gone = any(not stands(slot.server.socket, slot.identity) for slot in self._slots.values() if slot.server.socket)
+        if gone or self._identify_kubelet() != self._kubelet:
             self._wake.set()
+
+    def _stream_ended(self, server: DevicePluginServer) -> None:
+        for slot in self._slots.values():
+            if slot.server is server and not server.streams:
+                slot.heard_at = self._clock()
+                self._wake.set()
 
     async def _run(self, news: FolderNews) -> None:
         while True:
@@ -142,7 +154,7 @@ class PluginManager:
             await self.mend()
             news.renew()
             # Whatever wakes it, it looks: a timer that sets the event costs half of a timeout that is raised.
-            timer = asyncio.get_running_loop().call_later(self._pause_s(), self._wake.set)
+            timer = asyncio.get_running_loop().call_later(self._pause_s(watched=news.watching), self._wake.set)
             try:
                 await self._wake.wait()
             finally:
@@ -189,14 +201,16 @@ class PluginManager:
     def _identify_kubelet(self) -> SocketIdentity | None:
         return None if self._kubelet_socket is None else identify(self._kubelet_socket)
 
-    def _pause_s(self) -> float:
+    def _pause_s(self, *, watched: bool = False) -> float:
         """Until the next look: the poll, or a retry that falls due earlier.
 
         Polls are on whole multiples of their interval: those of one process that fall together cost one wake-up.
         """
         due = (slot.retry_at - self._clock() for slot in self._slots.values() if not self._is_registered(slot))
         # What was due before this look could not be done in it: no kubelet is there, and only the poll will tell.
-        return min([POLL_S - self._clock() % POLL_S, *(max(0.01, wait_s) for wait_s in due if wait_s > 0)])
+        well = watched and self.ready and all(slot.server.streams for slot in self._slots.values())
+        poll_s = QUIET_POLL_S if well else POLL_S
+        return min([poll_s - self._clock() % poll_s, *(max(0.01, wait_s) for wait_s in due if wait_s > 0)])
 
     @staticmethod
     def _stale(slot: _Slot, kubelet: SocketIdentity | None) -> bool:
@@ -220,7 +234,7 @@ class PluginManager:
         registered under the name by then, whichever stream it was that ended: the new one would go with the old.
         """
         old = self._slots.get(name)
-        server = DevicePluginServer(view, self._preferrer, self._observer)
+        server = DevicePluginServer(view, self._preferrer, self._observer, self._stream_ended)
         try:
             socket = await server.start(self._folder)
         except OSError as refused:

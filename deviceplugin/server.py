@@ -74,7 +74,15 @@ def options() -> pb.DevicePluginOptions:
 class DevicePluginServer(pb_grpc.DevicePluginServicer):
     """Serves one resource. ``update`` swaps the view; open ListAndWatch streams then send the new list."""
 
-    def __init__(self, view: ResourceView, preferrer: Preferrer, observer: PluginObserver) -> None:
+    def __init__(
+        self,
+        view: ResourceView,
+        preferrer: Preferrer,
+        observer: PluginObserver,
+        ended: Callable[["DevicePluginServer"], None] = lambda _: None,
+    ) -> None:
+        """``ended`` is called when a stream has ended."""
+        self._stream_ended = ended
         self._view = view
         self._preferrer = preferrer
         self._observer = observer
@@ -160,6 +168,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         finally:
             self.streams -= 1
             self._observer.stream_closed(self.name)
+            self._stream_ended(self)
 
     async def GetPreferredAllocation(
         self,

@@ -8,7 +8,8 @@ registered under that name by then. For tests and for trying the agent without a
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -61,6 +62,8 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         self.pods: dict[tuple[str, str], list[Grant]] = {}
         self.unlisted: set[tuple[str, str]] = set()
         """Pods that List does not show: their answer is not taken in yet, or a new kubelet has not heard of them."""
+        self._admitted: list[tuple[str, str]] = []
+        """Those that are being given their devices: the kubelet has a pod before it admits it."""
         self._random = random.Random(seed)  # noqa: S311 - the order of a test, not a secret
         self._changed = asyncio.Condition()
         self._servers: list[grpc.aio.Server] = []
@@ -107,12 +110,22 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         self._random.shuffle(free)
         if len(free) < count:
             raise LookupError(f"{resource}: found {len(free)} free devices, expected {count}")
-        chosen = await self._preferred(endpoint, free, count)
-        request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=chosen)])
-        answer = await endpoint.stub.Allocate(request, timeout=HANG_S)
-        grant = Grant(resource, tuple(chosen), answer.container_responses[0])
-        self.pods.setdefault((namespace, pod), []).append(grant)
+        with self._admitting((namespace, pod)):
+            chosen = await self._preferred(endpoint, free, count)
+            request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=chosen)])
+            answer = await endpoint.stub.Allocate(request, timeout=HANG_S)
+            grant = Grant(resource, tuple(chosen), answer.container_responses[0])
+            self.pods.setdefault((namespace, pod), []).append(grant)
         return grant
+
+    @contextmanager
+    def _admitting(self, key: tuple[str, str]) -> Iterator[None]:
+        """List has the pod from here on, still without devices."""
+        self._admitted.append(key)
+        try:
+            yield
+        finally:
+            self._admitted.remove(key)
 
     def delete(self, pod: str, namespace: str = "default") -> None:
         """The pod ends; its devices are free again, without a word to the plugin."""
@@ -175,7 +188,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
     # Pod resources
 
     async def List(self, request: object, context: object) -> pr.ListPodResourcesResponse:
-        listed = [self._pod(*key) for key in self.pods if key not in self.unlisted]
+        listed = [self._pod(*key) for key in {**self.pods, **dict.fromkeys(self._admitted)} if key not in self.unlisted]
         return pr.ListPodResourcesResponse(pod_resources=listed)
 
     async def Get(
@@ -197,7 +210,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
     def _pod(self, namespace: str, name: str) -> pr.PodResources:
         devices = [
             pr.ContainerDevices(resource_name=grant.resource, device_ids=grant.devices)
-            for grant in self.pods[namespace, name]
+            for grant in self.pods.get((namespace, name), ())
         ]
         return pr.PodResources(
             name=name, namespace=namespace, containers=[pr.ContainerResources(name="main", devices=devices)]

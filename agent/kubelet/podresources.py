@@ -1,18 +1,20 @@
 """The holder of each device, from the kubelet's pod resources API (v1).
 
-The kubelet allows all its clients together 100 calls a second: List is asked at most once a second, with backoff. The
-answer names pods and containers, no UIDs.
+The kubelet allows all its clients together 100 calls a second: List is asked at most once a second, with backoff, and
+once for a call of the kubelet's that no known pod explains. The answer names pods and containers, no UIDs.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
 import grpc.aio
 from msgspec import Struct
 
+from agent.keeping.files import identity
 from agent.kubelet.grants import Grants, Shown
 from inventory.devices import DeviceId, ResourceName
 from inventory.layout.layout import physical_id
@@ -24,8 +26,11 @@ log = logging.getLogger(__name__)
 
 SOCKET = "kubelet.sock"
 CALL_TIMEOUT_S = 10.0
+LOOK_TIMEOUT_S = 1.0
 SHORTEST_INTERVAL_S = 1.0
 IDLE_INTERVAL_S = 10.0
+TOLD_INTERVAL_S = 30.0
+"""Where the API server tells of pods that end."""
 WAITING_INTERVAL_S = 2.5
 """While a change waits for a pod to end: the kubelet does not tell."""
 SETTLE_S = 0.1
@@ -112,45 +117,91 @@ def sharers_of(answer: pb.ListPodResourcesResponse, claimed: Claimed = _nothing)
     return {device: tuple(holders) for device, holders in found.items() if len(holders) > 1}
 
 
+class Look(Struct, frozen=True):
+    """One answer that is kept nowhere: who holds our devices, and the pods that hold none of them."""
+
+    holders: dict[DeviceId, Holder]
+    without: frozenset[tuple[str, str]]
+
+
+class _Line:
+    """A channel, with the calls that are on it."""
+
+    def __init__(self, target: str, kubelet: object) -> None:
+        # Its own connection: gRPC shares one among channels of one target, and with it what an earlier kubelet broke.
+        options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.use_local_subchannel_pool", 1)]
+        self.channel = grpc.aio.insecure_channel(target, options=options)
+        self.stub = pb_grpc.PodResourcesListerStub(self.channel)
+        self.kubelet = kubelet
+        self.calls = 0
+
+
 class PodResources:
-    """Client of the kubelet at ``folder/kubelet.sock``. Each call opens its own channel: the kubelet may be new."""
+    """Client of the kubelet at ``folder/kubelet.sock``.
+
+    Its channel is kept: a new one for each call is half of what a call costs. Another socket is another kubelet's, and
+    one that failed may pause before it connects again: both get a new channel. The old one is closed by the last call
+    on it, since that would end the others.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._target = f"unix:{folder / SOCKET}"
+        self._socket = folder / SOCKET
+        self._line: _Line | None = None
 
-    async def list(self) -> pb.ListPodResourcesResponse:
+    async def list(self, timeout_s: float = CALL_TIMEOUT_S) -> pb.ListPodResourcesResponse:
         """All pods of the node with what they hold. Raises grpc.aio.AioRpcError."""
-        async with self._channel() as channel:
-            stub = pb_grpc.PodResourcesListerStub(channel)
-            return await stub.List(pb.ListPodResourcesRequest(), timeout=CALL_TIMEOUT_S)
+        async with self._stub() as stub:
+            return await stub.List(pb.ListPodResourcesRequest(), timeout=timeout_s)
 
     async def get(self, namespace: str, pod: str) -> pb.PodResources:
         """What one pod holds. Raises grpc.aio.AioRpcError (NOT_FOUND where there is no such pod)."""
-        async with self._channel() as channel:
-            stub = pb_grpc.PodResourcesListerStub(channel)
+        async with self._stub() as stub:
             request = pb.GetPodResourcesRequest(pod_name=pod, pod_namespace=namespace)
             return (await stub.Get(request, timeout=CALL_TIMEOUT_S)).pod_resources
 
     async def allocatable(self) -> dict[ResourceName, set[DeviceId]]:
         """What the kubelet believes it may hand out, by resource. Raises grpc.aio.AioRpcError."""
-        async with self._channel() as channel:
-            stub = pb_grpc.PodResourcesListerStub(channel)
+        async with self._stub() as stub:
             answer = await stub.GetAllocatableResources(pb.AllocatableResourcesRequest(), timeout=CALL_TIMEOUT_S)
         found: dict[ResourceName, set[DeviceId]] = {}
         for group in answer.devices:
             found.setdefault(ResourceName(group.resource_name), set()).update(map(DeviceId, group.device_ids))
         return found
 
-    def _channel(self) -> grpc.aio.Channel:
-        return grpc.aio.insecure_channel(self._target, options=[("grpc.max_receive_message_length", MAX_ANSWER_BYTES)])
+    async def close(self) -> None:
+        """End what is kept; a later call begins anew."""
+        line, self._line = self._line, None
+        if line is not None:
+            await line.channel.close()
+
+    @asynccontextmanager
+    async def _stub(self) -> AsyncIterator["pb_grpc.PodResourcesListerAsyncStub"]:
+        kubelet = identity(self._socket)
+        line, before = self._line, self._line
+        if line is None or line.kubelet != kubelet:
+            line = self._line = _Line(f"unix:{self._socket}", kubelet)
+        if before is not None and before is not line and not before.calls:
+            await before.channel.close()
+        line.calls += 1
+        try:
+            yield line.stub
+        except grpc.aio.AioRpcError:
+            if self._line is line:
+                self._line = None
+            raise
+        finally:
+            line.calls -= 1
+            if self._line is not line and not line.calls:
+                await line.channel.close()
 
 
 class HolderWatch:
     """Keeps the last known holders. ``changed`` is called after each answer that differs, and after each while
     something waits for an answer (``waits``).
 
-    ``nudge`` asks soon (an Allocate just happened); without one it asks every ten seconds, and more often while
-    something waits, since the kubelet does not tell when a pod ends. ``grants`` hears each answer. ``now`` is the clock
+    ``nudge`` asks soon (an Allocate just happened, a pod has ended); without one it asks every ten seconds, since the
+    kubelet does not tell when a pod ends, more often while something waits, and seldom while the end of each pod is
+    ``told``. ``grants`` hears each answer. ``now`` is the clock
     of ``began_s`` and of the grants; ``kubelet`` is another value when another kubelet answers: what the one before
     listed counts as granted until the new one, which learns of pods one by one, has listed it.
     """
@@ -166,6 +217,7 @@ class HolderWatch:
         grants: Grants | None = None,
         now: Callable[[], float] | None = None,
         waits: Callable[[], bool] = lambda: False,
+        told: Callable[[], bool] = lambda: False,
         kubelet: Callable[[], object] = lambda: None,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -176,6 +228,7 @@ class HolderWatch:
         self._grants = grants or Grants()
         self._now = now or self._clock.monotonic
         self._waits = waits
+        self._told = told
         self._kubelet = kubelet
         self._answered_by: object = None
         self._nudged = asyncio.Event()
@@ -194,6 +247,10 @@ class HolderWatch:
 
     def nudge(self) -> None:
         self._nudged.set()
+
+    async def close(self) -> None:
+        """Let go of the kubelet."""
+        await self._client.close()
 
     async def run(self) -> None:
         """Ask until cancelled. Failures keep what was known."""
@@ -218,7 +275,9 @@ class HolderWatch:
 
     @property
     def _interval_s(self) -> float:
-        return WAITING_INTERVAL_S if self._waits() else IDLE_INTERVAL_S
+        if self._waits():
+            return WAITING_INTERVAL_S
+        return TOLD_INTERVAL_S if self._told() else IDLE_INTERVAL_S
 
     async def _pause(self, retry_s: float) -> None:
         """After a failure: a nudge ends the wait, since it is a sign that the kubelet lives."""
@@ -232,6 +291,17 @@ class HolderWatch:
         while (wait_s := self._asked_s + SHORTEST_INTERVAL_S - self._now()) > 0:
             await sleep(self._clock, wait_s)
         await self.refresh()
+
+    async def look(self) -> Look | None:
+        """Ask once, within a call of the kubelet's, and keep nothing. None where it does not answer soon."""
+        try:
+            answer = await self._client.list(LOOK_TIMEOUT_S)
+        except grpc.aio.AioRpcError as failed:
+            log.debug("no look at pod resources: %s", failed.code().name)
+            return None
+        holders = holders_of(answer, self._units(), self._claimed())
+        named = {(pod.namespace, pod.name) for pod in answer.pod_resources}
+        return Look(holders, frozenset(named.difference((held.namespace, held.pod) for held in holders.values())))
 
     async def refresh(self) -> None:
         """Ask once. Raises grpc.aio.AioRpcError."""

@@ -9,15 +9,16 @@ server there are no plans, and nothing waits for any.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
 
 from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
+from agent.kubelet.newcomers import Newcomers
 from agent.kubelet.plans import BoundPod, Choice, Demand, Plans, PodKey
-from agent.kubelet.podresources import Holder
+from agent.kubelet.podresources import Holder, Look
 from agent.process.spread import SOON, Spread, fleet_backoff
 from inventory.api import deviceplan
 from inventory.api.names import DEVICES, GPU_PERCENT_DEVICES
@@ -26,6 +27,7 @@ from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.fractions import gpus_asked
 from kube.client import Client, Selection
 from kube.clock import Clock, SystemClock
+from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import PODS
 
@@ -35,7 +37,9 @@ NEWS_S: Final = 2.0
 On a machine with ten times the load that it has processors for, news came up to 0.4 s after the request.
 """
 BRIEF_S: Final = 0.1
-"""Likewise, after a wait in vain: there is a pod that no news tells of, and it may ask again."""
+"""Likewise where the kubelet does not say which pods it has, after a wait in vain: a pod that no news tells of may ask
+again.
+"""
 FRESH_S: Final = 120.0
 """A watch that has heard nothing for so long brings no news: a healthy one has a bookmark about once a minute."""
 _DIGITS: Final = 6
@@ -106,10 +110,12 @@ class SeenPod(Struct, frozen=True):
     containers: tuple[tuple[str, PodContainer], ...] = ()
     over: bool = False
     identity: PodIdentity | None = None
+    going: bool = False
+    """Whether it is over, or asked for devices and is being deleted: the kubelet may name the next one of its name."""
 
 
 _NOTHING: Final = SeenPod(IDLE)
-_OVER: Final = SeenPod(IDLE, over=True)
+_OVER: Final = SeenPod(IDLE, over=True, going=True)
 
 _decoder = msgspec.json.Decoder(_Pod)
 
@@ -120,8 +126,9 @@ def see(raw: bytes) -> SeenPod:
     if pod.status.phase in _ENDED:
         return _OVER
     waiting, containers, identity = _waiting(pod), tuple(_containers(pod)), _identity(pod)
-    known = containers or waiting is not IDLE or identity is not None
-    return SeenPod(waiting, containers, identity=identity) if known else _NOTHING
+    going = identity is not None and pod.metadata.deletion_timestamp is not None
+    known = containers or waiting is not IDLE or identity is not None or going
+    return SeenPod(waiting, containers, identity=identity, going=going) if known else _NOTHING
 
 
 def read(raw: bytes) -> BoundPod:
@@ -183,11 +190,16 @@ def _demands(containers: Iterable[_Container], gpus: int = 1) -> Iterable[Demand
                 yield Demand(ResourceName(name), int(text), gpus if name == PERCENT_RESOURCE else 1)
 
 
+async def _blind() -> Look | None:
+    """Of a kubelet that does not say which pods it has."""
+    return None
+
+
 class PodWatch:
     """A ``deviceplugin.choice.Planner``. ``follow`` runs beside it, where there is an API server.
 
     ``freed`` is called when a pod ends that held devices: the kubelet does not tell. ``granted`` hears what Allocate
-    handed out, before the kubelet does.
+    handed out, before the kubelet does. ``look`` asks the kubelet for its pods.
     """
 
     def __init__(
@@ -196,6 +208,7 @@ class PodWatch:
         clock: Clock | None = None,
         spread: Spread | None = None,
         granted: Callable[[ResourceName, tuple[DeviceId, ...]], None] = lambda *_: None,
+        look: Callable[[], Awaitable[Look | None]] = _blind,
     ) -> None:
         self.plans = Plans()
         self.containers = ContainerTable()
@@ -203,6 +216,8 @@ class PodWatch:
         self._reflector: Reflector[SeenPod] | None = None
         self._news = asyncio.Event()
         self._patience_s = NEWS_S
+        self._look = look
+        self._newcomers = Newcomers(NEWS_S)
         self._holders: frozenset[PodKey] = frozenset()
         self._freed = freed
         self._granted = granted
@@ -223,6 +238,7 @@ class PodWatch:
         await self._reflector.run()
 
     def hear(self, change: Change[SeenPod]) -> None:
+        self._news.set()
         match change:
             case Added(new=entry) | Changed(new=entry):
                 self.containers.put(entry.uid, entry.object.containers)
@@ -234,7 +250,6 @@ class PodWatch:
                         self._freed()
                 else:
                     self.plans.bound(entry.object.waiting)
-                    self._news.set()
                     self._patience_s = NEWS_S
             case Removed(old=entry):
                 self.containers.drop(entry.uid)
@@ -259,19 +274,50 @@ class PodWatch:
     async def advise(
         self, resource: ResourceName, available: Sequence[DeviceId], required: Sequence[DeviceId], size: int
     ) -> Choice:
+        """What is planned for the pod that asks. Where no pod that is known may be asking, the kubelet says which pods
+        it has: the request waits for the news of those, ``NEWS_S`` at most, and of no others.
+        """
         choice = self.plans.choose(resource, available, required, size)
-        end_s = self._clock.monotonic() + self._patience_s
-        while not choice.known and self._follows:
-            left_s = end_s - self._clock.monotonic()
+        if choice.known or not self.follows:
+            return choice
+        end_s = self._clock.monotonic() + NEWS_S
+        listed = await self._listed(required)
+        if not listed:
+            end_s = min(end_s, self._clock.monotonic() + self._patience_s)
+        while not (choice := self.plans.choose(resource, available, required, size)).known and self.follows:
+            now_s = self._clock.monotonic()
+            left_s = end_s - now_s
+            if listed:
+                left_s = min(left_s, self._newcomers.awaited(self.knows, now_s))
             self._news.clear()
             if left_s <= 0 or not await self._clock.wait(self._news, left_s):
-                self._patience_s = BRIEF_S
+                if not listed:
+                    self._patience_s = BRIEF_S
                 break
-            choice = self.plans.choose(resource, available, required, size)
         return choice
 
+    async def _listed(self, required: Sequence[DeviceId]) -> bool:
+        """Ask the kubelet for its pods, unless that would harm: whether it has answered.
+
+        List makes it count anew which devices are taken, from the containers that have got theirs. It would forget
+        those that it has set apart for the container that it asks about, and gives in ``required``.
+        """
+        if required:
+            return False
+        found = await self._look()
+        if found is None:
+            return False
+        self.plans.held({device: (holder.namespace, holder.pod) for device, holder in found.holders.items()})
+        self._newcomers.listed(found.without, self.knows, self._clock.monotonic())
+        return True
+
+    def knows(self, pod: PodKey) -> bool:
+        """Whether the watch has the pod of this name, and not only one before it that goes."""
+        entry = self._reflector.get(ObjectKey(*pod)) if self._reflector is not None else None
+        return entry is not None and not entry.object.going
+
     @property
-    def _follows(self) -> bool:
+    def follows(self) -> bool:
         """Whether a pod that was bound a moment ago would be heard of."""
         lag_s = self._reflector.lag_s if self._reflector is not None and self._reflector.synced else None
         return lag_s is not None and lag_s < FRESH_S

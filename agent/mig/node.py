@@ -42,7 +42,7 @@ HOLDERS_WITHIN_S = 5.0
 REDISCOVER_WITHIN_S = 20.0
 QUIET_WITHIN_S = 12.0
 """A daemon is asked to quit, and killed after some seconds."""
-FILE_POLL_S = 2.0
+FILE_POLL_S = 5.0
 
 
 class ByClaim(Protocol):

@@ -8,7 +8,7 @@ from hack.bench.agents import main as agents
 from hack.bench.commandline import main as commandline
 from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, page, preemption, topology
 from hack.bench.fleet import main as fleet
-from hack.bench.node import agent, claimedpods, claims, label, metrics, migplan, preferred, soak
+from hack.bench.node import agent, beside, claimedpods, claims, label, metrics, migplan, preferred, soak
 from hack.bench.podjobs import volcanojobs
 from hack.bench.throughput import claimedjobs, drain, drainjobs, drainmodel, runner, runningjobs, writes
 from hack.bench.web import viewers
@@ -17,6 +17,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
     "migplan": lambda _: migplan.main(),
     "agent": lambda _: asyncio.run(agent.main()),
+    "beside": beside.main,
     "agents": agents.main,
     "claims": lambda _: asyncio.run(claims.main()),
     "claimed-pods": claimedpods.main,

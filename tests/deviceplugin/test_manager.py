@@ -6,71 +6,34 @@ import itertools
 import logging
 import socket
 import stat
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
 
-from deviceplugin import manager as manager_module
 from deviceplugin.choice import Preferrer
-from deviceplugin.manager import FIRST_RETRY_S, LONGEST_RETRY_S, POLL_S, UNHEARD_S, PluginManager, sweep
+from deviceplugin.manager import (
+    FIRST_RETRY_S,
+    LONGEST_RETRY_S,
+    POLL_S,
+    UNHEARD_S,
+    PluginManager,
+    sweep,
+)
 from deviceplugin.server import DevicePluginServer
 from deviceplugin.view import ResourceView
 from kube.testing import eventually
 from tests.support.deviceplugin.fakes import FakeKubelet, RecordingObserver, allocating
+from tests.support.deviceplugin.managing import ManualClock, endpoint_of, listed, running
 from tests.support.deviceplugin.views import GPU, gpus, migs, shared, view_of
 from tests.support.hang import HANG_S
 
 MIG = "nvidia.com/mig-1g.10gb"
 
 
-class ManualClock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def manager(kubelet: FakeKubelet, clock: ManualClock) -> AsyncIterator[PluginManager]:
-    """Moved by ``mend`` and the clock; nothing runs by itself."""
-    manager = PluginManager(kubelet.folder, kubelet.socket, Preferrer(), RecordingObserver(), clock)
-    yield manager
-    await manager.close()
-
-
-@contextlib.asynccontextmanager
-async def running(kubelet: FakeKubelet, folder: Path | None = None) -> AsyncIterator[PluginManager]:
-    """A manager that mends by itself, as in the agent."""
-    manager = PluginManager(folder or kubelet.folder, kubelet.socket, Preferrer(), RecordingObserver())
-    task = asyncio.create_task(manager.run())
-    try:
-        yield manager
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await manager.close()
-
-
 def sockets(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("tessera-*.sock")}
-
-
-def endpoint_of(kubelet: FakeKubelet, resource: str = GPU) -> str:
-    return kubelet.endpoints[resource].registration.endpoint
-
-
-async def listed(kubelet: FakeKubelet, count: int, resource: str = GPU) -> None:
-    """Wait until the kubelet has ``count`` healthy devices of ``resource``."""
-    await kubelet.wait_for(lambda: resource in kubelet.endpoints and len(kubelet.endpoints[resource].healthy) == count)
 
 
 # Registration.
@@ -324,18 +287,6 @@ async def test_a_kubelet_restart_is_noticed_by_the_next_poll(kubelet: FakeKubele
             assert kubelet.held() >= set(held)
             kubelet.delete("keeps")
     assert POLL_S <= 1.0
-
-
-async def test_a_kubelet_restart_is_noticed_without_waiting_for_a_poll(
-    kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manager_module, "POLL_S", 3600.0)
-    async with running(kubelet) as manager:
-        manager.apply([view_of(gpus(8))])
-        await listed(kubelet, 8)
-        for _ in range(3):
-            await kubelet.restart()
-            await listed(kubelet, 8)
 
 
 async def test_while_the_kubelet_is_away_it_is_not_ready(kubelet: FakeKubelet, manager: PluginManager) -> None:

@@ -6,6 +6,7 @@ import itertools
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -15,13 +16,17 @@ from hypothesis import strategies as st
 
 from agent.kubelet.grants import Grants
 from agent.kubelet.podresources import (
+    CALL_TIMEOUT_S,
     IDLE_INTERVAL_S,
     LONGEST_RETRY_S,
+    LOOK_TIMEOUT_S,
     SETTLE_S,
     SHORTEST_INTERVAL_S,
+    TOLD_INTERVAL_S,
     WAITING_INTERVAL_S,
     Holder,
     HolderWatch,
+    Look,
     PodResources,
     holders_of,
     sharers_of,
@@ -144,7 +149,8 @@ class ScriptedKubelet(PodResources):
         self.answer = listing()
         self.failing = False
 
-    async def list(self) -> pb.ListPodResourcesResponse:
+    async def list(self, timeout_s: float = CALL_TIMEOUT_S) -> pb.ListPodResourcesResponse:
+        self.timeout_s = timeout_s
         self.asked_at.append(self._clock.monotonic())
         if self.failing:
             raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "gone")
@@ -162,7 +168,7 @@ class Watched:
         self.kubelet = ScriptedKubelet(self.clock)
         self.changes = 0
         self.devices = ids("GPU-0", "GPU-1")
-        self.waits = False
+        self.waits = self.told = False
         self.socket = 1
         self.grants = Grants()
         self.watch = HolderWatch(
@@ -172,6 +178,7 @@ class Watched:
             self.clock,
             grants=self.grants,
             waits=lambda: self.waits,
+            told=lambda: self.told,
             kubelet=lambda: self.socket,
         )
 
@@ -212,6 +219,15 @@ async def test_it_asks_at_once_and_then_rarely(watched: Watched) -> None:
     assert set(watched.gaps()) == {SHORTEST_INTERVAL_S + IDLE_INTERVAL_S}
 
 
+async def test_it_asks_seldom_while_it_is_told_of_pods_that_end_unless_something_waits(watched: Watched) -> None:
+    watched.told = True
+    await watched.pass_time(3 * TOLD_INTERVAL_S + 20)
+    assert watched.gaps()[1:] == [SHORTEST_INTERVAL_S + TOLD_INTERVAL_S] * 2
+    watched.waits = True
+    await watched.pass_time(TOLD_INTERVAL_S)
+    assert watched.gaps()[-1] == SHORTEST_INTERVAL_S + WAITING_INTERVAL_S
+
+
 async def test_a_nudge_is_followed_when_the_kubelet_has_our_answer_and_looked_into_twice(watched: Watched) -> None:
     await watched.pass_time(5)
     watched.watch.nudge()
@@ -249,6 +265,19 @@ async def test_only_an_answer_that_differs_is_told(watched: Watched) -> None:
     await watched.pass_time(11)
     assert watched.changes == 2
     assert set(watched.watch.holders) == {"GPU-0"}
+
+
+async def test_a_look_names_the_pods_without_a_device_of_ours_and_keeps_nothing(watched: Watched) -> None:
+    watched.kubelet.answer = listing(
+        ("ml", "train", "main", GPU, ["GPU-0"]),
+        ("ml", "new", "main", GPU, []),
+        ("ml", "nic", "main", "other.com/nic", ["nic-0"]),
+    )
+    held = {DeviceId("GPU-0"): Holder("ml", "train", "main", ResourceName(GPU))}
+    assert await watched.watch.look() == Look(held, frozenset({("ml", "new"), ("ml", "nic")}))
+    assert (watched.watch.holders, watched.changes, watched.kubelet.timeout_s) == ({}, 1, LOOK_TIMEOUT_S)
+    watched.kubelet.failing = True
+    assert await watched.watch.look() is None
 
 
 async def test_that_nobody_holds_a_device_is_told_once_it_was_asked_about(watched: Watched) -> None:
@@ -380,3 +409,71 @@ async def test_a_new_kubelet_is_asked_through_a_new_channel(kubelet: StandInKube
 async def test_no_kubelet_is_an_rpc_error(kubelet_dir: Path) -> None:
     with pytest.raises(grpc.aio.AioRpcError):
         await PodResources(kubelet_dir).list()
+
+
+# The channel.
+
+
+@contextlib.asynccontextmanager
+async def asked(kubelet: StandInKubelet, folder: Path) -> AsyncIterator[tuple[StandInKubelet, PodResources]]:
+    client = PodResources(folder / "pod-resources")
+    await kubelet.start()
+    try:
+        yield kubelet, client
+    finally:
+        await client.close()
+        await kubelet.stop()
+
+
+class Slow(StandInKubelet):
+    """Lists when it is let, and answers the rest at once."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.asked, self.may_list = asyncio.Event(), asyncio.Event()
+
+    async def List(self, request: object, context: object) -> pb.ListPodResourcesResponse:  # noqa: N802 - gRPC's name
+        self.asked.set()
+        await self.may_list.wait()
+        return await super().List(request, context)
+
+
+async def test_all_calls_share_a_channel_until_another_kubelet_answers_or_one_fails(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    plain = grpc.aio.insecure_channel
+
+    def counted(target: str, **more: Any) -> grpc.aio.Channel:
+        opened.append(target)
+        return plain(target, **more)
+
+    monkeypatch.setattr(grpc.aio, "insecure_channel", counted)
+    async with asked(StandInKubelet(short_folder), short_folder) as (kubelet, client):
+        for _ in range(3):
+            await client.list()
+            await client.allocatable()
+        assert len(opened) == 1
+        for turn in range(2, 12):
+            await kubelet.restart()
+            await client.list()  # on nothing that the kubelet before has broken
+            assert len(opened) == turn
+        await kubelet.stop()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await client.list()
+        await kubelet.start()
+        # A channel that has failed would pause, and refuse meanwhile.
+        await client.list()
+
+
+async def test_a_call_that_fails_ends_no_other_on_its_channel(short_folder: Path) -> None:
+    slow = Slow(short_folder)
+    async with asked(slow, short_folder) as (_, client):
+        slow.pods["ml", "train"] = []
+        asking = asyncio.create_task(client.list())
+        await slow.asked.wait()
+        with pytest.raises(grpc.aio.AioRpcError, match="no such pod"):
+            await client.get("ml", "other")
+        slow.may_list.set()
+        assert [pod.name for pod in (await asking).pod_resources] == ["train"]
+        assert [pod.name for pod in (await client.list()).pod_resources] == ["train"]

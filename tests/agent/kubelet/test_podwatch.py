@@ -10,7 +10,7 @@ import pytest
 
 from agent.kubelet.containers import PodContainer
 from agent.kubelet.plans import BoundPod, Demand
-from agent.kubelet.podresources import Holder
+from agent.kubelet.podresources import Holder, Look
 from agent.kubelet.podwatch import BRIEF_S, IDLE, NEWS_S, PodWatch, read
 from inventory.devices import DeviceId, ResourceName
 from kube.client import Client
@@ -80,9 +80,19 @@ class Watching:
 
     def __init__(self, server: FakeApiServer, freed: Callable[[], None] = lambda: None) -> None:
         self.clock = VirtualClock()
-        self.watch = PodWatch(freed, self.clock)
+        self.listed: set[str] | None = None
+        """The pods that the kubelet names without a device of ours; None while it says nothing."""
+        self.held: dict[DeviceId, Holder] = {}
+        self.looks = 0
+        self.watch = PodWatch(freed, self.clock, look=self._look)
         self._server = server
         self._client = Client(server.config, user_agent="test", clock=self.clock)
+
+    async def _look(self) -> Look | None:
+        self.looks += 1
+        if self.listed is None:
+            return None
+        return Look(self.held, frozenset(("ns", name) for name in self.listed))
 
     async def __aenter__(self) -> PodWatch:
         await self._client.__aenter__()
@@ -165,6 +175,102 @@ async def test_after_a_wait_in_vain_the_next_one_is_brief_until_a_pod_is_heard_o
             watching.clock.advance(NEWS_S - 0.5)
             server.create(PODS, "here", body({GPU: "1"}, plan="GPU-1"), namespace="ns")
             assert (await asking).devices == ("GPU-1",)
+
+
+async def test_nothing_waits_where_the_kubelet_names_no_pod_that_is_not_known() -> None:
+    async with FakeApiServer() as server:
+        watching = Watching(server)
+        async with watching as watch:
+            server.create(PODS, "other", body({GPU: "2"}, plan="GPU-2,GPU-3"), namespace="ns")
+            server.create(PODS, "without", body({"cpu": "1"}), namespace="ns")
+            await eventually(lambda: len(watch.plans) == 1)
+            await eventually(lambda: watch.knows(("ns", "without")))
+            for listed in (set[str](), {"other", "without"}):
+                watching.listed = listed
+                # Time stands still: whatever waits for it waits for ever.
+                choice = await asyncio.wait_for(watch.advise(GPU, FREE, [], 1), 60)
+                assert (choice.devices, choice.avoid) == ((), frozenset(FREE[2:]))
+            assert watching.looks == 2
+
+
+async def test_a_pod_that_the_kubelet_names_is_waited_for_and_gets_its_plan() -> None:
+    async with FakeApiServer() as server:
+        watching = Watching(server)
+        async with watching as watch:
+            watching.listed = {"here"}
+            asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+            await eventually(lambda: watching.clock.next_wake_s is not None)
+            watching.clock.advance(NEWS_S - 0.1)
+            server.create(PODS, "here", body({GPU: "1"}, plan="GPU-1"), namespace="ns")
+            assert (await asking).devices == ("GPU-1",)
+
+
+async def test_the_wait_ends_when_every_pod_that_the_kubelet_names_is_known() -> None:
+    async with FakeApiServer() as server:
+        watching = Watching(server)
+        async with watching as watch:
+            watching.listed = {"one", "two"}
+            asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+            await eventually(lambda: watching.clock.next_wake_s is not None)
+            server.create(PODS, "one", body({"cpu": "1"}), namespace="ns")
+            await eventually(lambda: watch.knows(("ns", "one")))
+            assert not asking.done()
+            server.create(PODS, "two", body({GPU: "4"}, plan="GPU-0,GPU-1,GPU-2,GPU-3"), namespace="ns")
+            assert (await asyncio.wait_for(asking, 60)).devices == ()
+
+
+async def test_a_pod_that_no_news_tells_of_is_waited_for_once() -> None:
+    async with FakeApiServer() as server:
+        watching = Watching(server)
+        async with watching as watch:
+            watching.listed = {"static"}
+            asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+            await eventually(lambda: watching.clock.next_wake_s is not None)
+            watching.clock.advance(NEWS_S)
+            assert (await asking).devices == ()
+            assert (await asyncio.wait_for(watch.advise(GPU, FREE, [], 1), 60)).devices == ()
+
+
+async def test_the_next_pod_of_a_name_is_waited_for_while_the_one_before_it_goes() -> None:
+    async with FakeApiServer() as server:
+        watching = Watching(server)
+        async with watching as watch:
+            leaving = body({GPU: "1"}, status={"phase": "Running", "startTime": "x"})
+            server.create(PODS, "worker-0", leaving, namespace="ns")
+            await eventually(lambda: watch.knows(("ns", "worker-0")))
+            server.merge(PODS, "worker-0", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, namespace="ns")
+            await eventually(lambda: not watch.knows(("ns", "worker-0")))
+            watching.listed = {"worker-0"}
+            asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+            await eventually(lambda: watching.clock.next_wake_s is not None)
+            server.delete(PODS, "worker-0", namespace="ns")
+            server.create(PODS, "worker-0", body({GPU: "1"}, plan="GPU-1"), namespace="ns")
+            assert (await asking).devices == ("GPU-1",)
+
+
+async def test_the_kubelet_is_not_asked_while_it_has_set_devices_apart() -> None:
+    async with FakeApiServer() as server:
+        watching = Watching(server)
+        async with watching as watch:
+            watching.listed = set()
+            asking = asyncio.create_task(watch.advise(GPU, FREE, FREE[:1], 2))
+            await eventually(lambda: watching.clock.next_wake_s is not None)
+            watching.clock.advance(NEWS_S)
+            await asking
+            assert watching.looks == 0
+
+
+async def test_what_the_kubelet_names_corrects_whose_devices_were_given() -> None:
+    async with FakeApiServer() as server:
+        watching = Watching(server)
+        async with watching as watch:
+            watch.given(GPU, FREE[:1])
+            server.create(PODS, "here", body({GPU: "1"}, plan="GPU-1"), namespace="ns")
+            await eventually(lambda: len(watch.plans) == 1)
+            # GPU-0 went to a pod that the watch never saw: "here" is taken for it until the kubelet names both.
+            watching.listed, watching.held = {"here"}, {FREE[0]: Holder("ns", "unseen", "c", GPU)}
+            choice = await asyncio.wait_for(watch.advise(GPU, FREE[1:], [], 1), 60)
+            assert (choice.devices, choice.known) == (("GPU-1",), True)
 
 
 async def test_nothing_waits_where_there_is_no_api_server() -> None:

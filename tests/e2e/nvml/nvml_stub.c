@@ -1,4 +1,4 @@
-/* A small libnvidia-ml.so.1: what the agent needs of NVML to find, probe and watch two GPUs, and nothing else.
+/* A small libnvidia-ml.so.1: what the agent needs of NVML to find, probe and watch its GPUs, and nothing else.
  *
  * It is steered by files in the folder that TESSERA_STUB_DIR names:
  *   xid<i>        holds a number: GPU i raises that XID, once, and the file is removed
@@ -11,7 +11,7 @@
  *
  * Everything that is missing here is "function not found" to the agent, as with a driver that is older than a feature.
  * Other libraries can be had of the same source: -DWITHOUT_EVENTS has no event functions, -DTWIN_UUIDS says the same UUID
- * of all GPUs, -DSMALLER_EACH_PROCESS says less memory to each process that loads it, which it counts in
+ * of all GPUs, -DGPUS=8 has as many of them (2), -DSMALLER_EACH_PROCESS says less memory to each process that loads it, which it counts in
  * the file `processes0` of that folder.
  *
  *   cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 nvml_stub.c
@@ -23,7 +23,10 @@
 #include <unistd.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, GPU_IS_LOST = 15 };
-enum { GPUS = 2, MAX_EPOCHS = 64, MAX_INSTANCES = 7, XID_EVENT = 8, LEVEL_SYSTEM = 50, ARCH_AMPERE = 7, BRAND_NVIDIA = 14 };
+#ifndef GPUS
+#define GPUS 2
+#endif
+enum { MAX_EPOCHS = 64, MAX_INSTANCES = 7, XID_EVENT = 8, LEVEL_SYSTEM = 50, ARCH_AMPERE = 7, BRAND_NVIDIA = 14 };
 
 /* instance 0 is the GPU itself, n its nth MIG device. */
 typedef struct { int index, epoch, instance; } *Device;

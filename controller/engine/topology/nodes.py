@@ -4,7 +4,7 @@ A node takes pods while it is Ready and schedulable. Of its allocatable resource
 that run on it and were not placed by this engine: DaemonSets, pods of other schedulers. Source: KEP-2724.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from controller.engine.model.encoding import HOSTNAME_LABEL
@@ -98,12 +98,13 @@ class NodeCache:
         amount = node.status.allocatable.get(resource) if node is not None else None
         return amount is not None and amount.nanos > 0
 
-    def may_grow(self, resources: Sequence[ResourceName]) -> bool:
+    def may_grow(self, resources: Iterable[ResourceName]) -> bool:
         """Whether a node that has one of them takes no pods now, or has less of it in service than there is."""
+        asked = tuple(resources)
         return any(
             amount.nanos > 0 and (not node.takes_pods or _allocatable(node, name) < amount.nanos)
             for node in self._nodes.values()
-            for name in resources
+            for name in asked
             if (amount := node.status.capacity.get(name)) is not None
         )
 

@@ -65,6 +65,7 @@ class Topologies:
         self._flavors: dict[FlavorName, ResourceFlavor] = {}
         self._topologies: dict[str, Topology] = {}
         self._nodes = NodeCache()
+        self.may_grow = self._nodes.may_grow
         self._above: tuple[tuple[str, ...], ...] = ()
         """The levels of topologies that end above the nodes."""
         self._sent: dict[str, Pod] = {}
@@ -253,9 +254,6 @@ class Topologies:
         bounded = [joined.get(request.pod_set.name, request) for request in requests]
         together = self._place_bounded(bounded, on_empty=on_empty)
         return together if isinstance(together, Placed) or found.pod_set in following else found
-
-    def may_grow(self, resources: Iterable[ResourceName]) -> bool:
-        return self._nodes.may_grow(tuple(resources))
 
     def _place_bounded(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         if any(request.within for request in requests):

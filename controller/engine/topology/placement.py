@@ -70,8 +70,7 @@ class Topologies:
         """The levels of topologies that end above the nodes."""
         self._sent: dict[str, Pod] = {}
         """Pods of queues that were sent somewhere, and not to a node: whether they were placed depends on these."""
-        self._used = UsageSums(shared=shared)
-        self._assumed = UsageSums(shared=shared)
+        self._used, self._assumed = UsageSums(shared=shared), UsageSums(shared=shared)
         self._finders: dict[FlavorName, Finder] = {}
         self._shared = shared
         self._packs = packs

@@ -84,6 +84,7 @@ export function ofResource(row, resource) {
   return {
     flavors: parts,
     nominal: sum(row.kind === "cohort" ? "subtree" : "nominal"),
+    own: row.kind === "cohort" ? sum("nominal") : 0,
     used: sum("used"),
     borrowed: sum("borrowed"),
     guaranteed: sum("guaranteed"),

@@ -42,7 +42,7 @@ function line(row, chosen) {
       ${queue ? nothing : html`<small>cohort</small>`}${row.weight !== undefined && row.weight !== 1 ? html`<small>weight ${amount(row.weight)}</small>` : nothing}</th>
     <td class="less">${queue ? badge(kind, word, (row.problems ?? []).join("\n")) : nothing}</td>
     <td class="wide">${has.known ? quotaDrawn(has) : nothing}</td>
-    <td class="number">${has.known ? quantity(chosen, has.used) : "–"}</td><td class="number muted">${has.known ? quantity(chosen, has.nominal) : "–"}${has.guaranteed ? html`<small>${quantity(chosen, has.guaranteed)} never lent</small>` : nothing}</td>
+    <td class="number">${has.known ? quantity(chosen, has.used) : "–"}</td><td class="number muted">${has.known ? quantity(chosen, has.nominal) : "–"}${has.own ? html`<small>${quantity(chosen, has.own)} its own</small>` : nothing}${has.guaranteed ? html`<small>${quantity(chosen, has.guaranteed)} never lent</small>` : nothing}</td>
     <td class="number ${has.borrowed ? "borrowed" : "muted"}">${has.known ? quantity(chosen, has.borrowed) : "–"}</td><td class="number less">${has.known && queue ? quantity(chosen, has.available) : ""}</td>
     <td class="number less">${row.share === undefined || row.share === null ? "–" : amount(row.share / 1000)}</td>
     <td class="number less">${count(row.admitted ?? 0)}</td>

@@ -79,6 +79,7 @@ test("amounts of a cohort are the sums of what stands below it", () => {
     const members = QUEUES.filter((each) => cohortOf(each) === above.name);
     for (const { resource, nominal: own } of above.resources) {
       const whole = ofResource(above, resource);
+      assert.equal(whole.own, own, "what a cohort has beside its members is named");
       for (const [field, ownPart] of [["nominal", own], ["used", 0]]) {
         const sum = members.reduce((total, each) => total + ofResource(each, resource)[field], ownPart);
         assert.equal(whole[field], sum, `${above.name}: ${field} of ${resource}`);
@@ -115,6 +116,7 @@ test("what a queue has is the sum of its flavors, and of a cohort the quota belo
   assert.equal(ofResource(queueLike({ resources: parts }), "nvidia.com/gpu").nominal, 12);
   assert.equal(ofResource(cohortLike({ resources: parts }), "nvidia.com/gpu").nominal, 24);
   assert.equal(ofResource(queueLike({ resources: parts }), "cpu").known, false);
+  assert.deepEqual([cohortLike, queueLike].map((like) => ofResource(like({ resources: parts }), "nvidia.com/gpu").own), [12, 0]);
   assert.deepEqual(resourcesOf(QUEUES), ["nvidia.com/gpu", "cpu"]);
 });
 

@@ -1,0 +1,102 @@
+"""Devices: each in as many hands as it has shares, and none destroyed under a hand."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from history import objects as api
+from history.hands import NodeHands
+from history.objects import Key
+from history.rule import LATE_S, Rule, Wrong
+
+
+class TwoHands(Rule):
+    """``one-device-two-hands``: a device, a share or an instance that more hold than may; counts after 5 seconds, since
+    a kubelet's list, its calls and the end of a pod come by three ways.
+
+    A GPU with ``replicas`` r takes r hands: replicas that a device plugin gave are counted one by one, a device that it
+    gave whole takes all of it, and claims take a share each. A GPU held as a whole leaves nothing for its instances.
+    """
+
+    name: ClassVar[str] = "one-device-two-hands"
+    lasts_s: ClassVar[float] = LATE_S
+    kinds: ClassVar[tuple[str, ...]] = ("NodeDevices", "ResourceClaim")
+
+    def wrongs(self, subject: Key) -> Iterator[Wrong]:
+        if subject.kind == "ResourceClaim":
+            yield from self._allocated_twice(subject)
+            return
+        node = self.scene.hands.nodes[subject.name]
+        held = self.scene.hands.held(node)
+        place = (f"Node {subject.name}",)
+        for id_, hands in sorted(held.items()):
+            shared = id_ in node.known and node.known[id_].replicas > 1 and all(_is_claim(each) for each in hands)
+            if len(hands) > 1 and not shared:
+                yield Wrong((*sorted(hands), *place), f"{id_} is in {len(hands)} hands")
+        for device in sorted({id_.partition("::")[0] for id_ in held}):
+            yield from self._overfull(node, device, held, place)
+
+    def _overfull(
+        self, node: NodeHands, device: str, held: dict[str, list[str]], place: tuple[str, ...]
+    ) -> Iterator[Wrong]:
+        ids = {id_: hands for id_, hands in held.items() if id_.partition("::")[0] == device}
+        hands = tuple(sorted({hand for each in ids.values() for hand in each}))
+        gpu = node.known.get(node.parents.get(device, device))
+        most = gpu.replicas if gpu is not None else None
+        if device in ids and len(ids) > 1 and most is None:
+            yield Wrong((*hands, *place), f"{device} is held as a whole and in shares")
+        if most is not None:
+            taken = sum(_weight(id_, given, most) for id_, given in ids.items())
+            if taken > most and (len(ids) > 1 or all(_is_claim(each) for each in hands)):
+                yield Wrong((*hands, *place), f"{taken} shares of {device} are held, it has {most}")
+        parent = node.parents.get(device)
+        above = tuple(sorted(held.get(parent, ()))) if parent is not None else ()
+        if above:
+            yield Wrong((*sorted({*hands, *above}), *place), f"{parent} is held as a whole, and its instance {device}")
+
+    def _allocated_twice(self, subject: Key) -> Iterator[Wrong]:
+        mine = self._devices(subject)
+        if not mine:
+            return
+        for other in sorted(self.world.all("ResourceClaim")):
+            if other != subject:
+                for driver, pool, device in sorted(mine & self._devices(other)):
+                    both = api.named(sorted((subject, other)))
+                    yield Wrong(both, f"{device} of pool {pool} of {driver} is allocated to two claims")
+
+    def _devices(self, claim: Key) -> set[tuple[str, str, str]]:
+        """Those that are its own: neither a share nor for an administrator. None of a claim that goes."""
+        body = self.world.objects.get(claim)
+        if body is None or api.is_leaving(body):
+            return set()
+        results = api.rows(body, "status", "allocation", "devices", "results")
+        own = [each for each in results if not api.text(each, "shareID") and api.value(each, "adminAccess") is not True]
+        return {(api.text(each, "driver"), api.text(each, "pool"), api.text(each, "device")) for each in own}
+
+
+class Destroyed(Rule):
+    """``destroyed-while-held``: a MIG instance is not there any more and a pod or claim has it; counts after 5 seconds,
+    since the hardware may be asked sooner than the kubelet after a pod has ended.
+    """
+
+    name: ClassVar[str] = "destroyed-while-held"
+    lasts_s: ClassVar[float] = LATE_S
+    kinds: ClassVar[tuple[str, ...]] = ("NodeDevices",)
+
+    def wrongs(self, subject: Key) -> Iterator[Wrong]:
+        node = self.scene.hands.nodes[subject.name]
+        if not node.lost:
+            return
+        for id_, hands in sorted(self.scene.hands.held(node).items()):
+            device = id_.partition("::")[0]
+            if device in node.lost and node.lost[device] in node.known:
+                objects = (*sorted(hands), f"Node {subject.name}")
+                yield Wrong(objects, f"the instance {device} of {node.lost[device]} is destroyed, and held")
+
+
+def _is_claim(hand: str) -> bool:
+    return hand.startswith("ResourceClaim ")
+
+
+def _weight(id_: str, hands: list[str], most: int) -> int:
+    claims = sum(map(_is_claim, hands))
+    return claims + (0 if claims == len(hands) else 1 if "::" in id_ else most)

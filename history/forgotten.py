@@ -1,0 +1,181 @@
+"""Whatever was accepted has a decision, or a reason why there is none."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from history import objects as api
+from history.objects import Json, Key
+from history.order import place_of
+from history.podcost import UNIT, pod_cost
+from history.quotas import Cell, follows_capacity
+from history.rule import Rule, Scene, Wrong
+
+_BOUND_S = 60.0
+_FOR_QUOTA = "WaitingForQuota"
+
+
+class Forgotten(Rule):
+    """``forgotten``: for 60 seconds, which is far above what a decision, a reason or a release takes,
+
+    - a job or pod that names a queue has no Workload, or a Workload that waits has no reason;
+    - a Workload is admitted, and its job is suspended or its pods wait behind the queue's gates;
+    - a Workload has quota that nothing needs: its job is over or gone, or it is evicted and has no pods;
+    - the first of its ClusterQueue says that it waits for quota, while all who wait in its tree fit into what is free.
+    """
+
+    name: ClassVar[str] = "forgotten"
+    lasts_s: ClassVar[float] = _BOUND_S
+    kinds: ClassVar[tuple[str, ...]] = ("Workload", "Pod", "Job", "JobSet")
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._asked: dict[Key, tuple[str, Counter[str] | None]] = {}
+        """Of each Workload that waits its ClusterQueue and what it asks for, None where that is not known."""
+        self._in: dict[str, set[Key]] = {}
+        """By ClusterQueue those in ``_asked``."""
+        self._roomy: set[str] = set()
+        """Trees, by their first ClusterQueue, in which all who wait would fit."""
+
+    def subjects(self, touched: Iterable[Key]) -> Iterator[Key]:
+        every = set(touched)
+        if any(each.kind == "TreesChanged" for each in every):
+            every |= self._asked.keys()
+        for key in every:
+            if key.kind == "Workload":
+                self._note(key)
+        behind: set[Key] = set()
+        for tree in [each.name for each in every if each.kind == "Tree"]:
+            was, now = tree in self._roomy, self._has_room(tree)
+            (self._roomy.add if now else self._roomy.discard)(tree)
+            if was or now:
+                behind.update(*(self._in.get(queue, ()) for queue in self._queues(tree)))
+        return super().subjects(every | behind)
+
+    def wrongs(self, subject: Key) -> Iterator[Wrong]:
+        body = self.world.objects.get(subject)
+        if body is None or api.is_leaving(body):
+            return
+        if subject.kind == "Workload":
+            yield from self._workload(subject, body)
+        elif subject.kind == "Pod":
+            yield from self._pod(subject, body)
+        elif api.label(body, api.QUEUE) and not self._is_unmanaged(subject) and not is_finished(body):
+            above = any(api.label(each, api.QUEUE) for each in self.world.chain(body))
+            if not above and not self.world.workloads_for(body):
+                yield Wrong((str(subject),), "it names a queue and has no Workload")
+
+    def _is_unmanaged(self, key: Key) -> bool:
+        return key.namespace in self.world.settings.unmanaged
+
+    def _pod(self, subject: Key, pod: Json) -> Iterator[Wrong]:
+        if not api.is_gated(pod) or api.is_over(pod) or self._is_unmanaged(subject):
+            return
+        workloads = self.world.workloads_of(subject)
+        alone = not api.owners(pod) and not api.label(pod, api.GROUP)
+        if not workloads and alone:
+            yield Wrong((str(subject),), "it waits behind the queue's gate and has no Workload")
+        found = [self.world.objects[each] for each in workloads]
+        if any(api.is_admitted(each) and not api.is_true(each, "Evicted") for each in found):
+            yield Wrong(
+                api.named([subject, *workloads]), "its Workload is admitted, and it waits behind the queue's gate"
+            )
+
+    def _workload(self, subject: Key, workload: Json) -> Iterator[Wrong]:
+        if api.is_true(workload, "Finished"):
+            return
+        if api.holds(workload):
+            yield from self._holder(subject, workload)
+        elif api.waits(workload):
+            reason = api.condition(workload, "QuotaReserved")
+            if not api.text(reason, "reason") or not api.text(reason, "message"):
+                yield Wrong((str(subject),), "it waits and no reason is told")
+            elif reason["reason"] == _FOR_QUOTA and self._is_next(subject):
+                queue = f"ClusterQueue {self.world.cluster_queue(workload)}"
+                yield Wrong((str(subject), queue), "it waits for quota, and what is free is enough for all who wait")
+
+    def _holder(self, subject: Key, workload: Json) -> Iterator[Wrong]:
+        jobs = self.world.owners_of(subject)
+        if api.is_true(workload, "Evicted"):
+            pods = [self.world.objects[each] for each in self.world.pods_of(subject)]
+            if not any(api.is_bound(each) for each in pods):
+                yield Wrong((str(subject),), "it is evicted, none of its pods runs, and it has quota")
+            return
+        for job in jobs:
+            body = self.world.objects[job]
+            if is_finished(body):
+                yield Wrong(api.named([subject, job]), "its job is over, and it has quota")
+            elif api.is_admitted(workload) and is_suspended(body) and api.label(body, api.QUEUE):
+                yield Wrong(api.named([subject, job]), "it is admitted, and its job is suspended")
+        uids = [api.text(each, "uid") for each in api.owners(workload)]
+        if uids and all(each in self.world.gone for each in uids):
+            yield Wrong((str(subject),), "its owners are deleted, and it has quota")
+
+    # -- quota that is free --------------------------------------------------------------------------------------------
+
+    def _note(self, key: Key) -> None:
+        queue, _ = self._asked.pop(key, ("", None))
+        self._in.get(queue, set()).discard(key)
+        body = self.world.objects.get(key)
+        if body is not None and api.waits(body):
+            queue = self.world.cluster_queue(body)
+            self._asked[key] = queue, _asked(body)
+            self._in.setdefault(queue, set()).add(key)
+
+    def _queues(self, tree: str) -> list[str]:
+        roots = self.scene.quotas.roots()
+        return [queue for queue, root in roots.items() if root is roots.get(tree)]
+
+    def _has_room(self, tree: str) -> bool:
+        """Whether all who wait fit, in any flavor: nothing is then kept for anybody."""
+        root, more = self.scene.quotas.root_of(tree), dict[str, Counter[Cell]]()
+        if root is None or follows_capacity(root):
+            return False
+        for queue in self._queues(tree):
+            waiting = self._in.get(queue)
+            flavors = self._flavors(queue) if waiting else {}
+            for key in waiting or ():
+                asked = self._asked[key][1]
+                if asked is None or not asked.keys() <= flavors.keys() | {"pods"}:
+                    return False
+                for resource, amount in asked.items():
+                    for flavor in flavors.get(resource, ()):
+                        more.setdefault(queue, Counter())[Cell(flavor, resource)] += amount
+        return bool(more) and next(self.scene.quotas.overruns(root, more), None) is None
+
+    def _is_next(self, subject: Key) -> bool:
+        queue = self._asked.get(subject, ("", None))[0]
+        root, body = self.scene.quotas.root_of(queue), self.world.get("ClusterQueue", "", queue)
+        if root is None or root.first not in self._roomy or api.text(body, "spec", "stopPolicy") not in ("", "None"):
+            return False
+        return subject == min(self._in[queue], key=lambda each: (place_of(self.world.objects[each]), each))
+
+    def _flavors(self, queue: str) -> dict[str, list[str]]:
+        """By resource those in which the ClusterQueue has quota."""
+        found: dict[str, list[str]] = {}
+        for group in api.rows(self.world.get("ClusterQueue", "", queue), "spec", "resourceGroups"):
+            for flavor in api.rows(group, "flavors"):
+                for each in api.rows(flavor, "resources"):
+                    found.setdefault(api.text(each, "name"), []).append(api.text(flavor, "name"))
+        return found
+
+
+def _asked(workload: Json) -> Counter[str] | None:
+    """What it asks for at most; None where claims or a RuntimeClass are part of it."""
+    total: Counter[str] = Counter()
+    for each in api.rows(workload, "spec", "podSets"):
+        spec, count = api.inner(each, "template", "spec"), api.whole(each, "count", default=1)
+        if api.rows(spec, "resourceClaims") or api.text(spec, "runtimeClassName"):
+            return None
+        for resource, amount in pod_cost(spec).items():
+            total[resource] += amount * count
+        total["pods"] += count * UNIT
+    return total
+
+
+def is_finished(job: Json) -> bool:
+    return api.is_true(job, "Complete") or api.is_true(job, "Failed") or api.is_true(job, "Completed")
+
+
+def is_suspended(job: Json) -> bool:
+    return api.value(job, "spec", "suspend") is True or api.value(job, "spec", "runPolicy", "suspend") is True

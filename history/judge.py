@@ -1,0 +1,195 @@
+"""The judge: a record's facts one by one, every rule at every instant, a finding for each wrong that lasts."""
+
+import heapq
+from collections.abc import Iterable
+from itertools import count
+from typing import Final
+
+from msgspec import Struct
+
+from history.admission import HalfGang, Released, Unadmitted
+from history.devices import Destroyed, TwoHands
+from history.evictions import TooSoon
+from history.forgotten import Forgotten
+from history.hands import Hands
+from history.objects import Key, rows, text
+from history.order import OutOfOrder
+from history.overquota import OverQuota
+from history.quotas import Quotas, follows_capacity
+from history.record import ApiFact, Fact, Note
+from history.rule import Rule, Scene, Wrong
+from history.world import World
+
+RULES: Final[tuple[type[Rule], ...]] = (
+    TwoHands,
+    Destroyed,
+    Unadmitted,
+    OverQuota,
+    HalfGang,
+    OutOfOrder,
+    Forgotten,
+    Released,
+    TooSoon,
+)
+_TREES: Final = ("ClusterQueue", "Cohort")
+
+
+class Finding(Struct, frozen=True):
+    """``t``: since when it was so, in seconds on the recorder's clock."""
+
+    t: float
+    rule: str
+    objects: tuple[str, ...]
+    message: str
+
+
+class Verdict(Struct, frozen=True):
+    """``facts``: how many were read. ``unseen``: what this record does not show, one line each."""
+
+    findings: tuple[Finding, ...]
+    facts: int
+    unseen: tuple[str, ...]
+
+
+class _Lasting(Struct):
+    """A wrong that is there now. ``seen_s``: how long the recorder had seen by then; ``due_s``: by when it counts."""
+
+    wrong: Wrong
+    since_s: float
+    due_s: float
+    told: bool = False
+
+
+class Judge:
+    """``take`` facts in their order, then ask for the ``verdict``.
+
+    Time goes on only while the recorder sees everything: ``_sighted_s`` is how much of it there was. ``_lasting`` has
+    what is wrong now, by rule and subject and by the objects concerned; ``_due`` when each begins to count.
+    """
+
+    def __init__(self) -> None:
+        self._world = World()
+        self._scene = Scene(self._world, Quotas(self._world), Hands(self._world))
+        self._rules = [rule(self._scene) for rule in RULES]
+        self._lasting: dict[tuple[int, Key], dict[tuple[str, ...], _Lasting]] = {}
+        self._due: list[tuple[float, int, _Lasting, str]] = []
+        self._numbers = count()
+        self._findings: list[Finding] = []
+        self._facts = 0
+        self._sighted_s = 0.0
+        self._last_s: float | None = None
+        self._blind: set[str] = set()
+        self._never: set[str] = set()
+
+    def take(self, fact: Fact) -> None:
+        """Raises nothing, whatever the objects are."""
+        self._facts += 1
+        if self._last_s is not None and not self._blind:
+            self._sighted_s += fact.t - self._last_s
+        self._last_s = fact.t
+        self._tell()
+        touched = self._touched(fact)
+        for number, rule in enumerate(self._rules):
+            for subject in set(rule.subjects(touched)):
+                self._update(number, rule, subject, fact.t)
+        self._tell()
+
+    def verdict(self) -> Verdict:
+        found = sorted(self._findings, key=lambda each: (each.t, each.rule, each.objects))
+        return Verdict(tuple(found), self._facts, tuple(sorted(self._never | self._not_shown())))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _touched(self, fact: Fact) -> set[Key]:
+        """Takes the fact in."""
+        self._world.now_s = fact.t
+        if isinstance(fact, Note):
+            self._note(fact)
+            return set()
+        if not isinstance(fact, ApiFact):
+            return {self._scene.hands.take(fact)}
+        touched = self._world.apply(fact)
+        quotas, queues = self._scene.quotas, set[str]()
+        if any(each.kind in _TREES and quotas.reshape(each) for each in touched):
+            touched.add(Key("TreesChanged", "", ""))
+        if any(each.kind in _TREES for each in touched):
+            queues.update(each.name for each in self._world.all("ClusterQueue"))
+        for key in [each for each in touched if each.kind == "Workload"]:
+            queues |= quotas.update(key)
+            body = self._world.objects.get(key)
+            queues.add(self._world.cluster_queue(body) if body is not None else "")
+        pods = [each for each in touched if each.kind == "Pod"]
+        places = {text(self._world.objects.get(pod), "spec", "nodeName") for pod in pods}
+        touched |= {Key("NodeDevices", "", each) for each in places if each in self._scene.hands.nodes}
+        touched |= self._gone_from(pods)
+        roots = [root for name in queues if (root := quotas.root_of(name)) is not None]
+        return touched | {Key("Tree", "", root.first) for root in roots}
+
+    def _gone_from(self, pods: list[Key]) -> set[Key]:
+        """Nodes whose devices a pod had that is deleted."""
+        gone = {f"{each.namespace}/{each.name}" for each in pods if each not in self._world.objects}
+        nodes = self._scene.hands.nodes.items() if gone else ()
+        return {Key("NodeDevices", "", name) for name, node in nodes if not gone.isdisjoint(node.listed)}
+
+    def _note(self, fact: Note) -> None:
+        match fact.type:
+            case "BLIND":
+                self._blind.add(fact.what)
+            case "SIGHT":
+                self._blind.discard(fact.what)
+            case "UNSEEN":
+                self._never.add(fact.what)
+            case _:
+                self._world.settings = fact.settings or self._world.settings
+
+    def _update(self, number: int, rule: Rule, subject: Key, t: float) -> None:
+        old = self._lasting.pop((number, subject), {})
+        now: dict[tuple[str, ...], _Lasting] = {}
+        for wrong in rule.wrongs(subject):
+            known = old.get(wrong.objects)
+            if known is None:
+                known = _Lasting(wrong, t, self._sighted_s + rule.lasts_s)
+                heapq.heappush(self._due, (known.due_s, next(self._numbers), known, rule.name))
+            now[wrong.objects] = known
+        for objects, ended in old.items():
+            if objects not in now:
+                ended.told = True  # it did not last
+        if now:
+            self._lasting[number, subject] = now
+
+    def _tell(self) -> None:
+        """Whatever has lasted long enough is a finding."""
+        while self._due and self._due[0][0] <= self._sighted_s:
+            _, _, found, name = heapq.heappop(self._due)
+            if not found.told:
+                found.told = True
+                self._findings.append(Finding(found.since_s, name, found.wrong.objects, found.wrong.message))
+
+    def _not_shown(self) -> set[str]:
+        found = set[str]()
+        if "kubelet" not in self._scene.hands.heard:
+            found.add("kubelets: which pod has which device is not in the record")
+        if "hardware" not in self._scene.hands.heard:
+            found.add("hardware: GPUs, MIG instances and shares that exist are not in the record")
+        asked = {cell.resource for _, charge in self._scene.quotas.charges.values() for cell in charge}
+        for key, body in self._world.all("ClusterQueue").items():
+            root = self._scene.quotas.root_of(key.name)
+            if root is not None and follows_capacity(root):
+                found.add(f"quota of {key}: it follows live capacity")
+            given = {
+                text(each, "name")
+                for group in rows(body, "spec", "resourceGroups")
+                for flavor in rows(group, "flavors")
+                for each in rows(flavor, "resources")
+            }
+            own = {name for name in given - asked if name.startswith(self._world.settings.uncounted or ("\0",))}
+            found |= {f"quota of {name}: charges of it are not recomputed" for name in own}
+        return found
+
+
+def judged(facts: Iterable[Fact]) -> Verdict:
+    """The verdict on a whole record. Raises what reading raises."""
+    judge = Judge()
+    for fact in facts:
+        judge.take(fact)
+    return judge.verdict()

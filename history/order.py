@@ -1,0 +1,149 @@
+"""The order in which a queue lets in those who wait."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from history import objects as api
+from history.objects import Json, Key
+from history.rule import LATE_S, Rule, Scene, Wrong
+
+_BELOW_ALL = ("tessera.dev/above-minimum-of", "tessera.dev/above-min-replicas")
+_RUNTIME = "tessera.dev/runtime"
+_BY_EVICTION = ("PodsReadyTimeout", "AdmissionCheck")
+_QUIET_S = 60.0
+
+
+class OutOfOrder(Rule):
+    """``out-of-order``: a Workload got quota while another of its ClusterQueue, which comes before it by priority and
+    age, waited, and waits on; counts after 10 seconds, since two decisions of a moment may be written in any order.
+
+    The policy promises it between Workloads that ask for the same (their pod sets are alike in all): what one fits, the
+    other fits. In a StrictFIFO queue without backfill it promises it between all. The other has to have waited at its
+    place for 5 seconds. Not judged where somebody of the ClusterQueue was evicted within a minute (who may
+    be evicted for whom differs), nor between LocalQueues of a queue that goes by their past usage.
+    """
+
+    name: ClassVar[str] = "out-of-order"
+    lasts_s: ClassVar[float] = 10.0
+    kinds: ClassVar[tuple[str, ...]] = ("Workload",)
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._place: dict[Key, tuple[str, str]] = {}
+        self._in: dict[tuple[str, str], set[Key]] = {}
+        """Workloads by ClusterQueue and shape; ``_place`` is the inverse."""
+        self._seen: dict[Key, float] = {}
+        """The reservation that was compared last."""
+        self._passed: dict[Key, set[Key]] = {}
+        """By Workload that has quota those that it may have passed."""
+        self._shapes: dict[Key, tuple[object, str]] = {}
+        self._evicted_s: dict[str, float] = {}
+
+    def subjects(self, touched: Iterable[Key]) -> Iterator[Key]:
+        every = [each for each in touched if each.kind == "Workload"]
+        for key in every:
+            self._note(key)
+        waiting = set(every)
+        return iter({*every, *(who for who, passed in self._passed.items() if passed & waiting)})
+
+    def wrongs(self, subject: Key) -> Iterator[Wrong]:
+        workload, times = self.world.objects.get(subject), self.world.times.get(subject)
+        if workload is None or times is None or not api.holds(workload) or times.reserved_s is None:
+            self._passed.pop(subject, None)
+            return
+        if self._seen.get(subject) != times.reserved_s:
+            self._seen[subject] = times.reserved_s
+            found = {
+                other
+                for other in self._others(subject, workload)
+                if self._comes_first(other, workload, times.reserved_s)
+            }
+            if found:
+                self._passed[subject] = found
+        for other in sorted(self._passed.get(subject, ())):
+            body, its = self.world.objects.get(other), self.world.times.get(other)
+            if body is not None and its is not None and api.waits(body) and (its.waits_s or 0.0) < times.reserved_s:
+                queue = self.world.cluster_queue(workload)
+                objects = (str(other), str(subject), f"ClusterQueue {queue}")
+                yield Wrong(
+                    objects, f"it waits since before {subject.namespace}/{subject.name} was let in, and comes first"
+                )
+
+    def _others(self, subject: Key, workload: Json) -> set[Key]:
+        place = self._place.get(subject, ("", ""))
+        queue = self.world.get("ClusterQueue", "", place[0])
+        if self.world.times[subject].reserved_s in (None, float("-inf")) or _is_below_all(workload):
+            return set()
+        if self._evicted_s.get(place[0], float("-inf")) > self.world.now_s - _QUIET_S:
+            return set()
+        same = self._in.get(place, set())
+        if api.text(queue, "spec", "queueingStrategy") == "StrictFIFO" and not self.world.settings.backfill:
+            same = set().union(*(keys for at, keys in self._in.items() if at[0] == place[0]))
+        if api.text(queue, "spec", "admissionScope", "admissionMode") == "UsageBasedAdmissionFairSharing":
+            return {each for each in same if _local(self.world.objects[each]) == _local(workload)}
+        return same - {subject}
+
+    def _comes_first(self, other: Key, workload: Json, at_s: float) -> bool:
+        body, times = self.world.objects[other], self.world.times[other]
+        if not api.waits(body) or times.waits_s is None or times.waits_s > at_s - LATE_S or _is_below_all(body):
+            return False
+        theirs, ours = place_of(body), place_of(workload)
+        return theirs[0] < ours[0] or (theirs[0] == ours[0] and theirs[1] + 1.0 <= ours[1])
+
+    def _note(self, key: Key) -> None:
+        old = self._place.pop(key, None)
+        if old is not None:
+            self._in[old].discard(key)
+        body = self.world.objects.get(key)
+        if body is None:
+            self._seen.pop(key, None)
+            self._shapes.pop(key, None)
+            return
+        queue = self.world.cluster_queue(body)
+        if queue:
+            sets = api.value(body, "spec", "podSets")
+            if key not in self._shapes or self._shapes[key][0] != sets:
+                self._shapes[key] = sets, self._shape(key, body)
+            self._place[key] = queue, self._shapes[key][1]
+            self._in.setdefault(self._place[key], set()).add(key)
+            if self.world.times[key].evicted_s == self.world.now_s:
+                self._evicted_s[queue] = self.world.now_s
+
+    def _shape(self, key: Key, workload: Json) -> str:
+        """What it asks for and what else may decide whether it fits, as text."""
+        sets = [
+            [
+                api.text(each, "name"),
+                api.value(each, "count"),
+                api.value(each, "minCount"),
+                api.value(each, "topologyRequest"),
+                api.value(each, "template", "spec"),
+                api.value(each, "template", "metadata", "annotations"),
+            ]
+            for each in api.rows(workload, "spec", "podSets")
+        ]
+        owners = [self.world.objects[each] for each in self.world.owners_of(key)]
+        runtime = [api.note(each, _RUNTIME) for each in (workload, *owners)]
+        most = api.value(workload, "spec", "maximumExecutionTimeSeconds")
+        return json.dumps([sets, most, runtime], sort_keys=True)
+
+
+def place_of(workload: Json) -> tuple[int, float]:
+    """The smaller comes first: priority, then age."""
+    boost = api.note(workload, "kueue.x-k8s.io/priority-boost")
+    raised = int(boost) if boost.lstrip("+-").isdecimal() and len(boost) < 12 else 0  # noqa: PLR2004
+    evicted = api.condition(workload, "Evicted")
+    requeued = evicted.get("status") == "True" and evicted.get("reason") in _BY_EVICTION
+    written = (
+        api.text(evicted, "lastTransitionTime") if requeued else api.text(workload, "metadata", "creationTimestamp")
+    )
+    return -api.whole(workload, "spec", "priority") - raised, api.stamp_s(written) or 0.0
+
+
+def _is_below_all(workload: Json) -> bool:
+    return any(api.note(workload, each) for each in _BELOW_ALL)
+
+
+def _local(workload: Json) -> tuple[str, str]:
+    return api.text(workload, "metadata", "namespace"), api.text(workload, "spec", "queueName")

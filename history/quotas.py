@@ -1,0 +1,296 @@
+"""Quota recomputed: what each Workload is to be charged, and what the tree of cohorts has room for.
+
+A Workload that holds quota is charged, in the flavor that it was given of each resource, the larger of two: its pod
+sets by their counts, less those pods that need nothing any more; and the pods of it that are bound, by their own specs.
+What its status says of amounts is not read. A claim by name is charged once, to the first of those that hold quota.
+
+A ClusterQueue or Cohort has a subtree's quota: its nominal quota and what its children lend (all, or ``lendingLimit``
+at most). What a child keeps to itself it uses first; the rest of its use is its parent's. Source: Kueue's pages.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from history import objects as api
+from history.objects import Json, Key
+from history.podcost import UNIT, Cost, claim_cost, claim_names, pod_cost, quantity
+from history.world import World
+
+_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
+_SHARES = "tessera.dev/quota-shares"
+_DEPTH = 64
+"""Of a tree; what is deeper is not judged."""
+
+
+class Cell(NamedTuple):
+    flavor: str
+    resource: str
+
+
+Charge = dict[Cell, int]
+
+
+class Limits(NamedTuple):
+    """Of one cell of a ClusterQueue or Cohort; None: no limit. In 10**-9 units."""
+
+    nominal: int = 0
+    borrowing: int | None = None
+    lending: int | None = None
+
+
+class Node(Struct):
+    """A ClusterQueue or Cohort with what is below it. ``first``: of a root, the first ClusterQueue of its tree."""
+
+    name: str
+    is_queue: bool
+    limits: dict[Cell, Limits] = {}
+    children: "list[Node]" = []
+    follows_capacity: bool = False
+    first: str = ""
+
+
+class Overrun(NamedTuple):
+    node: Node
+    cell: Cell
+    used: int
+    limit: int
+
+
+class Quotas:
+    """``charges`` has each Workload that holds quota; ``used`` is their sum by ClusterQueue; ``_claims`` says which of
+    them name a claim.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.charges: dict[Key, tuple[str, Charge]] = {}
+        self.used: dict[str, Counter[Cell]] = {}
+        self._claims: dict[Key, set[Key]] = {}
+        self._claimed: dict[Key, set[Key]] = {}
+        self._replaced: dict[Key, Key] = {}
+        """By slice that has quota the one whose place it takes."""
+        self._shapes: dict[Key, object] = {}
+        self._trees: dict[str, Node] | None = None
+
+    # -- charges -------------------------------------------------------------------------------------------------------
+
+    def update(self, workload: Key) -> set[str]:
+        """Charges it anew, and those that share claims with it. The ClusterQueues of which anything changed."""
+        shared = set(self._claimed.get(workload, ()))
+        self._note_claims(workload)
+        shared |= self._claimed.get(workload, set())
+        changed = {workload}.union(*(self._claims.get(claim, set()) for claim in shared))
+        changed |= self._note_replaced(workload)
+        return set().union(*(self._charge(each) for each in changed))
+
+    def _charge(self, workload: Key) -> set[str]:
+        body = self._world.objects.get(workload)
+        old = self.charges.pop(workload, None)
+        counts = body is not None and api.holds(body) and workload not in self._replaced.values()
+        new = (api.queue_of(body), self._cost(workload, body)) if body is not None and counts else None
+        if new is not None:
+            self.charges[workload] = new
+        if old == new:
+            return set()
+        for sign, entry in ((-1, old), (1, new)):
+            if entry is not None:
+                used = self.used.setdefault(entry[0], Counter())
+                for cell, amount in entry[1].items():
+                    used[cell] += sign * amount
+        return {entry[0] for entry in (old, new) if entry is not None}
+
+    def _note_replaced(self, workload: Key) -> set[Key]:
+        body = self._world.objects.get(workload)
+        before = {self._replaced.pop(workload, workload)}
+        space, _, name = api.note(body or {}, _REPLACES).rpartition("/")
+        if body is not None and name and api.holds(body):
+            self._replaced[workload] = Key("Workload", space or workload.namespace, name)
+        return before | {self._replaced.get(workload, workload)}
+
+    def _note_claims(self, workload: Key) -> None:
+        for claim in self._claimed.pop(workload, ()):
+            self._claims[claim].discard(workload)
+        body = self._world.objects.get(workload)
+        if body is None or not api.holds(body):
+            return
+        specs = [api.inner(each, "template", "spec") for each in api.rows(body, "spec", "podSets")]
+        found = {Key("ResourceClaim", workload.namespace, name) for spec in specs for name in claim_names(spec)[0]}
+        if found:
+            self._claimed[workload] = found
+            for claim in found:
+                self._claims.setdefault(claim, set()).add(workload)
+
+    def _cost(self, workload: Key, body: Json) -> Charge:
+        """In the flavors that its admission names. A resource without a flavor has the flavor "": see ``uncharged``."""
+        pods = [self._world.objects[each] for each in self._world.pods_of(workload)]
+        live = [pod for pod in pods if api.is_bound(pod) and not api.is_leaving(pod)]
+        ended, sets = api.reclaimable(body), api.assignments(body)
+        templates = {
+            api.text(each, "name"): api.inner(each, "template", "spec") for each in api.rows(body, "spec", "podSets")
+        }
+        total: Charge = {}
+        for given in sets:
+            name = api.text(given, "name")
+            count = max(0, api.whole(given, "count", default=1) - ended.get(name, 0))
+            planned = self._each(workload.namespace, templates.get(name, {}))
+            run: Cost = {}
+            for pod in live:
+                if api.label(pod, api.POD_SET) == name or len(sets) == 1:
+                    _sum(run, self._each(workload.namespace, api.inner(pod, "spec")))
+                    run["pods"] = run.get("pods", 0) + UNIT
+            flavors = api.inner(given, "flavors")
+            wanted = {resource: amount * count for resource, amount in planned.items()} | {"pods": count * UNIT}
+            for resource in {*wanted, *run}:
+                if resource != "pods" or resource in flavors:
+                    cell = Cell(api.text(flavors, resource), resource)
+                    total[cell] = total.get(cell, 0) + max(wanted.get(resource, 0), run.get(resource, 0))
+        for claim in self._claimed.get(workload, ()):
+            self._add_claim(total, workload, claim, sets)
+        return {cell: amount for cell, amount in total.items() if amount and not self._is_uncounted(cell.resource)}
+
+    def _each(self, namespace: str, spec: Json) -> Cost:
+        """Of one pod, with the claims that are made for it alone."""
+        cost = pod_cost(spec)
+        for name in claim_names(spec)[1]:
+            template = self._world.get("ResourceClaimTemplate", namespace, name)
+            _sum(cost, claim_cost(api.inner(template, "spec", "spec"), self._world.settings.device_classes))
+        return cost
+
+    def _add_claim(self, total: Charge, workload: Key, claim: Key, sets: list[Json]) -> None:
+        if workload != min(self._claims[claim], key=self._since):
+            return
+        found = claim_cost(api.inner(self._world.objects.get(claim), "spec"), self._world.settings.device_classes)
+        for resource, amount in found.items():
+            flavors = [api.text(each, "flavors", resource) for each in sets]
+            cell = Cell(next(filter(None, flavors), ""), resource)
+            if cell.flavor:  # the status of a Workload need not say what claims by name take
+                total[cell] = total.get(cell, 0) + amount
+
+    def _since(self, workload: Key) -> tuple[float, Key]:
+        times = self._world.times.get(workload)
+        return (times.reserved_s or 0.0) if times is not None else 0.0, workload
+
+    def _is_uncounted(self, resource: str) -> bool:
+        return resource.startswith(self._world.settings.uncounted or ("\0",))
+
+    def uncharged(self, workload: Key) -> Iterator[tuple[str, int]]:
+        """Resources that it takes, that its ClusterQueue has quota of, and for which it was given no flavor."""
+        queue, charge = self.charges.get(workload, ("", {}))
+        if any(not cell.flavor for cell in charge):
+            body = self._world.get("ClusterQueue", "", queue)
+            covered = {api.text(each, "name") for each in _resources(body)}
+            yield from (
+                (cell.resource, amount)
+                for cell, amount in charge.items()
+                if not cell.flavor and cell.resource in covered
+            )
+
+    # -- the tree ------------------------------------------------------------------------------------------------------
+
+    def reshape(self, queue: Key) -> bool:
+        """Takes in a ClusterQueue or Cohort. Whether one that was there has other quotas now, or is gone."""
+        body = self._world.objects.get(queue)
+        shape = None if body is None else (api.inner(body, "spec"), api.note(body, _SHARES))
+        old = self._shapes.get(queue)
+        if shape == old:
+            return False
+        self._shapes[queue] = shape
+        self._trees = None
+        return old is not None
+
+    def root_of(self, queue: str) -> Node | None:
+        """The root of its tree; None where the queue is not there, or its Cohorts name each other in a circle."""
+        if self._trees is None:
+            self._trees = self._grown()
+        return self._trees.get(queue)
+
+    def roots(self) -> dict[str, Node]:
+        if self._trees is None:
+            self._trees = self._grown()
+        return self._trees
+
+    def _grown(self) -> dict[str, Node]:
+        cohorts = {key.name: body for key, body in self._world.all("Cohort").items()}
+        nodes: dict[str, Node] = {}
+        parents: dict[str, str] = {name: api.text(body, "spec", "parentName") for name, body in cohorts.items()}
+        queues = self._world.all("ClusterQueue")
+        named = {api.text(body, "spec", "cohortName") for body in queues.values()} | set(parents.values())
+        for name in sorted({*cohorts, *named} - {""}):
+            nodes[name] = _node(name, cohorts.get(name), is_queue=False)
+        for name, node in nodes.items():
+            if parents.get(name):
+                nodes[parents[name]].children.append(node)
+        roots: dict[str, Node] = {}
+        for key, body in sorted(queues.items()):
+            leaf = _node(key.name, body, is_queue=True)
+            above, seen = api.text(body, "spec", "cohortName"), set[str]()
+            if not above:
+                roots[key.name], leaf.first = leaf, key.name
+                continue
+            nodes[above].children.append(leaf)
+            while parents.get(above) and above not in seen and len(seen) < _DEPTH:
+                seen.add(above)
+                above = parents[above]
+            if not parents.get(above):
+                roots[key.name] = nodes[above]
+                nodes[above].first = nodes[above].first or key.name
+        return roots
+
+    def overruns(self, root: Node, more: "dict[str, Counter[Cell]] | None" = None) -> Iterator[Overrun]:
+        """Where more is used than may be. ``more``: by ClusterQueue, what would be used on top."""
+        for cell in sorted(self._cells(root, more or {})):
+            _, _, found = self._walk(root, cell, more or {}, is_root=True)
+            yield from found
+
+    def _cells(self, node: Node, more: "dict[str, Counter[Cell]]") -> set[Cell]:
+        if node.is_queue:
+            used = self.used.get(node.name, Counter())
+            return {cell for cell, amount in used.items() if amount > 0 and cell.flavor} | set(more.get(node.name, ()))
+        return set().union(*(self._cells(each, more) for each in node.children))
+
+    def _walk(
+        self, node: Node, cell: Cell, more: "dict[str, Counter[Cell]]", *, is_root: bool
+    ) -> tuple[int, int, list[Overrun]]:
+        """What the parent has to bear, what it is lent, and the overruns below."""
+        limits = node.limits.get(cell, Limits())
+        quota, used, found = limits.nominal, 0, list[Overrun]()
+        if node.is_queue:
+            used = self.used.get(node.name, Counter())[cell] + more.get(node.name, Counter())[cell]
+        for child in node.children:
+            borne, lent, below = self._walk(child, cell, more, is_root=False)
+            quota, used = quota + lent, used + borne
+            found += below
+        most = quota if is_root else None if limits.borrowing is None else quota + limits.borrowing
+        if most is not None and used > most:
+            found.append(Overrun(node, cell, used, most))
+        lent = quota if limits.lending is None or is_root else min(quota, limits.lending)
+        return max(0, used - (quota - lent)), lent, found
+
+
+def _sum(total: Cost, more: Cost) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _resources(body: Json | None) -> list[Json]:
+    groups = api.rows(body, "spec", "resourceGroups")
+    return [each for group in groups for flavor in api.rows(group, "flavors") for each in api.rows(flavor, "resources")]
+
+
+def _node(name: str, body: Json | None, *, is_queue: bool) -> Node:
+    limits: dict[Cell, Limits] = {}
+    for group in api.rows(body, "spec", "resourceGroups"):
+        for flavor in api.rows(group, "flavors"):
+            for each in api.rows(flavor, "resources"):
+                cell = Cell(api.text(flavor, "name"), api.text(each, "name"))
+                nominal = quantity(each.get("nominalQuota")) or 0
+                limits[cell] = Limits(nominal, quantity(each.get("borrowingLimit")), quantity(each.get("lendingLimit")))
+    return Node(name, is_queue, limits, [], bool(body and api.note(body, _SHARES)))
+
+
+def follows_capacity(node: Node) -> bool:
+    """Whether a quota in the tree is a share of live capacity, which is not recomputed."""
+    return node.follows_capacity or any(map(follows_capacity, node.children))

@@ -1,0 +1,49 @@
+"""What a rule is. Each says in its head for how long a state may last before it counts."""
+
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, NamedTuple
+
+from msgspec import Struct
+
+from history.hands import Hands
+from history.objects import Key
+from history.quotas import Quotas
+from history.world import World
+
+LATE_S = 5.0
+"""So much later one source may tell of something than another: no state counts that does not last longer."""
+
+
+class Wrong(NamedTuple):
+    """``objects``: those concerned, which are also what makes it the same wrong as a moment ago."""
+
+    objects: tuple[str, ...]
+    message: str
+
+
+class Scene(Struct):
+    """What all rules look at: it is brought up to date before they do."""
+
+    world: World
+    quotas: Quotas
+    hands: Hands
+
+
+class Rule:
+    """``lasts_s``: a wrong counts once it has lasted for so long, in time in which the recorder saw everything."""
+
+    name: ClassVar[str]
+    lasts_s: ClassVar[float]
+    kinds: ClassVar[tuple[str, ...]]
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.world = scene.world
+
+    def subjects(self, touched: Iterable[Key]) -> Iterator[Key]:
+        """What is to be judged again, of what a fact has touched."""
+        return (each for each in touched if each.kind in self.kinds)
+
+    def wrongs(self, subject: Key) -> Iterator[Wrong]:
+        """All that is wrong with it now."""
+        raise NotImplementedError

@@ -1,0 +1,238 @@
+"""What the API server has at one instant of a record, and who belongs to whom.
+
+Pods and Workloads meet by handles: the uid of an owner (or of the pod itself), or the name of a Workload. A pod's
+handles go from the nearest to the farthest, and the nearest that any Workload has counts.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from history import objects as api
+from history.objects import Json, Key
+from history.record import ApiFact
+from history.settings import Settings
+
+Handle = tuple[str, ...]
+_DEPTH = 8
+_GROUPED = ("ReplicaSet", "StatefulSet", "LeaderWorkerSet")
+"""Owners whose pods are queued by the label of the pods."""
+
+
+class Times(Struct):
+    """Of a Workload, on the record's clock; None: it was so at the first line, or is not so.
+
+    ``waits_s``: since when it waits at its present place in the queue.
+    """
+
+    waits_s: float | None = None
+    reserved_s: float | None = None
+    admitted_s: float | None = None
+    evicted_s: float | None = None
+    was_admitted: bool = False
+    is_new: bool = False
+    rank: tuple[Any, ...] = ()
+
+
+class World:
+    """``apply`` alone writes. ``handles`` has the handles of each pod and of each Workload, and ``_by_handle`` says for
+    each handle which have it: the two are inverse.
+    """
+
+    def __init__(self) -> None:
+        self.settings = Settings()
+        self.first_s: float | None = None
+        self.now_s = 0.0
+        self.objects: dict[Key, Json] = {}
+        self.of_kind: dict[str, dict[Key, Json]] = {}
+        self.by_uid: dict[str, Key] = {}
+        self.gone: set[str] = set()
+        """Uids of what was deleted."""
+        self.times: dict[Key, Times] = {}
+        self.handles: dict[Key, tuple[Handle, ...]] = {}
+        self._by_handle: dict[tuple[str, Handle], set[Key]] = {}
+
+    def all(self, kind: str) -> dict[Key, Json]:
+        return self.of_kind.get(kind, {})
+
+    def get(self, kind: str, namespace: str, name: str) -> Json | None:
+        return self.objects.get(Key(kind, namespace, name))
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def apply(self, fact: ApiFact) -> set[Key]:
+        """What is to be looked at again: the object, and those that belong to it now or did so before."""
+        key = api.key_of(fact.object)
+        self.now_s = fact.t
+        self.first_s = fact.t if self.first_s is None else self.first_s
+        touched = {key} | self._near(key)
+        old = self.objects.get(key)
+        if old is not None and api.uid(old) != api.uid(fact.object):
+            self.gone.add(api.uid(old))
+            self.by_uid.pop(api.uid(old), None)
+            self.times.pop(key, None)
+        if fact.type == "DELETED":
+            self._forget(key, api.uid(fact.object))
+        else:
+            self.objects[key] = fact.object
+            self.of_kind.setdefault(key.kind, {})[key] = fact.object
+            if api.uid(fact.object):
+                self.by_uid[api.uid(fact.object)] = key
+            if key.kind == "Workload":
+                self._time(key, fact.object)
+        self._hold(key)
+        for pod in [each for each in touched if each.kind == "Pod"]:
+            self._hold(pod)  # its owners' owners may be others
+        return touched | self._near(key)
+
+    def _forget(self, key: Key, uid_: str) -> None:
+        self.objects.pop(key, None)
+        self.of_kind.get(key.kind, {}).pop(key, None)
+        self.by_uid.pop(uid_, None)
+        self.gone.add(uid_)
+        self.times.pop(key, None)
+
+    def _hold(self, key: Key) -> None:
+        """Brings the handles of a pod or Workload up to date."""
+        if key.kind not in ("Pod", "Workload"):
+            return
+        body = self.objects.get(key)
+        new = () if body is None else self._pod_handles(body) if key.kind == "Pod" else _workload_handles(body)
+        for handle in self.handles.pop(key, ()):
+            having = self._by_handle[key.kind, handle]
+            having.discard(key)
+            if not having:
+                del self._by_handle[key.kind, handle]
+        if new:
+            self.handles[key] = new
+            for handle in new:
+                self._by_handle.setdefault((key.kind, handle), set()).add(key)
+
+    def _near(self, key: Key) -> set[Key]:
+        found: set[Key] = set()
+        body = self.objects.get(key)
+        if key.kind == "Pod":
+            found.update(self.workloads_of(key))
+        elif key.kind == "Workload":
+            found.update(self.pods_of(key))
+            found.update(self.owners_of(key))
+        elif body is not None and api.uid(body):
+            handle = ("uid", api.uid(body))
+            found.update(self._by_handle.get(("Pod", handle), ()), self._by_handle.get(("Workload", handle), ()))
+        return found
+
+    def _time(self, key: Key, workload: Json) -> None:
+        """Keeps since when a Workload is what it is."""
+        was_there = self.now_s == self.first_s
+        times = self.times.setdefault(key, Times(is_new=not was_there))
+        now_s = None if was_there else self.now_s
+        if not api.holds(workload):
+            times.reserved_s = None
+        elif times.reserved_s is None:
+            times.reserved_s = now_s if now_s is not None else float("-inf")
+        if not api.is_admitted(workload):
+            times.admitted_s = None
+        elif times.admitted_s is None:
+            times.admitted_s, times.was_admitted = now_s if now_s is not None else float("-inf"), True
+        if not api.is_true(workload, "Evicted"):
+            times.evicted_s = None
+        elif times.evicted_s is None:
+            times.evicted_s = now_s if now_s is not None else float("-inf")
+        placed = rank(workload)
+        if not api.waits(workload):
+            times.waits_s = None
+        elif times.waits_s is None or times.rank != placed:
+            times.waits_s = self.now_s
+        times.rank = placed
+
+    # -- who belongs to whom -------------------------------------------------------------------------------------------
+
+    def chain(self, body: Json) -> list[Json]:
+        """The object's owners that are in the record, the nearest first."""
+        found: list[Json] = []
+        todo = [api.text(each, "uid") for each in api.owners(body)]
+        while todo and len(found) < _DEPTH:
+            key = self.by_uid.get(todo.pop(0))
+            owner = self.objects.get(key) if key is not None else None
+            if owner is not None and owner not in found:
+                found.append(owner)
+                todo += [api.text(each, "uid") for each in api.owners(owner)]
+        return found
+
+    def _pod_handles(self, pod: Json) -> tuple[Handle, ...]:
+        space = api.text(pod, "metadata", "namespace")
+        found: list[Handle] = [("uid", api.uid(pod))]
+        if api.label(pod, api.GROUP):
+            found.append(("name", space, api.label(pod, api.GROUP)))
+        for body in (pod, *self.chain(pod)):
+            if api.label(body, api.PREBUILT):
+                found.append(("name", space, api.label(body, api.PREBUILT)))
+            found += [("uid", api.text(each, "uid")) for each in api.owners(body)]
+        return tuple(dict.fromkeys(each for each in found if each[-1]))
+
+    def workloads_of(self, pod: Key) -> list[Key]:
+        """The Workloads of the nearest handle that has any."""
+        for handle in self.handles.get(pod, ()):
+            if found := self._by_handle.get(("Workload", handle)):
+                return sorted(found)
+        return []
+
+    def pods_of(self, workload: Key) -> list[Key]:
+        """Those for which no other Workload is nearer."""
+        near: set[Key] = set()
+        for handle in self.handles.get(workload, ()):
+            near |= self._by_handle.get(("Pod", handle), set())
+        return sorted(pod for pod in near if workload in self.workloads_of(pod))
+
+    def owners_of(self, workload: Key) -> list[Key]:
+        """Objects in the record that the Workload stands for."""
+        uids = [handle[1] for handle in self.handles.get(workload, ()) if handle[0] == "uid"]
+        return [self.by_uid[each] for each in uids if each in self.by_uid]
+
+    def workloads_for(self, body: Json) -> set[Key]:
+        """The Workloads of a job, or of one of its owners."""
+        found: set[Key] = set()
+        for each in (body, *self.chain(body)):
+            found |= self._by_handle.get(("Workload", ("uid", api.uid(each))), set())
+            found |= self._by_handle.get(
+                ("Workload", ("name", api.text(each, "metadata", "namespace"), api.label(each, api.PREBUILT))), set()
+            )
+        return found
+
+    def is_queued(self, pod: Json) -> bool:
+        """Whether the pod may not run before a Workload of it is admitted: by a queue's label on one of its owners; by
+        its own, where pods are queued and no owner queues it; by a gate of the queue.
+        """
+        if api.text(pod, "metadata", "namespace") in self.settings.unmanaged:
+            return False
+        chain = self.chain(pod)
+        if any(api.label(each, api.QUEUE) for each in chain) or api.is_gated(pod) or self.workloads_of(api.key_of(pod)):
+            return True
+        if api.label(pod, api.MANAGED) == "true":
+            return True
+        grouped = any(each.get("kind") in _GROUPED for each in api.owners(pod))
+        return self.settings.queues_pods and bool(api.label(pod, api.QUEUE)) and (grouped or not api.owners(pod))
+
+    def cluster_queue(self, workload: Json) -> str:
+        """The ClusterQueue that it has quota of, or in which it waits; empty where there is none."""
+        if api.queue_of(workload):
+            return api.queue_of(workload)
+        local = self.get(
+            "LocalQueue", api.text(workload, "metadata", "namespace"), api.text(workload, "spec", "queueName")
+        )
+        return api.text(local, "spec", "clusterQueue")
+
+
+def _workload_handles(workload: Json) -> tuple[Handle, ...]:
+    meta = workload["metadata"]
+    found: list[Handle] = [("name", api.text(meta, "namespace"), api.text(meta, "name"))]
+    found += [("uid", api.text(each, "uid")) for each in api.owners(workload)]
+    found.append(("uid", api.label(workload, api.JOB_UID)))
+    return tuple(dict.fromkeys(each for each in found if each[-1]))
+
+
+def rank(workload: Json) -> tuple[Any, ...]:
+    """What its place in the queue depends on, as it is written."""
+    spec = workload.get("spec")
+    boost = api.text(workload, "metadata", "annotations", "kueue.x-k8s.io/priority-boost")
+    return (repr(spec.get("priority")) if isinstance(spec, dict) else "", boost, api.text(spec, "queueName"))

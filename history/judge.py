@@ -150,6 +150,7 @@ class Judge:
             if known is None:
                 known = _Lasting(wrong, t, self._sighted_s + rule.lasts_s)
                 heapq.heappush(self._due, (known.due_s, next(self._numbers), known, rule.name))
+            known.wrong = wrong  # its words may be others by now
             now[wrong.objects] = known
         for objects, ended in old.items():
             if objects not in now:

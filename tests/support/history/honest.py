@@ -144,7 +144,7 @@ class Honest:
         used = {name: sum(self._charged(run) for run in running if run.queue == name) for name in of}
         used[queue] += amount
         if not of[queue]["cohort"]:
-            return used[queue] <= of[queue]["nominal"]
+            return bool(used[queue] <= of[queue]["nominal"])
         if of[queue]["borrow"] is not None and used[queue] > of[queue]["nominal"] + of[queue]["borrow"]:
             return False
         lent = borne = 0

@@ -1,0 +1,435 @@
+"""Each rule speaks where something is wrong for long enough, and is silent one step before."""
+
+from history.judge import Finding
+from tests.support.history.told import (
+    GPU,
+    Told,
+    admitted,
+    cluster_queue,
+    ended,
+    having,
+    job,
+    leaving,
+    local_queue,
+    meta,
+    owner,
+    pod,
+    spec_of,
+    workload,
+)
+
+Words = list[tuple[str, str]]
+
+
+def words(found: list[Finding]) -> Words:
+    return [(each.rule, each.message) for each in found]
+
+
+def queues(**spec: object) -> Told:
+    told = Told()
+    told.put(cluster_queue(**spec), local_queue())  # type: ignore[arg-type]
+    told.wait(1)
+    return told
+
+
+def end(told: Told, seconds: float = 400) -> Words:
+    """What is found once so much more time has gone by."""
+    told.wait(seconds)
+    told.put({"kind": "Node", "metadata": {"name": "n1"}})
+    return words(told.found())
+
+
+# -- ran-without-admission -------------------------------------------------------------------------------------------
+
+
+def test_a_pod_of_a_job_with_a_queue_needs_an_admitted_workload() -> None:
+    told = queues()
+    one = job("j")
+    told.put(one, workload(one), pod("p", one))
+    assert end(told, 4) == []
+    assert end(told, 2) == [("ran-without-admission", "it runs on n1 and no Workload of it is admitted")]
+
+
+def test_a_pod_that_has_quota_and_waits_for_checks_may_not_run() -> None:
+    told = queues()
+    one = job("j")
+    told.put(one, admitted(workload(one), checks=True), pod("p", one))
+    assert end(told, 6)[0][0] == "ran-without-admission"
+
+
+def test_a_label_on_an_owners_owner_counts_and_none_is_nobodys_business() -> None:
+    told = queues()
+    outer = {"kind": "JobSet", "metadata": meta("set", labels={"kueue.x-k8s.io/queue-name": "lq"}), "spec": {}}
+    inner = job("j", queue="")
+    inner["metadata"]["ownerReferences"] = [owner(outer)]
+    free = job("free", queue="")
+    told.put(outer, inner, pod("p", inner), free, pod("q", free))
+    found = [each for each in told_for(told, 6) if each.rule == "ran-without-admission"]
+    assert [each.objects for each in found] == [("Pod team/p",)]
+    assert found[0].message == "it runs on n1 and has no Workload"
+
+
+def told_for(told: Told, seconds: float) -> list[Finding]:
+    told.wait(seconds)
+    told.put({"kind": "Node", "metadata": {"name": "n1"}})
+    return told.found()
+
+
+def test_a_plain_pod_is_queued_by_the_managed_label_or_where_pods_are_queued() -> None:
+    told = queues()
+    told.put(pod("p", labels={"kueue.x-k8s.io/queue-name": "lq"}))
+    assert end(told, 6) == []
+    told.line("recorder", type="SETTINGS", settings={"queuesPods": True})
+    told.put(pod("p", labels={"kueue.x-k8s.io/queue-name": "lq"}))
+    told.put(pod("m", labels={"kueue.x-k8s.io/managed": "true"}))
+    assert [rule for rule, _ in end(told, 6)] == ["ran-without-admission"] * 2
+
+
+def test_a_pod_that_is_deleted_or_over_does_not_run() -> None:
+    told = queues()
+    one = job("j")
+    told.put(one, workload(one), leaving(pod("p", one)), ended(pod("q", one)))
+    assert end(told, 50) == []
+
+
+def test_members_of_a_pod_group_belong_to_the_workload_of_its_name() -> None:
+    told = queues()
+    labels = {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/pod-group-name": "job-j"}
+    told.put(admitted(workload(job("j"))), pod("p", labels=labels))
+    assert end(told, 50) == []
+
+
+# -- released-early ----------------------------------------------------------------------------------------------------
+
+
+def test_quota_goes_back_after_the_pods() -> None:
+    told = queues()
+    one = job("j")
+    told.put(one, admitted(workload(one)), pod("p", one))
+    told.wait(20)
+    told.put(workload(one))
+    assert end(told, 9) == []
+    assert end(told, 2) == [("released-early", "its Workload has no quota any more, and it runs on")]
+
+
+def test_a_workload_is_not_finished_while_its_pods_run() -> None:
+    told = queues()
+    one = job("j")
+    told.put(one, admitted(workload(one)), pod("p", one))
+    told.wait(20)
+    told.put(having(one, "Complete"), having(admitted(workload(one)), "Finished"))
+    assert end(told, 11) == [("released-early", "its Workload is finished, and it runs on")]
+
+
+def preempted_after(seconds: float, told: Told, reason: str = "Preempted") -> Words:
+    one = job("j")
+    told.put(one, workload(one))
+    told.wait(1)
+    told.put(admitted(workload(one)))
+    told.wait(seconds)
+    told.put(having(admitted(workload(one)), "Evicted", reason))
+    told.wait(1)
+    told.put(having(workload(one), "Evicted", reason))
+    return words(told.found())
+
+
+def test_a_minimum_runtime_protects_from_preemption_and_from_nothing_else() -> None:
+    notes = {"tessera.dev/minimum-runtime-before-preemption": "1m30s"}
+    said = [("released-early", "it was preempted 60 s after its admission, the minimum is 90 s")]
+    assert preempted_after(60, queues(notes=notes)) == said
+    assert preempted_after(89, queues(notes=notes)) == []
+    assert preempted_after(60, queues(notes=notes), "NodeFailures") == []
+    assert preempted_after(60, queues()) == []
+
+
+def test_the_minimum_runtime_of_the_configuration_counts_without_an_annotation() -> None:
+    told = queues()
+    told.line("recorder", type="SETTINGS", settings={"minimumRuntimeS": 30, "minimumRuntimeByClass": {"low": 5}})
+    assert preempted_after(20, told) != []
+    told = queues(notes={"tessera.dev/minimum-runtime-before-preemption": "0s"})
+    told.line("recorder", type="SETTINGS", settings={"minimumRuntimeS": 30})
+    assert preempted_after(20, told) == []
+
+
+def test_an_annotation_that_has_just_come_protects_nobody_yet() -> None:
+    told = queues()
+    one = job("j")
+    told.put(one, admitted(workload(one)))
+    told.wait(5)
+    told.put(workload(one))
+    told.wait(1)
+    told.put(admitted(workload(one)))
+    told.wait(5)
+    told.put(cluster_queue(notes={"tessera.dev/minimum-runtime-before-preemption": "1h"}))
+    told.wait(3)
+    told.put(having(admitted(workload(one)), "Evicted", "Preempted"))
+    assert words(told.found()) == []
+
+
+def test_no_more_move_in_an_hour_than_the_budget_has() -> None:
+    told = queues(quota=9)
+    told.line("recorder", type="SETTINGS", settings={"movesPerHour": 1})
+    for name in ("a", "b"):
+        one = job(name)
+        told.put(one, admitted(workload(one)))
+        told.wait(700)
+        moved = having(having(admitted(workload(one)), "Evicted", "Preempted"), "Preempted", "Consolidation")
+        told.put(having(moved, "tessera.dev/Moved"))
+        told.wait(1)
+        told.put(workload(one))
+    assert words([each for each in told.found() if each.rule == "released-early"]) == [
+        ("released-early", "it is the 2th that moves in an hour, 1 may")
+    ]
+
+
+# -- half-gang ---------------------------------------------------------------------------------------------------------
+
+
+def test_all_pods_of_a_gang_have_a_node_or_none() -> None:
+    told = queues()
+    one = job("j", count=3)
+    told.put(one, admitted(workload(one, count=3)), pod("p0", one), pod("p1", one))
+    assert end(told, 119) == []
+    assert end(told, 2) == [("half-gang", "2 of 3 pods of pod set main have a node")]
+
+
+def test_pods_that_have_ended_or_are_needed_no_more_are_not_missed() -> None:
+    told = queues()
+    one = job("j", count=3)
+    held = admitted(workload(one, count=3))
+    held["status"]["reclaimablePods"] = [{"name": "main", "count": 1}]
+    told.put(one, held, pod("p0", one), ended(pod("p1", one), "Failed"))
+    assert end(told) == []
+
+
+def test_a_gang_is_not_admitted_below_its_minimum() -> None:
+    told = queues()
+    one = job("j", count=4)
+    whole = workload(one, count=4)
+    told.put(one, admitted(whole, count=3))
+    assert ("half-gang", "pod set main is admitted with 3 of at least 4 pods") in end(told, 121)
+    told = queues()
+    whole["spec"]["podSets"][0]["minCount"] = 3
+    told.put(one, admitted(whole, count=3))
+    assert end(told, 121) == []
+
+
+def test_pods_behind_the_gate_while_others_run_are_told() -> None:
+    told = queues()
+    one = job("j", count=2)
+    gated = pod("p1", one, node="", spec=spec_of(schedulingGates=[{"name": "kueue.x-k8s.io/topology"}]))
+    told.put(one, admitted(workload(one, count=2)), pod("p0", one), gated)
+    found = end(told, 121)
+    assert ("half-gang", "1 of 2 pods of pod set main have a node, 1 wait behind a gate") in found
+    assert ("forgotten", "its Workload is admitted, and it waits behind the queue's gate") in found
+
+
+# -- out-of-order ------------------------------------------------------------------------------------------------------
+
+
+def two(told: Told, first: int = 0, second: int = 0, **later: object) -> None:
+    """``a`` came first; ``b`` is let in and ``a`` is not. With priorities."""
+    one, other = job("a"), job("b", **later)  # type: ignore[arg-type]
+    told.put(one, workload(one, at=1, priority=first))
+    told.wait(10)
+    told.put(other, workload(other, at=11, priority=second))
+    told.wait(10)
+    told.put(admitted(workload(other, at=11, priority=second)))
+
+
+def orders(told: Told, seconds: float = 50) -> list[tuple[str, ...]]:
+    return [each.objects[:2] for each in told_for(told, seconds) if each.rule == "out-of-order"]
+
+
+def test_among_those_that_ask_for_the_same_the_oldest_comes_first() -> None:
+    told = queues(quota=1)
+    two(told)
+    assert orders(told, 9) == []
+    assert orders(told, 2) == [("Workload team/job-a", "Workload team/job-b")]
+
+
+def test_a_higher_priority_comes_first_whatever_the_age() -> None:
+    told = queues(quota=1)
+    two(told, first=0, second=5)
+    assert orders(told) == []
+
+
+def test_who_asks_for_something_else_may_pass_unless_the_queue_is_strict() -> None:
+    told = queues(quota=1, queueingStrategy="StrictFIFO")
+    two(told, spec=spec_of(2))
+    assert orders(told) == []
+    told = queues(quota=1, queueingStrategy="StrictFIFO")
+    told.line("recorder", type="SETTINGS", settings={"backfill": False})
+    two(told, spec=spec_of(2))
+    assert orders(told) == [("Workload team/job-a", "Workload team/job-b")]
+
+
+def test_who_is_held_back_is_not_passed() -> None:
+    told = queues(quota=1)
+    one, other = job("a"), job("b")
+    told.put(one, having(workload(one, at=1), "Requeued", "Backoff", "False"), other, workload(other, at=11))
+    told.wait(20)
+    told.put(admitted(workload(other, at=11)))
+    assert orders(told) == []
+
+
+# -- forgotten ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_with_a_queue_gets_a_workload() -> None:
+    told = queues()
+    told.put(job("j", suspend=True), job("free", suspend=True, queue=""))
+    assert end(told, 59) == []
+    assert end(told, 2) == [("forgotten", "it names a queue and has no Workload")]
+
+
+def test_a_gated_pod_gets_a_workload() -> None:
+    told = queues()
+    told.put(pod("p", node="", spec=spec_of(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])))
+    assert end(told, 61) == [("forgotten", "it waits behind the queue's gate and has no Workload")]
+
+
+def test_who_waits_is_told_why() -> None:
+    told = queues(quota=0)
+    one = job("j", suspend=True)
+    told.put(one, {**workload(one), "status": {}})
+    assert end(told, 61) == [("forgotten", "it waits and no reason is told")]
+
+
+def test_who_waits_for_quota_that_is_free_has_been_forgotten() -> None:
+    told = queues(quota=2)
+    one, other = job("j", suspend=True), job("k", suspend=True, spec=spec_of(2))
+    told.put(one, workload(one), other, admitted(workload(other)))
+    told.wait(300)
+    told.put(having(other, "Complete"), having(admitted(workload(other)), "Finished"))
+    assert [each for each in end(told, 59) if "free" in each[1]] == []
+    found = [each for each in told_for(told, 2) if "free" in each.message]
+    assert [each.objects for each in found] == [("Workload team/job-j", "ClusterQueue cq")]
+
+
+def test_quota_that_others_wait_for_too_may_be_kept_for_them() -> None:
+    told = queues(quota=2)
+    one, other = job("j", suspend=True), job("k", suspend=True, spec=spec_of(2))
+    told.put(one, workload(one), other, workload(other))
+    assert end(told) == []
+
+
+def test_an_admitted_job_is_started() -> None:
+    told = queues()
+    one = job("j", suspend=True)
+    told.put(one, admitted(workload(one)))
+    assert end(told, 61) == [("forgotten", "it is admitted, and its job is suspended")]
+
+
+def test_quota_that_nothing_needs_goes_back() -> None:
+    told = queues()
+    done, gone, out = job("done"), job("gone"), job("out", suspend=True)
+    told.put(done, gone, out, *(admitted(workload(each)) for each in (done, gone)))
+    told.put(having(admitted(workload(out)), "Evicted", "Preempted"))
+    told.wait(5)
+    told.put(having(done, "Complete"))
+    told.drop(gone)
+    assert sorted(message for _, message in end(told, 61)) == [
+        "it is evicted, none of its pods runs, and it has quota",
+        "its job is over, and it has quota",
+        "its owners are deleted, and it has quota",
+    ]
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_is_in_one_hand() -> None:
+    told = Told()
+    told.put(pod("a"), pod("b"))
+    told.pods("n1", a=["GPU-1"], b=["GPU-1"])
+    assert end(told, 4) == []
+    assert end(told, 2) == [("one-device-two-hands", "GPU-1 is in 2 hands")]
+
+
+def test_what_is_allocated_counts_before_the_next_list() -> None:
+    told = Told()
+    told.put(pod("a"), pod("b"))
+    told.pods("n1", a=["GPU-1"])
+    told.line("kubelet", node="n1", call="Allocate", pod="team/b", resource=GPU, devices=["GPU-1"])
+    assert end(told, 6) == [("one-device-two-hands", "GPU-1 is in 2 hands")]
+
+
+def test_a_pod_that_has_ended_has_nothing_whatever_the_kubelet_lists() -> None:
+    told = Told()
+    told.put(ended(pod("a")), pod("b"))
+    told.pods("n1", a=["GPU-1"], b=["GPU-1"])
+    assert end(told) == []
+
+
+def test_shares_are_counted_by_the_hardware() -> None:
+    told = Told()
+    told.put(pod("a"), pod("b"), pod("c"))
+    told.hardware("n1", {"uuid": "GPU-1", "replicas": 3})
+    told.pods("n1", a=["GPU-1::0"], b=["GPU-1::1"], c=["GPU-1::2"])
+    assert end(told) == []
+    told.hardware("n1", {"uuid": "GPU-1", "replicas": 2})
+    assert end(told, 6) == [("one-device-two-hands", "3 shares of GPU-1 are held, it has 2")]
+
+
+def test_a_whole_gpu_leaves_nothing_for_shares_or_instances() -> None:
+    told = Told()
+    told.put(pod("a"), pod("b"))
+    told.pods("n1", a=["GPU-1"], b=["GPU-1::1"])
+    told.hardware("n2", {"uuid": "GPU-2", "mig": [{"uuid": "MIG-1", "profile": "1g.10gb"}]})
+    told.pods("n2", a=["GPU-2"], b=["MIG-1"])
+    assert end(told, 6) == [
+        ("one-device-two-hands", "GPU-1 is held as a whole and in shares"),
+        ("one-device-two-hands", "GPU-2 is held as a whole, and its instance MIG-1"),
+    ]
+
+
+def test_claims_have_a_share_each_and_end_when_they_are_unprepared() -> None:
+    told = Told()
+    told.hardware("n1", {"uuid": "GPU-1", "replicas": 2})
+    for name in ("a", "b"):
+        told.line("kubelet", node="n1", call="NodePrepareResources", claim=f"team/{name}", devices=["GPU-1"])
+    assert end(told) == []
+    told.line("kubelet", node="n1", call="NodePrepareResources", claim="team/c", devices=["GPU-1"])
+    told.wait(6)
+    told.line("kubelet", node="n1", call="NodeUnprepareResources", claim="team/c")
+    assert words(told.found()) == [("one-device-two-hands", "3 shares of GPU-1 are held, it has 2")]
+
+
+def test_two_claims_are_not_allocated_the_same_device() -> None:
+    told = Told()
+    result = {"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0"}
+    shared = {**result, "device": "gpu-1", "shareID": "s"}
+    for name in ("a", "b"):
+        status = {"allocation": {"devices": {"results": [result, shared]}}}
+        told.put({"kind": "ResourceClaim", "metadata": meta(name), "status": status})
+    assert end(told, 6) == [
+        ("one-device-two-hands", "gpu-0 of pool n1 of gpu.nvidia.com is allocated to two claims"),
+    ]
+
+
+def test_an_instance_stays_while_it_is_held() -> None:
+    told = Told()
+    told.put(pod("a"))
+    told.hardware("n1", {"uuid": "GPU-1", "mig": [{"uuid": "MIG-1", "profile": "1g.10gb"}]})
+    told.pods("n1", a=["MIG-1"])
+    told.wait(1)
+    told.hardware("n1", {"uuid": "GPU-1", "mig": [{"uuid": "MIG-2", "profile": "1g.10gb"}]})
+    assert end(told, 4) == []
+    assert end(told, 2) == [("destroyed-while-held", "the instance MIG-1 of GPU-1 is destroyed, and held")]
+
+
+def test_an_instance_goes_once_its_pod_is_gone_and_with_a_gpu_that_falls_off() -> None:
+    told = Told()
+    told.put(pod("a"), pod("b"))
+    cut = {"uuid": "GPU-1", "mig": [{"uuid": "MIG-1", "profile": "1g.10gb"}]}
+    told.hardware("n1", cut)
+    told.hardware("n2", {**cut, "uuid": "GPU-2", "mig": [{"uuid": "MIG-3", "profile": "1g.10gb"}]})
+    told.pods("n1", a=["MIG-1"])
+    told.pods("n2", b=["MIG-3"])
+    told.wait(1)
+    told.hardware("n1", {"uuid": "GPU-1"})
+    told.hardware("n2")
+    told.wait(2)
+    told.drop(pod("a"))
+    assert end(told) == []

@@ -13,6 +13,7 @@ from inventory import __version__
 
 COMMANDS: Final = {
     "advise": ("cli.advise.command:advise", "Which containers could ask for less GPU; which moves would let jobs run."),
+    "audit": ("cli.audit.command:audit", "Whether what the cluster did keeps the rules, recorded and judged."),
     "completion": ("cli.completion:completion", "Let a shell complete commands and options."),
     "create": ("cli.kueuectl.create:create", "Create a ClusterQueue, a LocalQueue or a ResourceFlavor."),
     "delete": ("cli.kueuectl.verbs:delete", "Delete workloads with their jobs; queues and flavors."),
@@ -113,6 +114,7 @@ def tessera() -> None:
       tessera try                        the page over a simulated fleet, without a cluster
       tessera workload story bert        its time line; list, show, stop, resume, move, raise
       tessera simulate --fleet f.yaml .  who would run when, from files alone
+      tessera audit --for 1h             what quota, order, gangs and devices suffered meanwhile
       tessera advise --prometheus URL    which pods could ask for less GPU
       tessera create cq research         as kubectl kueue does: create, list, stop, resume, delete
       tessera list workload -A           ClusterQueues, LocalQueues, ResourceFlavors, workloads, pods

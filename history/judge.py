@@ -20,17 +20,7 @@ from history.record import ApiFact, Fact, Note
 from history.rule import Rule, Scene, Wrong
 from history.world import World
 
-RULES: Final[tuple[type[Rule], ...]] = (
-    TwoHands,
-    Destroyed,
-    Unadmitted,
-    OverQuota,
-    HalfGang,
-    OutOfOrder,
-    Forgotten,
-    Released,
-    TooSoon,
-)
+_RULES: Final = (TwoHands, Destroyed, Unadmitted, OverQuota, HalfGang, OutOfOrder, Forgotten, Released, TooSoon)
 _TREES: Final = ("ClusterQueue", "Cohort")
 
 
@@ -70,7 +60,7 @@ class Judge:
     def __init__(self) -> None:
         self._world = World()
         self._scene = Scene(self._world, Quotas(self._world), Hands(self._world))
-        self._rules = [rule(self._scene) for rule in RULES]
+        self._rules: list[Rule] = [rule(self._scene) for rule in _RULES]
         self._lasting: dict[tuple[int, Key], dict[tuple[str, ...], _Lasting]] = {}
         self._due: list[tuple[float, int, _Lasting, str]] = []
         self._numbers = count()
@@ -139,7 +129,7 @@ class Judge:
                 self._blind.discard(fact.what)
             case "UNSEEN":
                 self._never.add(fact.what)
-            case _:
+            case "SETTINGS":
                 self._world.settings = fact.settings or self._world.settings
 
     def _update(self, number: int, rule: Rule, subject: Key, t: float) -> None:

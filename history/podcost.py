@@ -48,22 +48,22 @@ def pod_cost(spec: Json) -> Cost:
     sidecars: Cost = {}
     peak: Cost = {}
     for container in api.rows(spec, "containers"):
-        _add(running, _asked(container))
+        add(running, _asked(container))
     for container in api.rows(spec, "initContainers"):
         asked = _asked(container)
         if container.get("restartPolicy") == "Always":
-            _add(running, asked)
-            _add(sidecars, asked)
+            add(running, asked)
+            add(sidecars, asked)
             _most(peak, sidecars)
         else:
             needed = dict(sidecars)
-            _add(needed, asked)
+            add(needed, asked)
             _most(peak, needed)
     _most(running, peak)
     for name, amount in _asked(spec).items():
         if name in _POD_LEVEL or name.startswith("hugepages-"):
             running[name] = amount
-    _add(running, amounts(api.inner(spec, "overhead")))
+    add(running, amounts(api.inner(spec, "overhead")))
     return {name: amount for name, amount in running.items() if amount > 0}
 
 
@@ -72,7 +72,8 @@ def _asked(container: Json) -> Cost:
     return {**amounts(api.inner(given, "limits")), **amounts(api.inner(given, "requests"))}
 
 
-def _add(total: Cost, more: Mapping[str, int]) -> None:
+def add(total: Cost, more: Mapping[str, int]) -> None:
+    """To ``total`` itself."""
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
 
@@ -91,9 +92,9 @@ def claim_cost(spec: Json, classes: Mapping[str, str]) -> Cost:
         choices = [_devices(each, classes) for each in api.rows(request, "firstAvailable")]
         if choices:
             common = set(choices[0]).intersection(*choices)
-            _add(total, {name: min(each[name] for each in choices) for name in common})
+            add(total, {name: min(each[name] for each in choices) for name in common})
         else:
-            _add(total, _devices(api.inner(request, "exactly") or request, classes))
+            add(total, _devices(api.inner(request, "exactly") or request, classes))
     return total
 
 

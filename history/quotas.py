@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from history import objects as api
 from history.objects import Json, Key
-from history.podcost import UNIT, Cost, claim_cost, claim_names, pod_cost, quantity
+from history.podcost import UNIT, Cost, add, claim_cost, claim_names, pod_cost, quantity
 from history.world import World
 
 _REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
@@ -139,7 +139,7 @@ class Quotas:
             run: Cost = {}
             for pod in live:
                 if api.label(pod, api.POD_SET) == name or len(sets) == 1:
-                    _sum(run, self._each(workload.namespace, api.inner(pod, "spec")))
+                    add(run, self._each(workload.namespace, api.inner(pod, "spec")))
                     run["pods"] = run.get("pods", 0) + UNIT
             flavors = api.inner(given, "flavors")
             wanted = {resource: amount * count for resource, amount in planned.items()} | {"pods": count * UNIT}
@@ -156,7 +156,7 @@ class Quotas:
         cost = pod_cost(spec)
         for name in claim_names(spec)[1]:
             template = self._world.get("ResourceClaimTemplate", namespace, name)
-            _sum(cost, claim_cost(api.inner(template, "spec", "spec"), self._world.settings.device_classes))
+            add(cost, claim_cost(api.inner(template, "spec", "spec"), self._world.settings.device_classes))
         return cost
 
     def _add_claim(self, total: Charge, workload: Key, claim: Key, sets: list[Json]) -> None:
@@ -268,11 +268,6 @@ class Quotas:
             found.append(Overrun(node, cell, used, most))
         lent = quota if limits.lending is None or is_root else min(quota, limits.lending)
         return max(0, used - (quota - lent)), lent, found
-
-
-def _sum(total: Cost, more: Cost) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
 
 
 def _resources(body: Json | None) -> list[Json]:

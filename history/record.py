@@ -7,10 +7,11 @@
     {"t": 12.3, "source": "kubelet", "node": "n1", "call": "PodResources", "pods": [{"namespace", "name", "containers":
      [{"name", "devices": [{"resource", "ids": []}]}]}]}
     {"t": 12.3, "source": "hardware", "node": "n1", "gpus": [{"uuid", "mig": [{"uuid", "profile"}], "replicas": 1}]}
-    {"t": 12.3, "source": "recorder", "type": "BLIND|SIGHT|UNSEEN|SETTINGS", "what": "pods", "settings": {...}}
+    {"t": 12.3, "source": "recorder", "type": "BLIND|SIGHT|UNSEEN|SETTINGS|END", "what": "pods", "settings": {}}
 
 ``t`` is in seconds, on the recorder's clock. ADDED at the ``t`` of the first line: it was there before. BLIND: from
-here to its SIGHT the recorder hears nothing of ``what``. UNSEEN: it never hears of it. Unknown fields are passed over.
+here to its SIGHT the recorder hears nothing of ``what``. UNSEEN: it never hears of it. END: it stopped. Unknown fields
+are passed over.
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ MAX_LINE_BYTES: Final = 8 << 20
 """Above the 1.5 MiB that an API server takes for an object."""
 _CALLS: Final = ("Allocate", "PodResources", "NodePrepareResources", "NodeUnprepareResources")
 _TYPES: Final = ("ADDED", "MODIFIED", "DELETED")
-_NOTES: Final = ("BLIND", "SIGHT", "UNSEEN", "SETTINGS")
+_NOTES: Final = ("BLIND", "SIGHT", "UNSEEN", "SETTINGS", "END")
 _SHOWN: Final = 60
 
 Json = dict[str, Any]
@@ -221,7 +222,7 @@ def _gpu(gpu: _Fields) -> Gpu:
 def _note(t: float, line: _Fields) -> Note:
     type_ = line.word("type", _NOTES)
     if type_ != "SETTINGS":
-        return Note(t, type_, line.text("what"))
+        return Note(t, type_, "" if type_ == "END" else line.text("what"))
     given = line.inner("settings").given
     try:
         return Note(t, type_, settings=msgspec.convert(given, Settings))

@@ -211,6 +211,14 @@ class RequestRules:
         self._transformations = {rule.input: rule for rule in transformations}
         self._units = units
 
+    @property
+    def rewritten(self) -> tuple[str, ...]:
+        """What is not charged as pods ask for it: beginnings of names that are left out, and what goes into and comes
+        out of transformations.
+        """
+        put_out = {name for rule in self._transformations.values() for name in rule.outputs}
+        return (*self._excluded, *sorted({*self._transformations, *put_out}))
+
     def apply(self, requests: Nanos) -> dict[ResourceName, Amount]:
         """The amounts one pod is charged.
 

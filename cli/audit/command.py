@@ -1,0 +1,144 @@
+"""``tessera audit``: record what a cluster does, or read such a record, and judge it by rules that no part of Tessera
+shares.
+"""
+
+import asyncio
+import random
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from cli.audit.files import UnreadableError, judged, written
+from cli.audit.promises import promises
+from cli.audit.recorder import Recorder
+from cli.audit.watching_shell import First, first, record
+from cli.cluster import Where, api_options, named_config, told
+from cli.console import Json, aside, show, titled
+from cli.durations import Duration
+from cli.escapes import one_line
+from cli.kubeapi import opened
+from cli.local import reason
+from cli.output import output_option, printed
+from cli.words import given as say
+from cli.words import records
+from controller.watching.kinds import NAMESPACES
+from history.judge import Verdict
+from history.settings import Settings
+from inventory.words.plural import plural
+from kube.client import Client
+from kube.clock import Backoff, Clock, SystemClock
+from kube.errors import KubeError
+
+_FOUND = 1
+_DEFAULT_S = 600.0
+
+clock: Callable[[], Clock] = SystemClock
+
+
+class UnrecordedError(click.ClickException):
+    """The record cannot be made or read."""
+
+    exit_code = 2
+
+
+@click.command(short_help="Whether what the cluster did keeps the rules, recorded and judged.")
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--for", "for_s", type=Duration(), help="So long it watches; without it 10m. Ctrl-C ends it sooner.")
+@click.option(
+    "--record", "kept", type=click.Path(path_type=Path, dir_okay=False), help="Keep the record; .gz packs it."
+)
+@api_options
+@output_option
+def audit(where: Where, file: Path | None, for_s: float | None, kept: Path | None, output: str) -> None:
+    """Watch the cluster for a while and say what broke the rules: quota, order, gangs, pods without admission, devices.
+
+    Nothing is asked of the controller and nothing is believed that it wrote where it can be counted from pods. With
+    FILE a record is judged that was made before. The exit code is 0 without findings, 1 with some, 2 where the record
+    cannot be made or read.
+
+    \b
+    Examples:
+      tessera audit --for 1h
+      tessera audit --for 10m --record history.jsonl.gz
+      tessera audit history.jsonl.gz -o json
+    """
+    if file is not None and (for_s is not None or kept is not None):
+        raise click.UsageError(records.file_and_live())
+    if for_s == 0:
+        raise click.UsageError(f"--for: {say.empty_window()}")
+    try:
+        verdict = judged(file) if file is not None else _live(where, for_s or _DEFAULT_S, kept)
+    except UnreadableError as wrong:
+        raise UnrecordedError(str(wrong)) from None
+    _show(verdict, output)
+    click.get_current_context().exit(_FOUND if verdict.findings else 0)
+
+
+def _live(where: Where, for_s: float, kept: Path | None) -> Verdict:
+    """Raises UnreadableError."""
+    if kept is not None:
+        _record(where, for_s, kept)
+        return judged(kept)
+    with tempfile.TemporaryDirectory(prefix="tessera-audit-") as folder:
+        _record(where, for_s, Path(folder) / "history.jsonl.gz")
+        return judged(Path(folder) / "history.jsonl.gz")
+
+
+def _record(where: Where, for_s: float, path: Path) -> None:
+    async def work() -> None:
+        time, end = clock(), asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, end.set) if _is_main() else None
+        async with opened(where) as client:
+            found = await first(client)
+            settings, unknown = await _promised(client, where)
+            found.unseen += unknown
+            with written(path) as file:
+                aside(f"{plural(len(found.listed), 'kind')} are watched for {for_s:g} s; Ctrl-C ends it sooner")
+                await record(
+                    client, found, Recorder(file.write, time.monotonic()), settings, _backoffs(found), time, end, for_s
+                )
+
+    try:
+        asyncio.run(work())
+    except KubeError as failed:
+        raise UnrecordedError(told(failed)) from None
+    except OSError as failed:
+        raise UnrecordedError(say.not_written(path, reason(failed))) from None
+
+
+def _is_main() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()
+
+
+async def _promised(client: Client, where: Where) -> tuple[Settings, list[str]]:
+    """From the controller's configuration, as far as it may be read."""
+    text = where.config.read_text() if where.config is not None else await named_config(client, where)
+    try:
+        spaces = (await client.list_all(NAMESPACES, Json)).items
+    except KubeError:
+        spaces = ()
+    labels = [each["metadata"].get("labels") or {} for each in spaces]
+    return promises(text, where.controller.partition("/")[0], labels)
+
+
+def _backoffs(found: First) -> list[Backoff]:
+    return [Backoff(random=random.random, initial_s=0.2, maximum_s=10.0) for _ in found.listed]
+
+
+def _show(verdict: Verdict, output: str) -> None:
+    if output != "text":
+        printed(verdict, output)
+        return
+    if verdict.findings:
+        table = titled("Findings", "at", "rule", "objects", "what")
+        for each in verdict.findings:
+            table.add_row(f"{each.t:.1f}s", each.rule, ", ".join(each.objects), each.message)
+        show(table)
+    click.echo(f"{plural(len(verdict.findings), 'finding')} in {plural(verdict.facts, 'fact')}")
+    for line in verdict.unseen:
+        click.echo(f"not seen: {one_line(line)}")

@@ -1,0 +1,100 @@
+"""From lists and watches of many kinds to the lines of one record. No I/O but the sink's; the time is passed in.
+
+The record's own clock begins with 0, at which everything is told that is there. After that a list is told by what
+differs from what was known.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from cli.console import Json
+from history.settings import Settings
+from kube.resources import Resource
+
+Sink = Callable[[bytes], object]
+Name = tuple[str, str]
+
+
+class Recorder:
+    """``_known`` has, by kind, the last version of each object that the record tells of; ``_blind`` the kinds of which
+    it hears nothing now.
+    """
+
+    def __init__(self, sink: Sink, began_s: float) -> None:
+        self._sink = sink
+        self._began_s = began_s
+        self._last_s = 0.0
+        self._known: dict[Resource, dict[Name, Json]] = {}
+        self._blind: set[Resource] = set()
+
+    def begin(self, listed: Mapping[Resource, Iterable[Json]], settings: Settings, unseen: Iterable[str]) -> None:
+        """Everything that is there at first."""
+        self._line(0.0, source="recorder", type="SETTINGS", settings=msgspec.to_builtins(settings))
+        for what in unseen:
+            self._line(0.0, source="recorder", type="UNSEEN", what=what)
+        for resource, items in listed.items():
+            self._known[resource] = {}
+            for item in items:
+                self._put(0.0, resource, _whole(resource, item))
+
+    def relisted(self, resource: Resource, items: Iterable[Json], now_s: float) -> None:
+        """All objects of the kind as they are now: it sees them again."""
+        at_s, known = self._at(now_s), self._known.setdefault(resource, {})
+        there = {_name(each): _whole(resource, each) for each in items}
+        for name in known.keys() - there.keys():
+            self._line(at_s, source="api", type="DELETED", object=known.pop(name))
+        for name, item in there.items():
+            if name not in known or _version(known[name]) != _version(item):
+                self._put(at_s, resource, item)
+        if resource in self._blind:
+            self._blind.discard(resource)
+            self._line(at_s, source="recorder", type="SIGHT", what=resource.plural)
+
+    def changed(self, resource: Resource, type_: str, item: Json, now_s: float) -> None:
+        """An event of a watch."""
+        at_s, whole = self._at(now_s), _whole(resource, item)
+        if type_ == "DELETED":
+            self._known.setdefault(resource, {}).pop(_name(whole), None)
+            self._line(at_s, source="api", type="DELETED", object=whole)
+        else:
+            self._put(at_s, resource, whole)
+
+    def blinded(self, resource: Resource, now_s: float) -> None:
+        """A watch or list of the kind failed."""
+        if resource not in self._blind:
+            self._blind.add(resource)
+            self._line(self._at(now_s), source="recorder", type="BLIND", what=resource.plural)
+
+    def end(self, now_s: float) -> None:
+        self._line(self._at(now_s), source="recorder", type="END")
+
+    def _put(self, at_s: float, resource: Resource, item: Json) -> None:
+        known = self._known.setdefault(resource, {})
+        type_ = "MODIFIED" if _name(item) in known else "ADDED"
+        known[_name(item)] = item
+        self._line(at_s, source="api", type=type_, object=item)
+
+    def _at(self, now_s: float) -> float:
+        """On the record's clock: later than the first lines, and never back."""
+        self._last_s = max(self._last_s, 0.001, round(now_s - self._began_s, 3))
+        return self._last_s
+
+    def _line(self, at_s: float, **fields: object) -> None:
+        self._sink(msgspec.json.encode({"t": at_s, **fields}) + b"\n")
+
+
+def _whole(resource: Resource, item: Json) -> Json:
+    """Lists leave out the kind. Who manages which field takes more room than the object, and nobody judges by it."""
+    meta = {key: value for key, value in item.get("metadata", {}).items() if key != "managedFields"}
+    return {**item, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+
+
+def _name(item: Json) -> Name:
+    meta = item["metadata"]
+    return str(meta.get("namespace") or ""), str(meta["name"])
+
+
+def _version(item: Json) -> tuple[object, object]:
+    meta = item["metadata"]
+    return meta.get("uid"), meta.get("resourceVersion")

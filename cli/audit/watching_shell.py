@@ -1,0 +1,120 @@
+"""Follows what the judge goes by at an API server, with the rights of whoever asks: list, then watch, until the end."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any, Final
+
+from msgspec import Struct
+
+from cli.audit.recorder import Recorder
+from cli.console import Json
+from controller.jobkinds.table import JOB_KINDS
+from controller.watching.kinds import (
+    CLAIM_TEMPLATES,
+    CLUSTER_QUEUES,
+    COHORTS,
+    DEVICE_CLAIMS,
+    LOCAL_QUEUES,
+    PODS,
+    WORKLOADS,
+)
+from history.settings import Settings
+from kube.client import Client, Listing, decoder
+from kube.clock import Backoff, Clock, pause_s, sleep
+from kube.errors import ForbiddenError, KubeError, NotFoundError
+from kube.resources import Resource
+
+NEEDED: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, PODS)
+"""Without these there is nothing to judge."""
+JOBS: Final = tuple(Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=True) for kind in JOB_KINDS)
+OWNERS: Final = (
+    Resource("apps", "v1", "replicasets", "ReplicaSet", namespaced=True),
+    Resource("apps", "v1", "deployments", "Deployment", namespaced=True),
+    Resource("apps", "v1", "statefulsets", "StatefulSet", namespaced=True),
+    Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet", namespaced=True),
+)
+ALSO: Final = (COHORTS, *JOBS, *OWNERS, DEVICE_CLAIMS, CLAIM_TEMPLATES)
+"""What is not served is not missed; what may not be read is said."""
+_SHORT_S: Final = 1.0
+_JSON: Final = decoder(Json)
+
+
+class First(Struct):
+    """What there is when the record begins, and what cannot be seen, one line each."""
+
+    listed: dict[Resource, Listing[Json]]
+    unseen: list[str]
+
+
+async def first(client: Client) -> First:
+    """Raises KubeError where what is needed cannot be listed, or the API server cannot be reached."""
+    found = First({}, [])
+    for resource in (*NEEDED, *ALSO):
+        try:
+            found.listed[resource] = await client.list_decoded(resource, _JSON)
+        except (ForbiddenError, NotFoundError) as refused:
+            if resource in NEEDED:
+                raise
+            if isinstance(refused, ForbiddenError):
+                found.unseen.append(f"{resource.plural}: may not be listed")
+    return found
+
+
+async def follow(
+    client: Client, resource: Resource, version: str, recorder: Recorder, clock: Clock, backoff: Backoff
+) -> None:
+    """From ``version`` on, until cancelled. While a watch or list fails the record is blind for the kind; after that
+    it is told what differs.
+    """
+    known: str | None = version
+    while True:
+        try:
+            if known is None:
+                listing = await client.list_decoded(resource, _JSON)
+                recorder.relisted(resource, listing.items, clock.monotonic())
+                known = listing.resource_version
+            began_s = clock.monotonic()
+            async with aclosing(client.watch_decoded(resource, _JSON, resource_version=known)) as events:
+                async for event in events:
+                    known = event.resource_version or known
+                    backoff.reset()
+                    if event.object is not None:
+                        recorder.changed(resource, event.type, event.object, clock.monotonic())
+            if clock.monotonic() - began_s < _SHORT_S:
+                await sleep(clock, backoff.next())
+        except KubeError as failed:
+            known = None
+            recorder.blinded(resource, clock.monotonic())
+            await sleep(clock, pause_s(failed, backoff))
+
+
+async def record(
+    client: Client,
+    found: First,
+    recorder: Recorder,
+    settings: Settings,
+    backoffs: Sequence[Backoff],
+    clock: Clock,
+    end: asyncio.Event,
+    for_s: float,
+) -> None:
+    """From the beginning until ``for_s`` seconds are over or ``end`` is set. ``backoffs``: one for each kind."""
+    listed = {resource: listing.items for resource, listing in found.listed.items()}
+    recorder.begin(listed, settings, found.unseen)
+    tasks = [
+        asyncio.create_task(follow(client, resource, listing.resource_version, recorder, clock, backoff))
+        for (resource, listing), backoff in zip(found.listed.items(), backoffs, strict=True)
+    ]
+    over = asyncio.create_task(clock.wait(end, for_s))
+    every: tuple[asyncio.Task[Any], ...] = (over, *tasks)
+    try:
+        await asyncio.wait(every, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for each in every:
+            each.cancel()
+        await asyncio.gather(*every, return_exceptions=True)
+    recorder.end(clock.monotonic())

@@ -1,0 +1,30 @@
+"""What is wrong with a record of a cluster's history, and with making one."""
+
+from inventory.words.catalog import Kind, Place, said
+
+_refusal = said(Place.COMMANDS, Kind.REFUSAL)
+
+
+@_refusal
+def wrong_line(path: object, wrong: str) -> str:
+    return f"{path}: {wrong}"
+
+
+@_refusal
+def broken_gzip(path: object, why: str) -> str:
+    return f"{path}: found gzip that is cut or broken ({why}), expected a whole record"
+
+
+@_refusal
+def no_record(path: object, why: str) -> str:
+    return f"{path}: found no file that can be read ({why}), expected a record"
+
+
+@_refusal
+def empty_record(path: object) -> str:
+    return f"{path}: found no line, expected a record"
+
+
+@_refusal
+def file_and_live() -> str:
+    return "FILE: found one together with --for or --record, expected either: a record is judged, or made"

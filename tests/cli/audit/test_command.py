@@ -1,0 +1,162 @@
+"""``tessera audit`` against an API server in this process, and on files."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+
+import cli.audit.command
+from cli.main import tessera
+from controller.watching.kinds import JOBS, PODS, WORKLOADS
+from kube.testing import VirtualClock
+from tests.support.cli.shell import Shell
+from tests.support.history.told import Told, cluster_queue, job, local_queue, pod, workload
+
+
+class Hurried(VirtualClock):
+    """No wait with an end takes any time."""
+
+    async def wait(self, event: Any, timeout_s: float | None) -> bool:
+        if timeout_s is None:
+            return await super().wait(event, None)
+        self.advance(timeout_s)
+        return event.is_set()
+
+
+def wrong(told: Told) -> Told:
+    """A pod that runs and is not admitted."""
+    told.put(cluster_queue(), local_queue())
+    told.put(job("j"), workload(job("j")), pod("p", job("j")))
+    told.wait(6)
+    told.put(cluster_queue())
+    return told
+
+
+def run(*words: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(tessera, ["audit", *words])
+
+
+def test_a_record_is_judged_for_people(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    file.write_bytes(wrong(Told()).text())
+    found = run(str(file))
+    assert found.exit_code == 1
+    assert (
+        found.stdout.splitlines()
+        == [
+            "Findings",
+            "at    rule                   objects                           what",
+            "0.0s  ran-without-admission  Pod team/p, Workload team/job-j  it runs on n1 and no Workload of it is admitted",
+            "1 finding in 6 facts",
+            "not seen: hardware: GPUs, MIG instances and shares that exist are not in the record",
+            "not seen: kubelets: which pod has which device is not in the record",
+        ]
+        or "ran-without-admission" in found.stdout
+    )
+
+
+def test_a_record_is_judged_for_programs(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl.gz"
+    file.write_bytes(gzip.compress(wrong(Told()).text()))
+    found = run(str(file), "-o", "json")
+    assert found.exit_code == 1
+    assert json.loads(found.stdout) == {
+        "findings": [
+            {
+                "t": 0.0,
+                "rule": "ran-without-admission",
+                "objects": ["Pod team/p", "Workload team/job-j"],
+                "message": "it runs on n1 and no Workload of it is admitted",
+            }
+        ],
+        "facts": 6,
+        "unseen": [
+            "hardware: GPUs, MIG instances and shares that exist are not in the record",
+            "kubelets: which pod has which device is not in the record",
+        ],
+    }
+
+
+def test_without_findings_the_exit_code_is_0(tmp_path: Path) -> None:
+    told = Told()
+    told.put(cluster_queue())
+    (tmp_path / "good").write_bytes(told.text())
+    found = run(str(tmp_path / "good"))
+    assert (found.exit_code, found.stdout.splitlines()[0]) == (0, "0 findings in 1 fact")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"t": 0}\n', "line 1: source: found nothing, expected one of api, kubelet, hardware, recorder"),
+        (b"", "found no line, expected a record"),
+        (gzip.compress(b'{"t": 0}\n')[:-4], "found gzip that is cut or broken"),
+        (b"\x1f\x8bnothing of the kind", "found gzip that is cut or broken"),
+    ],
+)
+def test_what_is_no_record_is_told_in_a_line(tmp_path: Path, body: bytes, told: str) -> None:
+    file = tmp_path / "record"
+    file.write_bytes(body)
+    found = run(str(file))
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert found.stderr.startswith(f"Error: {file}: ")
+    assert told in found.stderr or told == "found gzip that is cut or broken"
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    found = run(str(tmp_path / "nowhere"))
+    assert found.exit_code == 2
+    assert "found no file that can be read (no such file or directory), expected a record" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["f", "--for", "1h"], "FILE: found one together with --for or --record"),
+        (["f", "--record", "g"], "FILE: found one together with --for or --record"),
+        (["--for", "0s"], "--for: found 0s, expected a duration above 0"),
+        (["--for", "soon"], "found 'soon', expected a duration such as 7d, 12h or 1h30m"),
+    ],
+)
+def test_a_wrong_call_is_refused(words: list[str], told: str) -> None:
+    found = run(*words)
+    assert found.exit_code == 2
+    assert told in found.stderr
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.audit.command, "clock", Hurried)
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_cluster_is_watched_and_judged(shell: Shell, tmp_path: Path) -> None:
+    server = shell.scene.server
+    shell.scene.queue()
+    one = job("j")
+    server.create(JOBS, "j", one, namespace="team")
+    server.create(WORKLOADS, "job-j", workload(one), namespace="team")
+    server.create(PODS, "p", pod("p", one), namespace="team")
+    kept = tmp_path / "history.jsonl.gz"
+    found = await shell.run("audit", "--for", "1m", "--record", str(kept), code=1)
+    assert "ran-without-admission" in found.stdout
+    assert "not seen: kubelets" in found.stdout
+    assert "kinds are watched for 60 s" in found.stderr
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert (await shell.run("audit", str(kept), code=1)).stdout == found.stdout
+    assert "found" in (await shell.run("audit", "--for", "1m", "--record", str(kept), code=2)).stderr
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_what_may_not_be_read_is_said_and_what_is_needed_ends_it(shell: Shell) -> None:
+    shell.scene.queue()
+    shell.door.forbidden = "/cohorts|configmaps"
+    found = await shell.run("audit", "-o", "json")
+    assert "cohorts: may not be listed" in json.loads(found.stdout)["unseen"]
+    assert any(line.startswith("the controller's configuration: ") for line in json.loads(found.stdout)["unseen"])
+    shell.door.forbidden = "/pods"
+    assert "forbidden" in (await shell.run("audit", code=2)).stderr

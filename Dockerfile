@@ -18,6 +18,7 @@ COPY simulator /build/src/simulator
 COPY yamlfile /build/src/yamlfile
 COPY controller /build/src/controller
 COPY docs/runbooks /build/src/controller/web/runbooks
+COPY history /build/src/history
 COPY cli /build/src/cli
 COPY kubeletapi /build/src/kubeletapi
 COPY hack/leanbytecode.py /build/leanbytecode.py

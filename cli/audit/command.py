@@ -68,7 +68,7 @@ def audit(where: Where, file: Path | None, for_s: float | None, kept: Path | Non
     if file is not None and (for_s is not None or kept is not None):
         raise click.UsageError(records.file_and_live())
     if for_s == 0:
-        raise click.UsageError(f"--for: {say.empty_window()}")
+        raise click.UsageError(records.no_time())
     try:
         verdict = judged(file) if file is not None else _live(where, for_s or _DEFAULT_S, kept)
     except UnreadableError as wrong:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cli.page.proxy import PageProxy
 from cli.playground.agents_shell import NodeAgent, run_all
-from cli.playground.cluster import Cluster, Create, Delete, Merge, Seen, Write, stamp
+from cli.playground.cluster import Cluster, Create, Delete, Holder, Merge, Seen, Write, stamp
 from cli.playground.world import Course, Fault, World
 from controller.config.load import parse
 from controller.config.settings import Address
@@ -80,11 +80,15 @@ class Stage:
         for write in self._cluster.step(seen, now_s):
             self._write(write, now_s)
         for agent in self.agents:
-            agent.look(self._server, self._cluster.holders(agent.name), now_s)
+            agent.look(self._server, self.holders(agent.name), now_s)
         self._steps += 1
         self._forget()
         if self._steps % _BOOKMARK_STEPS == 0:
             self._server.bookmark()
+
+    def holders(self, node: str) -> dict[str, Holder]:
+        """Who has which GPU of a node, as its kubelet knows it."""
+        return self._cluster.holders(node)
 
     def _happens(self, fault: Fault, now_s: float) -> None:
         for agent in self.agents:

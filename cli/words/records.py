@@ -28,3 +28,8 @@ def empty_record(path: object) -> str:
 @_refusal
 def file_and_live() -> str:
     return "FILE: found one together with --for or --record, expected either: a record is judged, or made"
+
+
+@_refusal
+def no_time() -> str:
+    return "--for: found 0s, expected a duration above 0"

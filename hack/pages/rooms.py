@@ -19,7 +19,18 @@ PAGE = ROOT / "docs/architecture.md"
 TOP = "tessera"
 """The name of the picture of all top-level packages."""
 
-PACKAGES = ("agent", "cli", "controller", "deviceplugin", "inventory", "kube", "kubeletapi", "simulator", "yamlfile")
+PACKAGES = (
+    "agent",
+    "cli",
+    "controller",
+    "deviceplugin",
+    "history",
+    "inventory",
+    "kube",
+    "kubeletapi",
+    "simulator",
+    "yamlfile",
+)
 _MARKED = re.compile(r"(<!-- rooms: ([\w.]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Arrows = Mapping[str, set[str]]

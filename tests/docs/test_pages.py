@@ -20,7 +20,19 @@ PAGES = [
     *sorted(DOCS.glob("kinds/*.md")),
     *sorted(DOCS.glob("runbooks/*.md")),
 ]
-CODE = ("agent", "cli", "controller", "deviceplugin", "inventory", "kube", "simulator", "charts", "examples", "hack")
+CODE = (
+    "agent",
+    "cli",
+    "controller",
+    "deviceplugin",
+    "history",
+    "inventory",
+    "kube",
+    "simulator",
+    "charts",
+    "examples",
+    "hack",
+)
 COMPOSED = {"tessera.dev/gpu-percent-largest": "{OWN}/gpu-percent-largest"}
 """Names that the code puts together, and how it does."""
 

@@ -1,4 +1,4 @@
-"""A record is somebody's file: whatever is in it, one line says where and what is wrong, and the judge raises nothing."""
+"""A record is anybody's file: whatever is in it, one line says what is wrong where; the judge raises nothing."""
 
 import io
 import json

@@ -23,7 +23,7 @@ class Hurried(VirtualClock):
         if timeout_s is None:
             return await super().wait(event, None)
         self.advance(timeout_s)
-        return event.is_set()
+        return bool(event.is_set())
 
 
 def wrong(told: Told) -> Told:
@@ -35,6 +35,9 @@ def wrong(told: Told) -> Told:
     return told
 
 
+GOOD = b'{"t": 0, "source": "recorder", "type": "END"}\n'
+
+
 def run(*words: str) -> click.testing.Result:
     return click.testing.CliRunner().invoke(tessera, ["audit", *words])
 
@@ -44,18 +47,14 @@ def test_a_record_is_judged_for_people(tmp_path: Path) -> None:
     file.write_bytes(wrong(Told()).text())
     found = run(str(file))
     assert found.exit_code == 1
-    assert (
-        found.stdout.splitlines()
-        == [
-            "Findings",
-            "at    rule                   objects                           what",
-            "0.0s  ran-without-admission  Pod team/p, Workload team/job-j  it runs on n1 and no Workload of it is admitted",
-            "1 finding in 6 facts",
-            "not seen: hardware: GPUs, MIG instances and shares that exist are not in the record",
-            "not seen: kubelets: which pod has which device is not in the record",
-        ]
-        or "ran-without-admission" in found.stdout
-    )
+    assert [" ".join(line.split()) for line in found.stdout.splitlines()] == [
+        "Findings",
+        "at rule objects what",
+        "0.0s ran-without-admission Pod team/p, Workload team/job-j it runs on n1 and no Workload of it is admitted",
+        "1 finding in 6 facts",
+        "not seen: hardware: GPUs, MIG instances and shares that exist are not in the record",
+        "not seen: kubelets: which pod has which device is not in the record",
+    ]
 
 
 def test_a_record_is_judged_for_programs(tmp_path: Path) -> None:
@@ -93,7 +92,7 @@ def test_without_findings_the_exit_code_is_0(tmp_path: Path) -> None:
     [
         (b'{"t": 0}\n', "line 1: source: found nothing, expected one of api, kubelet, hardware, recorder"),
         (b"", "found no line, expected a record"),
-        (gzip.compress(b'{"t": 0}\n')[:-4], "found gzip that is cut or broken"),
+        (gzip.compress(GOOD, mtime=0)[:-4], "found gzip that is cut or broken"),
         (b"\x1f\x8bnothing of the kind", "found gzip that is cut or broken"),
     ],
 )
@@ -103,7 +102,7 @@ def test_what_is_no_record_is_told_in_a_line(tmp_path: Path, body: bytes, told: 
     found = run(str(file))
     assert (found.exit_code, found.stdout) == (2, "")
     assert found.stderr.startswith(f"Error: {file}: ")
-    assert told in found.stderr or told == "found gzip that is cut or broken"
+    assert told in found.stderr
     assert len(found.stderr.splitlines()) == 1
 
 
@@ -148,7 +147,7 @@ async def test_a_cluster_is_watched_and_judged(shell: Shell, tmp_path: Path) -> 
     assert "kinds are watched for 60 s" in found.stderr
     assert kept.stat().st_mode & 0o777 == 0o600
     assert (await shell.run("audit", str(kept), code=1)).stdout == found.stdout
-    assert "found" in (await shell.run("audit", "--for", "1m", "--record", str(kept), code=2)).stderr
+    assert "file exists" in (await shell.run("audit", "--for", "1m", "--record", str(kept), code=2)).stderr
 
 
 @pytest.mark.usefixtures("hurried")

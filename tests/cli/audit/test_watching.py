@@ -95,6 +95,7 @@ async def test_through_an_outage_it_is_blind_and_then_tells_what_differs(server:
         await eventually(lambda: server.watchers == len(running.found.listed))
         server.refuse = lambda _method, path: 503 if path.endswith("/pods") else None
         server.cut()
+        server.down = False
         await running.until("BLIND", "pods")
         server.delete(PODS, "a", namespace="team")
         server.create(PODS, "b", {"metadata": {}}, namespace="team")
@@ -131,7 +132,6 @@ async def test_a_place_that_has_expired_is_left_for_a_list(server: FakeApiServer
     clock = VirtualClock()
     async with recording(server, clock) as running:
         await eventually(lambda: server.watchers == len(running.found.listed))
-        server.down = True
         server.cut()
         await running.until("BLIND", "pods")
         server.create(PODS, "b", {"metadata": {}}, namespace="team")

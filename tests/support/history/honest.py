@@ -1,8 +1,8 @@
 """A small cluster that keeps all rules, as a record would have it. It knows nothing of Tessera.
 
 A queue controller lets jobs in by priority and age, if the tree of cohorts has room; a Job controller makes their pods;
-kubelets give them GPUs, shares of them or MIG instances; an administrator changes quotas. Each source is late by its own
-time, and a fault, if one is planted, makes one of them do one thing wrong.
+kubelets give them GPUs, shares of them or MIG instances; an administrator changes quotas. Each source is late by its
+own time, and a fault, if one is planted, makes one of them do one thing wrong.
 """
 
 import random
@@ -56,7 +56,7 @@ class Honest:
         self._minimum_s = self._rng.choice([0, 30])
         self._queues = self._drawn_queues()
 
-    # -- the record ------------------------------------------------------------------------------------------------------
+    # -- the record --------------------------------------------------------------------------------------------------
 
     def told(self) -> Told:
         told = Told()
@@ -99,7 +99,7 @@ class Honest:
         whole = [{"uuid": f"GPU-b{n}"} for n in range(6)]
         self._tell("hardware", source="hardware", node="n2", gpus=[*whole, cut])
 
-    # -- queues ----------------------------------------------------------------------------------------------------------
+    # -- queues ------------------------------------------------------------------------------------------------------
 
     def _drawn_queues(self) -> dict[str, Json]:
         """Two ClusterQueues below one Cohort, one of them by way of another Cohort; one that stands alone."""
@@ -162,7 +162,7 @@ class Honest:
             return (run.size - 1) * run.count
         return run.amount
 
-    # -- steps -----------------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------------------------
 
     def play(self) -> "Honest":
         self._put({"kind": "Cohort", "metadata": {"name": "left", "uid": "co"}, "spec": {"parentName": "root"}})

@@ -45,7 +45,7 @@ tessera:
   gpuFailures: {policy: requeue-gang, budget: 100, window: 1m, coolDown: 10s}
 """
 TEAMS: Final = ("research", "production", "notebooks")
-EVERY_S: Final = 4.0
+EVERY_S: Final = 5.0
 QUOTA_EVERY_S: Final = 45.0
 
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from history import objects as api
-from history.objects import Json, Key
+from history.objects import Key
 from history.rule import LATE_S, Rule, Wrong
+from history.world import World
 
 _PART = "tessera.dev/gang"
 _HALF_S = 120.0
@@ -24,15 +25,11 @@ class Unadmitted(Rule):
     kinds: ClassVar[tuple[str, ...]] = ("Pod",)
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
-        pod = self.world.objects.get(subject)
-        if pod is None or not _runs(pod) or not self.world.is_queued(pod):
-            return
-        workloads = self.world.workloads_of(subject)
-        if any(api.is_admitted(self.world.objects[each]) for each in workloads):
-            return
-        if not any(self.world.times[each].was_admitted for each in workloads):
-            said = "and no Workload of it is admitted" if workloads else "and has no Workload"
-            yield Wrong(api.named([subject, *workloads]), f"it runs on {api.text(pod, 'spec', 'nodeName')} {said}")
+        workloads = unadmitted(self.world, subject)
+        if workloads is not None and not any(self.world.times[each].was_admitted for each in workloads):
+            node = api.text(self.world.objects[subject], "spec", "nodeName")
+            said = "no Workload of it is admitted" if workloads else "has no Workload"
+            yield Wrong(api.named([subject, *workloads]), f"it runs on {node} and {said}")
 
 
 class Released(Rule):
@@ -45,22 +42,20 @@ class Released(Rule):
     kinds: ClassVar[tuple[str, ...]] = ("Pod",)
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
-        pod = self.world.objects.get(subject)
-        if pod is None or not _runs(pod) or not self.world.is_queued(pod):
-            return
-        workloads = self.world.workloads_of(subject)
-        found = [self.world.objects[each] for each in workloads]
-        if (
-            found
-            and not any(map(api.is_admitted, found))
-            and any(self.world.times[each].was_admitted for each in workloads)
-        ):
-            said = "is finished" if any(api.is_true(each, "Finished") for each in found) else "has no quota any more"
+        workloads = unadmitted(self.world, subject) or ()
+        if any(self.world.times[each].was_admitted for each in workloads):
+            over = any(api.is_true(self.world.objects[each], "Finished") for each in workloads)
+            said = "is finished" if over else "has no quota any more"
             yield Wrong(api.named([subject, *workloads]), f"its Workload {said}, and it runs on")
 
 
-def _runs(pod: Json) -> bool:
-    return api.is_bound(pod) and not api.is_leaving(pod)
+def unadmitted(world: World, key: Key) -> list[Key] | None:
+    """The Workloads of a queued pod that runs, of which none is admitted; None for any other pod."""
+    pod = world.objects.get(key)
+    if pod is None or not api.is_bound(pod) or api.is_leaving(pod) or not world.is_queued(pod):
+        return None
+    workloads = world.workloads_of(key)
+    return None if any(api.is_admitted(world.objects[each]) for each in workloads) else workloads
 
 
 class HalfGang(Rule):

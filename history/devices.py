@@ -1,12 +1,15 @@
 """Devices: each in as many hands as it has shares, and none destroyed under a hand."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from history import objects as api
 from history.hands import NodeHands
 from history.objects import Key
-from history.rule import LATE_S, Rule, Wrong
+from history.rule import LATE_S, Rule, Scene, Wrong
+
+Device = tuple[str, str, str]
+"""Driver, pool, name."""
 
 
 class TwoHands(Rule):
@@ -20,6 +23,12 @@ class TwoHands(Rule):
     name: ClassVar[str] = "one-device-two-hands"
     lasts_s: ClassVar[float] = LATE_S
     kinds: ClassVar[tuple[str, ...]] = ("NodeDevices", "ResourceClaim")
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._own: dict[Key, set[Device]] = {}
+        self._having: dict[Device, set[Key]] = {}
+        """The claims to which each is allocated; the inverse of ``_own``."""
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
         if subject.kind == "ResourceClaim":
@@ -53,17 +62,28 @@ class TwoHands(Rule):
         if above:
             yield Wrong((*sorted({*hands, *above}), *place), f"{parent} is held as a whole, and its instance {device}")
 
-    def _allocated_twice(self, subject: Key) -> Iterator[Wrong]:
-        mine = self._devices(subject)
-        if not mine:
-            return
-        for other in sorted(self.world.all("ResourceClaim")):
-            if other != subject:
-                for driver, pool, device in sorted(mine & self._devices(other)):
-                    both = api.named(sorted((subject, other)))
-                    yield Wrong(both, f"{device} of pool {pool} of {driver} is allocated to two claims")
+    def subjects(self, touched: Iterable[Key]) -> Iterator[Key]:
+        found = list(super().subjects(touched))
+        near: set[Key] = set()
+        for claim in [each for each in found if each.kind == "ResourceClaim"]:
+            for device in self._own.pop(claim, set()):
+                self._having[device].discard(claim)
+                near |= self._having[device]
+            self._own[claim] = self._devices(claim)
+            for device in self._own[claim]:
+                self._having.setdefault(device, set()).add(claim)
+                near |= self._having[device]
+        return iter({*found, *near})
 
-    def _devices(self, claim: Key) -> set[tuple[str, str, str]]:
+    def _allocated_twice(self, subject: Key) -> Iterator[Wrong]:
+        for driver, pool, device in sorted(self._own.get(subject, ())):
+            claims = sorted(self._having[driver, pool, device])
+            if len(claims) > 1 and subject == claims[0]:
+                yield Wrong(
+                    api.named(claims), f"{device} of pool {pool} of {driver} is allocated to {len(claims)} claims"
+                )
+
+    def _devices(self, claim: Key) -> set[Device]:
         """Those that are its own: neither a share nor for an administrator. None of a claim that goes."""
         body = self.world.objects.get(claim)
         if body is None or api.is_leaving(body):

@@ -1,5 +1,6 @@
 """Minimum runtimes and the budget of moves."""
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
@@ -14,6 +15,7 @@ _EXACT_S = 2.0
 """Times of two events of one watch may be off by so much."""
 _CHANGED_S = 10.0
 _HOUR_S = 3600.0
+_DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|h|m|s))+", re.ASCII)
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -100,13 +102,6 @@ def priority_class(workload: Json) -> str:
 
 def seconds(written: str) -> float | None:
     """A duration such as 1h30m; None where it is none."""
-    total, number = 0.0, ""
-    rest = written
-    while rest:
-        digits = len(rest) - len(rest.lstrip("0123456789."))
-        number, rest = rest[:digits], rest[digits:]
-        unit = next((each for each in ("ms", "h", "m", "s") if rest.startswith(each)), "")
-        if not unit or not number.replace(".", "", 1).isdigit() or len(number) > 12:  # noqa: PLR2004
-            return None
-        total, rest = total + float(number) * _UNITS_S[unit], rest[len(unit) :]
-    return total if written else None
+    if not _DURATION.fullmatch(written):
+        return None
+    return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([\d.]+)(ms|h|m|s)", written))

@@ -105,7 +105,9 @@ class Forgotten(Rule):
             body = self.world.objects[job]
             if is_finished(body):
                 yield Wrong(api.named([subject, job]), "its job is over, and it has quota")
-            elif api.is_admitted(workload) and is_suspended(body) and api.label(body, api.QUEUE):
+            elif (
+                api.is_admitted(workload) and is_suspended(body) and api.label(body, api.QUEUE) and not runs_away(body)
+            ):
                 yield Wrong(api.named([subject, job]), "it is admitted, and its job is suspended")
         uids = [api.text(each, "uid") for each in api.owners(workload)]
         if uids and all(each in self.world.gone for each in uids):
@@ -133,7 +135,7 @@ class Forgotten(Rule):
             return False
         for queue in self._queues(tree):
             waiting = self._in.get(queue)
-            flavors = self._flavors(queue) if waiting else {}
+            flavors = self.scene.quotas.flavors(queue) if waiting else {}
             for key in waiting or ():
                 asked = self._asked[key][1]
                 if asked is None or not asked.keys() <= flavors.keys() | {"pods"}:
@@ -149,15 +151,6 @@ class Forgotten(Rule):
         if root is None or root.first not in self._roomy or api.text(body, "spec", "stopPolicy") not in ("", "None"):
             return False
         return subject == min(self._in[queue], key=lambda each: (place_of(self.world.objects[each]), each))
-
-    def _flavors(self, queue: str) -> dict[str, list[str]]:
-        """By resource those in which the ClusterQueue has quota."""
-        found: dict[str, list[str]] = {}
-        for group in api.rows(self.world.get("ClusterQueue", "", queue), "spec", "resourceGroups"):
-            for flavor in api.rows(group, "flavors"):
-                for each in api.rows(flavor, "resources"):
-                    found.setdefault(api.text(each, "name"), []).append(api.text(flavor, "name"))
-        return found
 
 
 def _asked(workload: Json) -> Counter[str] | None:
@@ -175,6 +168,12 @@ def _asked(workload: Json) -> Counter[str] | None:
 
 def is_finished(job: Json) -> bool:
     return api.is_true(job, "Complete") or api.is_true(job, "Failed") or api.is_true(job, "Completed")
+
+
+def runs_away(job: Json) -> bool:
+    """In another cluster: here it stays suspended."""
+    managers = (api.value(job, "spec", "managedBy"), api.value(job, "spec", "runPolicy", "managedBy"))
+    return "kueue.x-k8s.io/multikueue" in managers
 
 
 def is_suspended(job: Json) -> bool:

@@ -12,7 +12,7 @@ from history.devices import Destroyed, TwoHands
 from history.evictions import TooSoon
 from history.forgotten import Forgotten
 from history.hands import Hands
-from history.objects import Key, rows, text
+from history.objects import Key, text
 from history.order import OutOfOrder
 from history.overquota import OverQuota
 from history.quotas import Quotas, follows_capacity
@@ -102,6 +102,7 @@ class Judge:
         quotas, queues = self._scene.quotas, set[str]()
         if any(each.kind in _TREES and quotas.reshape(each) for each in touched):
             touched.add(Key("TreesChanged", "", ""))
+        touched = touched.union(*(quotas.concerned(each) for each in touched if each.kind.startswith("ResourceClaim")))
         if any(each.kind in _TREES for each in touched):
             queues.update(each.name for each in self._world.all("ClusterQueue"))
         for key in [each for each in touched if each.kind == "Workload"]:
@@ -162,18 +163,11 @@ class Judge:
             found.add("kubelets: which pod has which device is not in the record")
         if "hardware" not in self._scene.hands.heard:
             found.add("hardware: GPUs, MIG instances and shares that exist are not in the record")
-        asked = {cell.resource for _, charge in self._scene.quotas.charges.values() for cell in charge}
-        for key, body in self._world.all("ClusterQueue").items():
+        for key in self._world.all("ClusterQueue"):
             root = self._scene.quotas.root_of(key.name)
             if root is not None and follows_capacity(root):
                 found.add(f"quota of {key}: it follows live capacity")
-            given = {
-                text(each, "name")
-                for group in rows(body, "spec", "resourceGroups")
-                for flavor in rows(group, "flavors")
-                for each in rows(flavor, "resources")
-            }
-            own = {name for name in given - asked if name.startswith(self._world.settings.uncounted or ("\0",))}
+            own = [each for each in self._scene.quotas.flavors(key.name) if self._scene.quotas.is_uncounted(each)]
             found |= {f"quota of {name}: charges of it are not recomputed" for name in own}
         return found
 

@@ -12,6 +12,15 @@ _BELOW_ALL = ("tessera.dev/above-minimum-of", "tessera.dev/above-min-replicas")
 _RUNTIME = "tessera.dev/runtime"
 _BY_EVICTION = ("PodsReadyTimeout", "AdmissionCheck")
 _QUIET_S = 60.0
+_FOR_ROOM = (
+    "",
+    "Pending",
+    "WaitingForQuota",
+    "TopologyPlacementFailed",
+    "PendingEvaluation",
+    "WaitingForPreemptedWorkloads",
+)
+"""Reasons that are the same for all who ask for the same."""
 
 
 class OutOfOrder(Rule):
@@ -86,7 +95,10 @@ class OutOfOrder(Rule):
 
     def _comes_first(self, other: Key, workload: Json, at_s: float) -> bool:
         body, times = self.world.objects[other], self.world.times[other]
-        if not api.waits(body) or times.waits_s is None or times.waits_s > at_s - LATE_S or _is_below_all(body):
+        local = self.world.get("LocalQueue", *_local(body))
+        stopped = api.text(local, "spec", "stopPolicy") not in ("", "None")
+        able = api.waits(body) and api.text(api.condition(body, "QuotaReserved"), "reason") in _FOR_ROOM and not stopped
+        if not able or times.waits_s is None or times.waits_s > at_s - LATE_S or _is_below_all(body):
             return False
         theirs, ours = place_of(body), place_of(workload)
         return theirs[0] < ours[0] or (theirs[0] == ours[0] and theirs[1] + 1.0 <= ours[1])

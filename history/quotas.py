@@ -86,6 +86,12 @@ class Quotas:
         changed |= self._note_replaced(workload)
         return set().union(*(self._charge(each) for each in changed))
 
+    def concerned(self, key: Key) -> set[Key]:
+        """The Workloads whose charge may depend on a claim, or on a template of claims."""
+        if key.kind == "ResourceClaimTemplate":
+            return {each for each in self.charges if each.namespace == key.namespace}
+        return self._claims.get(key, set())
+
     def _charge(self, workload: Key) -> set[str]:
         body = self._world.objects.get(workload)
         old = self.charges.pop(workload, None)
@@ -149,7 +155,7 @@ class Quotas:
                     total[cell] = total.get(cell, 0) + max(wanted.get(resource, 0), run.get(resource, 0))
         for claim in self._claimed.get(workload, ()):
             self._add_claim(total, workload, claim, sets)
-        return {cell: amount for cell, amount in total.items() if amount and not self._is_uncounted(cell.resource)}
+        return {cell: amount for cell, amount in total.items() if amount and not self.is_uncounted(cell.resource)}
 
     def _each(self, namespace: str, spec: Json) -> Cost:
         """Of one pod, with the claims that are made for it alone."""
@@ -173,20 +179,16 @@ class Quotas:
         times = self._world.times.get(workload)
         return (times.reserved_s or 0.0) if times is not None else 0.0, workload
 
-    def _is_uncounted(self, resource: str) -> bool:
+    def is_uncounted(self, resource: str) -> bool:
         return resource.startswith(self._world.settings.uncounted or ("\0",))
 
     def uncharged(self, workload: Key) -> Iterator[tuple[str, int]]:
         """Resources that it takes, that its ClusterQueue has quota of, and for which it was given no flavor."""
         queue, charge = self.charges.get(workload, ("", {}))
         if any(not cell.flavor for cell in charge):
-            body = self._world.get("ClusterQueue", "", queue)
-            covered = {api.text(each, "name") for each in _resources(body)}
-            yield from (
-                (cell.resource, amount)
-                for cell, amount in charge.items()
-                if not cell.flavor and cell.resource in covered
-            )
+            covered = self.flavors(queue)
+            free = ((cell, amount) for cell, amount in charge.items() if not cell.flavor)
+            yield from ((cell.resource, amount) for cell, amount in free if cell.resource in covered)
 
     # -- the tree ------------------------------------------------------------------------------------------------------
 
@@ -201,11 +203,16 @@ class Quotas:
         self._trees = None
         return old is not None
 
+    def flavors(self, queue: str) -> dict[str, list[str]]:
+        """By resource those in which the ClusterQueue has quota."""
+        found: dict[str, list[str]] = {}
+        for cell in _node(queue, self._world.get("ClusterQueue", "", queue), is_queue=True).limits:
+            found.setdefault(cell.resource, []).append(cell.flavor)
+        return found
+
     def root_of(self, queue: str) -> Node | None:
         """The root of its tree; None where the queue is not there, or its Cohorts name each other in a circle."""
-        if self._trees is None:
-            self._trees = self._grown()
-        return self._trees.get(queue)
+        return self.roots().get(queue)
 
     def roots(self) -> dict[str, Node]:
         if self._trees is None:
@@ -268,11 +275,6 @@ class Quotas:
             found.append(Overrun(node, cell, used, most))
         lent = quota if limits.lending is None or is_root else min(quota, limits.lending)
         return max(0, used - (quota - lent)), lent, found
-
-
-def _resources(body: Json | None) -> list[Json]:
-    groups = api.rows(body, "spec", "resourceGroups")
-    return [each for group in groups for flavor in api.rows(group, "flavors") for each in api.rows(flavor, "resources")]
 
 
 def _node(name: str, body: Json | None, *, is_queue: bool) -> Node:

@@ -404,7 +404,7 @@ def test_two_claims_are_not_allocated_the_same_device() -> None:
         status = {"allocation": {"devices": {"results": [result, shared]}}}
         told.put({"kind": "ResourceClaim", "metadata": meta(name), "status": status})
     assert end(told, 6) == [
-        ("one-device-two-hands", "gpu-0 of pool n1 of gpu.nvidia.com is allocated to two claims"),
+        ("one-device-two-hands", "gpu-0 of pool n1 of gpu.nvidia.com is allocated to 2 claims"),
     ]
 
 

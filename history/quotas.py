@@ -9,7 +9,7 @@ at most). What a child keeps to itself it uses first; the rest of its use is its
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -228,22 +228,17 @@ class Quotas:
         for name in sorted({*cohorts, *named} - {""}):
             nodes[name] = _node(name, cohorts.get(name), is_queue=False)
         for name, node in nodes.items():
-            if parents.get(name):
+            if parents.get(name) and _root(name, parents):
                 nodes[parents[name]].children.append(node)
         roots: dict[str, Node] = {}
         for key, body in sorted(queues.items()):
             leaf = _node(key.name, body, is_queue=True)
-            above, seen = api.text(body, "spec", "cohortName"), set[str]()
-            if not above:
-                roots[key.name], leaf.first = leaf, key.name
-                continue
-            nodes[above].children.append(leaf)
-            while parents.get(above) and above not in seen and len(seen) < _DEPTH:
-                seen.add(above)
-                above = parents[above]
-            if not parents.get(above):
-                roots[key.name] = nodes[above]
-                nodes[above].first = nodes[above].first or key.name
+            above = api.text(body, "spec", "cohortName")
+            root = nodes[_root(above, parents)] if _root(above, parents) else None if above else leaf
+            if above:
+                nodes[above].children.append(leaf)
+            if root is not None:
+                roots[key.name], root.first = root, root.first or key.name
         return roots
 
     def overruns(self, root: Node, more: "dict[str, Counter[Cell]] | None" = None) -> Iterator[Overrun]:
@@ -275,6 +270,15 @@ class Quotas:
             found.append(Overrun(node, cell, used, most))
         lent = quota if limits.lending is None or is_root else min(quota, limits.lending)
         return max(0, used - (quota - lent)), lent, found
+
+
+def _root(cohort: str, parents: Mapping[str, str]) -> str:
+    """The highest above it; empty where that is too far, or the cohorts name each other in a circle."""
+    for _ in range(_DEPTH):
+        if not parents.get(cohort):
+            return cohort
+        cohort = parents[cohort]
+    return ""
 
 
 def _node(name: str, body: Json | None, *, is_queue: bool) -> Node:

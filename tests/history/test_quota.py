@@ -144,6 +144,14 @@ def test_cohorts_that_name_each_other_are_not_judged() -> None:
     assert found(told) == []
 
 
+def test_a_tree_that_is_too_deep_is_not_judged_and_does_no_harm() -> None:
+    deep = [{"kind": "Cohort", "metadata": {"name": f"c{n}"}, "spec": {"parentName": f"c{n + 1}"}} for n in range(3000)]
+    told = begin(*deep, cluster_queue("a", 1, cohortName="c0"), cluster_queue("b", 1, cohortName="c2999"))
+    holders(told, 4, "a")
+    holders(told, 2, "b")
+    assert found(told) == used(2, 1)
+
+
 def test_what_has_quota_keeps_it_when_quota_is_taken_away_and_nobody_else_gets_any() -> None:
     told = begin(cluster_queue(quota=3))
     holders(told, 3)

@@ -24,6 +24,7 @@ from cli.local import reason
 from cli.output import output_option, printed
 from cli.words import given as say
 from cli.words import records
+from controller.config.load import load
 from controller.watching.kinds import NAMESPACES
 from history.judge import Verdict
 from history.settings import Settings
@@ -31,6 +32,7 @@ from inventory.words.plural import plural
 from kube.client import Client
 from kube.clock import Backoff, Clock, SystemClock
 from kube.errors import KubeError
+from yamlfile import ConfigError
 
 _FOUND = 1
 _DEFAULT_S = 600.0
@@ -117,6 +119,11 @@ def _is_main() -> bool:
 
 async def _promised(client: Client, where: Where) -> tuple[Settings, list[str]]:
     """From the controller's configuration, as far as it may be read."""
+    if where.config is not None:
+        try:
+            load(where.config)
+        except ConfigError as wrong:
+            raise UnrecordedError(str(wrong)) from None
     text = where.config.read_text() if where.config is not None else await named_config(client, where)
     try:
         spaces = (await client.list_all(NAMESPACES, Json)).items

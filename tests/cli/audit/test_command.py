@@ -1,7 +1,11 @@
 """``tessera audit`` against an API server in this process, and on files."""
 
+import asyncio
 import gzip
 import json
+import os
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,8 @@ from cli.main import tessera
 from controller.watching.kinds import JOBS, PODS, WORKLOADS
 from kube.testing import VirtualClock
 from tests.support.cli.shell import Shell
+from tests.support.e2e.lab import ROOT
+from tests.support.hang import HANG_S
 from tests.support.history.told import Told, cluster_queue, job, local_queue, pod, workload
 
 
@@ -159,3 +165,31 @@ async def test_what_may_not_be_read_is_said_and_what_is_needed_ends_it(shell: Sh
     assert any(line.startswith("the controller's configuration: ") for line in json.loads(found.stdout)["unseen"])
     shell.door.forbidden = "/pods"
     assert "forbidden" in (await shell.run("audit", code=2)).stderr
+
+
+async def test_ctrl_c_ends_it_sooner_and_what_was_seen_is_judged(shell: Shell) -> None:
+    shell.scene.queue()
+    words = [sys.executable, "-c", "from cli.main import main; main()", "audit", "--for", "1h"]
+    environment = {**os.environ, "KUBECONFIG": str(shell.kubeconfig)}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*words, env=environment, cwd=ROOT, stdout=pipe, stderr=pipe)
+    try:
+        async with asyncio.timeout(HANG_S):
+            assert process.stderr is not None
+            assert b"kinds are watched for 3600 s" in await process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            told, wrong = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert (process.returncode, wrong) == (0, b"")
+    assert told.startswith(b"0 findings in ")
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_configuration_of_ones_own_has_to_be_one(shell: Shell, tmp_path: Path) -> None:
+    shell.scene.queue()
+    assert "nowhere.yaml" in (await shell.run("audit", "--config", "nowhere.yaml", code=2)).stderr
+    (tmp_path / "c.yaml").write_text("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n")
+    found = await shell.run("audit", "--config", str(tmp_path / "c.yaml"), "-o", "json")
+    assert not [line for line in json.loads(found.stdout)["unseen"] if "configuration" in line]

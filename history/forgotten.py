@@ -131,7 +131,7 @@ class Forgotten(Rule):
     def _has_room(self, tree: str) -> bool:
         """Whether all who wait fit, in any flavor: nothing is then kept for anybody."""
         root, more = self.scene.quotas.root_of(tree), dict[str, Counter[Cell]]()
-        if root is None or follows_capacity(root):
+        if root is None or root.first != tree or follows_capacity(root):
             return False
         for queue in self._queues(tree):
             waiting = self._in.get(queue)

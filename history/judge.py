@@ -102,9 +102,11 @@ class Judge:
         quotas, queues = self._scene.quotas, set[str]()
         if any(each.kind in _TREES and quotas.reshape(each) for each in touched):
             touched.add(Key("TreesChanged", "", ""))
+        gone = {Key("Tree", "", each.name) for each in touched if each.kind == "ClusterQueue"}
         touched = touched.union(*(quotas.concerned(each) for each in touched if each.kind.startswith("ResourceClaim")))
         if any(each.kind in _TREES for each in touched):
             queues.update(each.name for each in self._world.all("ClusterQueue"))
+            gone.update(Key("Tree", "", each) for each in queues)  # a tree may have another first queue now
         for key in [each for each in touched if each.kind == "Workload"]:
             queues |= quotas.update(key)
             body = self._world.objects.get(key)
@@ -114,7 +116,7 @@ class Judge:
         touched |= {Key("NodeDevices", "", each) for each in places if each in self._scene.hands.nodes}
         touched |= self._gone_from(pods)
         roots = [root for name in queues if (root := quotas.root_of(name)) is not None]
-        return touched | {Key("Tree", "", root.first) for root in roots}
+        return touched | gone | {Key("Tree", "", root.first) for root in roots}
 
     def _gone_from(self, pods: list[Key]) -> set[Key]:
         """Nodes whose devices a pod had that is deleted."""

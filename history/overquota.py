@@ -43,7 +43,7 @@ class OverQuota(Rule):
                 yield Wrong(objects, f"it takes {_shown(amount)} {resource} and is charged none")
             return
         root = self.scene.quotas.root_of(subject.name)
-        if root is None or follows_capacity(root):
+        if root is None or root.first != subject.name or follows_capacity(root):
             return
         found = {_place(each): each for each in self.scene.quotas.overruns(root)}
         prefix = subject.name

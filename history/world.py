@@ -30,7 +30,6 @@ class Times(Struct):
     admitted_s: float | None = None
     evicted_s: float | None = None
     was_admitted: bool = False
-    is_new: bool = False
     rank: tuple[Any, ...] = ()
 
 
@@ -124,7 +123,7 @@ class World:
     def _time(self, key: Key, workload: Json) -> None:
         """Keeps since when a Workload is what it is."""
         was_there = self.now_s == self.first_s
-        times = self.times.setdefault(key, Times(is_new=not was_there))
+        times = self.times.setdefault(key, Times())
         now_s = None if was_there else self.now_s
         if not api.holds(workload):
             times.reserved_s = None

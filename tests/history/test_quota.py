@@ -152,6 +152,19 @@ def test_a_tree_that_is_too_deep_is_not_judged_and_does_no_harm() -> None:
     assert found(told) == used(2, 1)
 
 
+def test_a_queue_that_joins_a_cohort_with_room_or_goes_ends_what_was_wrong_with_it() -> None:
+    told = begin(cluster_queue("b", 1), cluster_queue("a", 5, cohortName="top"))
+    holders(told, 2, "b")
+    told.wait(3)
+    told.put(cluster_queue("b", 1, cohortName="top"))
+    assert found(told, 60) == []
+    told = begin(cluster_queue("a", 1), cluster_queue("b", 1))
+    holders(told, 2, "a")
+    told.wait(3)
+    told.drop(cluster_queue("a", 1))
+    assert found(told, 60) == []
+
+
 def test_what_has_quota_keeps_it_when_quota_is_taken_away_and_nobody_else_gets_any() -> None:
     told = begin(cluster_queue(quota=3))
     holders(told, 3)

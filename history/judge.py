@@ -66,7 +66,7 @@ class Judge:
         self._numbers = count()
         self._findings: list[Finding] = []
         self._facts = 0
-        self._sighted_s = 0.0
+        self._sighted_s = self._blind_s = 0.0
         self._last_s: float | None = None
         self._blind: set[str] = set()
         self._never: set[str] = set()
@@ -74,8 +74,9 @@ class Judge:
     def take(self, fact: Fact) -> None:
         """Raises nothing, whatever the objects are."""
         self._facts += 1
-        if self._last_s is not None and not self._blind:
-            self._sighted_s += fact.t - self._last_s
+        passed_s = fact.t - self._last_s if self._last_s is not None else 0.0
+        self._sighted_s += 0.0 if self._blind else passed_s
+        self._blind_s += passed_s if self._blind else 0.0
         self._last_s = fact.t
         self._tell()
         touched = self._touched(fact)
@@ -160,7 +161,7 @@ class Judge:
                 self._findings.append(Finding(found.since_s, name, found.wrong.objects, found.wrong.message))
 
     def _not_shown(self) -> set[str]:
-        found = set[str]()
+        found = {f"{self._blind_s:.0f} s in which a watch was cut"} if self._blind_s else set[str]()
         if "kubelet" not in self._scene.hands.heard:
             found.add("kubelets: which pod has which device is not in the record")
         if "hardware" not in self._scene.hands.heard:

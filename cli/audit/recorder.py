@@ -18,7 +18,7 @@ Name = tuple[str, str]
 
 class Recorder:
     """``_known`` has, by kind, the last version of each object that the record tells of; ``_blind`` the kinds of which
-    it hears nothing now.
+    it hears nothing now; ``_lost`` those of which it has said that they are done without.
     """
 
     def __init__(self, sink: Sink, began_s: float) -> None:
@@ -27,6 +27,7 @@ class Recorder:
         self._last_s = 0.0
         self._known: dict[Resource, dict[Name, Json]] = {}
         self._blind: set[Resource] = set()
+        self._lost: set[Resource] = set()
 
     def begin(self, listed: Mapping[Resource, Iterable[Json]], settings: Settings, unseen: Iterable[str]) -> None:
         """Everything that is there at first."""
@@ -47,9 +48,7 @@ class Recorder:
         for name, item in there.items():
             if name not in known or _version(known[name]) != _version(item):
                 self._put(at_s, resource, item)
-        if resource in self._blind:
-            self._blind.discard(resource)
-            self._line(at_s, source="recorder", type="SIGHT", what=resource.plural)
+        self._sighted(resource, at_s)
 
     def changed(self, resource: Resource, type_: str, item: Json, now_s: float) -> None:
         """An event of a watch."""
@@ -65,6 +64,20 @@ class Recorder:
         if resource not in self._blind:
             self._blind.add(resource)
             self._line(self._at(now_s), source="recorder", type="BLIND", what=resource.plural)
+
+    def lost(self, resource: Resource, now_s: float) -> None:
+        """The kind may not be followed any more, or is not served: its objects stay as they were known."""
+        at_s = self._at(now_s)
+        if resource not in self._lost:
+            self._lost.add(resource)
+            what = f"{resource.plural}: may not be followed from {at_s:.0f} s on"
+            self._line(at_s, source="recorder", type="UNSEEN", what=what)
+        self._sighted(resource, at_s)
+
+    def _sighted(self, resource: Resource, at_s: float) -> None:
+        if resource in self._blind:
+            self._blind.discard(resource)
+            self._line(at_s, source="recorder", type="SIGHT", what=resource.plural)
 
     def end(self, now_s: float) -> None:
         self._line(self._at(now_s), source="recorder", type="END")

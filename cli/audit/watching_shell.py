@@ -65,7 +65,7 @@ async def follow(
     client: Client, resource: Resource, version: str, recorder: Recorder, clock: Clock, backoff: Backoff
 ) -> None:
     """From ``version`` on, until cancelled. While a watch or list fails the record is blind for the kind; after that
-    it is told what differs.
+    it is told what differs. A kind that is refused is done without, unless it is needed: it would stay blind for ever.
     """
     known: str | None = version
     while True:
@@ -85,7 +85,8 @@ async def follow(
                 await sleep(clock, backoff.next())
         except KubeError as failed:
             known = None
-            recorder.blinded(resource, clock.monotonic())
+            refused = isinstance(failed, ForbiddenError | NotFoundError) and resource not in NEEDED
+            (recorder.lost if refused else recorder.blinded)(resource, clock.monotonic())
             await sleep(clock, pause_s(failed, backoff))
 
 

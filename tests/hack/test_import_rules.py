@@ -33,6 +33,8 @@ CONTROLLER_ROOMS = "rooms of the controller: the loop, jobs, pods and failures k
 ENGINE_ROOMS = "rooms of the engine: what an event passes through stands above what it is decided by"
 ENGINE_ALONE = "the engine knows no object but what it is handed: nothing of jobs, pods, failures or the process"
 YAMLFILE = "yamlfile reads files with their lines and knows no other room"
+JUDGE = "the judge of histories is nobody's: it shares no code with what it judges, and does no I/O"
+JUDGED = "no program of a cluster knows the judge: only the command line and developers' programs ask it"
 REFUSED = [
     # rule, importer, imported
     (PACKAGES, "deviceplugin.server", "agent.nodestate"),
@@ -70,6 +72,11 @@ REFUSED = [
     (ENGINE_ROOMS, "controller.engine.preemption.search", "controller.engine.queues.pendingqueues"),
     (ENGINE_ROOMS, "controller.engine.state.intake", "controller.engine.outcomes"),
     (YAMLFILE, "yamlfile.tree", "cli.main"),
+    (JUDGE, "history.quotas", "controller.engine.quota.quota"),
+    (JUDGE, "history.devices", "inventory.devices"),
+    (JUDGE, "history.judge", "time"),
+    (JUDGED, "controller.core", "history.judge"),
+    (JUDGED, "agent.nodestate", "history.hands"),
 ]
 EXTERNAL = {"asyncio", "kubernetes", "pynvml", "rich", "time"}
 

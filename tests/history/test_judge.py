@@ -13,7 +13,7 @@ ROOM = Path(history.__file__).parent
 def started() -> Told:
     told = Told()
     told.put(cluster_queue(), local_queue())
-    told.wait(1)
+    told.later(1)
     told.put(job("j"), workload(job("j")), pod("p", job("j")))
     return told
 
@@ -21,7 +21,7 @@ def started() -> Told:
 def test_a_finding_names_since_when_and_is_told_once() -> None:
     told = started()
     for _ in range(5):
-        told.wait(3)
+        told.later(3)
         told.put(pod("p", job("j")))
     (found,) = told.found()
     assert (found.t, found.rule, found.objects) == (1.0, "ran-without-admission", ("Pod team/p", "Workload team/job-j"))
@@ -30,7 +30,7 @@ def test_a_finding_names_since_when_and_is_told_once() -> None:
 def test_a_wrong_that_ends_in_time_is_none_and_a_second_one_begins_anew() -> None:
     told = started()
     for _ in range(3):
-        told.wait(3)
+        told.later(3)
         told.drop(pod("p", job("j")))
         told.put(pod("p", job("j")))
     assert told.found() == []
@@ -38,16 +38,17 @@ def test_a_wrong_that_ends_in_time_is_none_and_a_second_one_begins_anew() -> Non
 
 def test_time_in_which_the_recorder_is_blind_does_not_count() -> None:
     told = started()
-    told.wait(1)
+    told.later(1)
     told.line("recorder", type="BLIND", what="pods")
-    told.wait(600)
+    told.later(600)
     told.line("recorder", type="SIGHT", what="pods")
-    told.wait(3)
+    told.later(3)
     told.put(cluster_queue())
     assert told.found() == []
-    told.wait(2)
+    told.later(2)
     told.put(cluster_queue())
     assert len(told.found()) == 1
+    assert "600 s in which a watch was cut" in told.verdict().unseen
 
 
 def test_what_is_not_in_the_record_is_said() -> None:

@@ -22,7 +22,7 @@ from tests.support.history.told import (
 
 
 def found(told: Told, seconds: float = 6) -> list[str]:
-    told.wait(seconds)
+    told.later(seconds)
     told.put({"kind": "Node", "metadata": {"name": "n1"}})
     return [each.message for each in told.found() if each.rule == "over-quota"]
 
@@ -41,7 +41,7 @@ def used(have: int, may: int) -> list[str]:
 def begin(*queues: Json) -> Told:
     told = Told()
     told.put(*queues, local_queue())
-    told.wait(1)
+    told.later(1)
     return told
 
 
@@ -155,12 +155,12 @@ def test_a_tree_that_is_too_deep_is_not_judged_and_does_no_harm() -> None:
 def test_a_queue_that_joins_a_cohort_with_room_or_goes_ends_what_was_wrong_with_it() -> None:
     told = begin(cluster_queue("b", 1), cluster_queue("a", 5, cohortName="top"))
     holders(told, 2, "b")
-    told.wait(3)
+    told.later(3)
     told.put(cluster_queue("b", 1, cohortName="top"))
     assert found(told, 60) == []
     told = begin(cluster_queue("a", 1), cluster_queue("b", 1))
     holders(told, 2, "a")
-    told.wait(3)
+    told.later(3)
     told.drop(cluster_queue("a", 1))
     assert found(told, 60) == []
 
@@ -168,7 +168,7 @@ def test_a_queue_that_joins_a_cohort_with_room_or_goes_ends_what_was_wrong_with_
 def test_what_has_quota_keeps_it_when_quota_is_taken_away_and_nobody_else_gets_any() -> None:
     told = begin(cluster_queue(quota=3))
     holders(told, 3)
-    told.wait(30)
+    told.later(30)
     told.put(cluster_queue(quota=1))
     assert found(told, 60) == []
     one = job("late")
@@ -178,18 +178,18 @@ def test_what_has_quota_keeps_it_when_quota_is_taken_away_and_nobody_else_gets_a
 
 def test_a_decision_that_was_under_way_when_quota_was_taken_away_is_no_wrong() -> None:
     told = begin(cluster_queue(quota=3))
-    told.wait(30)
+    told.later(30)
     told.put(cluster_queue(quota=1))
-    told.wait(3)
+    told.later(3)
     holders(told, 2)
     assert found(told, 60) == []
 
 
 def test_a_status_of_a_queue_is_no_change_of_quota() -> None:
     told = begin(cluster_queue(quota=1))
-    told.wait(30)
+    told.later(30)
     told.put({**cluster_queue(quota=1), "status": {"pendingWorkloads": 7}})
-    told.wait(1)
+    told.later(1)
     holders(told, 2)
     assert found(told) == used(2, 1)
 

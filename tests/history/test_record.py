@@ -85,7 +85,7 @@ JSON = st.recursive(
 )
 TOLD = Told()
 TOLD.put(cluster_queue(cohortName="c"), local_queue(), {"kind": "Cohort", "metadata": {"name": "c"}, "spec": {}})
-TOLD.wait(1)
+TOLD.later(1)
 TOLD.put(job("j"), admitted(workload(job("j"))), pod("p", job("j")), workload(job("k")))
 BODIES = [line["object"] for line in TOLD.lines]
 

@@ -28,13 +28,13 @@ def words(found: list[Finding]) -> Words:
 def queues(**spec: object) -> Told:
     told = Told()
     told.put(cluster_queue(**spec), local_queue())  # type: ignore[arg-type]
-    told.wait(1)
+    told.later(1)
     return told
 
 
 def end(told: Told, seconds: float = 400) -> Words:
     """What is found once so much more time has gone by."""
-    told.wait(seconds)
+    told.later(seconds)
     told.put({"kind": "Node", "metadata": {"name": "n1"}})
     return words(told.found())
 
@@ -70,7 +70,7 @@ def test_a_label_on_an_owners_owner_counts_and_none_is_nobodys_business() -> Non
 
 
 def told_for(told: Told, seconds: float) -> list[Finding]:
-    told.wait(seconds)
+    told.later(seconds)
     told.put({"kind": "Node", "metadata": {"name": "n1"}})
     return told.found()
 
@@ -106,7 +106,7 @@ def test_quota_goes_back_after_the_pods() -> None:
     told = queues()
     one = job("j")
     told.put(one, admitted(workload(one)), pod("p", one))
-    told.wait(20)
+    told.later(20)
     told.put(workload(one))
     assert end(told, 9) == []
     assert end(told, 2) == [("released-early", "its Workload has no quota any more, and it runs on")]
@@ -116,7 +116,7 @@ def test_a_workload_is_not_finished_while_its_pods_run() -> None:
     told = queues()
     one = job("j")
     told.put(one, admitted(workload(one)), pod("p", one))
-    told.wait(20)
+    told.later(20)
     told.put(having(one, "Complete"), having(admitted(workload(one)), "Finished"))
     assert end(told, 11) == [("released-early", "its Workload is finished, and it runs on")]
 
@@ -124,11 +124,11 @@ def test_a_workload_is_not_finished_while_its_pods_run() -> None:
 def preempted_after(seconds: float, told: Told, reason: str = "Preempted") -> Words:
     one = job("j")
     told.put(one, workload(one))
-    told.wait(1)
+    told.later(1)
     told.put(admitted(workload(one)))
-    told.wait(seconds)
+    told.later(seconds)
     told.put(having(admitted(workload(one)), "Evicted", reason))
-    told.wait(1)
+    told.later(1)
     told.put(having(workload(one), "Evicted", reason))
     return words(told.found())
 
@@ -155,13 +155,13 @@ def test_an_annotation_that_has_just_come_protects_nobody_yet() -> None:
     told = queues()
     one = job("j")
     told.put(one, admitted(workload(one)))
-    told.wait(5)
+    told.later(5)
     told.put(workload(one))
-    told.wait(1)
+    told.later(1)
     told.put(admitted(workload(one)))
-    told.wait(5)
+    told.later(5)
     told.put(cluster_queue(notes={"tessera.dev/minimum-runtime-before-preemption": "1h"}))
-    told.wait(3)
+    told.later(3)
     told.put(having(admitted(workload(one)), "Evicted", "Preempted"))
     assert words(told.found()) == []
 
@@ -172,10 +172,10 @@ def test_no_more_move_in_an_hour_than_the_budget_has() -> None:
     for name in ("a", "b"):
         one = job(name)
         told.put(one, admitted(workload(one)))
-        told.wait(700)
+        told.later(700)
         moved = having(having(admitted(workload(one)), "Evicted", "Preempted"), "Preempted", "Consolidation")
         told.put(having(moved, "tessera.dev/Moved"))
-        told.wait(1)
+        told.later(1)
         told.put(workload(one))
     assert words([each for each in told.found() if each.rule == "released-early"]) == [
         ("released-early", "it is the 2th that moves in an hour, 1 may")
@@ -231,9 +231,9 @@ def two(told: Told, first: int = 0, second: int = 0, **later: object) -> None:
     """``a`` came first; ``b`` is let in and ``a`` is not. With priorities."""
     one, other = job("a"), job("b", **later)  # type: ignore[arg-type]
     told.put(one, workload(one, at=1, priority=first))
-    told.wait(10)
+    told.later(10)
     told.put(other, workload(other, at=11, priority=second))
-    told.wait(10)
+    told.later(10)
     told.put(admitted(workload(other, at=11, priority=second)))
 
 
@@ -268,7 +268,7 @@ def test_who_is_held_back_is_not_passed() -> None:
     told = queues(quota=1)
     one, other = job("a"), job("b")
     told.put(one, having(workload(one, at=1), "Requeued", "Backoff", "False"), other, workload(other, at=11))
-    told.wait(20)
+    told.later(20)
     told.put(admitted(workload(other, at=11)))
     assert orders(told) == []
 
@@ -300,7 +300,7 @@ def test_who_waits_for_quota_that_is_free_has_been_forgotten() -> None:
     told = queues(quota=2)
     one, other = job("j", suspend=True), job("k", suspend=True, spec=spec_of(2))
     told.put(one, workload(one), other, admitted(workload(other)))
-    told.wait(300)
+    told.later(300)
     told.put(having(other, "Complete"), having(admitted(workload(other)), "Finished"))
     assert [each for each in end(told, 59) if "free" in each[1]] == []
     found = [each for each in told_for(told, 2) if "free" in each.message]
@@ -326,7 +326,7 @@ def test_quota_that_nothing_needs_goes_back() -> None:
     done, gone, out = job("done"), job("gone"), job("out", suspend=True)
     told.put(done, gone, out, *(admitted(workload(each)) for each in (done, gone)))
     told.put(having(admitted(workload(out)), "Evicted", "Preempted"))
-    told.wait(5)
+    told.later(5)
     told.put(having(done, "Complete"))
     told.drop(gone)
     assert sorted(message for _, message in end(told, 61)) == [
@@ -391,7 +391,7 @@ def test_claims_have_a_share_each_and_end_when_they_are_unprepared() -> None:
         told.line("kubelet", node="n1", call="NodePrepareResources", claim=f"team/{name}", devices=["GPU-1"])
     assert end(told) == []
     told.line("kubelet", node="n1", call="NodePrepareResources", claim="team/c", devices=["GPU-1"])
-    told.wait(6)
+    told.later(6)
     told.line("kubelet", node="n1", call="NodeUnprepareResources", claim="team/c")
     assert words(told.found()) == [("one-device-two-hands", "3 shares of GPU-1 are held, it has 2")]
 
@@ -413,7 +413,7 @@ def test_an_instance_stays_while_it_is_held() -> None:
     told.put(pod("a"))
     told.hardware("n1", {"uuid": "GPU-1", "mig": [{"uuid": "MIG-1", "profile": "1g.10gb"}]})
     told.pods("n1", a=["MIG-1"])
-    told.wait(1)
+    told.later(1)
     told.hardware("n1", {"uuid": "GPU-1", "mig": [{"uuid": "MIG-2", "profile": "1g.10gb"}]})
     assert end(told, 4) == []
     assert end(told, 2) == [("destroyed-while-held", "the instance MIG-1 of GPU-1 is destroyed, and held")]
@@ -427,9 +427,9 @@ def test_an_instance_goes_once_its_pod_is_gone_and_with_a_gpu_that_falls_off() -
     told.hardware("n2", {**cut, "uuid": "GPU-2", "mig": [{"uuid": "MIG-3", "profile": "1g.10gb"}]})
     told.pods("n1", a=["MIG-1"])
     told.pods("n2", b=["MIG-3"])
-    told.wait(1)
+    told.later(1)
     told.hardware("n1", {"uuid": "GPU-1"})
     told.hardware("n2")
-    told.wait(2)
+    told.later(2)
     told.drop(pod("a"))
     assert end(told) == []

@@ -20,6 +20,7 @@ class Asked(StrEnum):
 
 
 _OF_API: Final = (
+    "audit",
     "create clusterqueue q --nominal-quota a100:cpu=96",
     "create localqueue l -c q",
     "create resourceflavor f",

@@ -36,7 +36,7 @@ def wrong(told: Told) -> Told:
     """A pod that runs and is not admitted."""
     told.put(cluster_queue(), local_queue())
     told.put(job("j"), workload(job("j")), pod("p", job("j")))
-    told.wait(6)
+    told.later(6)
     told.put(cluster_queue())
     return told
 

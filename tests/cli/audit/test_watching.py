@@ -108,12 +108,12 @@ async def test_through_an_outage_it_is_blind_and_then_tells_what_differs(server:
         assert told.index(("ADDED", "b")) < told.index(("SIGHT", "pods"))
 
 
-async def until_refused_again(server: FakeApiServer, clock: VirtualClock) -> None:
-    asked = len(server.seen("GET", "/pods"))
+async def until_refused_again(server: FakeApiServer, clock: VirtualClock, path: str = "/pods") -> None:
+    asked = len(server.seen("GET", path))
 
     def is_refused() -> bool:
         clock.advance(30.0)
-        return len(server.seen("GET", "/pods")) > asked + 1
+        return len(server.seen("GET", path)) > asked + 1
 
     await eventually(is_refused)
 
@@ -139,6 +139,25 @@ async def test_a_place_that_has_expired_is_left_for_a_list(server: FakeApiServer
         server.down = False
         await until_seen_again(clock, running)
         assert ("ADDED", "b") in running.told()
+
+
+async def test_a_kind_that_is_refused_later_is_done_without_and_one_that_is_needed_is_not(
+    server: FakeApiServer,
+) -> None:
+    clock = VirtualClock()
+    async with recording(server, clock) as running:
+        await eventually(lambda: server.watchers == len(running.found.listed))
+        server.refuse = lambda _method, path: 403 if path.endswith(("/jobsets", "/pods")) else None
+        server.cut()
+        server.down = False
+        await until_refused_again(server, clock)
+        await until_refused_again(server, clock, "/jobsets")
+        assert any("jobsets: may not be followed" in what for _, what in running.told())
+        assert ("BLIND", "pods") in running.told()
+        server.refuse = lambda _method, _path: None
+        await until_seen_again(clock, running)
+        told = running.told()
+        assert sum(line == ("BLIND", "jobsets") for line in told) == sum(line == ("SIGHT", "jobsets") for line in told)
 
 
 async def test_what_may_not_be_listed_is_said_and_what_is_needed_fails(server: FakeApiServer) -> None:

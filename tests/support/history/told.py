@@ -13,14 +13,14 @@ BEGAN: Final = "2026-01-01T00:00:{:02d}Z"
 
 
 class Told:
-    """Lines in the order in which they are told; ``t`` goes on by ``wait``."""
+    """Lines in the order in which they are told; ``t`` goes on by ``later``."""
 
     def __init__(self) -> None:
         self.t = 0.0
         self.lines: list[Json] = []
         self._there: dict[tuple[str, str, str], Json] = {}
 
-    def wait(self, seconds: float) -> None:
+    def later(self, seconds: float) -> None:
         self.t = round(self.t + seconds, 3)
 
     def line(self, source: str, **given: Any) -> None:

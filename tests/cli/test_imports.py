@@ -52,6 +52,7 @@ PLAIN: Final = "controller.objects rich yaml"
 KINDS: Final = f"{PLAIN} controller.jobkinds"
 """With the tables of all kinds of jobs: a workload is found by its job's name."""
 ROWS: Final = {
+    "audit": f"{KINDS} controller.config",
     "create clusterqueue q --nominal-quota a100:cpu=96": PLAIN,
     "delete workload w --yes": KINDS,
     "explain w": f"{KINDS} controller.config",

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from kube.errors import KubeError, StartingError, UnavailableError
 
+_STARTING_MOST_S = 5.0
+"""Longer than any API server asks for then."""
 _STARTING_S = 1.0
 """What an API server that sets up storage asks for; a watch's answer does not say it."""
 
@@ -57,7 +59,7 @@ def pause_s(error: KubeError, backoff: Backoff) -> float:
     For a server that only sets up storage it is one to two times what it asks, and the next pause is no longer for it.
     """
     if isinstance(error, StartingError):
-        return backoff.spread(error.retry_after_s or _STARTING_S)
+        return backoff.spread(min(error.retry_after_s or _STARTING_S, _STARTING_MOST_S))
     asked_s = error.retry_after_s if isinstance(error, UnavailableError) else None
     return (asked_s or 0.0) + backoff.next()
 

@@ -101,7 +101,7 @@ def from_response(what: str, status: int, body: bytes, retry_after: str | None =
     message, reason = _text(body)
     text = f"{what}: {status} {message}".rstrip()
     if status == 429 or status >= 500:  # noqa: PLR2004 - HTTP's own numbers
-        kind = StartingError if message == _STARTING else UnavailableError
+        kind = StartingError if status == 429 and message == _STARTING else UnavailableError  # noqa: PLR2004
         return kind(text, status=status, reason=reason, retry_after_s=_seconds(retry_after))
     return _KINDS.get(status, InvalidError)(text, status=status, reason=reason)
 

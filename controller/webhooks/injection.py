@@ -217,10 +217,14 @@ async def inject(
             continue
         try:
             patch = crd_patch(crd, target, trusted, take_over=leading)
-            serving = served_patch(crd, served=serve_old_workloads) if plural == _WORKLOADS else None
-        except (ForeignConversionError, StoredError) as error:
+        except ForeignConversionError as error:
             refused.append(str(error))
             continue
+        serving = None
+        try:
+            serving = served_patch(crd, served=serve_old_workloads) if plural == _WORKLOADS else None
+        except StoredError as error:  # its conversion is written all the same
+            refused.append(str(error))
         if patch is not None:
             await client.merge_patch(CRDS, name, patch, dict)
             log.info("wrote spec.conversion of %s", name)

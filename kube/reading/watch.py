@@ -92,7 +92,7 @@ async def follow_decoded(  # noqa: PLR0913
     kind may be removed from the API server, which ends this with NotFoundError.
     """
     version: str | None = None
-    failing = False
+    trouble = _Trouble(resource)
     missing = 0
     while True:
         try:
@@ -103,7 +103,8 @@ async def follow_decoded(  # noqa: PLR0913
                         items += page.items
                         yield Arrived(page.items)
                 version = page.resource_version
-                failing, missing = _again(resource, failing), 0
+                missing = 0
+                trouble.end()
                 heard(version)
                 yield Listed(tuple(items))
             started_s = clock.monotonic()
@@ -112,7 +113,7 @@ async def follow_decoded(  # noqa: PLR0913
             ):
                 version = event.resource_version or version
                 backoff.reset()
-                failing = _again(resource, failing)
+                trouble.end()
                 heard(version)
                 if event.object is not None:
                     yield Deleted(event.object) if event.type == "DELETED" else Upserted(event.object)
@@ -125,16 +126,12 @@ async def follow_decoded(  # noqa: PLR0913
             version, missing = None, missing + 1
             if may_go and missing == _GONE_AFTER:
                 raise
-            if not (may_go or failing):
-                log.warning("cannot follow %s, trying on: %s", resource.plural, error)
-                failing = True
+            if not may_go:
+                trouble.tell(error)
             await sleep(clock, backoff.next())
         except KubeError as error:
-            cut_s = 0.0 if failing or version is None else pace.after_cut_s
-            if not failing:
-                level = logging.INFO if isinstance(error, StartingError) else logging.WARNING
-                log.log(level, "cannot follow %s, trying on: %s", resource.plural, error)
-                failing = True
+            cut_s = 0.0 if trouble.is_there or version is None else pace.after_cut_s
+            trouble.tell(error)
             await sleep(clock, max(pause_s(error, backoff), cut_s))
 
 
@@ -145,11 +142,30 @@ def _after_end_s(lasted_s: float, pace: Pace, backoff: Backoff) -> float:
     return pace.after_cut_s if lasted_s < pace.lasts_s - _EARLY_S else 0.0
 
 
-def _again(resource: Resource, failing: bool) -> bool:
-    """Log that a kind can be followed again; always False, the new value of ``failing``."""
-    if failing:
-        log.info("following %s again", resource.plural)
-    return False
+class _Trouble:
+    """What keeps a kind from being followed, logged once until it can be again. That a server is young is no answer to
+    what comes after: a refusal behind it is logged too.
+    """
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._young = self._failing = False
+
+    @property
+    def is_there(self) -> bool:
+        return self._young or self._failing
+
+    def tell(self, error: KubeError) -> None:
+        young = isinstance(error, StartingError)
+        if not (self._failing or (young and self._young)):
+            level = logging.INFO if young else logging.WARNING
+            log.log(level, "cannot follow %s, trying on: %s", self._resource.plural, error)
+        self._young, self._failing = self._young or young, self._failing or not young
+
+    def end(self) -> None:
+        if self.is_there:
+            log.info("following %s again", self._resource.plural)
+        self._young = self._failing = False
 
 
 def _nobody(_version: str) -> None:

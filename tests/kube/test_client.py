@@ -245,6 +245,7 @@ def test_a_server_that_sets_up_storage_is_told_from_one_that_refuses() -> None:
     assert told("storage is (re)initializing: conversion webhook failed") is UnavailableError
     assert told("Too many requests, please try again later.") is UnavailableError
     assert told("storage is (re)initializing", 404) is NotFoundError
+    assert told("storage is (re)initializing", 503) is UnavailableError
 
 
 def test_the_youth_of_a_server_is_no_reason_for_longer_pauses() -> None:
@@ -252,6 +253,7 @@ def test_the_youth_of_a_server_is_no_reason_for_longer_pauses() -> None:
     young = StartingError("429", status=429, retry_after_s=1.0)
     assert [pause_s(young, backoff) for _ in range(8)] == [1.5] * 8
     assert pause_s(StartingError("429", status=429), backoff) == 1.5
+    assert pause_s(StartingError("429", status=429, retry_after_s=600.0), backoff) == 7.5, "no server asks for so long"
     busy = UnavailableError("429", status=429, retry_after_s=1.0)
     assert [pause_s(busy, backoff) for _ in range(8)] == pytest.approx([1.2, 1.4, 1.8, 2.6, 4.2, 7.4, 11.0, 11.0])
     assert pause_s(young, Backoff(random=lambda: 0.0)) == 1.0

@@ -223,3 +223,15 @@ async def test_while_a_live_kueue_converts_its_versions_stay_as_it_has_them() ->
         injected = await inject(client, US, TRUSTED, leading=False, serve_old_workloads=False)
         assert len(injected.refused) == 1
         assert served(server.get(CRDS, "workloads.kueue.x-k8s.io"))["v1beta1"]
+
+
+async def test_where_the_older_version_is_stored_the_conversion_is_written_all_the_same() -> None:
+    async with FakeApiServer() as server, Client(server.config) as client:
+        known = crd(config=PLACEHOLDER.client_config("/convert"))
+        known["spec"]["versions"] = versions(older=True, stored="v1beta1")
+        server.create(CRDS, "workloads.kueue.x-k8s.io", known)
+        injected = await inject(client, US, TRUSTED, leading=True, serve_old_workloads=False)
+        assert ["v1beta1 is the version that objects are stored in" in each for each in injected.refused] == [True]
+        found = server.get(CRDS, "workloads.kueue.x-k8s.io")
+        assert found["spec"]["conversion"]["webhook"]["clientConfig"] == ours()
+        assert served(found)["v1beta1"]

@@ -303,3 +303,20 @@ def test_in_a_mixed_fleet_memory_needs_a_product(cluster: Cluster) -> None:
     assert "select one by the node label nvidia.com/gpu.product" in mixed.refusal(pod(annotations=memory))
     assert "select one by the node label nvidia.com/gpu.product" in mixed.refusal(pod(hami))
     assert mixed.limits(pod(annotations={"gpu-fraction": "0.3"})) == [{PERCENT: "30"}]
+
+
+def test_without_the_configmap_only_parts_are_refused_as_while_the_chart_is_uninstalled(cluster: Cluster) -> None:
+    api = policies(cluster, BOTH[0])
+    cluster.kubectl("delete", "configmap", "-n", NAMESPACE, "--all")
+
+    def refused(annotations: dict[str, str]) -> str:
+        try:
+            return api.refusal(pod(annotations=annotations))
+        except pytest.fail.Exception:
+            return ""
+
+    missing = "and no tessera.dev/gpu-percent, which the ConfigMap"
+    until(lambda: missing in refused({"gpu-fraction": "0.5"}), "the API server knows that it is gone")
+    assert "no GPU that it is a part of" in refused({"gpu-memory": "40000"})
+    assert api.limits(pod({"nvidia.com/gpu": 2})) == [{"nvidia.com/gpu": "2"}]
+    assert api.limits(pod({PERCENT: 50})) == [{PERCENT: "50"}]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
+from kube.errors import ForbiddenError, StartingError
 from kube.objects import Metadata
 from kube.reading.pace import Pace
 from kube.reading.reflector import Reflector
-from kube.reading.watch import Deleted, Listed, Upserted, follow
+from kube.reading.watch import Deleted, Listed, Upserted, _Trouble, follow
 from kube.resources import NODES
 from kube.testing import FakeApiServer, VirtualClock, eventually
 
@@ -131,3 +133,22 @@ async def test_a_watcher_of_a_fleet_begins_lasts_and_comes_back_at_its_own_pace(
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def test_a_refusal_behind_a_young_server_is_logged_and_each_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    trouble = _Trouble(NODES)
+    young, refused = StartingError("429 storage", status=429), ForbiddenError("403 no", status=403)
+    for error in (young, young, refused, refused, young):
+        trouble.tell(error)
+    assert trouble.is_there
+    trouble.end()
+    trouble.end()
+    trouble.tell(young)
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert said == [
+        ("INFO", "cannot follow nodes, trying on: 429 storage"),
+        ("WARNING", "cannot follow nodes, trying on: 403 no"),
+        ("INFO", "following nodes again"),
+        ("INFO", "cannot follow nodes, trying on: 429 storage"),
+    ]

@@ -15,8 +15,7 @@ FIRST_SCREEN = 36
 FIGURES = (
     (r"kubelet's device list in (\d+) ms \(median\)", r"XID to the kubelet's list \| p50 ([\d.]+) ms"),
     (r"one process: ([\d.]+) % of a core at rest", r"CPU at rest \| ([\d.]+) % of a core"),
-    (r"([\d.]+) s from start to registered", r"registered and listed, 8 GPUs; of CPU \| ([\d.]+) s"),
-    (r"four DaemonSets, in (\d+) MiB", r"resident memory, API server and metrics on: .*?\| ([\d.]+) /"),
+    (r"four DaemonSets, in (\d+) MiB", r"resident memory \| ([\d.]+) MiB"),
     (r"allocated (\d+) of 512 GPUs", r"Tessera \(`keepLinkedGpus`\) \| (\d+) \("),
     (r"of 512 GPUs \(([\d.]+) %\)", r"Tessera \(`keepLinkedGpus`\) \| \d+ \(([\d.]+) %\)"),
     (r"had allocated (\d+) \(", r"best fit by count \(policy `kueue`\) \| (\d+) \("),
@@ -50,12 +49,6 @@ def test_what_a_node_pays_at_rest_is_told_alike_with_the_limits() -> None:
     assert f"{measured} % of a core at rest with 8 GPUs" in (ROOT / "docs/limits.md").read_text()
 
 
-def test_an_allocation_is_as_quick_as_it_says() -> None:
-    slowest = number(r"Allocate through the socket.*?p50 [\d.]+ and ([\d.]+) ms", BENCHMARKS)
-    assert float(slowest) < 1
-    assert "under 1 ms for an Allocate" in re.sub(r"\n +", " ", README)
-
-
 def test_a_share_of_the_fleet_is_what_its_two_numbers_give() -> None:
     rows = re.findall(
         r"^\| [^|]+ \| (\d+) \(([\d.]+) %\) \|", BENCHMARKS.partition("## Fragmentation")[2], re.MULTILINE
@@ -64,14 +57,21 @@ def test_a_share_of_the_fleet_is_what_its_two_numbers_give() -> None:
     assert [(count, share) for count, share in rows if f"{int(count) / 512:.1%}" != f"{share}%"] == []
 
 
-def test_what_a_node_pays_is_told_alike_on_both_pages() -> None:
-    for figure in (
-        "0.17 % of a core at rest",
-        "0.33 s from start to registered",
-        "under 1 ms for an Allocate",
-    ):
-        assert figure in re.sub(r"\s+", " ", README)
-        assert figure in re.sub(r"\s+", " ", COMPARISON)
+def test_what_a_node_pays_is_told_alike_on_both_pages_and_is_of_one_run() -> None:
+    run = BENCHMARKS.partition("### As a node has it")[2].partition("\n\nWith a load")[0]
+    rest = number(r"CPU at rest \| ([\d.]+) % of a core", run)
+    memory = round(float(number(r"resident memory \| ([\d.]+) MiB", run)))
+    start = number(r"from start to listed.*?\(([\d.]+) s against", run)
+    allocate = number(r"Allocate: p50, p99; [^|]+\| ([\d.]+), ", run)
+    for page in (README, COMPARISON):
+        text = re.sub(r"\s+", " ", page)
+        for figure in (
+            f"{memory} MiB",
+            f"{rest} % of a core at rest",
+            f"{start} s of CPU from start to listed",
+            f"{allocate} ms for an Allocate (median, on two busy cores)",
+        ):
+            assert figure in text
 
 
 def test_it_shows_the_page_and_says_how_mature_this_is() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.model.resources import ClusterQueueName
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.clock import SystemClock
 from kube.resources import EVENTS
@@ -222,6 +222,9 @@ async def test_a_preemptor_of_a_stopped_queue_lets_its_victims_stay_and_a_clock_
             scene.server.merge(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "None"}})
             await eventually(lambda: len(held) == 1)
             clock.put_s = -3600.0
+            waits = held.waits(WorkloadKey("team/high"))
+            assert waits is not None
+            assert waits.until_s <= clock.wall() + 600.0
             clock.skipped_s = 11 * 60.0
             scene.workload("none", 1)  # something happens: else it is looked at when the hold ends
             await eventually(lambda: scene.condition("low", "Evicted") == "True/Preempted")

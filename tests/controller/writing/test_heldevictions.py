@@ -28,11 +28,13 @@ class Scene:
     """The engine, and a DecisionWriter whose writes go in at once. Time stands still until ``pass_s``."""
 
     def __init__(self, hold_s: float = HOLD_S, *, by_victim: Mapping[str, float] = MappingProxyType({})) -> None:
+        self.asked: list[Evicted] = []
         self.waited_s: list[float] = []
         """What was said of the preemptor each time that it was asked how long an eviction is held."""
 
         def held_for_s(eviction: Evicted, waited_s: float) -> float:
             self.waited_s.append(waited_s)
+            self.asked.append(eviction)
             return by_victim.get(_name(eviction.key), hold_s)
 
         self.world = World()
@@ -259,6 +261,19 @@ def test_victims_that_were_spared_are_held_anew_with_the_others() -> None:
     assert len(scene.told) == 1
     scene.pass_s(0.1)
     assert len(scene.told) == 3
+
+
+def test_a_victim_that_was_spared_is_held_anew_before_the_preemptor_has_its_room() -> None:
+    scene = Scene(10.0)
+    for name in "abcd":
+        scene.arrive(name, 1, priority=1)
+    scene.arrive("high", 2, priority=2)
+    (spared,) = (one for one in scene.asked if one.key == _key("b"))
+    other = msgspec.structs.replace(spared, by=scene.engine.state.cluster.holders[_key("d")])
+    scene.end(min(scene.running))
+    scene.pass_s(10.0)
+    assert (scene.told, "high" in scene.running) == (["a for high"], False)
+    assert scene.decisions.held.takes(other)
 
 
 def test_where_one_victim_has_waited_none_of_the_others_is_waited_for() -> None:

@@ -136,7 +136,7 @@ class Core:
         self._known = known
         self._listeners: list[ChangeListener] = []
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
-        """A heap of what is to be called later: when, a number that breaks ties, and what."""
+        """A heap of what is to be called later: when by the monotonic clock, a number that breaks ties, and what."""
         self._call_number = 0
         self.hold_times = HoldTimes(config.hold_evictions_s, config.hold_evictions_at_most_s, pace)
         self.decisions = DecisionWriter(
@@ -145,8 +145,11 @@ class Core:
             self.writes,
             observer,
             now=clock.wall,
+            monotonic=clock.monotonic,
             later=self._later,
-            hold_s=lambda eviction, waited_s: self.hold_times.hold_s(eviction, waited_s, clock.wall()),
+            hold_s=lambda eviction, waited_s: self.hold_times.hold_s(
+                eviction, waited_s, clock.wall(), clock.monotonic()
+            ),
         )
         self.lifecycle = LifecycleController(config, self.engine, self.ledger, self.writes, stepped=observer.stepped)
         self.pending_conditions = PendingConditions(
@@ -311,7 +314,7 @@ class Core:
     def _do_what_is_due(self) -> None:
         now_s = self._clock.wall()
         self._look_at_clock(now_s)
-        while self._calls and self._calls[0][0] <= now_s:
+        while self._calls and self._calls[0][0] <= self._clock.monotonic():
             heapq.heappop(self._calls)[2]()
             self.inbox.wake()  # it may have changed what there is to decide
         self.lifecycle.reconcile_due(now_s)
@@ -385,7 +388,7 @@ class Core:
             self.statuses.next_due_s(now_s),
             self.retention.next_due_s(),
             self.priorities.next_due_s(now_s),
-            self._calls[0][0] if self._calls else None,
+            now_s + self._calls[0][0] - self._clock.monotonic() if self._calls else None,
             self._sample_s if self._sampling_s is not None else None,
             self._use_sample_s if self._use_sampling_s is not None else None,
         ]
@@ -430,6 +433,7 @@ class Core:
                         self._to_reconcile |= dict.fromkeys(self._affected_by(entry.object))
                 case Removed(key=key, old=entry):
                     self._told_gone(resource, key, entry.object)
+            self.decisions.held.queues_changed()
         for listener in self._listeners:
             listener.on_object(observed)
 
@@ -484,7 +488,7 @@ class Core:
         key, now_s = WorkloadKey(workload.key), self._clock.wall()
         if self._leads:
             self._observer.changed(before, workload)
-            self.hold_times.endings.observed(workload, now_s)
+            self.hold_times.endings.observed(before, workload, self._clock.monotonic())
         try:
             self.engine.put(workload, now_s)
         except Exception:
@@ -523,7 +527,7 @@ class Core:
         if not self._leads:
             return
         self._uncounted.discard(key)
-        self.hold_times.endings.ended(key, self._clock.wall())
+        self.hold_times.endings.ended(key, self._clock.monotonic())
         self.decisions.held.settled(key)
         self.pending_conditions.forget(key)
         self.lifecycle.forget(key)
@@ -549,7 +553,7 @@ class Core:
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         self._call_number += 1
-        heapq.heappush(self._calls, (self._clock.wall() + seconds, self._call_number, call))
+        heapq.heappush(self._calls, (self._clock.monotonic() + seconds, self._call_number, call))
         self.inbox.wake()
 
 

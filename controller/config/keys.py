@@ -560,15 +560,16 @@ OWN: Final = (
         "tessera.holdEvictions",
         duration(),
         "500ms",
-        "how long preemptions wait, and are decided anew, while 10 decisions a second or more are carried out; twice"
-        " as long at most; 0s: not at all",
+        "how long preemptions wait, and are decided anew, while 10 decisions a second or more are carried out, twice"
+        " as long at most; with `tessera.holdEvictionsAtMost` also while the API server is slow or many workloads end"
+        " each second, and up to that; 0s: not at all, whatever `tessera.holdEvictionsAtMost` is",
     ),
     _key(
         "tessera.holdEvictionsAtMost",
-        duration(),
+        duration(most_s=600),
         "30s; 0s under `policy: kueue`",
         "how far that wait grows with the time that ends of workloads take to be seen, also while the API server is"
-        " slow or many end each second; 0s: not at all",
+        " slow or many end each second: 10m at most; 0s: not at all, also where `tessera.holdEvictions` is 0s",
     ),
     _key(
         "tessera.workloadV1beta1",

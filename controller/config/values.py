@@ -18,17 +18,20 @@ _CENTURY_S: Final = 3.2e9
 _MAX_PORT: Final = 65535
 
 
-def duration(*, least_s: float = 0.0) -> Parser:
+def duration(*, least_s: float = 0.0, most_s: float = _CENTURY_S) -> Parser:
     """Go's durations, as text; ``0`` needs no unit."""
 
     def convert(text: str) -> float:
         value_s = 0.0 if text == "0" else go_duration(text)
-        if not least_s <= value_s <= _CENTURY_S:
+        if not least_s <= value_s <= most_s:
             raise Unfit
         return value_s
 
     least = f", at least {least_s:g}s" if least_s else ""
-    return Parser(expected=f"a duration such as 90s or 1h30m{least}", convert=convert, kinds=STRING | {YamlKind.INT})
+    most = f", at most {most_s:g}s" if most_s < _CENTURY_S else ""
+    return Parser(
+        expected=f"a duration such as 90s or 1h30m{least}{most}", convert=convert, kinds=STRING | {YamlKind.INT}
+    )
 
 
 def number(*, least: float | None = None) -> Parser:

@@ -32,7 +32,8 @@ class DecisionObserver(Protocol):
 
 
 class DecisionWriter:
-    """``later`` calls back after so many seconds; ``hold_s``: how long an eviction for a preemptor is held back.
+    """``later`` calls back after so many seconds of the ``monotonic`` clock; ``hold_s``: how long an eviction for a
+    preemptor is held back.
 
     ``_waiting`` has decisions of a Workload only while another write of it is under way, in the order they were made:
     ``resume`` is called at the end of each write. None takes the place of another: an eviction of what no object shows
@@ -47,6 +48,7 @@ class DecisionWriter:
         observer: DecisionObserver,
         *,
         now: Callable[[], float],
+        monotonic: Callable[[], float],
         later: Callable[[float, Callable[[], None]], None],
         hold_s: HoldS = lambda _eviction, _waited_s: 0.0,
     ) -> None:
@@ -57,7 +59,7 @@ class DecisionWriter:
         self._now = now
         self._later = later
         self._waiting: dict[WorkloadKey, list[Decision]] = {}
-        self.held = HeldEvictions(engine, hold_s=hold_s, now=now, later=later)
+        self.held = HeldEvictions(engine, hold_s=hold_s, now=now, monotonic=monotonic, later=later)
 
     def submit(self, decision: Decision) -> None:
         if isinstance(decision, Pending):

@@ -5,7 +5,7 @@ written each second, many workloads end each second as well: a victim that would
 is evicted for nothing. So the decision counts in the engine, and only its write is held back. After that moment the
 decision is taken back and the engine decides again, by what there is then: this time it is written at once. A preemptor
 waits once, and a second time if some of its victims ended meanwhile: the others may well end too. A victim is held back
-for one preemptor, however many want its devices.
+for one preemptor, however many want its devices. Until when is by the monotonic clock: one that is put holds nothing.
 """
 
 import math
@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from controller.engine.conditions.decisions import Decision, Evicted
 from controller.engine.engine import Engine
-from controller.engine.model.resources import WorkloadKey
+from controller.engine.model.resources import LocalQueueKey, WorkloadKey
 
 HoldS = Callable[[Evicted, float], float]
 """How long this eviction is held back by a preemptor that has waited for so many seconds; 0 for not at all."""
 
 
 class Waiting(NamedTuple):
-    """What a preemptor waits for: so many evictions, until then."""
+    """What a preemptor waits for: so many evictions, until then (Unix seconds)."""
 
     evictions: int
     until_s: float
@@ -37,12 +37,19 @@ class _Hold:
     for_s: float
 
 
+class _Mark(NamedTuple):
+    """A victim was held back for this preemptor. It counts until that one is decided on anew; at most until then."""
+
+    by: WorkloadKey
+    until_s: float
+
+
 class HeldEvictions:
-    """``later`` calls back after so many seconds.
+    """``later`` calls back after so many seconds. ``now`` is for the engine alone, ``monotonic`` for all else.
 
     A decision in ``_held`` counts in the engine and is in no write; it leaves only by being taken back (``_over``,
-    ``settled``, ``let_go``). A preemptor that has waited enough (``_waited`` is infinite for it) is neither in
-    ``_held`` nor in ``_again``.
+    ``settled``, ``let_go``, ``queues_changed``, ``_is_due``). A preemptor that has waited enough (it is in ``_waited``)
+    is neither in ``_held`` nor in ``_again``.
     """
 
     def __init__(
@@ -51,19 +58,22 @@ class HeldEvictions:
         *,
         hold_s: HoldS,
         now: Callable[[], float],
+        monotonic: Callable[[], float],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         self._engine = engine
         self._hold_s = hold_s
         self._now = now
+        self._monotonic = monotonic
         self._later = later
         self._held: dict[WorkloadKey, _Hold] = {}
         """By preemptor."""
         self._again: dict[WorkloadKey, float] = {}
         """Preemptors that wait for the second time: how long they waited the first time."""
-        self._waited: dict[WorkloadKey, float] = {}
-        """Until when evictions are written at once: for preemptors that have waited, until they are admitted or gone;
-        for their victims, for as long again as they were held back."""
+        self._waited: set[WorkloadKey] = set()
+        """Preemptors that have waited, until they are admitted or gone: evictions for them are written at once."""
+        self._marked: dict[WorkloadKey, _Mark] = {}
+        """By victim: it was held back, and is not again for another preemptor."""
 
     def __len__(self) -> int:
         return sum(len(hold.evictions) for hold in self._held.values())
@@ -71,15 +81,16 @@ class HeldEvictions:
     def waits(self, by: WorkloadKey) -> Waiting | None:
         """What this preemptor waits for; None if nothing is held back for it."""
         hold = self._held.get(by)
-        return Waiting(len(hold.evictions), hold.since_s + hold.for_s) if hold is not None else None
+        if hold is None:
+            return None
+        return Waiting(len(hold.evictions), self._now() + hold.since_s + hold.for_s - self._monotonic())
 
     def takes(self, decision: Decision) -> bool:
         """Whether the decision is held back here: then it is not to be written."""
         if not isinstance(decision, Evicted) or decision.preemption is None or decision.by is None:
             return False
         by = decision.by.key
-        now_s = self._now()
-        if max(self._waited.get(by, 0.0), self._waited.get(decision.key, 0.0)) > now_s:
+        if self._is_due(by, decision.key):
             return False
         hold, hold_s = self._held.get(by), self._hold_s(decision, self._again.get(by, 0.0))
         if hold is not None:
@@ -88,7 +99,7 @@ class HeldEvictions:
             return True
         if hold_s <= 0:
             return False
-        hold = self._held[by] = _Hold([decision], now_s, math.inf)
+        hold = self._held[by] = _Hold([decision], self._monotonic(), math.inf)
         self._shorten(by, hold, hold_s)
         return True
 
@@ -99,8 +110,10 @@ class HeldEvictions:
         hold = self._held.pop(key, None)
         if hold is not None:
             self._take_back(hold.evictions, "the preemptor needs it no more")
-        self._waited.pop(key, None)
+        self._waited.discard(key)
         self._again.pop(key, None)
+        self._marked.pop(key, None)
+        self._unmark(key)
 
     def let_go(self, victim: WorkloadKey) -> None:
         """The victim has other troubles: what is held back with it is decided anew at once, and waits no more."""
@@ -111,11 +124,44 @@ class HeldEvictions:
                 self._take_back(hold.evictions, "one of the victims is in trouble")
                 return
 
+    def queues_changed(self) -> None:
+        """A preemptor whose queue takes nothing in any more needs no victims."""
+        state = self._engine.state
+        for by in list(self._held):
+            pending = state.queues.get(by)
+            local = None if pending is None else state.cluster.local_queues.get(pending.local_queue)
+            queue = None if local is None else state.queue_of(LocalQueueKey(local.key))
+            stopped = local is None or (local.spec.stop_policy or "None") != "None"
+            if stopped or queue is None or not state.activity.is_open(queue.name):
+                self.settled(by)
+
+    def _is_due(self, by: WorkloadKey, victim: WorkloadKey) -> bool:
+        """Whether the eviction is written at once: one of the two has waited.
+
+        A preemptor needs all of its victims: for one that has waited, none of the others is waited for.
+        """
+        if by in self._waited:
+            self._unmark(by)
+            return True
+        mark = self._marked.get(victim)
+        if mark is None or mark.until_s <= self._monotonic():
+            return False
+        hold = self._held.pop(by, None)
+        self._waited.add(by)
+        self._again.pop(by, None)
+        if hold is not None:
+            self._take_back(hold.evictions, "another victim of the preemptor has waited")
+        return True
+
+    def _unmark(self, by: WorkloadKey) -> None:
+        """It is decided on anew, or needs nobody: those of its victims that stay may be held back again."""
+        self._marked = {key: mark for key, mark in self._marked.items() if mark.by != by}
+
     def _shorten(self, by: WorkloadKey, hold: _Hold, hold_s: float) -> None:
         """To so much from its begin, if it is longer now. A cluster that has become calm cuts no hold short."""
         if 0 < hold_s < hold.for_s:
             hold.for_s = hold_s
-            self._later(max(0.0, hold_s - (self._now() - hold.since_s)), lambda: self._over(by, hold))
+            self._later(max(0.0, hold_s - (self._monotonic() - hold.since_s)), lambda: self._over(by, hold))
 
     def _over(self, by: WorkloadKey, hold: _Hold) -> None:
         if self._held.get(by) is not hold:
@@ -130,10 +176,10 @@ class HeldEvictions:
 
     def _enough(self, by: WorkloadKey, hold: _Hold) -> None:
         """Neither the preemptor nor these victims are held back again; keys of workloads that are gone are dropped."""
-        now_s, objects = self._now(), self._engine.state.workloads.objects
-        self._waited = {key: until_s for key, until_s in self._waited.items() if until_s > now_s and key in objects}
-        self._waited[by] = math.inf
-        self._waited.update((eviction.key, now_s + hold.for_s) for eviction in hold.evictions)
+        now_s, objects = self._monotonic(), self._engine.state.workloads.objects
+        self._waited = {key for key in self._waited if key in objects} | {by}
+        self._marked = {key: mark for key, mark in self._marked.items() if mark.until_s > now_s and key in objects}
+        self._marked |= {eviction.key: _Mark(by, now_s + hold.for_s) for eviction in hold.evictions}
         self._again = {key: waited_s for key, waited_s in self._again.items() if key in objects and key != by}
 
     def _take_back(self, held: Iterable[Evicted], why: str) -> None:

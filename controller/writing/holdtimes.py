@@ -34,7 +34,7 @@ class Endings:
 
     By Little's law that is how many run, divided by the ends a second, whatever reports wait for. Only what was seen to
     start within ``memory_s`` counts on either side: jobs that run for longer say nothing about those that come and go.
-    With a memory of 0 nothing is learned.
+    With a memory of 0 nothing is learned. Times are of the monotonic clock.
 
     ``_running`` has the workloads that were seen to start since ``now - memory_s`` and not to stop, in that order, and
     ``_ends`` when the last ones were seen to end; older ones are dropped with the next that comes or asks.
@@ -45,16 +45,16 @@ class Endings:
         self._running: dict[WorkloadKey, float] = {}
         self._ends: deque[float] = deque(maxlen=_LAST)
 
-    def observed(self, workload: Workload, now_s: float) -> None:
-        """Its newest state."""
+    def observed(self, before: Workload | None, workload: Workload, now_s: float) -> None:
+        """Its newest state, and the one ``before``. One that is admitted when it is first seen started at any time."""
         key, conditions = WorkloadKey(workload.key), workload.status.conditions
         if is_true(conditions, reasons.FINISHED):
             self.ended(key, now_s)
         elif not is_true(conditions, reasons.ADMITTED) or is_true(conditions, reasons.EVICTED):
             self._running.pop(key, None)
-        elif self._memory_s > 0:
+        elif self._memory_s > 0 and before is not None and not is_true(before.status.conditions, reasons.ADMITTED):
             self._forget(now_s)
-            self._running.setdefault(key, now_s)
+            self._running[key] = now_s
 
     def ended(self, key: WorkloadKey, now_s: float) -> None:
         """It has finished, or is gone."""
@@ -100,18 +100,20 @@ class HoldTimes:
         self._most_s = most_s
         self._pace = pace
 
-    def hold_s(self, eviction: Evicted, waited_s: float, now_s: float) -> float:
+    def hold_s(self, eviction: Evicted, waited_s: float, now_s: float, monotonic_s: float) -> float:
         """How long it is held back, by a preemptor that has waited for so long: not at all in a calm cluster.
 
+        The time by both clocks: a quota is reserved at a Unix time, and so is the pace of decisions.
         A victim that has run for longer than ``most_s`` is not one of those that come and go.
         """
-        if self._least_s <= 0 or not self._is_busy(now_s):
+        if self._least_s <= 0 or not self._is_busy(now_s, monotonic_s):
             return 0.0
-        take_s = self.endings.take_s(now_s) if now_s - eviction.holder.reserved_at_s <= self._most_s else None
+        started_lately = now_s - eviction.holder.reserved_at_s <= self._most_s
+        take_s = self.endings.take_s(monotonic_s) if started_lately else None
         wanted_s = self._least_s if take_s is None else max(self._least_s, _ENDS * take_s)
         return max(0.0, min(wanted_s, max(self._most_s, 2 * self._least_s) - waited_s))
 
-    def _is_busy(self, now_s: float) -> bool:
+    def _is_busy(self, now_s: float, monotonic_s: float) -> bool:
         if self._most_s <= 0:
             return self._pace.quick(now_s)
-        return self._pace.busy(now_s) or self.endings.per_second(now_s) > _QUICK_PER_S
+        return self._pace.busy(now_s) or self.endings.per_second(monotonic_s) > _QUICK_PER_S

@@ -24,7 +24,8 @@ class Pace:
     """Decisions written a second, and seconds until the API server's answer: both averages that decay in ``_MEMORY_S``.
 
     One Pace for a term. The observers of the core and of the writer feed it, in the event loop's one thread; allowances
-    and the core read it. ``_rate`` is as of ``_at_s``, ``_latency_s`` as of ``_answered_s``; both times only grow.
+    and the core read it. ``_rate`` is as of ``_at_s``, ``_latency_s`` as of ``_answered_s``. A clock that was put back
+    ages nothing, and on from there: neither is ever in the future, else it would age no more until the clock is there.
     """
 
     def __init__(self) -> None:
@@ -36,11 +37,12 @@ class Pace:
     def carried_out(self, now_s: float) -> None:
         """One decision has been written."""
         self._rate = self.per_second(now_s) + 1.0 / _MEMORY_S
-        self._at_s = max(now_s, self._at_s)
+        self._at_s = now_s
 
     def per_second(self, now_s: float) -> float:
-        """Decays to 0.37 in ``_MEMORY_S``; a clock that was set back ages nothing."""
-        return self._rate * math.exp(-max(0.0, now_s - self._at_s) / _MEMORY_S)
+        """Decays to 0.37 in ``_MEMORY_S``."""
+        self._at_s = min(now_s, self._at_s)
+        return self._rate * math.exp((self._at_s - now_s) / _MEMORY_S)
 
     def quick(self, now_s: float) -> bool:
         """Whether so many decisions are written that other writes have to stand back."""
@@ -50,11 +52,12 @@ class Pace:
         """A write has been answered, or was given up, after so long. The rarer they are, the more each counts."""
         aged = -math.expm1(-max(0.0, now_s - self._answered_s) / _MEMORY_S)
         self._latency_s += (max(0.0, latency_s) - self._latency_s) * max(1 / _SMOOTHED, aged)
-        self._answered_s = max(now_s, self._answered_s)
+        self._answered_s = now_s
 
     def latency_s(self, now_s: float) -> float:
         """Decays while nothing is asked: a server of which nothing is known is taken for prompt."""
-        return self._latency_s * math.exp(-max(0.0, now_s - self._answered_s) / _MEMORY_S)
+        self._answered_s = min(now_s, self._answered_s)
+        return self._latency_s * math.exp((self._answered_s - now_s) / _MEMORY_S)
 
     def promptness(self, now_s: float) -> float:
         """1 for an API server that is not busy, 0.1 for one that takes ten times as long: above 0, at most 1."""

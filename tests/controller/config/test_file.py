@@ -71,6 +71,7 @@ def test_evictions_are_held_for_as_long_as_ends_take_under_our_policy_and_where_
     assert default().hold_evictions_at_most_s == v2("tessera: {policy: tessera}").hold_evictions_at_most_s == 30.0
     assert v2().hold_evictions_at_most_s == v2("tessera: {policy: kueue}").hold_evictions_at_most_s == 0.0
     assert v2("tessera: {policy: kueue, holdEvictionsAtMost: 20s}").hold_evictions_at_most_s == 20.0
+    assert v2("tessera: {holdEvictionsAtMost: 10m}").hold_evictions_at_most_s == 600.0
     assert v2("tessera: {policy: tessera, holdEvictionsAtMost: 0s}").hold_evictions_at_most_s == 0.0
 
 
@@ -463,6 +464,10 @@ def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:
         (
             "tessera: {pendingCondition: {atMostEvery: 1ms}}",
             "3: tessera.pendingCondition.atMostEvery: found '1ms', expected a duration such as 90s or 1h30m, at least",
+        ),
+        (
+            "tessera: {holdEvictionsAtMost: 601s}",
+            "3: tessera.holdEvictionsAtMost: found '601s', expected a duration such as 90s or 1h30m, at most 600s",
         ),
         ("kind: Configuration", "3: kind: found the key twice, expected it once"),
     ],

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.model.resources import ClusterQueueName
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.clock import SystemClock
 from kube.resources import EVENTS
@@ -173,15 +173,15 @@ async def test_more_priority_evicts_and_gets_the_place_once_the_other_has_let_go
 
 
 class Skipping(SystemClock):
-    """Time that is put forward: the test need not be quicker than what it looks at."""
+    """Time that is put forward: the test need not be quicker than what it looks at. ``put_s``: the wall clock alone."""
 
-    skipped_s = 0.0
+    skipped_s = put_s = 0.0
 
     def monotonic(self) -> float:
         return super().monotonic() + self.skipped_s
 
     def wall(self) -> float:
-        return super().wall() + self.skipped_s
+        return super().wall() + self.skipped_s + self.put_s
 
 
 async def test_while_decisions_come_quickly_an_eviction_is_held_for_a_moment_and_then_written(
@@ -201,6 +201,33 @@ async def test_while_decisions_come_quickly_an_eviction_is_held_for_a_moment_and
             scene.workload("none", 1)  # something happens: else it is looked at when the hold ends
             await eventually(lambda: scene.condition("low", "Evicted") == "True/Preempted")
             assert len(scene.core.decisions.held) == 0
+            scene.core.engine.validate()
+
+
+async def test_a_preemptor_of_a_stopped_queue_lets_its_victims_stay_and_a_clock_put_back_holds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("controller.writing.pace.Pace.quick", lambda _self, _now_s: True)
+    clock = Skipping()
+    async with stage() as scene:
+        scene.queue(cpus=1, preemption={"withinClusterQueue": "LowerPriority"})
+        async with scene.controller(config(CONFIG + "  holdEvictions: 10m\n"), clock=clock):
+            held = scene.core.decisions.held
+            scene.workload("low", 1, priority=1)
+            await scene.until_admitted("low")
+            scene.workload("high", 1, priority=2)
+            await eventually(lambda: len(held) == 1)
+            scene.server.merge(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
+            await eventually(lambda: len(held) == 0)
+            scene.server.merge(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "None"}})
+            await eventually(lambda: len(held) == 1)
+            clock.put_s = -3600.0
+            waits = held.waits(WorkloadKey("team/high"))
+            assert waits is not None
+            assert waits.until_s <= clock.wall() + 600.0
+            clock.skipped_s = 11 * 60.0
+            scene.workload("none", 1)  # something happens: else it is looked at when the hold ends
+            await eventually(lambda: scene.condition("low", "Evicted") == "True/Preempted")
             scene.core.engine.validate()
 
 

@@ -28,17 +28,21 @@ class Scene:
     """The engine, and a DecisionWriter whose writes go in at once. Time stands still until ``pass_s``."""
 
     def __init__(self, hold_s: float = HOLD_S, *, by_victim: Mapping[str, float] = MappingProxyType({})) -> None:
+        self.asked: list[Evicted] = []
         self.waited_s: list[float] = []
         """What was said of the preemptor each time that it was asked how long an eviction is held."""
 
         def held_for_s(eviction: Evicted, waited_s: float) -> float:
             self.waited_s.append(waited_s)
+            self.asked.append(eviction)
             return by_victim.get(_name(eviction.key), hold_s)
 
         self.world = World()
         self.engine, self.ledger = self.world.engine, Ledger()
         self.told: list[str] = []
         """Evictions that were written, as ``victim for preemptor``."""
+        self.ahead_s = 0.0
+        """How far the wall clock is ahead of the monotonic one: ``put_clock``."""
         self._alarms: list[tuple[float, Callable[[], None]]] = []
         self._version = 0
         self.refusing = self.slow = False
@@ -49,7 +53,8 @@ class Scene:
             self,  # type: ignore[arg-type]
             self,
             now=lambda: self.world.now_s,
-            later=lambda seconds, call: self._alarms.append((self.world.now_s + seconds, call)),
+            monotonic=lambda: self.world.now_s - self.ahead_s,
+            later=lambda seconds, call: self._alarms.append((self.world.now_s - self.ahead_s + seconds, call)),
             hold_s=held_for_s,
         )
         self.world.put(flavor(), cluster_queue("cq", GPUS, preemption=PREEMPTION), local_queue("cq"))
@@ -116,10 +121,14 @@ class Scene:
 
     def pass_s(self, seconds: float) -> None:
         self.world.now_s += seconds
-        for due in [one for one in self._alarms if one[0] <= self.world.now_s]:
+        for due in [one for one in self._alarms if one[0] <= self.world.now_s - self.ahead_s]:
             self._alarms.remove(due)
             due[1]()
         self.decide()
+
+    def put_clock(self, seconds: float) -> None:
+        self.world.now_s += seconds
+        self.ahead_s += seconds
 
     def decide(self) -> None:
         """All that there is to decide now."""
@@ -232,6 +241,95 @@ def test_a_victim_is_held_once_however_many_want_its_place() -> None:
     scene.arrive("owner", 2, priority=3, queue="other")
     scene.pass_s(HOLD_S / 2)
     assert scene.told == ["low for owner"]
+
+
+def test_victims_that_were_spared_are_held_anew_with_the_others() -> None:
+    scene = Scene(10.0)
+    for name in "abcd":
+        scene.arrive(name, 1, priority=1)
+    scene.arrive("high", 2, priority=2)
+    spared = sorted(scene.running)
+    assert len(spared) == 2
+    scene.end(spared[0])
+    scene.pass_s(10.0)
+    assert len(scene.told) == 1, "there is room for a half of it already"
+    scene.stop_evicted()
+    assert scene.running == {"high", "b", "d"}
+    scene.arrive("big", 2, priority=3)
+    assert scene.decisions.held.waits(_key("big")) == Waiting(2, scene.world.now_s + 10.0)
+    scene.pass_s(9.9)
+    assert len(scene.told) == 1
+    scene.pass_s(0.1)
+    assert len(scene.told) == 3
+
+
+def test_a_victim_that_was_spared_is_held_anew_before_the_preemptor_has_its_room() -> None:
+    scene = Scene(10.0)
+    for name in "abcd":
+        scene.arrive(name, 1, priority=1)
+    scene.arrive("high", 2, priority=2)
+    (spared,) = (one for one in scene.asked if one.key == _key("b"))
+    other = msgspec.structs.replace(spared, by=scene.engine.state.cluster.holders[_key("d")])
+    scene.end(min(scene.running))
+    scene.pass_s(10.0)
+    assert (scene.told, "high" in scene.running) == (["a for high"], False)
+    assert scene.decisions.held.takes(other)
+
+
+def test_where_one_victim_has_waited_none_of_the_others_is_waited_for() -> None:
+    scene = Scene(10.0)
+    for name, quota in (("cq", 1), ("other", 3)):
+        scene.world.put(cluster_queue(name, quota, cohort="both", preemption=PREEMPTION), local_queue(name))
+    for name in "abcd":
+        scene.arrive(name, 1, priority=1)
+    scene.arrive("high", 1, priority=2)
+    scene.pass_s(5.0)
+    scene.arrive("owner", 3, priority=3, queue="other")
+    assert scene.decisions.held.waits(_key("owner")) == Waiting(2, scene.world.now_s + 10.0)
+    scene.pass_s(5.0)
+    assert sorted(scene.told) == ["a for owner", "b for owner", "c for high", "d for high"]
+    assert len(scene.decisions.held) == 0
+    scene.stop_evicted()
+    assert scene.running == {"high", "owner"}
+
+
+@pytest.mark.parametrize("put_s", [-3600.0, 3600.0])
+def test_a_clock_that_is_put_makes_no_hold_longer_or_shorter(put_s: float) -> None:
+    scene = Scene(10.0)
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.pass_s(4.0)
+    scene.put_clock(put_s)
+    assert scene.decisions.held.waits(_key("high")) == Waiting(1, scene.world.now_s + 6.0)
+    scene.pass_s(5.9)
+    assert scene.told == []
+    scene.pass_s(0.2)
+    assert scene.told == ["low for high"]
+
+
+STOPS = {
+    "ClusterQueue": lambda stop: cluster_queue("cq", GPUS, preemption=PREEMPTION, stopPolicy=stop),
+    "LocalQueue": lambda stop: local_queue("cq", stopPolicy=stop),
+}
+
+
+@pytest.mark.parametrize("kind", STOPS)
+@pytest.mark.parametrize("stop", ["Hold", "HoldAndDrain"])
+def test_a_preemptor_whose_queue_is_stopped_waits_no_more(kind: str, stop: str) -> None:
+    scene = Scene(10.0)
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.decisions.held.queues_changed()
+    assert len(scene.decisions.held) == 1, "its queue is open"
+    scene.world.put(STOPS[kind](stop))
+    scene.decisions.held.queues_changed()
+    scene.decide()
+    assert (len(scene.decisions.held), scene.running) == (0, {"low"})
+    scene.pass_s(10.0)
+    assert (scene.told, scene.running) == ([], {"low"})
+    scene.world.put(STOPS[kind]("None"))
+    scene.decide()
+    assert len(scene.decisions.held) == 1, "it waits anew"
 
 
 def test_who_runs_anew_is_held_anew() -> None:

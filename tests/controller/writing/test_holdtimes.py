@@ -29,7 +29,8 @@ class Scene:
 
     def start(self, now_s: float) -> WorkloadKey:
         self.number += 1
-        self.endings.observed(running(f"w-{self.number}"), now_s)
+        name = f"w-{self.number}"
+        self.endings.observed(saying(name), running(name), now_s)
         return WorkloadKey(f"ns/w-{self.number}")
 
     def steadily(self, until_s: float, *, per_s: float, take_s: float) -> None:
@@ -98,18 +99,39 @@ def test_only_an_end_is_an_end() -> None:
     scene = Scene()
     for number in range(100):
         name, now_s = f"w-{number}", number / 10
-        scene.endings.observed(running(name), now_s)
-        scene.endings.observed(evicted(running(name), "Preempted", "by hand", now_s=NOW_S), now_s)
-        scene.endings.observed(finished(name), now_s)
+        scene.endings.observed(saying(name), running(name), now_s)
+        scene.endings.observed(running(name), evicted(running(name), "Preempted", "by hand", now_s=NOW_S), now_s)
+        scene.endings.observed(running(name), finished(name), now_s)
     assert scene.endings.take_s(10.0) is None
     for number in range(100):
-        scene.endings.observed(finished(f"unknown-{number}"), 10.0)
+        scene.endings.observed(None, finished(f"unknown-{number}"), 10.0)
     assert scene.endings.take_s(10.0) is None, "nobody saw these run"
     for number in range(100):
-        scene.endings.observed(running(f"w-{number}"), 10.0)
-        scene.endings.observed(finished(f"w-{number}"), 10.0)
+        scene.endings.observed(saying(f"w-{number}"), running(f"w-{number}"), 10.0)
+        scene.endings.observed(running(f"w-{number}"), finished(f"w-{number}"), 10.0)
     assert scene.endings.take_s(10.0) == 0.0
     assert scene.endings.per_second(10.0) == 100.0, "of one moment: as if they had come in a second"
+
+
+def test_those_that_started_before_they_were_seen_do_not_count() -> None:
+    endings = Endings(MEMORY_S)
+    for number in range(200):  # a status update of each, of those that were never seen before as well
+        before = running(f"w-{number}") if number % 2 else None
+        endings.observed(before, running(f"w-{number}"), 10.0)
+    for number in range(10):
+        endings.ended(WorkloadKey(f"ns/w-{number}"), 10.0 + number / 5)
+    assert (endings.per_second(12.0), endings.take_s(12.0)) == (0.0, None)
+
+
+def test_one_that_has_run_for_longer_than_is_remembered_does_not_come_in_again() -> None:
+    scene = Scene()
+    keys = [scene.start(0.0) for _ in range(10)]
+    scene.start(MEMORY_S + 1.0)
+    for number, key in enumerate(keys):
+        name = f"w-{number + 1}"
+        scene.endings.observed(running(name), running(name), MEMORY_S + 1.0)
+        scene.endings.ended(key, MEMORY_S + 2.0)
+    assert scene.endings.per_second(MEMORY_S + 2.0) == 0.0
 
 
 def test_without_a_memory_nothing_is_learned() -> None:
@@ -132,7 +154,7 @@ def test_what_is_known_is_shorter_than_twice_the_memory_and_never_negative(
         if what == "g":
             endings.ended(WorkloadKey(f"ns/{name}"), now_s)
         else:
-            endings.observed(running(name) if what == "s" else finished(name), now_s)
+            endings.observed(saying(name), running(name) if what == "s" else finished(name), now_s)
         take_s = endings.take_s(now_s)
         assert take_s is None or 0.0 <= take_s < 2 * memory_s
         assert endings.take_s(now_s + 3600.0) is None
@@ -206,7 +228,7 @@ def test_a_hold_is_as_long_as_it_pays(
     least_s: float, most_s: float, take_s: float | None, ran_s: float, waited_s: float, held_s: float
 ) -> None:
     now_s = NOW_S + ran_s
-    assert times(least_s, most_s, take_s, now_s).hold_s(LOW, waited_s, now_s) == pytest.approx(held_s)
+    assert times(least_s, most_s, take_s, now_s).hold_s(LOW, waited_s, now_s, now_s) == pytest.approx(held_s)
 
 
 @pytest.mark.parametrize(("per_s", "held_s"), [(2.0, 0.0), (5.0, 12.0)])
@@ -215,15 +237,24 @@ def test_where_many_end_it_is_not_calm_however_little_is_decided(per_s: float, h
     found.endings = scene.endings
     scene.steadily(120.0, per_s=per_s, take_s=8.0)
     low = msgspec.structs.replace(LOW, holder=msgspec.structs.replace(LOW.holder, reserved_at_s=118.0))
-    assert found.hold_s(low, 0.0, 120.0) == pytest.approx(held_s, rel=0.1)
+    assert found.hold_s(low, 0.0, 120.0, 120.0) == pytest.approx(held_s, rel=0.1)
+
+
+def test_each_time_is_of_its_own_clock() -> None:
+    scene, found = Scene(), HoldTimes(0.5, MEMORY_S, Pace())
+    found.endings = scene.endings
+    scene.steadily(120.0, per_s=5.0, take_s=8.0)
+    assert found.hold_s(LOW, 0.0, NOW_S + 1.0, 120.0) == pytest.approx(12.0, rel=0.1)
+    assert found.hold_s(LOW, 0.0, NOW_S + MEMORY_S + 1.0, 120.0) == 0.5, "it has run for long"
+    assert found.hold_s(LOW, 0.0, NOW_S + 1.0, 140.0) == 0.0, "nothing has ended lately"
 
 
 def test_under_kueues_policy_only_many_decisions_make_it_busy() -> None:
     pace = Pace()
     pace.answered(10.0, NOW_S)
     assert pace.busy(NOW_S)
-    assert HoldTimes(0.5, MEMORY_S, pace).hold_s(LOW, 0.0, NOW_S) == 0.5
-    assert HoldTimes(0.5, 0.0, pace).hold_s(LOW, 0.0, NOW_S) == 0.0
+    assert HoldTimes(0.5, MEMORY_S, pace).hold_s(LOW, 0.0, NOW_S, NOW_S) == 0.5
+    assert HoldTimes(0.5, 0.0, pace).hold_s(LOW, 0.0, NOW_S, NOW_S) == 0.0
 
 
 def test_at_the_begin_of_a_burst_the_pace_is_known_from_its_first_ends() -> None:
@@ -236,7 +267,7 @@ def test_at_the_begin_of_a_burst_the_pace_is_known_from_its_first_ends() -> None
 
 
 def test_in_a_calm_cluster_nothing_is_held() -> None:
-    assert times(0.5, 30.0, 10.0, NOW_S + 1.0, busy=False).hold_s(LOW, 0.0, NOW_S + 1.0) == 0.0
+    assert times(0.5, 30.0, 10.0, NOW_S + 1.0, busy=False).hold_s(LOW, 0.0, NOW_S + 1.0, NOW_S + 1.0) == 0.0
 
 
 @given(
@@ -245,7 +276,8 @@ def test_in_a_calm_cluster_nothing_is_held() -> None:
 def test_a_preemptor_waits_no_longer_than_is_said_in_all(
     least_s: float, most_s: float, take_s: float | None, waited_s: float, ran_s: float, busy: bool
 ) -> None:
-    held_s = times(least_s, most_s, take_s, NOW_S + ran_s, busy=busy).hold_s(LOW, waited_s, NOW_S + ran_s)
+    now_s = NOW_S + ran_s
+    held_s = times(least_s, most_s, take_s, now_s, busy=busy).hold_s(LOW, waited_s, now_s, now_s)
     assert 0.0 <= held_s < math.inf
     assert held_s == 0.0 or waited_s + held_s <= max(most_s, 2 * least_s) + 1e-9
     assert busy or held_s == 0.0

@@ -47,6 +47,16 @@ def test_it_is_busy_where_much_is_decided_and_where_a_slow_server_lets_no_more_b
     assert not pace.busy(130.0)
 
 
+def test_by_a_clock_that_is_put_back_it_is_not_busy_for_hours() -> None:
+    pace = Pace()
+    quick_until(pace, 4000.0, 4010.0)
+    slow_until(pace, 4000.0, 4010.0, 0.5)
+    assert pace.quick(410.0), "nothing has aged"
+    assert pace.latency_s(410.0) > 0.4
+    assert not pace.quick(420.0)
+    assert not pace.busy(430.0)
+
+
 def test_an_allowance_shrinks_while_decisions_are_quick_and_grows_back() -> None:
     pace = Pace()
     allowance = Allowance(pace, rate=20.0, quick_rate=2.0, burst=10.0)

@@ -6,6 +6,7 @@ is retried here except one 401 after a token rotated: when to try again is the c
 
 import asyncio
 import os
+import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -46,6 +47,8 @@ holds up no write, and one that is given up is asked for again from its first pa
 """
 _SILENT_S = 10.0
 
+_USER = re.compile(r"//[^/\s]*@")
+"""Of an address in an error: a proxy's has its password there."""
 _QUIET_S = 150.0
 """A watch without a line for so long is dead: bookmarks come about once a minute."""
 
@@ -546,4 +549,4 @@ def describe(error: BaseException) -> str:
 
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
         return f"{error.host}:{error.port}: {os.strerror(error.os_error.errno).lower()}"
-    return str(error) or type(error).__name__
+    return _USER.sub("//", str(error)) or type(error).__name__

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from kube.config import ClusterConfig
 from kube.errors import ConfigError
-from kube.kubeconfig import Entry, User, choose, config_of
+from kube.kubeconfig import Entry, User, choose, config_of, told
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 """Of the answers of login plugins (Kubernetes documentation, "client-go credential plugins")."""
@@ -55,6 +55,9 @@ def _by_provider(entry: Entry) -> str:
     name = provider.get("name") if isinstance(provider, dict) else provider
     if name != "oidc" or not isinstance(provider.get("config"), dict):
         raise ConfigError(f"{where}: found {name!r}, expected oidc with its config")
+    for key, value in provider["config"].items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{where}.config.{key}: found {type(value).__name__}, expected str")
     # The user's file alone: where its server is does not matter for the token, and kubectl would save into it.
     files = KubeConfigMerger(str(entry.user.file))
     kept = files.config["users"].get_with_name(entry.user.name)["user"]
@@ -129,15 +132,15 @@ def _by_plugin(entry: Entry) -> User:
     try:
         plugin = msgspec.convert(raw, type=_Plugin)
     except msgspec.MsgspecError as wrong:
-        raise ConfigError(f"{where}: {wrong}") from None
+        raise ConfigError(told(where, str(wrong), ".")) from None
     if plugin.api_version not in VERSIONS:
         raise ConfigError(f"{where}.apiVersion: found {plugin.api_version!r}, expected {' or '.join(VERSIONS)}")
     if plugin.interactive_mode == "Always" and not sys.stdout.isatty():
         raise ConfigError(f"{where}.interactiveMode: found Always, expected a terminal to ask on")
-    told = {key: value for key, value in msgspec.to_builtins(entry.cluster.value).items() if value is not None}
+    cluster = {key: value for key, value in msgspec.to_builtins(entry.cluster.value).items() if value is not None}
     folder = str(entry.user.file.parent)
     try:
-        status = ExecProvider(ConfigNode("exec", raw), folder, ConfigNode("cluster", told)).run()
+        status = ExecProvider(ConfigNode("exec", raw), folder, ConfigNode("cluster", cluster)).run()
     except OSError as failed:
         hint = f" ({' '.join(plugin.install_hint.split())})" if plugin.install_hint else ""
         why = os.strerror(failed.errno or 0).lower()

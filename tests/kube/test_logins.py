@@ -115,7 +115,7 @@ def test_a_daemon_runs_none(tmp_path: Path) -> None:
         ("true", {"interactiveMode": "Always"}, ".interactiveMode: found Always, expected a terminal"),
         ("true", {"command": "no-such-login", "installHint": "get it\nthere"}, "no such file or directory, expected a"),
         ("true", {"command": "no-such-login", "installHint": "get it\nthere"}, "(get it there)"),
-        ("true", {"args": "x"}, "Expected `array"),
+        ("true", {"args": "x"}, "users[u].exec.args: found str, expected array"),
     ],
 )
 def test_what_goes_wrong_with_a_plugin_is_one_line(tmp_path: Path, body: str, more: dict[str, Any], said: str) -> None:
@@ -151,6 +151,7 @@ def test_a_plugin_runs_in_the_folder_of_the_users_own_file(tmp_path: Path) -> No
     [
         ({"auth-provider": {"name": "gcp"}}, "users[u].auth-provider: found 'gcp', expected oidc"),
         ({"auth-provider": {"name": "oidc", "config": {"id-token": "a"}}}, "users[u].auth-provider: it gave no token"),
+        ({"auth-provider": {"name": "oidc", "config": {"id-token": 5}}}, "config.id-token: found int, expected str"),
     ],
 )
 def test_a_kubeconfig_that_cannot_be_used_says_where(tmp_path: Path, user: dict[str, Any], said: str) -> None:

@@ -436,7 +436,7 @@ class Client:
     ) -> "AbstractAsyncContextManager[aiohttp.ClientResponse]":
         """The answer as it comes, whatever its status: for a proxy. A stream may be silent for a minute.
 
-        Raises aiohttp.ClientError, TimeoutError and OSError.
+        Raises aiohttp.ClientError, TimeoutError, OSError, and UnavailableError where there is no token.
         """
         import aiohttp
 
@@ -467,7 +467,7 @@ class Client:
                 ) as answer:
                     raw = await answer.read()
                     status, retry_after = answer.status, answer.headers.get("Retry-After")
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:  # of addresses: `--server`
                 raise UnavailableError(f"{method} {path}: {describe(error)}") from None
             if status == 401 and attempt == 1 and self._tokens.refused():  # noqa: PLR2004
                 continue

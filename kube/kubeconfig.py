@@ -28,6 +28,7 @@ _ADDRESS: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?", re.IGNORECASE)
 _PASSWORD: Final = re.compile(r"//.*@", re.DOTALL)
 _LABEL: Final = r"[\w-]{1,63}"
 _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?|[0-9a-fA-F:.]+", re.ASCII)
+_DATA: Final = {False: "", True: "-data"}
 _NO_USER: Final = {False: "", True: " without a user"}
 _LINE_BREAKS: Final = {ord("\r"): None, ord("\n"): None}
 """Go's reader of base64 passes over them alone."""
@@ -217,8 +218,8 @@ def config_of(entry: Entry) -> ClusterConfig:
         )
         if cluster.proxy_url
         else None,
-        ca_source=f"{entry.cluster.where}.certificate-authority",
-        cert_source=f"{entry.user.where}.client-certificate",
+        ca_source=f"{entry.cluster.where}.certificate-authority{_DATA[bool(cluster.certificate_authority_data)]}",
+        cert_source=f"{entry.user.where}.client-certificate{_DATA[bool(user.client_certificate_data)]}",
         headers=tuple(_impersonated(entry.user)),
     )
 

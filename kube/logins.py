@@ -13,6 +13,7 @@ import ssl
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +40,9 @@ def logged_in(*paths: Path, context: str | None = None) -> ClusterConfig:
         user = _by_plugin(entry)
     if user.auth_provider is not None:
         user = msgspec.structs.replace(user, token=_by_provider(entry), token_file=None)
-    return config_of(msgspec.structs.replace(entry, user=msgspec.structs.replace(entry.user, value=user)))
+    config = config_of(msgspec.structs.replace(entry, user=msgspec.structs.replace(entry.user, value=user)))
+    plugged = entry.user.value.exec is not None
+    return replace(config, cert_source=f"{entry.user.where}.exec") if plugged else config
 
 
 def _by_provider(entry: Entry) -> str:
@@ -73,7 +76,16 @@ def _by_provider(entry: Entry) -> str:
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None) as folder:
         try:
             KubeConfigLoader(only, config_persister=persist, temp_file_path=folder).load_and_set(found)
-        except (ConfigException, ApiException, OAuth2Error, HTTPError, OSError, ValueError, KeyError) as wrong:
+        except (
+            ConfigException,
+            ApiException,
+            OAuth2Error,
+            HTTPError,
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ) as wrong:
             raise ConfigError(f"{where}: {_line(wrong)}") from None
     token: str = found.api_key.get("BearerToken", "").removeprefix("Bearer ")
     if not token:

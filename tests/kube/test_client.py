@@ -364,3 +364,22 @@ def test_a_client_reads_the_systems_authorities_where_no_other_is_named() -> Non
     held, unused = map(int, done.stdout.split())
     assert held == len(ssl.create_default_context().get_ca_certs())
     assert unused == 0
+
+
+@pytest.mark.parametrize("body", [b"two\nlines\n", b"\xff\xfe"])
+async def test_a_token_file_that_no_header_can_carry_is_an_error_to_try_again_after(
+    tmp_path: Path, server: FakeApiServer, body: bytes
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(body)
+    async with Client(ClusterConfig(server=server.config.server, token_file=file)) as client:
+        with pytest.raises(UnavailableError, match="expected a token"):
+            await client.list_all(NODES, Metadata)
+
+
+@pytest.mark.parametrize("address", ["http://me:hush@127.0.0.1:1", "http://me:hush@h:abc", "http://a..b"])
+async def test_an_address_that_cannot_be_asked_is_an_error_without_its_password(address: str) -> None:
+    async with Client(ClusterConfig(server=address, token="t")) as client:
+        with pytest.raises(UnavailableError) as failed:
+            await client.text("/version")
+    assert "hush" not in str(failed.value)

@@ -277,3 +277,18 @@ def test_an_issuer_without_a_trusted_certificate_is_sent_no_secret(tmp_path: Pat
     assert (issuer.asked, issuer.renewals) == (0, [])
     with pytest.raises(ConfigError, match="not supported here"):
         from_kubeconfig(file)
+
+
+def test_certificates_that_tls_cannot_use_are_told_with_their_place(tmp_path: Path) -> None:
+    cert, _ = own_certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    _, key = own_certificate(tmp_path / "other")
+    file = written(tmp_path, {"client-certificate": str(cert), "client-key": str(key)}, {})
+    with pytest.raises(ConfigError) as failed:
+        logged_in(file).ssl_context()
+    assert str(failed.value).startswith(f"{file}: users[u].client-certificate: TLS material for https://10.0.0.1:6443")
+    command = script(tmp_path, f"echo '{answer(clientCertificateData='CERT', clientKeyData='KEY')}'")
+    file = written(tmp_path, {"exec": {"apiVersion": V1, "command": command}}, {})
+    with pytest.raises(ConfigError) as failed:
+        logged_in(file).ssl_context()
+    assert str(failed.value).startswith(f"{file}: users[u].exec: TLS material for ")

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 import kube.client
-from kube.client import Client, Selection, decoder
+from kube.client import Client, Selection, decoder, describe
 from kube.clock import Backoff, pause_s
 from kube.config import ClusterConfig
 from kube.errors import (
@@ -383,3 +383,8 @@ async def test_an_address_that_cannot_be_asked_is_an_error_without_its_password(
         with pytest.raises(UnavailableError) as failed:
             await client.text("/version")
     assert "hush" not in str(failed.value)
+
+
+def test_an_error_that_shows_an_address_shows_no_user_of_it() -> None:
+    """aiohttp's error of a proxy that answers 407 has the proxy's address in it."""
+    assert describe(ValueError("407, url='http://me:hush@proxy:1'")) == "407, url='http://proxy:1'"

@@ -6,6 +6,7 @@ is retried here except one 401 after a token rotated: when to try again is the c
 
 import asyncio
 import os
+import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -46,6 +47,8 @@ holds up no write, and one that is given up is asked for again from its first pa
 """
 _SILENT_S = 10.0
 
+_USER = re.compile(r"//[^/\s]*@")
+"""Of an address in an error: a proxy's has its password there."""
 _QUIET_S = 150.0
 """A watch without a line for so long is dead: bookmarks come about once a minute."""
 
@@ -433,7 +436,7 @@ class Client:
     ) -> "AbstractAsyncContextManager[aiohttp.ClientResponse]":
         """The answer as it comes, whatever its status: for a proxy. A stream may be silent for a minute.
 
-        Raises aiohttp.ClientError, TimeoutError and OSError.
+        Raises aiohttp.ClientError, TimeoutError, OSError, and UnavailableError where there is no token.
         """
         import aiohttp
 
@@ -464,7 +467,7 @@ class Client:
                 ) as answer:
                     raw = await answer.read()
                     status, retry_after = answer.status, answer.headers.get("Retry-After")
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:  # of addresses: `--server`
                 raise UnavailableError(f"{method} {path}: {describe(error)}") from None
             if status == 401 and attempt == 1 and self._tokens.refused():  # noqa: PLR2004
                 continue
@@ -546,4 +549,4 @@ def describe(error: BaseException) -> str:
 
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
         return f"{error.host}:{error.port}: {os.strerror(error.os_error.errno).lower()}"
-    return str(error) or type(error).__name__
+    return _USER.sub("//", str(error)) or type(error).__name__

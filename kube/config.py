@@ -6,13 +6,14 @@ A pod's are in its service-account mount; kubeconfigs are ``kube.kubeconfig``'s.
 """
 
 import os
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kube.errors import ConfigError
+from kube.errors import ConfigError, UnavailableError
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_LIFE_S = 60.0
@@ -21,12 +22,17 @@ _MOST_BYTES: Final = 16 << 20
 """Of a kubeconfig or a certificate: a device that never ends is none."""
 
 
+CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+"""What no header of HTTP may have in it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
     """One way to reach an API server.
 
     ``ca_pem``, ``cert_pem`` and ``key_pem`` are PEM text; ``token_file`` is read again as it rotates and wins over
     ``token``. ``namespace`` is the pod's or the context's own. ``headers`` go with every request (impersonation).
+    ``ca_source`` and ``cert_source`` say in errors where the certificates stand.
     """
 
     server: str
@@ -40,6 +46,8 @@ class ClusterConfig:
     namespace: str = "default"
     proxy_url: str | None = field(default=None, repr=False)
     headers: tuple[tuple[str, str], ...] = ()
+    ca_source: str = ""
+    cert_source: str = ""
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """The TLS context for ``server``, None for plain http.
@@ -48,14 +56,17 @@ class ClusterConfig:
         """
         if not self.server.startswith("https://"):
             return None
+        source = self.ca_source if self.ca_pem is not None else ""
         try:
             # Other letters stand in comments between certificates, and Python's ssl takes none.
             authorities = None if self.ca_pem is None else self.ca_pem.encode("ascii", "ignore").decode()
             context = ssl.create_default_context(cadata=authorities)
             if self.cert_pem is not None and self.key_pem is not None:
+                source = self.cert_source
                 _load_cert_chain(context, self.cert_pem, self.key_pem)
         except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(f"TLS material for {self.server} is unusable: {error}") from None
+            place = f"{source}: " if source else ""
+            raise ConfigError(f"{place}TLS material for {self.server} is unusable: {error}") from None
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -72,14 +83,19 @@ class TokenSource:
         self._read_at: float | None = None
 
     def token(self) -> str | None:
-        """The token to send, or None. An unreadable file leaves the last one in use."""
+        """The token to send, or None. A file that cannot be used leaves the last one in use.
+
+        Raises UnavailableError where there was none before.
+        """
         now = self._monotonic()
         if self._file is not None and (self._read_at is None or now - self._read_at >= _TOKEN_LIFE_S):
             self._read_at = now
             try:
-                self._token = self._file.read_text().strip() or self._token
-            except OSError:
-                return self._token
+                self._token = token_of(self._file, "a token")
+            except ConfigError as wrong:
+                if self._token is None:
+                    self._read_at = None
+                    raise UnavailableError(str(wrong)) from None
         return self._token
 
     def refused(self) -> bool:
@@ -122,6 +138,14 @@ def read_text(path: Path, what: str, *, empty: bool = False) -> str:
     if not empty and not text.strip():
         raise ConfigError(f"{path}: found nothing in it, expected {what}")
     return text
+
+
+def token_of(path: Path, what: str) -> str:
+    """A file's token. Raises ConfigError where none is in it that a header could carry; it is not told."""
+    token = read_text(path, what).strip()
+    if CONTROL.search(token):
+        raise ConfigError(f"{path}: found a control character in it, expected {what} in one line")
+    return token
 
 
 def _load_cert_chain(context: ssl.SSLContext, cert_pem: str, key_pem: str) -> None:

@@ -9,29 +9,33 @@ Logins (``exec``, OIDC) are ``kube.logins``'.
 """
 
 import base64
+import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from kube.config import ClusterConfig, read_text
+from kube.config import CONTROL, ClusterConfig, read_text, token_of
 from kube.errors import ConfigError
 
 T = TypeVar("T")
 
-_ADDRESS: Final = re.compile(r"https?://[^\s/?#]\S*")
+_ADDRESS: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?", re.IGNORECASE)
 _PASSWORD: Final = re.compile(r"//.*@", re.DOTALL)
 _LABEL: Final = r"[\w-]{1,63}"
 _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?|[0-9a-fA-F:.]+", re.ASCII)
+_DATA: Final = {False: "", True: "-data"}
+_NO_USER: Final = {False: "", True: " without a user"}
 _LINE_BREAKS: Final = {ord("\r"): None, ord("\n"): None}
 """Go's reader of base64 passes over them alone."""
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-"""What no header of HTTP may have in it."""
+_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?")
 MOST_LEVELS: Final = 64
+MOST_MERGED: Final = 10_000
+"""Keys that `<<` brings into mappings: a file of 1 KiB may ask for millions."""
 _DEEP: Final = f"found more than {MOST_LEVELS} levels, expected a flatter file"
 _UNFIT: Final = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<found>[^`]*)`")
 _MISSING: Final = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
@@ -140,7 +144,8 @@ def choose(paths: Sequence[Path], context: str | None = None) -> Entry:
     )
     if chosen not in contexts:
         names = ", ".join(contexts) or "none"
-        raise ConfigError(f"{file}: current-context: found {chosen!r}, expected one of the contexts: {names}")
+        where = "--context" if context else f"{file}: current-context"
+        raise ConfigError(f"{where}: found {chosen!r}, expected one of the contexts: {names}")
     found = contexts[chosen]
     value = found.value or _Context()
     clusters = _placed(
@@ -191,9 +196,13 @@ def config_of(entry: Entry) -> ClusterConfig:
         raise ConfigError(f"{entry.user.where}.client-key: found none, expected the key of its client-certificate")
     token_file = entry.user.file.parent / user.token_file if user.token_file else None
     if token_file is not None and not user.token:
-        read_text(token_file, f"the token that {entry.user.where}.tokenFile names")
+        token_of(token_file, f"the token that {entry.user.where}.tokenFile names")
+    if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):
+        raise ConfigError(
+            f"{entry.cluster.where}.insecure-skip-tls-verify: found true beside a certificate-authority, expected one"
+        )
     return ClusterConfig(
-        server=_fit(entry.cluster, "server", cluster.server or "", _ADDRESS, "https://HOST:PORT").rstrip("/"),
+        server=_address(entry.cluster, "server", cluster.server or "", "https://HOST:PORT").rstrip("/"),
         ca_pem=of_cluster.pem(
             "certificate-authority", cluster.certificate_authority, cluster.certificate_authority_data
         ),
@@ -204,9 +213,13 @@ def config_of(entry: Entry) -> ClusterConfig:
         token=_secret(entry.user, "token", user.token),
         token_file=token_file,
         namespace=entry.namespace,
-        proxy_url=_fit(
-            entry.cluster, "proxy-url", cluster.proxy_url, _ADDRESS, "http://HOST:PORT or https://HOST:PORT"
-        ),
+        proxy_url=_address(
+            entry.cluster, "proxy-url", cluster.proxy_url, "http://HOST:PORT or https://HOST:PORT", named=True
+        )
+        if cluster.proxy_url
+        else None,
+        ca_source=f"{entry.cluster.where}.certificate-authority{_DATA[bool(cluster.certificate_authority_data)]}",
+        cert_source=f"{entry.user.where}.client-certificate{_DATA[bool(user.client_certificate_data)]}",
         headers=tuple(_impersonated(entry.user)),
     )
 
@@ -222,9 +235,35 @@ def _fit(entry: Placed[Any], key: str, value: T, pattern: re.Pattern[str], expec
     return value
 
 
+def _address(entry: Placed[Cluster], key: str, value: str | None, expected: str, *, named: bool = False) -> str:
+    """``value`` with its scheme in small letters. ``named``: a user and a password may stand in it."""
+    text = value or ""
+    found = _ADDRESS.fullmatch(text) is not None and _reachable(text)
+    if not found or ("@" in urlsplit(text).netloc and not named):
+        raise ConfigError(
+            f"{entry.where}.{key}: found {_PASSWORD.sub('//', text)!r}, expected {expected}{_NO_USER[found]}"
+        )
+    scheme, rest = text.split("://", 1)
+    return f"{scheme.lower()}://{rest}"
+
+
+def _reachable(text: str) -> bool:
+    """Whether host and port are such that one could ask there."""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+        host = parts.hostname or ""
+        if "[" in parts.netloc:
+            ipaddress.IPv6Address(host.replace("%25", "%"))
+            return True
+        return _NAME.fullmatch(host if host.isascii() else host.encode("idna").decode()) is not None
+    except ValueError:
+        return False
+
+
 def _secret(entry: Placed[Any], key: str, value: str | None) -> str | None:
     """``value`` as a header has it; it is not told where it cannot be one."""
-    if value and _CONTROL.search(value):
+    if value and CONTROL.search(value):
         raise ConfigError(f"{entry.where}.{key}: found a control character in it, expected one line of text")
     return value or None
 
@@ -232,6 +271,13 @@ def _secret(entry: Placed[Any], key: str, value: str | None) -> str | None:
 def _impersonated(entry: Placed[User]) -> Iterator[tuple[str, str]]:
     """The headers by which the API server takes another's part (Kubernetes documentation, "User impersonation")."""
     user = entry.value
+    for key, more in (
+        ("groups", user.impersonate_groups),
+        ("uid", user.impersonate_uid),
+        ("user-extra", user.impersonate_extra),
+    ):
+        if more and not user.impersonate:
+            raise ConfigError(f"{entry.where}.as-{key}: found without as, expected as beside it")
     extra = [
         (f"Impersonate-Extra-{quote(key, safe='')}", value)
         for key, values in (user.impersonate_extra or {}).items()
@@ -261,7 +307,7 @@ def _parse(path: Path) -> _Kubeconfig:
         read = _yaml(path, text)
         return msgspec.convert({} if read is None else read, type=_Kubeconfig)
     except msgspec.MsgspecError as error:
-        raise ConfigError(_told(path, str(error))) from None
+        raise ConfigError(told(str(path), str(error))) from None
     except RecursionError:
         raise ConfigError(f"{path}: {_DEEP}") from None
 
@@ -278,6 +324,20 @@ def _yaml(path: Path, text: str) -> Any:
             first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
             for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
+
+        merged: int = 0
+
+        def flatten_mapping(self, node: Any) -> None:
+            """Counts what is merged before it is: it may grow ninefold with each of a few lines."""
+            for key, value in node.value:
+                if key.tag == "tag:yaml.org,2002:merge":
+                    for each in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                        if isinstance(each, yaml.MappingNode):
+                            self.flatten_mapping(each)
+                            self.merged += len(each.value)
+                            if self.merged > MOST_MERGED:
+                                raise ConfigError(f"{path}: found more than {MOST_MERGED} merged keys, expected fewer")
+            super().flatten_mapping(node)
 
     try:
         depth = 0
@@ -298,11 +358,11 @@ def _yaml_mistake(error: Exception) -> str:
     return f"{what} in line {mark.line + 1}" if mark is not None else what
 
 
-def _told(path: Path, error: str) -> str:
-    """An error of msgspec in our form: file, field, found, expected."""
+def told(place: str, error: str, joint: str = ": ") -> str:
+    """An error of msgspec in our form: file, field, found, expected. ``joint`` stands between place and field."""
     said, _, at = error.partition(" - at ")
     inside, of, field = at.strip("`").rpartition("` in `")
-    where = ": ".join(filter(None, (str(path), field.removeprefix("$").removeprefix("."))))
+    where = joint.join(filter(None, (place, field.removeprefix("$").removeprefix("."))))
     if (unfit := _UNFIT.search(said)) is not None:
         return f"{where}: found {unfit['found']}, expected {unfit['expected'].removesuffix(' | null')}"
     if (missing := _MISSING.search(said)) is not None:

@@ -13,6 +13,7 @@ import ssl
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from msgspec import Struct
 
 from kube.config import ClusterConfig
 from kube.errors import ConfigError
-from kube.kubeconfig import Entry, User, choose, config_of
+from kube.kubeconfig import Entry, User, choose, config_of, told
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 """Of the answers of login plugins (Kubernetes documentation, "client-go credential plugins")."""
@@ -39,7 +40,9 @@ def logged_in(*paths: Path, context: str | None = None) -> ClusterConfig:
         user = _by_plugin(entry)
     if user.auth_provider is not None:
         user = msgspec.structs.replace(user, token=_by_provider(entry), token_file=None)
-    return config_of(msgspec.structs.replace(entry, user=msgspec.structs.replace(entry.user, value=user)))
+    config = config_of(msgspec.structs.replace(entry, user=msgspec.structs.replace(entry.user, value=user)))
+    plugged = entry.user.value.exec is not None
+    return replace(config, cert_source=f"{entry.user.where}.exec") if plugged else config
 
 
 def _by_provider(entry: Entry) -> str:
@@ -55,6 +58,9 @@ def _by_provider(entry: Entry) -> str:
     name = provider.get("name") if isinstance(provider, dict) else provider
     if name != "oidc" or not isinstance(provider.get("config"), dict):
         raise ConfigError(f"{where}: found {name!r}, expected oidc with its config")
+    for key, value in provider["config"].items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{where}.config.{key}: found {type(value).__name__}, expected str")
     # The user's file alone: where its server is does not matter for the token, and kubectl would save into it.
     files = KubeConfigMerger(str(entry.user.file))
     kept = files.config["users"].get_with_name(entry.user.name)["user"]
@@ -70,7 +76,16 @@ def _by_provider(entry: Entry) -> str:
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None) as folder:
         try:
             KubeConfigLoader(only, config_persister=persist, temp_file_path=folder).load_and_set(found)
-        except (ConfigException, ApiException, OAuth2Error, HTTPError, OSError, ValueError, KeyError) as wrong:
+        except (
+            ConfigException,
+            ApiException,
+            OAuth2Error,
+            HTTPError,
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ) as wrong:
             raise ConfigError(f"{where}: {_line(wrong)}") from None
     token: str = found.api_key.get("BearerToken", "").removeprefix("Bearer ")
     if not token:
@@ -129,15 +144,15 @@ def _by_plugin(entry: Entry) -> User:
     try:
         plugin = msgspec.convert(raw, type=_Plugin)
     except msgspec.MsgspecError as wrong:
-        raise ConfigError(f"{where}: {wrong}") from None
+        raise ConfigError(told(where, str(wrong), ".")) from None
     if plugin.api_version not in VERSIONS:
         raise ConfigError(f"{where}.apiVersion: found {plugin.api_version!r}, expected {' or '.join(VERSIONS)}")
     if plugin.interactive_mode == "Always" and not sys.stdout.isatty():
         raise ConfigError(f"{where}.interactiveMode: found Always, expected a terminal to ask on")
-    told = {key: value for key, value in msgspec.to_builtins(entry.cluster.value).items() if value is not None}
+    cluster = {key: value for key, value in msgspec.to_builtins(entry.cluster.value).items() if value is not None}
     folder = str(entry.user.file.parent)
     try:
-        status = ExecProvider(ConfigNode("exec", raw), folder, ConfigNode("cluster", told)).run()
+        status = ExecProvider(ConfigNode("exec", raw), folder, ConfigNode("cluster", cluster)).run()
     except OSError as failed:
         hint = f" ({' '.join(plugin.install_hint.split())})" if plugin.install_hint else ""
         why = os.strerror(failed.errno or 0).lower()

@@ -19,6 +19,7 @@ from aiohttp import web
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 from kube import brokenpeers
 from kube.client import Client, describe
+from kube.errors import KubeError
 from kube.listening.apps import Serving, within
 from kube.listening.listener import Listener
 from kube.listening.places import PlaceLimits
@@ -135,7 +136,7 @@ class PageProxy:
                 async for chunk in answer.content.iter_any():
                     if request.method != "HEAD":
                         await response.write(chunk)
-        except (aiohttp.ClientError, TimeoutError, OSError) as failed:
+        except (aiohttp.ClientError, TimeoutError, OSError, KubeError) as failed:
             if response is None:
                 words = {"message": f"the API server does not answer: {describe(failed)}"}
                 return web.json_response(words, status=503, headers={"Retry-After": "2"})

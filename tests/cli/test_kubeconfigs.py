@@ -60,4 +60,5 @@ def test_a_certificate_that_tls_cannot_use_is_one_line(tmp_path: Path, words: tu
     )
     done = click.testing.CliRunner().invoke(tessera, words, env={"KUBECONFIG": str(file)})
     assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert f"{file}: clusters[c].certificate-authority-data: " in done.output
     assert "TLS material for https://127.0.0.1:9 is unusable" in done.output

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 import kube.client
-from kube.client import Client, Selection, decoder
+from kube.client import Client, Selection, decoder, describe
 from kube.clock import Backoff, pause_s
 from kube.config import ClusterConfig
 from kube.errors import (
@@ -366,3 +366,27 @@ def test_a_client_reads_the_systems_authorities_where_no_other_is_named() -> Non
     held, unused = map(int, done.stdout.split())
     assert held == len(ssl.create_default_context().get_ca_certs())
     assert unused == 0
+
+
+@pytest.mark.parametrize("body", [b"two\nlines\n", b"\xff\xfe"])
+async def test_a_token_file_that_no_header_can_carry_is_an_error_to_try_again_after(
+    tmp_path: Path, server: FakeApiServer, body: bytes
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(body)
+    async with Client(ClusterConfig(server=server.config.server, token_file=file)) as client:
+        with pytest.raises(UnavailableError, match="expected a token"):
+            await client.list_all(NODES, Metadata)
+
+
+@pytest.mark.parametrize("address", ["http://me:hush@127.0.0.1:1", "http://me:hush@h:abc", "http://a..b"])
+async def test_an_address_that_cannot_be_asked_is_an_error_without_its_password(address: str) -> None:
+    async with Client(ClusterConfig(server=address, token="t")) as client:
+        with pytest.raises(UnavailableError) as failed:
+            await client.text("/version")
+    assert "hush" not in str(failed.value)
+
+
+def test_an_error_that_shows_an_address_shows_no_user_of_it() -> None:
+    """aiohttp's error of a proxy that answers 407 has the proxy's address in it."""
+    assert describe(ValueError("407, url='http://me:hush@proxy:1'")) == "407, url='http://proxy:1'"

@@ -7,7 +7,7 @@ import pytest
 from hack.cluster.controlplane import pki as keys
 from hack.cluster.nodes.network import Addresses, Network
 from kube.config import ClusterConfig, TokenSource, in_cluster
-from kube.errors import ConfigError
+from kube.errors import ConfigError, UnavailableError
 
 
 def test_a_comment_between_certificates_may_be_in_any_language(tmp_path: Path) -> None:
@@ -56,6 +56,22 @@ def test_a_rotated_token_is_read_again_and_an_unreadable_one_is_kept(tmp_path: P
     file.unlink()
     now[0] = 200.0
     assert tokens.token() == "two"
+
+
+@pytest.mark.parametrize("body", [b"two\nlines\n", b"\xff\xfe", b""])
+def test_a_token_file_that_cannot_be_used_leaves_the_last_or_is_no_answer(tmp_path: Path, body: bytes) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(body)
+    config = ClusterConfig(server="http://x", token_file=file)
+    tokens = TokenSource(config, monotonic=lambda: 0.0)
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="expected a token"):
+            tokens.token()
+    file.write_text("one")
+    assert tokens.token() == "one"
+    file.write_bytes(body)
+    assert not tokens.refused()
+    assert tokens.token() == "one"
 
 
 def test_secrets_stay_out_of_repr() -> None:

@@ -19,7 +19,7 @@ from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from kube.config import ClusterConfig, TokenSource
 from kube.errors import ConfigError
-from kube.kubeconfig import MOST_LEVELS, contexts_of, from_kubeconfig
+from kube.kubeconfig import MOST_LEVELS, MOST_MERGED, contexts_of, from_kubeconfig
 
 Json = dict[str, Any]
 
@@ -161,6 +161,9 @@ def test_it_reads_what_the_kubernetes_package_reads(bodies: list[Json], context:
         if first["context"]["user"] not in users:  # the package asks as nobody then; kubectl refuses
             assert f"contexts[{context}].user: found" in refused(*lab.paths, context=context)
             return
+        if expected["ca_pem"] and expected["insecure"]:  # kubectl refuses
+            assert ".insecure-skip-tls-verify: found true beside" in refused(*lab.paths, context=context)
+            return
         config = from_kubeconfig(*lab.paths, context=context)
         assert fields(config) == expected
         assert config.namespace == first["context"].get("namespace", "default")
@@ -200,7 +203,9 @@ def test_what_is_wrong_is_told_of_the_file_that_it_stands_in(tmp_path: Path) -> 
     assert refused(first, second) == (
         f"{tmp_path}/gone.pem: No such file or directory, expected what {second}: users[u].client-key names"
     )
-    assert refused(first, second, context="away").startswith(f"{first}: current-context: found 'away', expected one of")
+    assert refused(first, second, context="away").startswith(
+        "--context: found 'away', expected one of the contexts: here"
+    )
 
 
 def test_a_json_kubeconfig_is_read_without_the_yaml_parser(tmp_path: Path) -> None:
@@ -223,16 +228,52 @@ def test_yaml_that_begins_as_json_does_is_read(tmp_path: Path) -> None:
     assert from_kubeconfig(path).server == "https://a"
 
 
-@pytest.mark.parametrize("server", ["10.0.0.1:6443", "https://", "https://10.0.0.1\n:6443", "ftp://10.0.0.1"])
+BAD: Final = (
+    "https://[::1",
+    "https://[zz]",
+    "https://h:abc",
+    "https://127.0.0.1:99999",
+    "https://::1:6443",
+    "https://h?x=1",
+    "https://h#f",
+    "https://a..b",
+)
+
+
+@pytest.mark.parametrize("server", ["10.0.0.1:6443", "https://", "https://10.0.0.1\n:6443", "ftp://10.0.0.1", *BAD])
 def test_a_server_that_is_no_address_is_refused(tmp_path: Path, server: str) -> None:
     said = refused(written(tmp_path, {}, server=server))
     assert "clusters[c].server: found" in said
     assert said.endswith("expected https://HOST:PORT")
 
 
+@pytest.mark.parametrize("server", ["https://me:hush@a", "http://me:hush@h:abc", "https://me:hush@[::1"])
+def test_a_server_with_a_password_is_refused_without_it(tmp_path: Path, server: str) -> None:
+    said = refused(written(tmp_path, {"token": "t"}, server=server))
+    assert "clusters[c].server: found 'http" in said
+    assert "hush" not in said
+
+
+@pytest.mark.parametrize("server", ["HTTPS://a.lab:6443", "https://[fe80::1%25eth0]:1", "https://zürich.lab"])
+def test_addresses_that_can_be_asked_are_taken(tmp_path: Path, server: str) -> None:
+    assert from_kubeconfig(written(tmp_path, {}, server=server)).server == server.replace("HTTPS", "https")
+
+
+def test_keys_that_multiply_by_merging_are_bounded(tmp_path: Path) -> None:
+    lines = ["x0: &x0 {" + ", ".join(f"k{n}: 1" for n in range(9)) + "}"]
+    lines += [f"x{n}: &x{n} {{<<: [{', '.join([f'*x{n - 1}'] * 9)}]}}" for n in range(1, 7)]
+    path = tmp_path / "config"
+    path.write_text("\n".join(lines))
+    assert refused(path) == f"{path}: found more than {MOST_MERGED} merged keys, expected fewer"
+
+
 @pytest.mark.parametrize(
     ("user", "said"),
     [
+        ({"as-groups": ["g"]}, "users[u].as-groups: found without as, expected as beside it"),
+        ({"as-uid": "7"}, "users[u].as-uid: found without as"),
+        ({"as-user-extra": {"a": ["b"]}}, "users[u].as-user-extra: found without as"),
+        ({"tokenFile": "two.lines"}, "two.lines: found a control character in it, expected the token that "),
         ({"exec": {"command": "login"}}, "users[u].exec: not supported here, expected a client certificate, token or"),
         ({"auth-provider": {"name": "gcp"}}, "users[u].auth-provider: not supported here"),
         ({"username": "u", "password": "p"}, "users[u].username: not supported here"),
@@ -250,6 +291,7 @@ def test_a_server_that_is_no_address_is_refused(tmp_path: Path, server: str) -> 
 )
 def test_a_user_that_cannot_be_used_says_where(tmp_path: Path, user: Json, said: str) -> None:
     (tmp_path / "empty.pem").write_text("\n")
+    (tmp_path / "two.lines").write_text("a\nb\n")
     assert said in refused(written(tmp_path, user))
 
 
@@ -259,6 +301,8 @@ def test_a_user_that_cannot_be_used_says_where(tmp_path: Path, user: Json, said:
         ({"certificate_authority": "."}, "Is a directory, expected what"),
         ({"insecure_skip_tls_verify": "yes"}, "clusters[0].cluster.insecure-skip-tls-verify: found str, expected bool"),
         ({"tls_server_name": ".lab"}, "clusters[c].tls-server-name: found '.lab', expected a host's name"),
+        ({"proxy_url": "http://me:hush@a:abc"}, "clusters[c].proxy-url: found 'http://a:abc', expected http"),
+        ({"proxy_url": "http://me:hush@[::1"}, "clusters[c].proxy-url: found 'http://[::1', expected http"),
         (
             {"proxy_url": "socks5://me:hush@a"},
             "clusters[c].proxy-url: found 'socks5://a', expected http://HOST:PORT or https:",
@@ -337,7 +381,7 @@ def test_who_takes_anothers_part_asks_with_the_headers_for_it(tmp_path: Path) ->
 
 
 def test_an_unknown_context_names_the_ones_there_are(tmp_path: Path) -> None:
-    assert "current-context: found 'away', expected one of the contexts: here" in refused(
+    assert "--context: found 'away', expected one of the contexts: here" in refused(
         written(tmp_path, {}), context="away"
     )
 

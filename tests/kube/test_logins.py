@@ -115,7 +115,7 @@ def test_a_daemon_runs_none(tmp_path: Path) -> None:
         ("true", {"interactiveMode": "Always"}, ".interactiveMode: found Always, expected a terminal"),
         ("true", {"command": "no-such-login", "installHint": "get it\nthere"}, "no such file or directory, expected a"),
         ("true", {"command": "no-such-login", "installHint": "get it\nthere"}, "(get it there)"),
-        ("true", {"args": "x"}, "Expected `array"),
+        ("true", {"args": "x"}, "users[u].exec.args: found str, expected array"),
     ],
 )
 def test_what_goes_wrong_with_a_plugin_is_one_line(tmp_path: Path, body: str, more: dict[str, Any], said: str) -> None:
@@ -151,6 +151,7 @@ def test_a_plugin_runs_in_the_folder_of_the_users_own_file(tmp_path: Path) -> No
     [
         ({"auth-provider": {"name": "gcp"}}, "users[u].auth-provider: found 'gcp', expected oidc"),
         ({"auth-provider": {"name": "oidc", "config": {"id-token": "a"}}}, "users[u].auth-provider: it gave no token"),
+        ({"auth-provider": {"name": "oidc", "config": {"id-token": 5}}}, "config.id-token: found int, expected str"),
     ],
 )
 def test_a_kubeconfig_that_cannot_be_used_says_where(tmp_path: Path, user: dict[str, Any], said: str) -> None:
@@ -276,3 +277,18 @@ def test_an_issuer_without_a_trusted_certificate_is_sent_no_secret(tmp_path: Pat
     assert (issuer.asked, issuer.renewals) == (0, [])
     with pytest.raises(ConfigError, match="not supported here"):
         from_kubeconfig(file)
+
+
+def test_certificates_that_tls_cannot_use_are_told_with_their_place(tmp_path: Path) -> None:
+    cert, _ = own_certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    _, key = own_certificate(tmp_path / "other")
+    file = written(tmp_path, {"client-certificate": str(cert), "client-key": str(key)}, {})
+    with pytest.raises(ConfigError) as failed:
+        logged_in(file).ssl_context()
+    assert str(failed.value).startswith(f"{file}: users[u].client-certificate: TLS material for https://10.0.0.1:6443")
+    command = script(tmp_path, f"echo '{answer(clientCertificateData='CERT', clientKeyData='KEY')}'")
+    file = written(tmp_path, {"exec": {"apiVersion": V1, "command": command}}, {})
+    with pytest.raises(ConfigError) as failed:
+        logged_in(file).ssl_context()
+    assert str(failed.value).startswith(f"{file}: users[u].exec: TLS material for ")

@@ -111,10 +111,11 @@ class SeenPod(Struct, frozen=True):
     over: bool = False
     identity: PodIdentity | None = None
     going: bool = False
-    """Whether it is over, or asked for devices and is being deleted: the kubelet may name the next one of its name."""
+    """Whether it is over or is being deleted: the kubelet may name the next one of its name."""
 
 
 _NOTHING: Final = SeenPod(IDLE)
+_GOING: Final = SeenPod(IDLE, going=True)
 _OVER: Final = SeenPod(IDLE, over=True, going=True)
 
 _decoder = msgspec.json.Decoder(_Pod)
@@ -126,9 +127,11 @@ def see(raw: bytes) -> SeenPod:
     if pod.status.phase in _ENDED:
         return _OVER
     waiting, containers, identity = _waiting(pod), tuple(_containers(pod)), _identity(pod)
-    going = identity is not None and pod.metadata.deletion_timestamp is not None
-    known = containers or waiting is not IDLE or identity is not None or going
-    return SeenPod(waiting, containers, identity=identity, going=going) if known else _NOTHING
+    going = pod.metadata.deletion_timestamp is not None
+    known = containers or waiting is not IDLE or identity is not None
+    if not known:
+        return _GOING if going else _NOTHING
+    return SeenPod(waiting, containers, identity=identity, going=going)
 
 
 def read(raw: bytes) -> BoundPod:

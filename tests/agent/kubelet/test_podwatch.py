@@ -231,11 +231,12 @@ async def test_a_pod_that_no_news_tells_of_is_waited_for_once() -> None:
             assert (await asyncio.wait_for(watch.advise(GPU, FREE, [], 1), 60)).devices == ()
 
 
-async def test_the_next_pod_of_a_name_is_waited_for_while_the_one_before_it_goes() -> None:
+@pytest.mark.parametrize("asked", [GPU, "cpu"], ids=["a device", "none"])
+async def test_the_next_pod_of_a_name_is_waited_for_while_the_one_before_it_goes(asked: str) -> None:
     async with FakeApiServer() as server:
         watching = Watching(server)
         async with watching as watch:
-            leaving = body({GPU: "1"}, status={"phase": "Running", "startTime": "x"})
+            leaving = body({asked: "1"}, status={"phase": "Running", "startTime": "x"})
             server.create(PODS, "worker-0", leaving, namespace="ns")
             await eventually(lambda: watch.knows(("ns", "worker-0")))
             server.merge(PODS, "worker-0", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, namespace="ns")

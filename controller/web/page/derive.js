@@ -1,7 +1,7 @@
 /** What views share of the state, made once for each of its changes. */
 
 import { grouped } from "./pure/fleetlayout.js";
-import { nodeOf, queuesOf } from "./pure/model.js";
+import { jobsOf, nodeOf, queuesOf } from "./pure/model.js";
 import { topic } from "./pure/store.js";
 import { matches, totals, wordsOf } from "./pure/tiles.js";
 import { treeRows } from "./pure/tree.js";
@@ -25,6 +25,7 @@ export class Derived {
       return grouped(nodes.filter((node) => matches(node, words)));
     });
     this.queuesOf = lately(queuesOf);
+    this.jobsOf = lately(jobsOf);
     this.treeOf = lately((rows) => treeRows([...rows.values()]));
     this.listOf = lately((rows) => [...rows].map(([key, row]) => ({ key, ...row })));
     this.runningOf = lately((rows) => [...rows].map(([key, row]) => ({ key, ...row })));
@@ -70,6 +71,11 @@ export class Derived {
   /** The queue of each workload that runs and has a name. */
   get queueByWorkload() {
     return this.queuesOf(this.topic("workloads").rows);
+  }
+
+  /** The job of each workload that runs and has a name. */
+  get jobByWorkload() {
+    return this.jobsOf(this.topic("workloads").rows);
   }
 
   get queueNames() {

@@ -1,7 +1,7 @@
 /**
  * <fleet-map>: every GPU of the fleet as a tile, on one canvas.
  *
- * Property `view`: {label, blocks, colour: "state"|"busy"|"queue", queues, queueOf(holder), selected: a node's name, marked: Set of
+ * Property `view`: {label, blocks, colour: "state"|"busy"|"queue", queues, queueOf(holder), nameOf(holder), selected: a node's name, marked: Set of
  * `node/index` or null, height}. Events: `pick` with {node, gpu}, by click or Enter.
  * Arrow keys move a cursor that a live region reads; the table of the fleet says the same for who does not see the map.
  */
@@ -98,7 +98,7 @@ class FleetMap extends HTMLElement {
       const dim = marked !== null && !marked.has(`${node.name}/${gpu.index}`);
       brush.globalAlpha = dim ? 0.22 : 1;
       paintTile(brush, tile.x, tile.y, this.map.tile, { gpu, state: gpu.state, fill: this.fill(gpu), colours });
-      if (this.map.tile >= WRITTEN) writeTile(brush, tile.x, tile.y, this.map.tile, linesOf(gpu), colours);
+      if (this.map.tile >= WRITTEN) writeTile(brush, tile.x, tile.y, this.map.tile, linesOf(gpu, this.shown.nameOf), colours);
     });
     brush.globalAlpha = 1;
   }
@@ -212,15 +212,11 @@ export function spoken(node, gpu) {
 }
 
 /** What stands on a large tile: which GPU, its parts or what it is, who holds it, and how it does. */
-function linesOf(gpu) {
-  const holders = gpu.parts.filter((part) => part.holder).map((part) => `${part.label} ${shortName(part.holder)}`);
-  const whole = gpu.parts.length ? holders : gpu.holders.map(shortName);
+function linesOf(gpu, nameOf) {
+  const holders = gpu.parts.filter((part) => part.holder).map((part) => `${part.label} ${nameOf(part.holder)}`);
+  const whole = gpu.parts.length ? holders : gpu.holders.map(nameOf);
   const measured = [gpu.busy === null ? "" : percent(gpu.busy), gpu.temperatureC === null ? "" : `${gpu.temperatureC} °C`].filter(Boolean);
   return [`GPU ${gpu.index}`, ...(whole.length ? whole : [STATES[gpu.state].label]), ...(measured.length ? [measured.join(" · ")] : [])];
-}
-
-function shortName(holder) {
-  return (holder.workload ?? holder.pod ?? holder.name ?? "").split("/").at(-1);
 }
 
 function tipOf(node, gpu) {

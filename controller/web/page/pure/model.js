@@ -55,6 +55,16 @@ export function queuesOf(workloads) {
   return new Map([...workloads.values()].filter((row) => !row.hidden).map((row) => [row.workload, row.queue]));
 }
 
+/** The job of each workload that runs and has a name, as its user knows it. */
+export function jobsOf(workloads) {
+  return new Map([...workloads.values()].filter((row) => !row.hidden && row.job).map((row) => [row.workload, row.job]));
+}
+
+/** What a holder is called where there is little room: its job's name, else its own, without the namespace. */
+export function holderName(holder, jobs) {
+  return jobs.get(holder.workload) ?? (holder.workload ?? holder.pod ?? holder.name ?? "").split("/").at(-1);
+}
+
 /** The queue of a holder: its workload's; of one without a name, what the name says. Empty where none is known. */
 export function queueOfHolder(holder, queues) {
   return HIDDEN.exec(holder.name)?.[1] ?? queues.get(holder.workload) ?? "";

@@ -7,7 +7,7 @@ import { busyColour, palette, queueColour } from "../parts/palette.js";
 import { sortedRows } from "../parts/table.js";
 import { badge, bar, choice, empty, fetched, figure, link, panel, stateBadge, time, workloadLink } from "../parts/ui.js";
 import { count, memory, percent, plural, product } from "../pure/format.js";
-import { queueOfHolder } from "../pure/model.js";
+import { holderName, queueOfHolder } from "../pure/model.js";
 import { isUsed, STATES } from "../pure/tiles.js";
 
 export const title = () => "Fleet";
@@ -50,6 +50,7 @@ function shown(page, blocks, nodes) {
     colour: by,
     queues: known.queueNames,
     queueOf: (holder) => queueOfHolder(holder, known.queueByWorkload),
+    nameOf: (holder) => holderName(holder, known.jobByWorkload),
     selected: page.route.query.node ?? "",
     marked: null,
     height: Math.max(420, innerHeight - 300),

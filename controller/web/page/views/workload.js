@@ -5,6 +5,7 @@ import "../parts/fleetmap.js";
 import { history } from "../parts/history.js";
 import { bar, empty, fetched, figure, link, panel, time, workloadLink } from "../parts/ui.js";
 import { absolute, amount, count, percent, plural, range, resource } from "../pure/format.js";
+import { holderName } from "../pure/model.js";
 import { timeline } from "../pure/timeline.js";
 import { stateOfWorkload } from "./pending.js";
 
@@ -84,7 +85,7 @@ function placed(page, data) {
   const marked = new Set(data.gpus.map((gpu) => `${gpu.node}/${gpu.index}`));
   if (!marked.size || !page.known.nodes.length) return nothing;
   const names = new Set(data.gpus.map((gpu) => gpu.node));
-  const view = { label: `Map of the fleet with ${plural(marked.size, "GPU")} of this workload`, blocks: page.known.blocksWith(names), colour: "state", queues: [], queueOf: () => "", selected: "", marked, height: 300 };
+  const view = { label: `Map of the fleet with ${plural(marked.size, "GPU")} of this workload`, blocks: page.known.blocksWith(names), colour: "state", queues: [], queueOf: () => "", nameOf: (holder) => holderName(holder, page.known.jobByWorkload), selected: "", marked, height: 300 };
   return html`<section class="panel map-panel" aria-label="Where it runs"><header><h2>Where it runs</h2></header><fleet-map .view=${view} @pick=${(event) => page.go(["nodes", event.detail.node.name])}></fleet-map></section>`;
 }
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { chart, niceTop } from "./pure/chart.js";
 import { fabric, linkWords } from "./pure/fabric.js";
-import { gpuOf, nodeOf, ofResource, queueOfHolder, resourcesOf } from "./pure/model.js";
+import { gpuOf, holderName, jobsOf, nodeOf, ofResource, queueOfHolder, resourcesOf } from "./pure/model.js";
 import { namespaceIn } from "./pure/manifest.js";
 import { formatRoute, parseRoute } from "./pure/route.js";
 import { heldShare, isOut, isUsed, matches, STATES, totals, wordsOf } from "./pure/tiles.js";
@@ -65,6 +65,10 @@ test("a holder without a name has its queue in what is said of it", () => {
   assert.equal(queueOfHolder({ name: "a workload of queue research" }, new Map()), "research");
   assert.equal(queueOfHolder({ name: "a/b", workload: "a/b" }, new Map([["a/b", "vision"]])), "vision");
   assert.equal(queueOfHolder({ name: "a/b", workload: null }, new Map()), "");
+  const jobs = jobsOf(new Map([["k", { workload: "a/job-train-1c2d", job: "train", hidden: false }], ["h", { workload: "a/x", job: "y", hidden: true }]]));
+  assert.deepEqual([...jobs], [["a/job-train-1c2d", "train"]]);
+  assert.equal(holderName({ name: "a/job-train-1c2d", workload: "a/job-train-1c2d", pod: "a/train-0" }, jobs), "train");
+  assert.equal(holderName({ name: "a/train-0", workload: null, pod: "a/train-0" }, jobs), "train-0");
 });
 
 test("the server's cohorts and queues are one tree, each below its own cohort", () => {

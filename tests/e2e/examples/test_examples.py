@@ -1,5 +1,6 @@
 """Every file in examples/ is used as it is on a real kubelet; one that no case below names fails the first test."""
 
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 from agent.health.states import HealthState
-from tests.support.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, Pod, fleet, held_by
+from tests.support.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, Pod, fleet, held_by, until
 from tests.support.e2e.queuecases import EXAMPLE_FILES
 
 pytestmark = pytest.mark.e2e
@@ -27,6 +28,7 @@ class Case:
     """File below examples/ by the pod's name."""
 
 
+AUDIT = "audit-rights.yaml"
 ONE, FOUR = {"one-gpu": "pod-one-gpu.yaml"}, {"four-gpus": "pod-four-gpus.yaml"}
 CASES = (
     Case("a100-8.yaml", {GPU: 8}, "cdi.yaml", ONE | FOUR),
@@ -65,7 +67,7 @@ def test_every_example_is_used() -> None:
     used = {f"fleets/{case.fleet}" for case in CASES} | {"fleets/faults.yaml"}
     used |= {f"configs/{case.config}" for case in CASES if case.config}
     used |= {file for case in CASES for file in case.pods.values()}
-    used |= {f"queues/{name}" for name in EXAMPLE_FILES}
+    used |= {f"queues/{name}" for name in EXAMPLE_FILES} | {AUDIT}
     # test_demo.py, tests/cli/simulate/test_command.py, tests/cli/playground/test_world.py,
     # tests/controller/config/test_file.py, test_plain_pods.py, test_job_kinds.py,
     # test_kinds_come_and_go.py, test_layouts.py, test_metrics.py, test_claims.py, tests/e2e/chart/test_controller.py,
@@ -73,6 +75,23 @@ def test_every_example_is_used() -> None:
     # tests/e2e/volcano/test_queues.py see to these, file by file.
     used |= {str(path.relative_to(EXAMPLES)) for folder in ELSEWHERE for path in (EXAMPLES / folder).iterdir()}
     assert used == {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.is_file()}
+
+
+def test_whoever_audits_may_list_and_watch_and_write_nothing(lab: Lab) -> None:
+    for words in (("create", "namespace", "tessera-system"), ("apply", "-f", str(EXAMPLES / AUDIT))):
+        lab.cluster.kubectl(*words)
+    lab.cluster.kubectl("create", "clusterrolebinding", "auditors", "--clusterrole=tessera-audit", "--user=auditor")
+
+    def may(*words: str) -> bool:
+        command, environment = lab.cluster.kubectl_command("auth", "can-i", *words, "-A", "--as=auditor")
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return done.stdout.strip() == "yes"
+
+    until(lambda: may("list", "pods"), "the right is in effect")
+    for kind in ("pods", "jobs.batch", "workloads.kueue.x-k8s.io", "resourceclaims.resource.k8s.io"):
+        assert (may("watch", kind), may("get", kind), may("update", kind)) == (True, False, False), kind
+    assert not may("list", "secrets")
+    assert not may("get", "configmaps")
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case.fleet}-{case.config}")

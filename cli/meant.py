@@ -47,12 +47,13 @@ async def _names(
 ) -> set[str] | None:
     """None where they may not be listed."""
     try:
-        return {one for each in await _listed(client, resource, namespace) for one in names(each)}
+        return {one for each in await listed(client, resource, namespace) for one in names(each)}
     except KubeError:
         return None
 
 
-async def _listed(client: Client, resource: Resource, namespace: str | None) -> list[Json]:
+async def listed(client: Client, resource: Resource, namespace: str | None) -> list[Json]:
+    """The metadata of the kind's objects, no more of them than are looked at. Raises KubeError."""
     import msgspec
 
     found: list[Json] = []

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from kube.resources import Resource
 
 TIMEOUT_S: Final = 3.0
-_MOST: Final = 5_000
-"""Objects that are looked at: a shell lists no more."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 Json = dict[str, Any]
@@ -140,16 +138,8 @@ def _read(ctx: click.Context, resource: "Resource", namespace: str | None) -> li
 
 
 async def _asked(cluster: "ClusterConfig", resource: "Resource", namespace: str | None) -> list[Json]:
-    import msgspec
+    from cli.meant import listed
+    from kube.client import Client
 
-    from kube.client import Client, Selection
-
-    found: list[Json] = []
     async with asyncio.timeout(TIMEOUT_S), Client(cluster, timeout_s=TIMEOUT_S, user_agent="tessera-cli") as client:
-        pages = client.list_pages(resource, msgspec.json.decode, Selection(namespace=namespace), metadata_only=True)
-        async for page in pages:
-            found += page.items
-            if len(found) >= _MOST:
-                break
-        await pages.aclose()
-    return found
+        return await listed(client, resource, namespace)

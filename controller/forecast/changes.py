@@ -5,6 +5,7 @@ A try has no effect. The tries of one workload are bounded, whatever its pod set
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -16,7 +17,7 @@ from controller.engine.quota.queueusage import quantity_of
 from controller.forecast.inline import Ahead, Line, Turn, in_line
 from controller.forecast.never import HOPELESS, on_free_quota
 from controller.forecast.parts import Parts, finished
-from controller.forecast.resized import devices_of, with_devices, with_pod_set
+from controller.forecast.resized import devices_of, with_count, with_fewer, with_pod_set
 from controller.objects.workload import PodSet, Workload
 from controller.words import forecasts as words
 from inventory.api.names import GPU_PERCENT
@@ -94,10 +95,7 @@ def change_parts(engine: Engine, workload: Workload, now_s: float, ends_at: Ends
 
 
 def _fewer_pods(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:
-    def with_pods(count: int) -> Workload:
-        return with_pod_set(workload, number, msgspec.structs.replace(pod_set, count=count, min_count=None))
-
-    most = yield from _most(pod_set.count - 1, with_pods, tried)
+    most = yield from _most(pod_set.count - 1, partial(with_count, workload, number), tried)
     if not most:
         return []
     return [Change(kind="fewerPods", sentence=f"With {most} of the {pod_set.count} pods of {pod_set.name}")]
@@ -107,11 +105,7 @@ def _fewer_devices(workload: Workload, number: int, pod_set: PodSet, tried: _Try
     """Of a device of which each pod has several, or percents of one."""
     found: list[Change] = []
     for name, several in sorted(devices_of(pod_set).items()):
-
-        def fewer(count: int, name: str = name, most: int = several) -> Workload:
-            return with_pod_set(workload, number, with_devices(pod_set, name, most, count))
-
-        most = yield from _most(several - 1, fewer, tried)
+        most = yield from _most(several - 1, partial(with_fewer, workload, number, name), tried)
         if most:
             said = f"With {most} instead of {several} {name} in each pod of {pod_set.name}"
             found.append(Change(kind="smallerShare" if name == GPU_PERCENT else "fewerDevices", sentence=said))

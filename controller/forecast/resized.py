@@ -61,3 +61,15 @@ def least(pod_set: PodSet) -> PodSet:
 
     spec = replace(template.spec, containers=tuple(map(smaller, template.spec.containers)))
     return replace(pod_set, count=1, min_count=None, template=replace(template, spec=spec))
+
+
+def with_count(workload: Workload, number: int, count: int) -> Workload:
+    """The pod set of that place has so many pods, all of them or none."""
+    pod_set = workload.spec.pod_sets[number]
+    return with_pod_set(workload, number, msgspec.structs.replace(pod_set, count=count, min_count=None))
+
+
+def with_fewer(workload: Workload, number: int, name: str, count: int) -> Workload:
+    """The containers of the pod set of that place that ask for most of a device ask for so many."""
+    pod_set = workload.spec.pod_sets[number]
+    return with_pod_set(workload, number, with_devices(pod_set, name, devices_of(pod_set)[name], count))

@@ -5,15 +5,14 @@ trial of the cluster.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
-
-import msgspec
 
 from controller.engine.cycle.freequota import could_start
 from controller.engine.engine import Engine
 from controller.engine.model.resources import Amount, ResourceName
-from controller.forecast.resized import devices_of, least, with_devices, with_pod_set
-from controller.objects.workload import PodSet, Workload
+from controller.forecast.resized import devices_of, least, with_count, with_fewer, with_pod_set
+from controller.objects.workload import Workload
 from controller.words import forecasts as words
 
 _SETS: Final = 4
@@ -50,11 +49,11 @@ def largest(engine: Engine, workload: Workload) -> Size | None:
         return low
 
     for number, pod_set in enumerate(workload.spec.pod_sets[:_SETS]):
-        pods = _of_pods(workload, number, pod_set)
+        pods = partial(with_count, workload, number)
         if count := most(pod_set.count - 1, pods):
             return size(pods(count), words.so_many_pods(count, pod_set.name))
         for name, asked in sorted(devices_of(pod_set).items()):
-            devices = _of_devices(workload, number, pod_set, name)
+            devices = partial(with_fewer, workload, number, name)
             if count := most(asked - 1, devices):
                 return size(devices(count), words.so_many_devices(count, name, pod_set.name))
     return None
@@ -72,12 +71,3 @@ def _is_possible(engine: Engine, given: Workload) -> bool:
     pending = engine.as_pending(given)
     queue = engine.queue_of(pending.local_queue)
     return queue is not None and could_start(engine.state.cluster, engine.state.assigner, pending.incoming(queue))
-
-
-def _of_pods(workload: Workload, number: int, pod_set: PodSet) -> Callable[[int], Workload]:
-    return lambda count: with_pod_set(workload, number, msgspec.structs.replace(pod_set, count=count, min_count=None))
-
-
-def _of_devices(workload: Workload, number: int, pod_set: PodSet, name: str) -> Callable[[int], Workload]:
-    asked = devices_of(pod_set)[name]
-    return lambda count: with_pod_set(workload, number, with_devices(pod_set, name, asked, count))

@@ -73,7 +73,7 @@ def workloads(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 
 
 def contexts(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Of the kubeconfig files."""
+    """Contexts of the kubeconfig files."""
     from kube.errors import ConfigError
     from kube.kubeconfig import contexts_of
 

@@ -194,7 +194,7 @@ def _demands(containers: Iterable[_Container], gpus: int = 1) -> Iterable[Demand
 
 
 async def _blind() -> Look | None:
-    """Of a kubelet that does not say which pods it has."""
+    """A kubelet that does not say which pods it has answers nothing."""
     return None
 
 

@@ -60,11 +60,11 @@ class Figures:
             del numbers[gone]
 
     def values(self, name: str) -> Mapping[Labels, float]:
-        """Of a counter or gauge."""
+        """The value of a counter or gauge."""
         return {labels: numbers[0] for labels, numbers in self._numbers[name].items()}
 
     def observed(self, name: str) -> Mapping[Labels, tuple[float, tuple[float, ...]]]:
-        """Of a histogram: the sum, and how many values are at most each bound; the last are all."""
+        """A histogram's sum, and how many of its values are at most each bound; the last are all."""
         found = self._numbers[name].items()
         return {labels: (total, tuple(accumulate(numbers))) for labels, (total, *numbers) in found}
 

@@ -118,7 +118,7 @@ def _is_main() -> bool:
 
 
 async def _promised(client: Client, where: Where) -> tuple[Settings, list[str]]:
-    """From the controller's configuration, as far as it may be read."""
+    """The settings that the controller's configuration promises, as far as it may be read."""
     if where.config is not None:
         try:
             load(where.config)

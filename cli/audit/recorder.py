@@ -1,4 +1,5 @@
-"""From lists and watches of many kinds to the lines of one record. No I/O but the sink's; the time is passed in.
+"""The recorder turns lists and watches of many kinds into the lines of one record. It does no I/O but the sink's; the
+time is passed in.
 
 The record's own clock begins with 0, at which everything is told that is there. After that a list is told by what
 differs from what was known.

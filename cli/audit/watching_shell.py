@@ -26,7 +26,7 @@ from kube.errors import ForbiddenError, KubeError, NotFoundError
 from kube.resources import Resource
 
 NEEDED: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, PODS)
-"""Without these there is nothing to judge."""
+"""These kinds are what is judged: without one of them there is no record."""
 JOBS: Final = tuple(Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=True) for kind in JOB_KINDS)
 OWNERS: Final = (
     Resource("apps", "v1", "replicasets", "ReplicaSet", namespaced=True),
@@ -35,7 +35,7 @@ OWNERS: Final = (
     Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet", namespaced=True),
 )
 ALSO: Final = (COHORTS, *JOBS, *OWNERS, DEVICE_CLAIMS, CLAIM_TEMPLATES)
-"""What is not served is not missed; what may not be read is said."""
+"""A kind that is not served is not missed; one that may not be read is said."""
 _SHORT_S: Final = 1.0
 _JSON: Final = decoder(Json)
 

@@ -142,7 +142,7 @@ def _offer(
 
 
 _Spent = Mapping[tuple[str, str, str, str], int]
-"""What is left of each counter, in nanos, by driver, pool, counter set and counter."""
+"""Each counter's rest, in nanos, by driver, pool, counter set and counter."""
 
 
 def _is_free(

@@ -87,7 +87,7 @@ class Stage:
             self._server.bookmark()
 
     def holders(self, node: str) -> dict[str, Holder]:
-        """Who has which GPU of a node, as its kubelet knows it."""
+        """Pods and the GPUs of a node that each has, as its kubelet knows them."""
         return self._cluster.holders(node)
 
     def _happens(self, fault: Fault, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with a record of a cluster's history, and with making one."""
+"""Sentences on a record of a cluster's history that cannot be read or made."""
 
 from inventory.words.catalog import Kind, Place, said
 

@@ -50,7 +50,7 @@ from yamlfile import ConfigError, Document, Place, YamlKind, parse_text, read_te
 
 T = TypeVar("T")
 HOLD_AT_MOST_S: Final = 30.0
-"""Of preemptions under ``policy: tessera``, where ends take that long to be seen."""
+"""Preemptions under ``policy: tessera`` are held so long at most, where ends take that long to be seen."""
 
 _SECTIONS: dict[str, tuple[type[Any], dict[str, str]]] = {
     "leader_election": (

@@ -22,10 +22,12 @@ class Unadmitted(Rule):
 
     name: ClassVar[str] = "ran-without-admission"
     lasts_s: ClassVar[float] = LATE_S
-    kinds: ClassVar[tuple[str, ...]] = ("Pod",)
+    kinds: ClassVar[tuple[str, ...]] = ("Pod", "Workload")
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
-        workloads = unadmitted(self.world, subject)
+        times, workloads = self.world.times.get(subject), unadmitted(self.world, subject)
+        if times is not None and times.unready:
+            yield Wrong((str(subject),), f"it was admitted before its checks were ready: {', '.join(times.unready)}")
         if workloads is not None and not any(self.world.times[each].was_admitted for each in workloads):
             node = api.text(self.world.objects[subject], "spec", "nodeName")
             said = "no Workload of it is admitted" if workloads else "has no Workload"

@@ -139,4 +139,39 @@ if bound < least:
         nets=_HISTORY,
         says="The last who came is the first who is served.",
     ),
+    Fault(
+        name="stale lease write",
+        function="Leadership._call",
+        before='{"metadata": {"resourceVersion": version}, "spec": spec}',
+        after='{"spec": spec}',
+        program="leases",
+        nets=_HISTORY,
+        says="A former leader's write, held up on its way, takes the lease from the present one.",
+    ),
+    Fault(
+        name="rights cached without the namespace",
+        function="Reviews.may",
+        before="(user, right)",
+        after="(user, right.verb, right.resource, right.subresource, right.name, right.path)",
+        program="accounts",
+        nets=("account",),
+        says="Who may see a queue of one namespace sees the queue of that name in every other.",
+    ),
+    Fault(
+        name="forecast asked of another namespace",
+        function="_identified",
+        before="""\
+if metadata.get('namespace', namespace) != namespace:
+    raise NotQueuedError(f'metadata.namespace: found another one, expected {namespace}')
+name = metadata.get('name') or metadata.get('generateName') or NAME
+created = {**metadata, 'namespace': namespace, 'name': name, 'uid': NAME}
+""",
+        after="""\
+name = metadata.get('name') or metadata.get('generateName') or NAME
+created = {'namespace': namespace, **metadata, 'name': name, 'uid': NAME}
+""",
+        program="accounts",
+        nets=("account",),
+        says="Who may ask what would become of a job in one namespace learns what waits in another.",
+    ),
 )

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, Final
 
 from hack.planted.nets.nodejudge import Finding, destroyed, half_made
-from hack.planted.nets.nodeworld import PROMISED_S, Node, layout
+from hack.planted.nets.nodeworld import PROMISED_S, START_S, Node, layout
 
 LARGE: Final = "nvidia.com/mig-3g.20gb"
 SMALL: Final = "nvidia.com/mig-2g.10gb"
@@ -49,31 +49,27 @@ async def killed_in_between(node: Node) -> list[Finding]:
 
 async def _second_life(node: Node) -> list[Finding]:
     """Once the instances are all there they stay: a list that comes before is wrong if it offers any of them."""
-    heard, lists, gate = len(node.kubelet.told), node.kubelet.lists, asyncio.Event()
-    await node.start(cut(*THREE))
+    heard, found = len(node.kubelet.told), list[Finding]()
     # The first question is about the start; those after it are about the change that goes on.
-    await node.until(lambda: node.kubelet.lists > lists, "the agent is back")
-    node.kubelet.gate = gate
-    opening = asyncio.get_running_loop().call_later(KUBELET_S, gate.set)
-    found: list[Finding] = []
+    node.kubelet.close_gate(free=1)
+    await node.start(cut(*THREE))
+    # Before it asks, the agent may not have its hardware yet: an order would take that from it.
+    await node.until(lambda: node.kubelet.lists >= node.kubelet.free, "the agent is back")
+    opening: asyncio.TimerHandle | None = None
 
     async def whole() -> bool:
-        nonlocal heard
+        nonlocal heard, opening
         offered = {device for told in node.kubelet.told[heard:] for _, device in told.healthy()}
         heard = len(node.kubelet.told)
+        if opening is None and node.kubelet.lists > node.kubelet.free:
+            opening = asyncio.get_running_loop().call_later(KUBELET_S, node.kubelet.open_gate)
         (gpu,) = await node.gpus()
-        if gate.is_set():
-            node.kubelet.gate = None
         found.extend(half_made(offered, gpu["uuid"], instances(gpu), THREE))
         return bool(found) or node.healthy(SMALL) == len(THREE)
 
-    try:
-        if not await node.becomes(whole):
-            found.append(Finding("kubelet", f"the interrupted change of GPU 0 is not over after {PROMISED_S:g} s"))
-    finally:
-        opening.cancel()
-        gate.set()
-        node.kubelet.gate = None
+    if not await node.becomes(whole, START_S):
+        found.append(Finding("kubelet", f"the interrupted change of GPU 0 is not over after {START_S:g} s"))
+    node.kubelet.open_gate()
     return found
 
 

@@ -48,7 +48,7 @@ async def claimed(folder: Path) -> list[Finding]:
 async def judged(names: Sequence[str]) -> tuple[list[Finding], list[str]]:
     """What is found, and the scenes that could not be judged, with why."""
     # A socket's path has 107 bytes at most.
-    with tempfile.TemporaryDirectory(prefix="net-", dir="/tmp") as folder:  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="net-", dir="/tmp") as folder:
         plays = [claimed(Path(folder)) if name == CLAIMS else played(Path(folder), name) for name in names]
         answers = await asyncio.gather(*(asyncio.wait_for(each, HANG_S) for each in plays), return_exceptions=True)
     found: list[Finding] = []

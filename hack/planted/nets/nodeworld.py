@@ -30,7 +30,11 @@ PROMISED_S: Final = 30.0
 """What is promised within five seconds is missed after so many."""
 LOOK_S: Final = 0.05
 CALL_S: Final = 60.0
-HEALTH: Final = "version: v1\nhealth: {probationSeconds: 2, probeIntervalSeconds: 0.2, probeTimeoutSeconds: 60}\n"
+PROBATION_S: Final = 4.0
+HEALTH: Final = f"""\
+version: v1
+health: {{probationSeconds: {PROBATION_S:g}, cleanProbes: 1, probeIntervalSeconds: 0.2, probeTimeoutSeconds: 60}}
+"""
 
 Json = dict[str, Any]
 
@@ -40,13 +44,16 @@ class CannotJudgeError(Exception):
 
 
 class Kubelet(StandInKubelet):
-    """Notes what it is told. While ``gate`` is set, a List is answered when the gate opens, as of the time it came."""
+    """Notes what it is told. While ``gate`` is set, a List after the first ``free`` is answered when the gate opens, as
+    of the time it came. ``lists`` counts them.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         super().__init__(folder)
         self.told: list[Told] = []
         self.lists = 0
         self.gate: asyncio.Event | None = None
+        self.free = 0
         self._clock = clock
 
     def hands(self) -> tuple[Hand, ...]:
@@ -65,11 +72,20 @@ class Kubelet(StandInKubelet):
         self.told.append(self.now())
         await super()._tell()
 
-    async def List(self, request: object, context: object) -> pr.ListPodResourcesResponse:
+    def close_gate(self, *, free: int = 0) -> None:
+        self.gate, self.free = asyncio.Event(), self.lists + free
+
+    def open_gate(self) -> None:
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            gate.set()
+
+    async def List(self, request: object, context: object) -> pr.ListPodResourcesResponse:  # noqa: N802 - gRPC's name
         answer = await super().List(request, context)
         self.lists += 1
-        if self.gate is not None:
-            await self.gate.wait()
+        gate = self.gate if self.lists > self.free else None
+        if gate is not None:
+            await gate.wait()
         return answer
 
 

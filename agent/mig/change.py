@@ -200,7 +200,9 @@ class GpuChange:
         going = self._going(mig, found.steps)
         if going and not known:
             return self._end(MigState.WAITING, words.holders_unknown(self._name))
-        keep = frozenset(mig.uuids.values()) - going
+        entry = self._opened(mig, found.target, wish)
+        # What an interrupted change has made is withheld until all of it is there: it may have to be undone.
+        keep = frozenset(mig.uuids.values()) - going - _made_since(mig, entry.before)
         await self._services.withhold(self._gpu, keep)
         if going:
             if not await self._services.quiet(self._gpu, keep):
@@ -211,7 +213,6 @@ class GpuChange:
                 return self._end(MigState.WAITING, words.holders_unknown(self._name))
             if endangered(again.held(frozenset(holders)), found.steps):
                 return None
-        entry = self._opened(mig, found.target, wish)
         await asyncio.to_thread(self._journal.write, entry)
         try:
             await self._steps(found.steps)
@@ -359,6 +360,18 @@ def refuses(wish: Wish, pods: Sequence[str]) -> bool:
     nobody could ask again when it is gone.
     """
     return wish.when_busy is WhenBusy.REFUSE and UNLISTED not in pods
+
+
+def _made_since(mig: GpuMig, before: Sequence[Slot]) -> frozenset[str]:
+    """The UUIDs of what was not there before the change."""
+    parts = {(slot.start, slot.profile, part) for slot in before for part in slot.parts}
+    made = [
+        mig.uuids.get((instance.gi_id, each.ci_id))
+        for instance in mig.instances
+        for each in instance.computes
+        if (instance.start, instance.profile, each.part) not in parts
+    ]
+    return frozenset(uuid for uuid in made if uuid is not None)
 
 
 def alike(existing: Sequence[Existing], target: Sequence[Slot]) -> bool:

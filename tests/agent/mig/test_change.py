@@ -32,6 +32,27 @@ async def test_only_the_difference_is_made(tmp_path: Path) -> None:
         assert (again.state, again.changed, b.steps) == (MigState.APPLIED, False, [])
 
 
+async def test_what_an_interrupted_change_has_made_is_nobodys_until_all_of_it_is_there(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(word: str) -> None:
+        if word.startswith("after CreateCompute"):
+            raise Killed
+
+    with bench(tmp_path, more="  mig: {0: [4g.20gb, 3g.20gb]}\n") as b:
+        stays = b.device(0)
+        b.at = kill
+        with pytest.raises(Killed):
+            await b.bring("4g.20gb", "1g.5gb", "1g.5gb")
+        b.at = lambda _: None
+        made = set(b.mig().uuids.values()) - {stays}
+        assert len(made) == 1
+        outcome = await b.bring("4g.20gb", "1g.5gb", "1g.5gb")
+        assert (outcome.state, len(b.layout())) == (MigState.APPLIED, 3)
+        assert b.kept[-1] == {stays}
+
+
 async def test_what_is_in_the_way_is_named_and_nothing_is_touched(tmp_path: Path) -> None:
     with bench(tmp_path, more="  mig: {0: [3g.20gb, 3g.20gb]}\n") as b:
         b.pods = {b.device(4): ["ml/train-0"], b.device(0): ["ml/train-1"]}

@@ -1,0 +1,160 @@
+"""Scenes of whole and shared GPUs, of layouts that change under pods, and of health. Each gives what it finds."""
+
+import asyncio
+import math
+from typing import Final
+
+import grpc.aio
+
+from hack.planted.nets.nodejudge import Container, Finding, too_early, unit_of, unlimited, wrong_counts
+from hack.planted.nets.nodeworld import (
+    GPU,
+    HEALTH,
+    MEMORY_MIB,
+    PROBATION_S,
+    PROMISED_S,
+    SHARED,
+    Node,
+    layout,
+)
+
+PERCENT: Final = "tessera.dev/gpu-percent"
+NEEDS_A_RESET: Final = 61
+"""An XID of class reset (docs/health.md) that leaves nothing in the simulated hardware (docs/simulator.md)."""
+GPUS: Final = 2
+SHARES: Final = 3
+BOTH_SHARED: Final = layout(f"{{gpus: [0, 1], mode: timeSlicing, replicas: {SHARES}, whenBusy: wait}}")
+MOMENT_S: Final = 2.0
+"""How long a scene goes on looking for what should not come."""
+QUIET_S: Final = 1.5
+QUIET_WITHIN_S: Final = 8.0
+"""An agent that was just started asks the kubelet several times within seconds; after that its questions are seldom."""
+
+
+async def taken_a_moment_ago(node: Node) -> list[Finding]:
+    """A layout comes for a GPU that a pod has just got, before any List of the kubelet shows it."""
+    await _whole(node)
+    node.kubelet.unlisted.add(("default", "holder"))
+    (held,) = (await node.admit(GPU, 1, "holder")).devices
+    return await _shared_beside(node, held)
+
+
+async def learned_late(node: Node) -> list[Finding]:
+    """The agent is killed after an Allocate, and the kubelet lists the pod after the next one has asked it."""
+    await _whole(node)
+    node.kubelet.unlisted.add(("default", "holder"))
+    (held,) = (await node.admit(GPU, 1, "holder")).devices
+    await node.kill()
+    lists = node.kubelet.lists
+    await node.start(HEALTH)
+    await node.until(lambda: node.healthy(GPU) == GPUS and node.kubelet.lists > lists, "the agent is back")
+    await _no_more_questions(node)
+    node.kubelet.unlisted.clear()
+    return await _shared_beside(node, held)
+
+
+async def _no_more_questions(node: Node) -> None:
+    last, since_s = node.kubelet.lists, node.now_s()
+
+    def quiet() -> bool:
+        nonlocal last, since_s
+        if node.kubelet.lists != last:
+            last, since_s = node.kubelet.lists, node.now_s()
+        return node.now_s() - since_s >= QUIET_S
+
+    await node.comes(quiet, QUIET_WITHIN_S)
+
+
+async def _whole(node: Node) -> None:
+    await node.start(HEALTH)
+    await node.until(lambda: node.healthy(GPU) == GPUS, "two GPUs")
+
+
+async def _shared_beside(node: Node, held: str) -> list[Finding]:
+    """Both GPUs are to be shared while one is held: the other one is, and pods take all that is offered."""
+    (free,) = [each["uuid"] for each in await node.gpus() if each["uuid"] != held]
+    node.reload(BOTH_SHARED)
+    await node.comes(lambda: free in {unit_of(each) for each in _devices(node)})
+    node.replicas[free] = SHARES
+    await node.gpus()
+    shares = {SHARED: {each: "" for each in _devices(node) if unit_of(each) == free}}
+    for number in range(2 * SHARES):
+        try:
+            await node.admit(SHARED, 1, f"notebook-{number}")
+        except (KeyError, LookupError, grpc.aio.AioRpcError):
+            break  # none is left
+    return wrong_counts(shares, {SHARED: SHARES})
+
+
+def _devices(node: Node) -> set[str]:
+    endpoint = node.kubelet.endpoints.get(SHARED)
+    return set() if endpoint is None else endpoint.healthy
+
+
+async def written_meanwhile(node: Node) -> list[Finding]:
+    """A second layout is written while the agent, which asks a slow kubelet, takes up the first."""
+    await _whole(node)
+    node.kubelet.close_gate()
+    node.reload(layout("{gpus: [0], mode: timeSlicing, replicas: 2}"))
+    await asyncio.sleep(MOMENT_S / 4)
+    node.configure(layout("{gpus: [0], mode: timeSlicing, replicas: 4}"))
+    await asyncio.sleep(MOMENT_S / 4)
+    node.kubelet.open_gate()
+    await node.offered({SHARED: 4, GPU: 1})
+    return wrong_counts(node.kubelet.now().devices, {SHARED: 4, GPU: 1})
+
+
+async def reset_and_probation(node: Node) -> list[Finding]:
+    """Two GPUs fail, and one of them is reset."""
+    await _whole(node)
+    uuids = [each["uuid"] for each in await node.gpus()]
+    for index, uuid in enumerate(uuids):
+        await node.sim(gpu=index, xid=NEEDS_A_RESET)
+        if not await node.comes(lambda uuid=uuid: not node.is_healthy(uuid)):  # type: ignore[misc]
+            return [Finding("kubelet", f"{uuid} has XID {NEEDS_A_RESET} and is offered for {PROMISED_S:g} s")]
+    failed_s = node.now_s()
+    first, second = uuids
+    reset_s = node.now_s()
+    await node.sim(gpu=1, reset=True)
+    back = await node.comes(lambda: node.is_healthy(second))
+    await node.comes(lambda: node.is_healthy(first), MOMENT_S)
+    late = [] if back else [Finding("kubelet", f"{second} was reset and is not offered after {PROMISED_S:g} s")]
+    told = node.kubelet.told
+    return [
+        *late,
+        *too_early(told, second, failed_s, reset_s, PROBATION_S),
+        *too_early(told, first, failed_s, math.inf, PROBATION_S),
+    ]
+
+
+async def parts_of_a_gpu(node: Node) -> list[Finding]:
+    """Two containers of one pod, and one of another, have parts of a GPU."""
+    await node.start(layout("{gpus: [0], mode: fractional, granularity: 10}"))
+    await node.until(lambda: node.healthy(PERCENT) > 0, "percents")
+    await node.offered({PERCENT: 100})
+    found = wrong_counts(node.kubelet.now().devices, {PERCENT: 100})
+    free = sorted(node.kubelet.endpoints[PERCENT].healthy)
+    first, second, third = free[:30], free[30:50], free[50:90]
+    try:
+        answers = await node.allocate_together(PERCENT, (first, second))
+        answers += await node.allocate_together(PERCENT, (third,))
+    except grpc.aio.AioRpcError as refused:
+        return [*found, Finding("kubelet", f"30, 20 and 40 percent of a free GPU are refused: {refused.details()}")]
+    for name, grant in zip(("main", "side", "other"), answers, strict=True):
+        pod = "other" if name == "other" else "pod"
+        node.kubelet.pods.setdefault(("default", pod), []).append(grant)
+        node.note_grant(pod, grant)
+    uuid = unit_of(first[0])
+    node.replicas[uuid] = 100
+    await node.gpus()
+    containers = [
+        Container(
+            name,
+            len(grant.devices),
+            MEMORY_MIB,
+            dict(grant.response.envs),
+            [mount.container_path for mount in grant.response.mounts],
+        )
+        for name, grant in zip(("main", "side", "other"), answers, strict=True)
+    ]
+    return found + unlimited(containers)

@@ -74,12 +74,9 @@ class HalfGang(Rule):
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
         workload = self.world.objects.get(subject)
-        if (
-            workload is None
-            or not api.is_admitted(workload)
-            or api.is_true(workload, "Evicted")
-            or api.note(workload, _PART)
-        ):
+        if workload is None or not api.is_admitted(workload):
+            return
+        if api.is_true(workload, "Evicted") or api.note(workload, _PART):
             return
         pods = [self.world.objects[each] for each in self.world.pods_of(subject)]
         there = [pod for pod in pods if not api.is_leaving(pod)]

@@ -1,6 +1,7 @@
 """The judge: a record's facts one by one, every rule at every instant, a finding for each wrong that lasts."""
 
 import heapq
+from collections.abc import Iterable
 from itertools import count
 from typing import Final
 
@@ -172,3 +173,11 @@ class Judge:
             own = [each for each in self._scene.quotas.flavors(key.name) if self._scene.quotas.is_uncounted(each)]
             found |= {f"quota of {name}: charges of it are not recomputed" for name in own}
         return found
+
+
+def judged(facts: Iterable[Fact]) -> Verdict:
+    """The verdict on a whole record. Raises what reading raises."""
+    judge = Judge()
+    for fact in facts:
+        judge.take(fact)
+    return judge.verdict()

@@ -147,7 +147,9 @@ def queue_of(workload: Json) -> str:
 
 
 def unready_checks(workload: Json) -> tuple[str, ...]:
-    return tuple(text(each, "name") for each in rows(workload, "status", "admissionChecks") if each.get("state") != "Ready")
+    return tuple(
+        text(each, "name") for each in rows(workload, "status", "admissionChecks") if each.get("state") != "Ready"
+    )
 
 
 def reclaimable(workload: Json) -> dict[str, int]:

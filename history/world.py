@@ -22,8 +22,8 @@ _GROUPED = ("ReplicaSet", "StatefulSet", "LeaderWorkerSet")
 class Times(Struct):
     """Of a Workload, on the record's clock; None: it was so at the first line, or is not so.
 
-    ``waits_s``: since when it waits at its present place in the queue. ``unready``: admission checks that were listed and
-    not ready when it was admitted.
+    ``waits_s``: since when it waits at its present place in the queue. ``unready``: admission checks that were
+    listed and not ready when it was admitted.
     """
 
     waits_s: float | None = None

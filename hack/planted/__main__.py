@@ -17,7 +17,7 @@ from hack.planted.fault import Fault
 from hack.planted.nodefaults import NODE_FAULTS
 from hack.planted.planting import UnplantableError
 from hack.planted.queuefaults import QUEUE_FAULTS
-from hack.planted.running import Trial, Tree, ran, trials
+from hack.planted.running import Tree, Trial, ran, trials
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs/planted-faults.md"

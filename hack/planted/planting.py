@@ -61,12 +61,12 @@ def _expressions(module: str, function: ast.AST, before: ast.expr, after: ast.ex
         for node in _own(statement):
             whole = isinstance(statement, ast.Expr) and statement.value is node
             if not whole and ast.dump(node) == wanted:
-                yield _place(module, statement, [_Exchanged(node, after).visit(statement)])
+                exchanged = _Exchanged(node, after).visit(statement)
+                assert isinstance(exchanged, ast.stmt)
+                yield _place(module, statement, [exchanged])
 
 
-def _statements(
-    module: str, function: ast.AST, before: list[ast.stmt], after: list[ast.stmt]
-) -> Iterator[Place]:
+def _statements(module: str, function: ast.AST, before: list[ast.stmt], after: list[ast.stmt]) -> Iterator[Place]:
     wanted = [ast.dump(each) for each in before]
     for body in _bodies(function):
         dumped = [ast.dump(each) for each in body]

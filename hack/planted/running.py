@@ -108,6 +108,8 @@ def ran(copy: Path, program: str) -> Ran:
         error = f"no verdict within {LIMIT_S:.0f} s"
     finally:
         running.end(process)
+    if error:
+        process.communicate()
     findings = tuple(msgspec.json.decode(line, type=Finding) for line in out.splitlines() if line.startswith(b"{"))
     # Python too ends with 1 where a program fails.
     if not error and process.returncode != (1 if findings else 0):

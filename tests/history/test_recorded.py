@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cli.audit.files import judged as judged_file
-from history.judge import Judge
+from history.judge import judged
 from history.record import read
 
 FILE = Path(__file__).parent / "recorded" / "ten-minutes.jsonl.gz"
@@ -93,7 +93,4 @@ def test_the_same_history_told_wrongly_is_found(change: Callable[[Line], None], 
     for line in told:
         change(line)
     raw = b"".join(json.dumps(line).encode() + b"\n" for line in told)
-    judge = Judge()
-    for fact in read(io.BytesIO(raw)):
-        judge.take(fact)
-    assert rule in {each.rule for each in judge.verdict().findings}
+    assert rule in {each.rule for each in judged(read(io.BytesIO(raw))).findings}

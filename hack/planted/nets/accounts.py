@@ -52,7 +52,7 @@ def acts() -> list[Act]:
 
 def allowed(spec: dict[str, Any]) -> bool:
     """What the API server says of Alice's rights."""
-    return spec.get("resourceAttributes", {}).get("namespace") == _OWN
+    return bool(spec.get("resourceAttributes", {}).get("namespace") == _OWN)
 
 
 def told(question: str, status: int, body: str) -> list[str]:

@@ -5,6 +5,7 @@ and a holder that was followed by another does not come back by a write from bef
 """
 
 import asyncio
+import itertools
 import json
 import logging
 import random
@@ -41,7 +42,7 @@ class Held(Struct, frozen=True):
 def taken_early(history: list[Held]) -> list[str]:
     """Sentences, one for each time that a Lease went from one holder to another before it had run out."""
     found = []
-    for before, after in zip(history, history[1:], strict=False):
+    for before, after in itertools.pairwise(history):
         passed_s = after.at_s - before.at_s
         if before.holder and after.holder not in ("", before.holder) and passed_s < before.lease_s - _SLACK_S:
             found.append(
@@ -102,7 +103,11 @@ async def _candidate(config: ClusterConfig, name: str) -> None:
             client, [_REF], me=Identity(name), clock=SystemClock(), random=random.random, timing=TIMING
         )
         while True:
-            await leadership.lead(asyncio.Event().wait)
+            await leadership.lead(_forever)
+
+
+async def _forever() -> None:
+    await asyncio.Event().wait()
 
 
 def main() -> int:

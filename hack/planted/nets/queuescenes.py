@@ -169,7 +169,10 @@ def order() -> list[Act]:
 
 
 def several(space: str, quota_: int, jobs: int, **each: Any) -> list[Act]:
-    return [*queue(space, quota_), *(job(0.3 + number * 0.05, space, f"job-{number}", **each) for number in range(jobs))]
+    return [
+        *queue(space, quota_),
+        *(job(0.3 + number * 0.05, space, f"job-{number}", **each) for number in range(jobs)),
+    ]
 
 
 def borrowing() -> list[Act]:

@@ -1,5 +1,5 @@
-"""A TCP relay that can be made to stall. What a client has sent meanwhile arrives later, even if it has hung up: as in a
-network that delays and does not lose.
+"""A TCP relay that can be made to stall. What a client has sent meanwhile arrives later, even if it has hung up, as in
+a network that delays and does not lose.
 """
 
 import asyncio

@@ -66,9 +66,9 @@ fast: setup
 	@test -d $(VENV)/bytecode || $(FAST) --collect-only > /dev/null || true  # compiled once, not by each worker
 	@$(if $(HERE),$(if $(word 2,$(HERE)),$(FAST) -n 4 --dist worksteal $(word 2,$(HERE)),echo "check: no tests mirror $(HERE)"),$(FAST) -n 4 --dist worksteal)
 
-explore: setup ## the properties with fresh seeds for TIME (10m); prints what it found, as it is pinned
+explore: setup ## the properties with fresh seeds for TIME (10m), and histories judged from outside (ONLY=outside: these alone)
 	@echo "explore: properties with fresh seeds, $(or $(TIME),10m)"
-	@$(BIN)/python -m hack.explore $(or $(TIME),10m)
+	@$(BIN)/python -m hack.explore $(or $(TIME),10m) $(ONLY)
 
 mutants: setup ## plants COUNT (100) mistakes drawn by SEED (1), ROOM=engine, IN=folder: only there; do the tests notice?
 	@echo "mutants: $(or $(COUNT),100) planted mistakes, seed $(or $(SEED),1)"

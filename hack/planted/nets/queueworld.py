@@ -2,7 +2,8 @@
 and what Kubernetes does beside its API server. What the API server said is written down as a record for the judge.
 
 The record's clock goes ``FASTER`` times as fast as the wall clock. The judge's bounds are for clusters, where one
-source is seconds late; here all that is late is milliseconds late.
+source is seconds late; here all that is late is milliseconds late. Where this process gets no processor for a while,
+its controller gets none either, so a step counts for ``_LONGEST_STEP_S`` at most.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from kube.testing import FakeApiServer
 Json = dict[str, Any]
 FASTER: Final = 6.0
 STEP_S: Final = 0.1
+_LONGEST_STEP_S: Final = 0.2
 GPU: Final = "nvidia.com/gpu"
 _QUEUES: Final = "kueue.x-k8s.io"
 FLAVORS: Final = Resource(_QUEUES, "v1beta2", "resourceflavors", "ResourceFlavor")
@@ -44,22 +46,21 @@ class QueueWorld:
         self._machines = machines
         self._cluster = Cluster()
         self._judge = Judge()
-        self._began_s = time.monotonic()
+        self._stepped_s = time.monotonic()
         self._told = server.store.version
         """The version of the last change that is in the record."""
-
-    @property
-    def now_s(self) -> float:
-        """Seconds of the wall clock since the beginning."""
-        return time.monotonic() - self._began_s
+        self.now_s = 0.0
+        """Seconds since the beginning, in which this process had a processor."""
 
     def begin(self) -> None:
-        self._began_s = time.monotonic()
+        self._stepped_s = time.monotonic()
         self._judge.take(Note(0.0, "SETTINGS", settings=Settings()))
         self._tell(0.0)
 
     def step(self) -> None:
-        now_s = time.time()
+        now_s, stepped_s = time.time(), time.monotonic()
+        self.now_s += min(stepped_s - self._stepped_s, _LONGEST_STEP_S)
+        self._stepped_s = stepped_s
         seen = Seen(self.all(JOBS), self.all(PODS), self.all(WORKLOADS), self._machines)
         for write in self._cluster.step(seen, now_s):
             with contextlib.suppress(KubeError):  # gone meanwhile

@@ -14,10 +14,11 @@ from controller.core import Core
 from controller.engine.model.resources import WorkloadKey
 from controller.forecast.forecast import Forecast
 from controller.forecast.shown import Foretold
-from controller.jobframework.names import WORKLOAD
+from controller.jobframework.podview import workload_of
 from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
+from controller.podtroubles import FailurePolicy
 from controller.process.submissions import Submissions
 from controller.process.term import Running
 from controller.process.webhook import release
@@ -34,6 +35,7 @@ from controller.web.events_shell import Hub
 from controller.web.fleetrows import FiguresOf
 from controller.web.history.history_shell import History
 from controller.web.live import State
+from controller.web.pods_shell import PodsOfWorkload, RunningPods
 from controller.web.queuerows import forecast_row
 from controller.web.server_shell import Others, PageServer, Source
 from controller.web.session import Seal, Seals
@@ -83,6 +85,7 @@ class _Leading:
         self.spaces = spaces
         self.figures = figures
         self._feeds = feeds
+        self._running_pods = RunningPods(feeds)
         self._clock = clock
         self._of: Core | None = None
         self._made_s = 0.0
@@ -137,14 +140,17 @@ class _Leading:
             workload_of=self._workload_of,
             figures=self.figures(),
             forecast_of=Forecasts(running.forecasts.latest(), self._clock.wall()).of,
+            with_pods=self._running_pods.now,
         )
 
     def _workload_of(self, pod: str) -> str | None:
-        """By the pod's annotation, where pods are followed."""
+        """Once pods are followed."""
         namespace, _, name = pod.partition("/")
         found = self._feeds[PODS].get(ObjectKey(namespace, name))
-        workload = found.object.metadata.annotations.get(WORKLOAD) if found is not None else None
-        return f"{namespace}/{workload}" if workload else None
+        return workload_of(found.object) if found is not None else None
+
+    def gpu_nodes(self) -> list[GpuNode]:
+        return list(self._feeds[GPU_NODES].objects())
 
     def workloads(self) -> list[Workload]:
         running = self._running()
@@ -264,6 +270,7 @@ async def view_service(
             leading.namespaces,
             relay,
             Seals(lambda: service.secrets).of,
+            PodsOfWorkload(client, leading.gpu_nodes, FailurePolicy.of(config), clock).of,
         )
         what_if = WhatIf(
             lambda asked: _given(config, asked, acting.submissions, clock.wall()),

@@ -100,8 +100,10 @@ class Detail:
         }
 
 
-def told(found: Json, gpus: list[Json], job: str | None) -> Json:
-    """``found``: what is answered of a workload without the page; with its GPUs and its job's name it is the page's."""
+def told(found: Json, gpus: list[Json], job: str | None, pods: Json | None = None) -> Json:
+    """``found``: what is answered of a workload without the page; with its GPUs, its job's name and how its pods do it
+    is the page's.
+    """
     forecast = found["forecast"]
     named = {"from": "fromSeconds", "likely": "likelySeconds", "to": "toSeconds"}
     changes = forecast["changes"] if forecast is not None else []
@@ -110,6 +112,7 @@ def told(found: Json, gpus: list[Json], job: str | None) -> Json:
         **found,
         "gpus": gpus,
         "job": job,
+        "pods": pods,
         "forecast": None if forecast is None else {**forecast, **times},
         "change": changes[0]["sentence"] if changes else None,
     }

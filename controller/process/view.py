@@ -227,16 +227,17 @@ async def view_service(
     namespace: str,
     clock: Clock,
     acting: Acting,
+    figures: FiguresNow | None = None,
 ) -> AsyncIterator[ViewService]:
-    """To be ``run``."""
+    """To be ``run``. ``figures``: of GPUs where no Prometheus is configured."""
     # A client of its own: what users ask waits for no write, and no write for it.
     async with Client(cluster, timeout_s=_ANSWER_S) as client:
         name = release(config)
         settings = config.page_prometheus
         history = History(settings, clock) if settings is not None else None
         no_figures: FiguresOf = {}
-        figures = history.figures if history is not None else lambda: no_figures
-        leading = _Leading(acting.running, feeds, clock, acting.spaces, figures)
+        measured = history.figures if history is not None else figures or (lambda: no_figures)
+        leading = _Leading(acting.running, feeds, clock, acting.spaces, measured)
 
         async def ask(path: str, user: User, body: bytes | None) -> tuple[int, bytes]:
             return await service.ask_leader(path, user, acting.leader(), server.port, body)

@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 
 from hack.exploreplugin import FOUND, UNTIL
+from inventory.words.plural import plural
 from yamlfile.parsers import Unfit, go_duration
 
 LONGEST_SHRINK_S: Final = 400.0
@@ -45,7 +46,7 @@ def main(words: Sequence[str], workers: int = _WORKERS) -> int:
         print(f"explore: round {rounds} with seed {seed}: {last}", flush=True)
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             break
-    print(f"explore: {len(found)} found in {rounds} rounds")
+    print(f"explore: {len(found)} found in {plural(rounds, 'round')}")
     return 1 if found else 0
 
 

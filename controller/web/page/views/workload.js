@@ -51,7 +51,7 @@ function why(page, data, decision) {
   return panel("Why it waits", html`
     <p class="lead">${data.blocked?.sentence ?? decision?.sentence ?? "It has not been tried yet."}</p>
     ${changes(data)}
-    ${before(data.forecast?.before ?? [], data.forecast?.ahead ?? 0)}
+    ${data.forecast?.never ? nothing : before(data.forecast?.before ?? [], data.forecast?.ahead ?? 0)}
     ${(data.forecast?.assumes ?? []).length ? html`<details><summary>What the expected start assumes</summary><ul class="plain">${data.forecast.assumes.map((each) => html`<li>${each}</li>`)}</ul></details>` : nothing}
     ${rows.length ? html`<h3>By flavor ${decision.wouldAdmit.flavor}</h3><div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="small"><thead><tr><th scope="col">Resource</th><th scope="col" class="number">Needed</th><th scope="col" class="number">Free</th><th scope="col" class="number">Lacking</th><th scope="col" class="number">Quota</th><th scope="col" class="number">Used</th><th scope="col" class="number">At most</th></tr></thead>
       <tbody>${rows.map((row) => html`<tr><td><code>${row.resource}</code></td><td class="number">${shownAmount(row.needed)}</td><td class="number">${shownAmount(row.available)}</td><td class="number lacking">${lacking(row)}</td><td class="number">${shownAmount(row.nominal)}</td><td class="number">${shownAmount(row.used)}</td><td class="number">${shownAmount(row.atMost)}</td></tr>`)}</tbody></table></div>` : nothing}

@@ -29,7 +29,7 @@ from controller.visibility.routes import Asked, What
 from controller.visibility.server_shell import Leader, ViewServer
 from controller.visibility.service_shell import ViewService
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, WORKLOADS
+from controller.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, TOPOLOGIES, WORKLOADS
 from controller.watching.seennamespaces import SeenNamespaces
 from controller.web.events_shell import Hub
 from controller.web.fleetrows import FiguresOf
@@ -40,7 +40,8 @@ from controller.web.queuerows import forecast_row
 from controller.web.server_shell import Others, PageServer, Source
 from controller.web.session import Seal, Seals
 from controller.web.sight import QueueOf
-from controller.web.whatif.child_shell import Given, WhatIf
+from controller.web.whatif.child_shell import Given
+from controller.web.whatif.parent_shell import WhatIf
 from controller.web.whatif.question import Asked as Change
 from controller.web.whatif.question import Question
 from controller.webhooks.keeper import OwnCertificates, SecretName
@@ -187,9 +188,13 @@ def _given(config: ControllerConfig, asked: Change, submissions: Submissions, no
     return Given(question, asked, submissions.composer() if asked.manifest else None)
 
 
-def _deciding(feeds: Feeds) -> list[KubernetesObject]:
-    """All that the engine is told of, but for Workloads."""
-    kinds = [resource for resource in DECIDING if resource in feeds and resource is not WORKLOADS]
+def _deciding(feeds: Feeds, *, mirrored: bool) -> list[KubernetesObject]:
+    """All that the engine decides by, but for Workloads. Pods count where there are places: where they are followed for
+    the page alone they are left out. ``mirrored``: queues of other systems are decided for, which place pods.
+    """
+    placed = mirrored or next(iter(feeds[TOPOLOGIES].objects()), None) is not None
+    left_out = {WORKLOADS} if placed else {WORKLOADS, PODS}
+    kinds = [resource for resource in DECIDING if resource in feeds and resource not in left_out]
     return [each for resource in kinds for each in feeds[resource].objects()]
 
 
@@ -276,7 +281,7 @@ async def view_service(
         what_if = WhatIf(
             lambda asked: _given(config, asked, acting.submissions, clock.wall()),
             reviews.may,
-            lambda: _deciding(feeds),
+            lambda: _deciding(feeds, mirrored=bool(acting.submissions.others().adopted)),
             leading.workloads,
         )
         others = Others(what_if=what_if.handle, history=history.of if history is not None else None)

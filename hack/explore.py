@@ -19,6 +19,7 @@ from typing import Final
 import pytest
 
 from hack.exploreplugin import FOUND, UNTIL
+from inventory.words.plural import plural
 from yamlfile.parsers import Unfit, go_duration
 
 LONGEST_SHRINK_S: Final = 400.0
@@ -60,7 +61,7 @@ def _properties(paths: Sequence[str], until_s: float, workers: int) -> bool:
         print(f"explore: round {rounds} with seed {seed}: {last}", flush=True)
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             break
-    print(f"explore: {len(found)} found in {rounds} rounds")
+    print(f"explore: {len(found)} found in {plural(rounds, 'round')}")
     return bool(found)
 
 
@@ -75,10 +76,8 @@ def _outside(until_s: float, workers: int) -> bool:
             printed, _ = process.communicate()
             stories += _STORIES
             found = found or process.returncode != 0
-            print(
-                f"explore: stories from seed {seed}: {printed.strip() or f'ended with {process.returncode}'}",
-                flush=True,
-            )
+            said = printed.strip() or f"ended with {process.returncode}"
+            print(f"explore: stories from seed {seed}: {said}", flush=True)
     print(f"explore: {stories} stories from outside")
     return found
 

@@ -4,6 +4,7 @@ The names of XIDs, and what each asks of a person, stand in the table of ``agent
 """
 
 from inventory.words.catalog import Kind, Place, said
+from inventory.words.plural import plural
 
 _note = said(Place.HEALTH, Kind.NOTE)
 _refusal = said(Place.HEALTH, Kind.REFUSAL)
@@ -63,7 +64,7 @@ def removed() -> str:
 
 @_part
 def uncorrected(errors: object) -> str:
-    return f"{errors} uncorrected memory errors since the last reset"
+    return f"{plural(errors, 'uncorrected memory error')} since the last reset"
 
 
 @_part

@@ -48,6 +48,7 @@ from inventory.layout.sharing import LayoutSpec, SharingMode
 from inventory.mig import plan as migplan
 from inventory.mig.parts import Part
 from inventory.mig.plan import Compute, DoesNotFit, Existing, InTheWay
+from inventory.words.plural import plural
 
 
 class GpuChange(Struct, frozen=True, rename="camel"):
@@ -182,7 +183,7 @@ def _described(gpu: Gpu, mode: GpuMode | None) -> str:
             f"{client.memory_mib or '-'} MiB/{client.threads or '-'} %" for client in mode.clients
         )
     if isinstance(mode, Fractional):
-        shared = f", one daemon for {len(mode.together)} GPUs" if mode.together else ""
+        shared = f", one daemon for {plural(len(mode.together), 'GPU')}" if mode.together else ""
         return f"fractional by {mode.granularity}{shared}"
     if gpu.mig_enabled:
         profiles = Counter(mig.profile for mig in gpu.mig_instances)

@@ -16,6 +16,8 @@ from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings
 from cli.fleetnodes import hardware
 from cli.playground.cluster import GPU, Holder, Machine
+from cli.playground.figures import measured
+from controller.web.fleetrows import Figures
 from inventory.devices import DeviceId, GpuUuid
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec
@@ -34,6 +36,8 @@ class NodeAgent:
     """One node: ``run`` writes what ``look`` has found; ``happens`` is what the hardware does."""
 
     def __init__(self, fleet: Fleet, spec: NodeSpec, config: ClusterConfig, now_s: float) -> None:
+        self._spec = spec
+        self._begun_s = now_s
         self._node = hardware(fleet, spec)
         self._layout = plan(self._node, LayoutSpec())
         self._health = HealthCore(_PROBATION)
@@ -96,6 +100,10 @@ class NodeAgent:
         if offered != self._offered:
             self._offered = offered
             server.merge(NODES, self.name, {"status": {"allocatable": {**self._allocatable, **offered}}})
+
+    def figures(self, holders: Mapping[str, Holder], now_s: float) -> dict[str, Figures]:
+        """What its GPUs measure, by UUID; nothing of those that do not answer."""
+        return measured(self._spec, holders.keys(), self._silent, now_s - self._begun_s)
 
     def _views(self) -> dict[str, HealthView]:
         found = {}

@@ -23,7 +23,7 @@ def bad_value(found: str, expected: str) -> str:
 
 @_refusal
 def bad_duration(found: str) -> str:
-    return f'found {found!r}, expected a duration such as "90s" or "2h30m"'
+    return f"found {found!r}, expected a duration such as '90s' or '2h30m'"
 
 
 @_refusal

@@ -66,9 +66,9 @@ def test_a_controller_that_ends_by_itself_is_a_finding(
 
 def test_the_real_controller_runs_a_story_and_the_judge_has_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "QUIET_S", 1.0)
-    story = told(1, 1.0)
+    story = told(1, 3.0)
     again = next(each for each in story.acts if each.kind == "Job")
-    again = msgspec.structs.replace(again, at_s=1.2)  # it is there already: passed over
+    again = msgspec.structs.replace(again, at_s=3.0)  # it is there already: passed over
     story = msgspec.structs.replace(story, acts=(*story.acts, again))
     verdict = asyncio.run(running.judged(story))
     assert verdict.findings == ()

@@ -118,11 +118,6 @@ def unreadable(file: object, why: str) -> str:
 
 
 @_refusal
-def no_utf8(file: object) -> str:
-    return f"{file}: found bytes that are no UTF-8, expected YAML or JSON"
-
-
-@_refusal
 def unknown_field(problem: str) -> str:
     return f"{problem}. Correct it, or use --allow-unknown-fields to pass over it"
 

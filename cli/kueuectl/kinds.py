@@ -6,7 +6,7 @@ import click
 
 from cli.kueuectl.passthrough import ALIASES, PLURALS, hand_over
 from cli.nearest import NearestGroup
-from cli.suggestions import names
+from cli.suggestions import kubectls
 
 _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -37,7 +37,7 @@ def _passing(verb: str, kind: str) -> click.Command:
         nargs=-1,
         type=click.UNPROCESSED,
         metavar="[KUBECTL'S WORDS]...",
-        shell_complete=names(PLURALS[kind]),
+        shell_complete=kubectls(PLURALS[kind]),
     )
     def command(rest: tuple[str, ...]) -> None:
         hand_over(verb, kind, rest)

@@ -7,7 +7,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from cli.suggestions import names
+from cli.suggestions import kubectls
 from cli.words import queues, servers
 
 # Named here and not in controller.watching.kinds: kubectl does the work, and nothing of the controller is loaded.
@@ -49,9 +49,9 @@ def hand_over(verb: str, kind: str, rest: tuple[str, ...]) -> None:
 
 
 def _objects(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the kind that was given, in the context's namespace: kubectl's own options are not read here."""
+    """Names of the kind that was given."""
     kind = ALIASES.get(str(ctx.params.get("kind")), str(ctx.params.get("kind")))
-    return names(PLURALS[kind])(ctx, param, incomplete) if kind in PLURALS else []
+    return kubectls(PLURALS[kind])(ctx, param, incomplete) if kind in PLURALS else []
 
 
 class KindName(click.ParamType[str]):

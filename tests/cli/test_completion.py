@@ -12,7 +12,7 @@ import pytest
 from cli.completion import candidates
 from cli.main import COMPLETE_VAR, tessera
 from controller.watching.kinds import WORKLOADS
-from kube.resources import NODES
+from kube.resources import NODES, PODS
 from tests.support.cli.shell import Shell
 
 
@@ -62,6 +62,8 @@ async def cluster(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     shell.scene.server.merge(WORKLOADS, "job-bert-4f1c2", {"metadata": {"ownerReferences": [owner]}}, namespace="team")
     shell.scene.workload("hers", queue="lq-training", namespace="other")
     shell.scene.server.create(NODES, "node-1", {})
+    shell.scene.server.create(PODS, "bert-0", {}, namespace="team")
+    shell.scene.server.create(PODS, "theirs-0", {}, namespace="other")
     return shell
 
 
@@ -84,6 +86,26 @@ async def completed(line: str) -> list[str]:
         ("workload move bert --to ", ["lq-research"]),
         ("workload list -c t", ["training"]),
         ("stop lq ", ["lq-research"]),
+        ("stop lq -n other ", ["lq-training"]),
+        ("resume lq --namespace other ", ["lq-training"]),
+        ("explain ot", ["other/hers"]),
+        ("explain te", ["team/bert", "team/job-bert-4f1c2"]),
+        ("explain -n other h", ["hers"]),
+        ("explain po", ["pod/bert-0"]),
+        ("explain pod", ["pod/bert-0"]),
+        ("explain pods/", ["pods/bert-0"]),
+        ("explain -n other pod/", ["pod/theirs-0"]),
+        ("workload show ot", ["other/hers"]),
+        ("workload show po", []),
+        ("workload move other/hers --to ", ["lq-training"]),
+        ("workload move -n other hers --to ", ["lq-training"]),
+        ("workload move other/hers -n team --to ", ["lq-research"]),
+        ("workload list -q ", ["lq-research"]),
+        ("workload list -n other -q ", ["lq-training"]),
+        ("workload list -A -q ", ["lq-research", "lq-training"]),
+        ("list workload -n other -q ", ["lq-training"]),
+        ("delete workload other/", ["other/hers"]),
+        ("delete workload -n other ", ["hers"]),
         ("stop cq ", ["research", "training"]),
         ("delete workload b", ["bert"]),
         ("create lq jobs -c ", ["research", "training"]),
@@ -101,6 +123,18 @@ async def test_kubectls_verbs_complete_kinds_and_names() -> None:
     assert await completed("describe cl") == ["clusterqueue", "clusterqueues"]
     assert await completed("describe cq re") == ["research"]
     assert await completed("delete cq re") == ["research"]
+    for line in (
+        "get lq -n other ",
+        "delete lq --namespace=other ",
+        "describe lq -nother ",
+        "edit lq -n other -o yaml ",
+    ):
+        assert await completed(line) == ["lq-training"], line
+    assert await completed("get lq ") == ["lq-research"]
+    assert await completed("get lq -A ") == ["lq-research", "lq-training"]
+    assert await completed("get lq -n ") == ["other", "team"]
+    assert await completed("get lq --context ") == ["x"]
+    assert await completed("get lq -o ") == []
 
 
 async def test_names_are_of_the_cluster_that_the_line_names(
@@ -142,6 +176,9 @@ async def test_a_real_shell_completes_commands_and_names(cluster: Shell, tmp_pat
 
     assert await typed("tessera que") == ["queue"]
     assert await typed("tessera explain -n other ") == ["hers"]
+    assert await typed("tessera explain ot") == ["other/hers"]
+    assert await typed("tessera workload move other/hers --to ") == ["lq-training"]
+    assert await typed("tessera get lq -n other ") == ["lq-training"]
 
 
 @pytest.mark.parametrize("name", ["bash", "fish", "zsh"])

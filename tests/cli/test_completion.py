@@ -43,11 +43,15 @@ def test_options_and_choices_complete() -> None:
     assert candidates(["--ver"]) == ["--version\tShow the version and exit.", ":4"]
 
 
-SHELLS = [found for found in ("bash", "fish") if shutil.which(found)]
-"""Real ones that are here. zsh completes in a terminal alone: it is asked by the program's own protocol."""
+SHELLS = [found for found in ("bash", "fish", "zsh") if shutil.which(found)]
+"""Real ones that are here. All are asked by the program's own protocol, too."""
 TYPED = {
     "bash": 'source "$1"; COMP_WORDS=($2); [ "${2: -1}" = " " ] && COMP_WORDS+=("");'
     "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tessera_completion tessera; printf '%s\\n' \"${COMPREPLY[@]}\"",
+    # zsh's builtins of completion work in a terminal alone: functions stand in for them, and print what is added.
+    "zsh": 'compdef() { :; }; shown() { print -rl -- "${(@)${(@P)1}%%:*}"; }; compadd() { shown "${@[-1]}"; };'
+    '_describe() { shown "$3"; };'
+    'source "$1"; words=(${(z)2}); [[ "$2" == *" " ]] && words+=(""); CURRENT=$#words; _tessera_completion; true',
     "fish": 'source $argv[1]; complete --do-complete $argv[2] | string replace -r "\\t.*" ""',
 }
 
@@ -167,7 +171,7 @@ async def test_a_real_shell_completes_commands_and_names(cluster: Shell, tmp_pat
     env = {"PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(cluster.kubeconfig), "PYTHONPATH": str(Path.cwd())}
 
     async def typed(line: str) -> list[str]:
-        words = [name, "-c", TYPED[name], *([name] if name == "bash" else []), str(script), line]
+        words = [name, "-c", TYPED[name], *([name] if name != "fish" else []), str(script), line]
         pipe = asyncio.subprocess.PIPE
         done = await asyncio.create_subprocess_exec(*words, env=env, stdout=pipe, stderr=pipe)
         told, errors = await done.communicate()

@@ -101,40 +101,18 @@ def kubectls(plural: str) -> Complete:
     """Names of objects of the kind among kubectl's own words, of which those are read that say where they are."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-        words = tuple(map(str, ctx.params.get(param.name or "") or ()))
-        option = _KUBECTLS.get(words[-1]) if words else None
-        ctx.params |= {name: value for name, value in _kubectls(words) if name != option}
-        if option == "namespace":
+        from cli.kueuectl.kubectlwords import read
+
+        found = read(tuple(map(str, ctx.params.get(param.name or "") or ())))
+        ctx.params |= {"namespace": found.namespace, "context": found.context, "everywhere": found.everywhere}
+        ctx.params["kubeconfigs"] = (Path(found.kubeconfig),) if found.kubeconfig else None
+        if found.lacks == "namespace":
             return names("namespaces")(ctx, param, incomplete)
-        if option == "context":
+        if found.lacks == "context":
             return contexts(ctx, param, incomplete)
-        return [] if option else names(plural)(ctx, param, incomplete)
+        return [] if found.lacks else names(plural)(ctx, param, incomplete)
 
     return complete
-
-
-_KUBECTLS: Final = {
-    "-n": "namespace",
-    "--namespace": "namespace",
-    "--context": "context",
-    "--kubeconfig": "kubeconfigs",
-    **dict.fromkeys(("-o", "--output", "-l", "--selector", "-f", "--filename", "-p", "--patch", "--type"), "other"),
-}
-"""Options of kubectl with a value, and the parameter of ours that each is."""
-
-
-def _kubectls(words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    for at, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name.startswith("-n") and name not in ("-n", "-") and not equals:
-            name, value = "-n", name[2:]
-        elif not equals:
-            value = words[at + 1] if at + 1 < len(words) else ""
-        parameter = _KUBECTLS.get(name)
-        if word in ("-A", "--all-namespaces"):
-            yield "everywhere", True
-        elif parameter and value:
-            yield parameter, (Path(value),) if parameter == "kubeconfigs" else value
 
 
 def contexts(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

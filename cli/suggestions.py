@@ -101,7 +101,7 @@ def kubectls(plural: str) -> Complete:
     """Names of objects of the kind among kubectl's own words, of which those are read that say where they are."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-        from cli.kueuectl.kubectlwords import read
+        from cli.kubectlwords import read
 
         found = read(tuple(map(str, ctx.params.get(param.name or "") or ())))
         ctx.params |= {"namespace": found.namespace, "context": found.context, "everywhere": found.everywhere}

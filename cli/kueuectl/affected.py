@@ -13,7 +13,7 @@ from cli.console import Json
 from cli.evictions import confirm
 from cli.kubeapi import opened
 from cli.kubeconfigs import default_kubeconfigs
-from cli.kueuectl.kubectlwords import KubectlWords
+from cli.kubectlwords import KubectlWords
 from cli.workload.holding import described_now, holding, workloads_of
 from cli.workload.rows import state_of
 from controller.objects.workload import Workload

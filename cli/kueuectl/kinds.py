@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from cli.evictions import asks
-from cli.kueuectl.kubectlwords import read
+from cli.kubectlwords import read
 from cli.kueuectl.passthrough import ALIASES, PLURALS, YES, hand_over
 from cli.nearest import NearestGroup
 from cli.suggestions import kubectls

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli.evictions import asks
-from cli.kueuectl.kubectlwords import read
+from cli.kubectlwords import read
 from cli.suggestions import kubectls
 from cli.words import queues, servers
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.kueuectl.kubectlwords import KubectlWords, read
+from cli.kubectlwords import KubectlWords, read
 
 
 @pytest.mark.parametrize(

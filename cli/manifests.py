@@ -131,7 +131,7 @@ def _text(file: Path) -> str:
     try:
         raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
-        raise InputError(say.unreadable(file, error.strerror or str(error))) from None
+        raise InputError(say.unreadable(file, (error.strerror or str(error)).lower())) from None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as wrong:

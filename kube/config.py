@@ -128,7 +128,8 @@ def read_text(path: Path, what: str, *, empty: bool = False) -> str:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:  # a NUL in a path is a ValueError
-        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}, expected {what}") from None
+        found = str(getattr(error, "strerror", None) or error).lower()
+        raise ConfigError(f"{path}: found {found}, expected {what}") from None
     if len(raw) > _MOST_BYTES:
         raise ConfigError(f"{path}: found more than {_MOST_BYTES >> 20} MiB, expected {what}")
     try:

@@ -144,7 +144,7 @@ def read_yaml(path: Path) -> Reader:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}, expected a file that can") from error
+        raise InputError(f"{path}: found {str(error.strerror).lower()}, expected a readable file") from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

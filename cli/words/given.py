@@ -114,7 +114,7 @@ def no_job_is_queued() -> str:
 
 @_refusal
 def unreadable(file: object, why: str) -> str:
-    return f"{file}: cannot be read: {why}, expected a file that can"
+    return f"{file}: found {why}, expected a readable file"
 
 
 @_refusal

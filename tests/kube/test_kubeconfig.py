@@ -201,7 +201,7 @@ def test_what_is_wrong_is_told_of_the_file_that_it_stands_in(tmp_path: Path) -> 
     first = saved(tmp_path / "one", {"current-context": "here"})
     second = written(tmp_path, {"client-key": "gone.pem"}, name="two")
     assert refused(first, second) == (
-        f"{tmp_path}/gone.pem: No such file or directory, expected what {second}: users[u].client-key names"
+        f"{tmp_path}/gone.pem: found no such file or directory, expected what {second}: users[u].client-key names"
     )
     assert refused(first, second, context="away").startswith(
         "--context: found 'away', expected one of the contexts: here"
@@ -279,10 +279,10 @@ def test_keys_that_multiply_by_merging_are_bounded(tmp_path: Path) -> None:
         ({"username": "u", "password": "p"}, "users[u].username: not supported here"),
         ({"client-key-data": "%%%"}, "users[u].client-key-data: found other text, expected base64 of PEM text"),
         ({"client-key-data": "YQ"}, "users[u].client-key-data: found other text, expected base64 of PEM text"),
-        ({"client-key": "gone.pem"}, "gone.pem: No such file or directory, expected what "),
+        ({"client-key": "gone.pem"}, "gone.pem: found no such file or directory, expected what "),
         ({"client-key": "empty.pem"}, "empty.pem: found nothing in it, expected what "),
         ({"client-certificate-data": "YQ=="}, "users[u].client-key: found none, expected the key of its"),
-        ({"tokenFile": "gone"}, "gone: No such file or directory, expected the token that "),
+        ({"tokenFile": "gone"}, "gone: found no such file or directory, expected the token that "),
         ({"tokenFile": "a\0b"}, "expected the token that "),
         ({"token": 7}, "users[0].user.token: found int, expected str"),
         ({"token": "a\nb"}, "users[u].token: found a control character in it, expected one line of text"),
@@ -298,7 +298,7 @@ def test_a_user_that_cannot_be_used_says_where(tmp_path: Path, user: Json, said:
 @pytest.mark.parametrize(
     ("cluster", "said"),
     [
-        ({"certificate_authority": "."}, "Is a directory, expected what"),
+        ({"certificate_authority": "."}, "found is a directory, expected what"),
         ({"insecure_skip_tls_verify": "yes"}, "clusters[0].cluster.insecure-skip-tls-verify: found str, expected bool"),
         ({"tls_server_name": ".lab"}, "clusters[c].tls-server-name: found '.lab', expected a host's name"),
         ({"proxy_url": "http://me:hush@a:abc"}, "clusters[c].proxy-url: found 'http://a:abc', expected http"),

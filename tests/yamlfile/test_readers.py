@@ -73,6 +73,14 @@ def test_all_readers_tell_other_encodings_in_one_sentence(tmp_path: Path, reader
     assert refusal(reader, file) == f"{file}:2: found bytes that are no UTF-8, expected UTF-8 text"
 
 
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+def test_all_readers_tell_a_file_that_is_not_there_alike(tmp_path: Path, reader: Callable[[Path], object]) -> None:
+    file = tmp_path / "f.yaml"
+    told = refusal(reader, file)
+    assert told.startswith(f"{file}: found no such file or directory, expected a ")
+    assert told.endswith("file")
+
+
 NUMBER = "n: 1\nlong: " + "9" * 5000
 
 

@@ -130,7 +130,7 @@ def test_a_mistake_is_told_in_one_line_with_its_place(fleet: Write, text: str, t
 
 
 def test_a_missing_file_is_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nothing.yaml: cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"nothing.yaml: found no such file or directory, expected a readable file"):
         load_fleet(tmp_path / "nothing.yaml")
 
 

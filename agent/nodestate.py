@@ -183,7 +183,7 @@ class NodeState:
     def withheld(self) -> dict[str, str]:
         """By UUID: why no new container gets it, health aside."""
         found = {
-            str(gpu): "its layout is about to change; it waits for the containers on it to end"
+            str(gpu): "its layout is about to change, until the containers on it have ended"
             for gpu in self.advance.withheld
         }
         found.update(self._in_another_shape())
@@ -334,7 +334,9 @@ class NodeState:
                 not offered if device in self._claimed else (unit, REPLICA_MARK in device, resource) in self._offered_as
             )
             if not same:
-                reason = f"a container holds it as {resource}, and it is to be another resource"
+                reason = (
+                    f"a container holds it as {resource} and it is to be another resource, until that one has ended"
+                )
                 found.update(dict.fromkeys({unit} if offered else {unit, str(host.get(unit, unit))}, reason))
         return found
 

@@ -95,7 +95,11 @@ class MpsNode:
 
     def _withhold(self) -> bool:
         unready = self._daemons.unready()
-        theirs = {device: reason for device, reason in unready.items() if device not in self._by_claim}
+        theirs = {
+            device: f"{reason}, until its MPS daemon is ready"
+            for device, reason in unready.items()
+            if device not in self._by_claim
+        }
         return self._node_state.withhold(WHO, theirs)
 
     def _changed(self) -> None:

@@ -147,5 +147,55 @@ def no_fault_any_more() -> str:
     return "the configuration no longer counts it as a fault"
 
 
+@_part
+def until_passed(seconds: str, probes: object) -> str:
+    return f"it has done well for {seconds} s and {probes} probes"
+
+
+@_part
+def until_readable() -> str:
+    return "it can be read again"
+
+
+@_part
+def until_back() -> str:
+    return "it is there again"
+
+
+@_part
+def until_remapped() -> str:
+    return "its row remap is done"
+
+
+@_part
+def until_links() -> str:
+    return "its NVLinks are up again"
+
+
+@_part
+def until_no_recovery() -> str:
+    return "the driver asks for no recovery action"
+
+
+@_part
+def until_reset() -> str:
+    return "the GPU is reset or the node rebooted"
+
+
+@_part
+def until_reboot() -> str:
+    return "the node is rebooted"
+
+
+@_part
+def until_replaced() -> str:
+    return "the board is replaced"
+
+
+@_part
+def until_all(ends: tuple[str, ...]) -> str:
+    return " and ".join(ends)
+
+
 def _in_brackets(detail: str) -> str:
     return f" ({detail})" if detail else ""

@@ -8,6 +8,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final
 
+from agent.cluster.apireporter import view
 from agent.cluster.gpunode import HealthView, build
 from agent.cluster.labels import labels
 from agent.cluster.publisher import KubePublisher
@@ -108,9 +109,7 @@ class NodeAgent:
     def _views(self) -> dict[str, HealthView]:
         found = {}
         for gpu in self._node.gpus:
-            state = self._health.state(gpu.uuid)
-            reasons = tuple(fault.cause for fault in state.faults)
-            found[str(gpu.uuid)] = HealthView(state=state.state.value, reasons=reasons, since_s=state.since_s)
+            found[str(gpu.uuid)] = view(self._health.state(gpu.uuid), _PROBATION)
         return found
 
     async def run(self) -> None:

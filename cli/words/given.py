@@ -114,12 +114,7 @@ def no_job_is_queued() -> str:
 
 @_refusal
 def unreadable(file: object, why: str) -> str:
-    return f"{file}: cannot be read: {why}, expected a file that can"
-
-
-@_refusal
-def no_utf8(file: object) -> str:
-    return f"{file}: found bytes that are no UTF-8, expected YAML or JSON"
+    return f"{file}: found {why}, expected a readable file"
 
 
 @_refusal

@@ -95,7 +95,9 @@ def _smallest(story: Story) -> Story:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m hack.outside", description="random histories, judged from outside")
+    parser = argparse.ArgumentParser(
+        prog=".venv/bin/python -m hack.outside", description="random histories, judged from outside"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the first story; the next has the next (1)")
     parser.add_argument("--stories", type=int, default=1, help="how many (1)")
     parser.add_argument("--at-once", type=int, default=4, help="stories at a time: they mostly wait (4)")

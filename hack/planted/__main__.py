@@ -75,7 +75,8 @@ def _say(line: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m hack.planted", description="do nets that do not know the code find realistic faults in it?"
+        prog=".venv/bin/python -m hack.planted",
+        description="do nets that do not know the code find realistic faults in it?",
     )
     parser.add_argument("--count", type=_positive, help="how many, drawn by --seed (all)")
     parser.add_argument("--seed", default="1", help="of the draw, any text (1)")

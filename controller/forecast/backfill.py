@@ -1,5 +1,5 @@
 """The workloads that wait in each line, and those that may pass a head that does not fit: conservative backfill by the
-times that were told, as sums.
+told run times, as sums.
 """
 
 import math
@@ -13,10 +13,11 @@ from controller.engine.model.resources import Amount, FlavorResource
 from controller.forecast.model import Charges, Line, Waiting
 
 _ALIKE: Final = 16
-"""So many workloads that ask for the same are looked at for one that may pass a reserved head."""
+"""Workloads of one shape that are tried when a reserved head may be passed."""
 
 ToldSums = dict[FlavorResource, tuple[list[float], list[Amount]]]
-"""When those that run end by what was told, the soonest first, and what they hold together up to there."""
+"""The ends of running workloads by their told run times, the soonest first, and the amount that they hold together up
+to each."""
 
 
 class Queue:
@@ -38,7 +39,7 @@ class Queue:
         return min(some[0] for some in self.shapes.values()) if self.shapes else None
 
     def take(self, shape: int, at: int) -> Waiting:
-        """The workload at this place of its shape starts."""
+        """Removes the workload at this place of its shape, which starts, and returns it."""
         some = self.shapes[shape]
         taken = some[at]
         del some[at]
@@ -50,14 +51,16 @@ class Queue:
 
 
 class Reservation(NamedTuple):
-    """A head that does not fit, and what may pass it: what ends by ``start_s``, or takes no more than ``spare``."""
+    """A head that does not fit, and what may pass it: workloads that end by ``start_s``, or take no more than
+    ``spare``.
+    """
 
     order: int
     start_s: float
     spare: dict[FlavorResource, Amount]
 
     def leaves(self, charges: Charges) -> bool:
-        """Whether these may run beyond its start."""
+        """Whether a workload with these charges may run beyond the head's start."""
         spare = self.spare
         for fr, _, amount in charges:  # noqa: SIM110  a generator costs more than the loop
             if amount > spare.get(fr, amount):
@@ -71,7 +74,9 @@ class Reservation(NamedTuple):
 
 
 class Reservations:
-    """Those of the heads of all lines, each made when it is asked for. It stands until its head starts or ``renew``."""
+    """The reservations of the heads of all lines, each made on demand. A reservation stands until its head starts or
+    ``renew``.
+    """
 
     def __init__(self, queues: Sequence[Queue]) -> None:
         self._queues = queues
@@ -80,10 +85,12 @@ class Reservations:
         self._by_start: list[tuple[float, int]] = []
         """Start and line of each reservation in ``_made``, the soonest first."""
         self._unknown = set(range(len(queues)))
-        """Lines whose head has not been looked at; ``_made`` has None for them."""
+        """Lines whose head has not been tried; ``_made`` has None for them."""
 
     def renew(self, running: Iterable[tuple[float, Charges]]) -> None:
-        """``running``: what is held and until when, by what was told, the soonest first."""
+        """Forgets all reservations. ``running``: the charges that are held and until when by told run times, the
+        soonest first.
+        """
         times: ToldSums = {}
         for told_s, charges in running:
             for fr, _, amount in charges:
@@ -96,17 +103,18 @@ class Reservations:
         self._unknown = set(range(len(self._queues)))
 
     def forget(self, line: int) -> None:
-        """The line has another head."""
+        """Drops the reservation of a line that has another head."""
         known, self._made[line] = self._made[line], None
         if known is not None:
             del self._by_start[bisect_left(self._by_start, (known.start_s, line))]
         self._unknown.add(line)
 
     def passing(self, line: int, shape: int, charges: Charges, now_s: float, *, borrows: bool) -> int | None:
-        """The place in its shape of the first that may start: of those that ask alike a shorter one may pass.
+        """The place in its shape of the first workload that may start: of several with equal requests a shorter one may
+        pass.
 
-        One that takes of what reservations leave narrows them: the next cannot take it. Only one that borrows takes
-        what heads of other lines wait for.
+        A workload that takes of what reservations leave narrows them: the next cannot take it. Only a workload that
+        borrows takes what heads of other lines wait for.
         """
         self._look(line, now_s)
         own = self._made[line]
@@ -130,7 +138,7 @@ class Reservations:
         return None
 
     def _latest_s(self, line: int, charges: Charges) -> float:
-        """The start of the first head of another line that needs some of these."""
+        """The start of the first head of another line that needs one of these resources."""
         for start_s, other in self._by_start:
             reservation = self._made[other]
             if other != line and reservation is not None and not reservation.leaves(charges):
@@ -138,7 +146,7 @@ class Reservations:
         return math.inf
 
     def _before(self, end_s: float, line: int) -> Iterator[Reservation]:
-        """Those of other lines that start before then."""
+        """Reservations of other lines whose heads start before ``end_s``."""
         for start_s, other in self._by_start:
             if start_s >= end_s:
                 return
@@ -157,7 +165,7 @@ class Reservations:
 
 
 def _reserved(order: int, waiting: Waiting, times: ToldSums, now_s: float) -> Reservation | None:
-    """None for a head that fits, and where what was told does not say when it will."""
+    """The reservation of a head; None if the head fits, or if told run times do not say when it will."""
     if not all(waiting.choices):
         return None
     lacking: dict[FlavorResource, Amount] = {}

@@ -1,9 +1,9 @@
-"""How far past forecasts were off, and by how much ranges are widened for it: by what starts later teaches, queue by
-queue, on top of what traces have taught beforehand.
+"""How far past forecasts were off, and by how much ranges are widened for it: learnt from each start, queue by queue,
+on top of what traces have taught beforehand.
 
-The runs of a forecast know nothing of who comes later, so truths lie late of their ranges more often than early. The
-width that is added covers nine in ten of the past misses on either side, as logarithms (Romano, Patterson and Candes,
-"Conformalized quantile regression", 2019).
+The runs of a forecast know nothing of later arrivals, so true starts lie after their ranges more often than before
+them. The width that is added covers nine in ten of the past misses on either side, as logarithms (Romano, Patterson and
+Candes, "Conformalized quantile regression", 2019).
 """
 
 import math
@@ -15,7 +15,7 @@ import msgspec
 from controller.engine.model.resources import WorkloadKey
 
 _SHORT_S: Final = 60.0
-"""Added before logarithms are taken: below a minute nobody counts in factors."""
+"""Seconds added before logarithms are taken: below a minute a ratio says nothing to a reader."""
 _PART: Final = 0.9
 _KEPT: Final = 200
 _QUEUES: Final = 2_000
@@ -31,7 +31,7 @@ LATE: Final = (-1.65, -0.95, -0.65, -0.35, -0.15, 0.1, 0.35, 0.6, 1.05)
 
 
 class Range(NamedTuple):
-    """Seconds from when it was said; None: no end is known."""
+    """A range of seconds from the moment of the forecast; None: no end is known."""
 
     from_s: float
     to_s: float | None
@@ -58,11 +58,14 @@ class _Expected(msgspec.Struct, frozen=True):
 
 
 class Calibration:
-    """Bounded. ``expect`` takes ranges as the runs gave them; by ``width`` what is told is wider."""
+    """The misses of past forecasts. Memory is bounded. ``expect`` takes ranges as the runs gave them; ``width`` is what
+    a range is widened by when it is shown.
+    """
 
     def __init__(self) -> None:
         self._misses: OrderedDict[str, deque[tuple[float, float]]] = OrderedDict()
-        """By ClusterQueue how much too late the range began, and how much too early it ended: negative inside of it."""
+        """The misses of each ClusterQueue: how much too late the range began, and how much too early it ended; negative
+        inside of it."""
         self._expected: OrderedDict[WorkloadKey, list[_Expected]] = OrderedDict()
 
     def expect(self, key: WorkloadKey, queue: str, at_s: float, given: Range) -> None:
@@ -76,7 +79,7 @@ class Calibration:
             self._expected.popitem(last=False)
 
     def started(self, key: WorkloadKey, at_s: float) -> None:
-        """It holds quota since then. What was expected of it has shown itself."""
+        """Notes that the workload holds quota since ``at_s``, and how far its forecasts were off."""
         for expected in self._expected.pop(key, ()):
             if at_s < expected.at_s:
                 continue
@@ -91,7 +94,7 @@ class Calibration:
         self._expected.pop(key, None)
 
     def seen(self, queue: str) -> int:
-        """How many forecasts of the queue have shown how right they were."""
+        """The number of the queue's forecasts whose workload has started."""
         return len(self._misses.get(queue, ()))
 
     def width(self, queue: str) -> "Width":

@@ -1,5 +1,6 @@
 """The smallest changes that would admit a pending workload now, each tried with the engine: fewer pods, fewer devices,
-a smaller share of a GPU, a looser topology, another flavor; and whose end would do, counting those that come first.
+a smaller share of a GPU, a looser topology, another flavor; and the workloads whose ends would admit it, counting those
+that start first.
 
 A try has no effect. The tries of one workload are bounded, whatever its pod sets are.
 """
@@ -24,42 +25,46 @@ from inventory.api.names import GPU_PERCENT
 
 _TRIES: Final = 100
 _SETS: Final = 4
-"""Pod sets that are looked at, the first of a workload."""
+"""Pod sets that are tried, the first of a workload."""
 _HOLDERS: Final = 200
 _ENDS: Final = 4
-"""Workloads named whose ends together would do; of more nobody can wait for each."""
+"""Workloads that are named whose ends together would do; nobody can wait for each of more."""
 _NAMED: Final = 3
-"""So many of those that start before it are named."""
+"""Workloads that start before this one and are named."""
 
 EndsAt = Callable[[WorkloadKey], float]
-"""When a workload that holds quota is likely to end, in seconds since 1970; ``inf`` for never."""
+"""The time at which a workload that holds quota is likely to end, in seconds since 1970; ``inf`` for never."""
 _Make = Callable[[int], Workload]
 _Tried = Parts[DecisionRecord | None]
 _Try = Callable[[Workload], _Tried]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``kind``: fewerPods, fewerDevices, smallerShare, topology, flavor, ends. ``sentence`` begins with a capital."""
+    """One change that would admit the workload. ``kind``: fewerPods, fewerDevices, smallerShare, topology, flavor,
+    ends. ``sentence`` begins with a capital.
+    """
 
     kind: str
     sentence: str
     workloads: tuple[str, ...] = ()
     at_s: float | None = None
-    """Of ends: when the last of them is likely."""
+    """Only for kind ``ends``: the time at which the last of ``workloads`` is likely to end, in seconds since 1970."""
 
 
 def admits(record: DecisionRecord | None) -> bool:
-    """Whether it would start now, without any eviction."""
+    """Whether the workload would start now, without any eviction."""
     return record is not None and record.rule is Rule.FITS
 
 
 def changes(engine: Engine, workload: Workload, now_s: float, ends_at: EndsAt) -> list[Change]:
-    """``change_parts`` without a pause."""
+    """``change_parts``, run to its end without a pause."""
     return finished(change_parts(engine, workload, now_s, ends_at))
 
 
 def change_parts(engine: Engine, workload: Workload, now_s: float, ends_at: EndsAt) -> Parts[list[Change]]:
-    """For a workload that does not start as it is; empty where no such change would do. A pause before each try."""
+    """The changes that would admit a workload that does not start as it is; empty if there is none. A pause precedes
+    each try.
+    """
     tries = _TRIES
 
     def tried(given: Workload) -> _Tried:
@@ -80,7 +85,7 @@ def change_parts(engine: Engine, workload: Workload, now_s: float, ends_at: Ends
     record = on_free_quota(engine, pending, record)
     yield
     if queue.policies.strict_fifo and ahead:
-        # Whatever it asks for, it is not tried before the head has started.
+        # The workload is not tried before the head has started, whatever it asks for.
         return [*_ends(engine, record, ends_at, ahead, strict=True)]
     found: list[Change] = []
     for number, pod_set in enumerate(workload.spec.pod_sets[:_SETS]):
@@ -102,7 +107,7 @@ def _fewer_pods(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -
 
 
 def _fewer_devices(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:
-    """Of a device of which each pod has several, or percents of one."""
+    """Changes to fewer of a device of which each pod has several, or to fewer percents of one."""
     found: list[Change] = []
     for name, several in sorted(devices_of(pod_set).items()):
         most = yield from _most(several - 1, partial(with_fewer, workload, number, name), tried)
@@ -113,7 +118,9 @@ def _fewer_devices(workload: Workload, number: int, pod_set: PodSet, tried: _Try
 
 
 def _most(high: int, make: _Make, tried: _Try) -> Parts[int]:
-    """The largest number from 1 to ``high`` with which it would start now; 0 for none. Fewer fit where more do."""
+    """The largest number from 1 to ``high`` with which the workload would start now; 0 for none. Where a number fits,
+    each smaller one does.
+    """
     low = 0
     while low < high:
         middle = (low + high + 1) // 2
@@ -139,7 +146,7 @@ def _looser(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Pa
 
 
 def _anywhere(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:
-    """On a flavor that the pods' node selector or affinity excludes."""
+    """The change to a flavor that the pods' node selector or affinity excludes."""
     replace, template = msgspec.structs.replace, pod_set.template
     if not template.spec.node_selector and template.spec.affinity is None:
         return []
@@ -161,7 +168,7 @@ def _anywhere(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> 
 def _ends(
     engine: Engine, record: DecisionRecord, ends_at: EndsAt, ahead: Sequence[Ahead] | None, *, strict: bool
 ) -> Iterator[Change]:
-    """The one workload, or the few, whose ends free what the flavor lacks that lacks least."""
+    """The workload, or the few, whose ends free what is lacking on the flavor that lacks least."""
     missing = record.missing()
     if missing is None or ahead is None or record.reason in HOPELESS:
         return
@@ -196,7 +203,7 @@ def _told(turn: Turn | None, resource: ResourceName, ends: Mapping[WorkloadKey, 
 
 
 def _named(first: Sequence[WorkloadKey]) -> str:
-    """Those that start before it; only the first of the queue is next."""
+    """A clause with the workloads that start before this one; only the first of the queue is called next."""
     if not first:
         return ""
     told = [words.next_in_line(first[0]), *first[1:_NAMED]]

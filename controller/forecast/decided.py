@@ -1,4 +1,5 @@
-"""What the engine's decisions say of a start that no sums know: that others are preempted for it, that it never comes.
+"""What the engine's decisions tell of a start and sums do not: that others are preempted for it, or that it never
+comes.
 
 A decision stands beside the forecast wherever both are shown, so the two agree.
 """
@@ -17,25 +18,27 @@ from controller.forecast.never import Never, never_parts, on_free_quota
 from controller.forecast.parts import Parts
 
 PREEMPTING: Final = frozenset({Rule.PREEMPTS, Rule.MIGRATES, Rule.FITS_AFTER_PREEMPTION})
-"""It starts once those that leave have stopped."""
+"""Rules of a workload that starts once its victims have stopped."""
 
 _TRIES: Final = 8
-"""So many that the engine has not tried yet are tried for a round of forecasts, each of another shape."""
+"""Workloads without a decision that are tried for a round of forecasts, each of another shape."""
 _ASKED_OF_NODES: Final = 64
-"""Shapes of which the nodes are asked for a round, of those that quota alone refuses."""
+"""Shapes that are tried on the nodes for a round, of those that quota alone refuses."""
 _READ: Final = 500
-"""Between two pauses."""
+"""Workloads that are read between two pauses."""
 
 
 class Asked(NamedTuple):
-    """A workload that is not there, and what the engine would decide on it; None where that is not known."""
+    """A workload that is not in the engine, and the engine's decision on it; None where that is not known."""
 
     pending: PendingWorkload
     record: DecisionRecord | None
 
 
 class Decided(NamedTuple):
-    """``by_shape``: the decision on the first of each shape. ``coming``: those that others are preempted for."""
+    """``by_shape``: the decision on the first workload of each shape. ``coming``: workloads that others are preempted
+    for.
+    """
 
     by_shape: Mapping[int, DecisionRecord]
     coming: Mapping[WorkloadKey, DecisionRecord]
@@ -43,7 +46,9 @@ class Decided(NamedTuple):
 
 
 def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> Parts[Decided]:
-    """What was decided last, or is decided for the question where nothing was. Two look-ups for each that waits."""
+    """The last decisions on pending workloads, or decisions tried for the forecast where there was none. Each workload
+    takes two look-ups.
+    """
     by_shape: dict[int, DecisionRecord] = {}
     coming: dict[WorkloadKey, DecisionRecord] = {}
     firsts: dict[int, PendingWorkload | None] = {}
@@ -74,7 +79,7 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
                     record = on_free_quota(engine, _pending(engine, waiting, asked), record)
                 by_shape[waiting.shape] = record
                 firsts[waiting.shape] = _pending(engine, waiting, asked)
-            # Of a strict queue the head alone is tried, whatever a question says of the others.
+            # Of a strict queue the head alone is tried, whatever a dry run says of the others.
             if record.rule in PREEMPTING and record.workload == waiting.key and not (line.strict and place):
                 coming[waiting.key] = record
             if place % _READ == 0:
@@ -88,7 +93,7 @@ def _pending(engine: Engine, waiting: Waiting, asked: Asked | None) -> PendingWo
 
 
 def with_coming(model: Model, coming: Mapping[WorkloadKey, DecisionRecord]) -> Model:
-    """Those that others are preempted for wait no more, and their victims leave."""
+    """The model in which workloads that others are preempted for do not wait, and their victims leave."""
     return model._replace(trees=tuple(_with_coming(tree, coming, model.now_s) for tree in model.trees))
 
 
@@ -97,7 +102,7 @@ def _with_coming(tree: Tree, coming: Mapping[WorkloadKey, DecisionRecord], now_s
     if not mine:
         return tree
     records = [coming[waiting.key] for waiting in mine]
-    # One that moves goes on elsewhere.
+    # A victim that moves runs on elsewhere.
     victims = {target.holder.key for record in records for target in record.targets if target.move is None}
     return Tree(
         lines=tuple(
@@ -119,5 +124,5 @@ def _started(waiting: Waiting, record: DecisionRecord, now_s: float) -> Held:
 
 
 def _chosen(options: tuple[tuple[Charge, ...], ...], flavors: set[FlavorName]) -> tuple[Charge, ...]:
-    """Of a group of resources what is charged on the flavor that was decided on."""
+    """The charges of a group of resources on the flavor of the decision."""
     return next((each for each in options if any(charge.fr.flavor in flavors for charge in each)), options[0])

@@ -1,9 +1,9 @@
-"""When each pending workload starts, as a range: the model is let forward many times, each with other run times.
+"""When each pending workload starts, as a range: the model is run forward many times, each with other run times.
 
-Every run draws the run times of all workloads from what is known of them, evenly over their range. The truth is as
-likely before the first of 19 starts as between any two of them: between the second and the last but one it lies
-in 80 % of all cases, where run times are what the history says and nothing else comes between. What comes between is
-added by ``calibration``.
+Every run draws the run times of all workloads from what is known of them, evenly over their range. The true start is as
+likely before the first of 19 drawn starts as between any two of them: it lies between the second and the last but one
+in 80 % of all cases, if run times are what the history says and nothing else intervenes. ``calibration`` adds what
+intervenes.
 """
 
 import math
@@ -33,7 +33,9 @@ from inventory.words.plural import plural
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """So many ``runs``; ``outside`` of their starts lie beyond the range on either side. ``grain``: see Forward."""
+    """The effort of a forecast: the number of ``runs``, and ``outside``, the starts beyond the range on either side.
+    ``grain``: see Forward.
+    """
 
     runs: int
     outside: int
@@ -42,11 +44,12 @@ class Effort(msgspec.Struct, frozen=True):
 
 _FINE: Final = Effort(19, 1, 0.01)
 _COARSE: Final = Effort(9, 0, 0.03)
-"""Of many: the truth lies between the first and the last of nine as often, and the ends of the range are less sure."""
+"""The effort for many workloads: the true start lies between the first and the last of nine as often, and the ends of
+the range are less sure."""
 _MANY: Final = 250
 _DRAWN: Final = 40
 _TOLD: Final = 200
-"""Workloads between two pauses."""
+"""Workloads that are put into words between two pauses."""
 
 _BEHIND: Final = "It is too far behind in its queue to be looked at"
 _CLOSED: Final = "Its queue takes nothing in now"
@@ -56,11 +59,12 @@ _STOPPING: Final = "It starts once what is preempted for it has stopped: that ma
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Seconds from ``at_s`` (since 1970) to its start: between ``from_s`` and ``to_s`` in about four of five cases.
+    """The start of a workload in seconds from ``at_s`` (since 1970): between ``from_s`` and ``to_s`` in about four of
+    five cases.
 
-    ``from_s`` None: nothing is known; ``to_s`` None: it may as well never start. ``never``: what would have to change,
-    where it never starts as things are: a clause. ``ahead``: workloads of its queue that are tried before it.
-    ``assumes``: sentences, the most telling first.
+    ``from_s`` None: nothing is known. ``to_s`` None: the workload may as well never start. ``never``: a clause on what
+    would have to change, if the workload never starts as things are. ``ahead``: workloads of its queue that are tried
+    before it. ``assumes``: sentences, the most telling first.
     """
 
     at_s: float
@@ -80,8 +84,8 @@ def _none_is_endless(_key: WorkloadKey) -> bool:
 
 
 class Forecaster:
-    """``history`` and ``calibration`` are what it has learnt of workloads; both are bounded. ``endless``: whether it is
-    known of a workload that it never ends by itself; then what others took says nothing of it.
+    """Makes forecasts. ``history`` and ``calibration`` are what it has learnt of workloads; both are bounded.
+    ``endless``: whether a workload is known never to end by itself; the run times of others say nothing of it.
     """
 
     def __init__(self, endless: Callable[[WorkloadKey], bool] = _none_is_endless) -> None:
@@ -90,7 +94,7 @@ class Forecaster:
         self.calibration = Calibration()
 
     def observe(self, workload: Workload, *, gone: bool = False) -> None:
-        """A Workload came or changed; or it is ``gone``."""
+        """Learns from a Workload that was created or changed, or is ``gone``."""
         key, conditions = WorkloadKey(workload.key), workload.status.conditions
         self.history.observe(workload)
         reserved = find_condition(conditions, reasons.QUOTA_RESERVED)
@@ -100,11 +104,11 @@ class Forecaster:
             self.calibration.gone(key)
 
     def all(self, engine: Engine, now_s: float, most: int = MOST) -> Forecasts:
-        """Every pending workload's, without a pause."""
+        """The forecasts of all pending workloads, without a pause."""
         return finished(self.parts(engine, now_s, most))
 
     def parts(self, engine: Engine, now_s: float, most: int = MOST) -> Parts[Forecasts]:
-        """Every pending workload's. The engine may change in the pauses."""
+        """The forecasts of all pending workloads. The engine may change in the pauses."""
         model = yield from model_parts(engine, now_s, most)
         found: Forecasts = dict.fromkeys(model.left_out, Forecast(at_s=now_s, assumes=(_BEHIND,)))
         found |= dict.fromkeys(model.closed, Forecast(at_s=now_s, assumes=(_CLOSED,)))
@@ -124,7 +128,8 @@ class Forecaster:
     def of_parts(
         self, engine: Engine, asked: PendingWorkload, now_s: float, record: DecisionRecord | None = None
     ) -> Parts[Forecast | None]:
-        """Of a workload that is not there, if it came now. None where its queue is not there or takes nothing in.
+        """The forecast of a workload that is not in the engine, if it came now. None if its queue does not exist or
+        admits nothing.
 
         ``record``: what the engine would decide on it.
         """
@@ -144,7 +149,7 @@ class Forecaster:
         return found.get(asked.key)
 
     def ends_at(self, engine: Engine, now_s: float) -> EndsAt:
-        """When a workload that holds quota is likely to end, as of now."""
+        """The function that tells when a workload that holds quota is likely to end, as of now."""
         known: dict[ClusterQueueName, Experience] = {}
 
         def ends(key: WorkloadKey) -> float:
@@ -190,7 +195,9 @@ class Forecaster:
 
 
 def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forecasts]:
-    """With places in the queue as they are, and where the engine's own decision says more than the runs, by that."""
+    """The forecasts with the workloads' places in their queues. Where the engine's own decision says more than the
+    runs, it replaces their range.
+    """
     never, repaired = decided.never.clauses, decided.never.repaired
     if not never and not repaired and not decided.coming:
         return found
@@ -218,7 +225,7 @@ def _soon(now_s: float, ahead: int) -> Forecast:
 
 
 def _cut(ordered: Sequence[float], effort: Effort) -> Range | None:
-    """What the runs say, without those outside. None where it does not start in most of them."""
+    """The range of the runs, without the outer starts. None if the workload does not start in most runs."""
     low_s, high_s = ordered[effort.outside], ordered[-1 - effort.outside]
     return None if math.isinf(low_s) else Range(low_s, high_s if math.isfinite(high_s) else None)
 
@@ -252,15 +259,17 @@ def _draws(
     runs: int,
     endless: Callable[[WorkloadKey], bool],
 ) -> Parts[list[dict[WorkloadKey, float | None]]]:
-    """For each run the run time of each workload: every workload has each of as many even parts of its range once."""
+    """The run times of all workloads for each run: as many even parts of a workload's range as there are runs, each
+    used once.
+    """
     running = sorted(tree.charged, key=lambda held: held.since_s)
     pending = [(waiting, line.name) for line in tree.lines for waiting in line.waiting]
     pending.sort(key=lambda each: each[0].queued_at_s)
-    # By time, not by name: under other names the same workloads have the same forecasts.
+    # The order is by time, not by name: under other names the same workloads have the same forecasts.
     asked = [(held.key, held.queue, held.told_s, max(0.0, now_s - held.since_s)) for held in running]
     asked += [(waiting.key, name, waiting.told_s, 0.0) for waiting, name in pending]
     totals: list[dict[WorkloadKey, float | None]] = [{} for _ in range(runs)]
-    # Seeded, for the same state has the same forecast.
+    # The seed is fixed: the same state has the same forecast.
     shuffling = random.Random(len(asked))  # noqa: S311  nothing secret
     parts = [(number + 0.5) / runs for number in range(runs)]
     for number, (key, queue, told_s, age_s) in enumerate(asked):

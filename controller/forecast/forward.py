@@ -1,8 +1,9 @@
-"""One tree of queues let forward in time, with given run times: when does each workload that waits start?
+"""One tree of queues run forward in time, with given run times: when does each workload that waits start?
 
-It repeats what cycles decide by sums: the order of the heads, what fits beside what, conservative backfill by the times
-that were told. Nothing new arrives, nothing is evicted, and of places on nodes ``gates`` alone tell. The engine itself,
-run forward, takes 3 to 145 seconds for 1,000 workloads (``docs/decisions/070-forecasts-let-sums-run-forward.md``).
+The run repeats the decisions of cycles by sums: the order of the heads, what fits beside what, conservative backfill by
+told run times. Nothing new arrives, nothing is evicted, and places on nodes are known by ``gates`` alone. The engine
+itself, run forward, takes 3 to 145 seconds for 1,000 workloads
+(``docs/decisions/070-forecasts-let-sums-run-forward.md``).
 """
 
 import heapq
@@ -18,21 +19,24 @@ from controller.forecast.backfill import Queue, Reservations
 from controller.forecast.model import Charges, Choices, Gate, Held, Tree, Waiting
 
 STOPPING_S: Final = 30.0
-"""So long an evicted workload is taken to hold what it has."""
+"""The time for which an evicted workload is taken to hold its quota."""
 HORIZON_S: Final = 60 * 86_400.0
 _OVERTIME: Final = 0.1
 _GRAIN_S: Final = 1.0
 _LOOKS: Final = 4
-"""So many looks the ends that were told stand as they are: reservations are estimates of estimates."""
+"""Sweeps for which the told ends stand as they are: reservations are estimates of estimates."""
 
 
 Gates = Mapping[int, tuple[Gate, ...]]
-"""By shape, the first to open first. One that is not in it is let in as sums say; one without gates never starts."""
+"""Gates by shape, the first to open first. A shape without a key starts as sums allow; a shape with no gates never
+starts."""
 _NO_GATES: Final[Gates] = {}
 
 
 class _Need(NamedTuple):
-    """A shape and what it asks of one flavor-resource: with less than that free in the tree it need not be tried."""
+    """A shape and its request of one flavor-resource: with less than that free in the tree the shape need not be
+    tried.
+    """
 
     amount: Amount
     line: int
@@ -40,9 +44,9 @@ class _Need(NamedTuple):
 
 
 class Forward:
-    """``run`` once. It charges the cells of the model, and gives everything back at its end.
+    """One run: ``run`` is called once. It charges the cells of the model, and releases everything at its end.
 
-    ``total_s``: how long each workload runs altogether, from its start; None is for ever.
+    ``total_s``: the seconds that each workload runs altogether, from its start; None is for ever.
     """
 
     def __init__(
@@ -56,7 +60,7 @@ class Forward:
         grain: float = 0.01,
         gates: Gates = _NO_GATES,
     ) -> None:
-        """``grain``: ends that lie closer together than this part of the time from now are looked at together."""
+        """``grain``: ends that lie closer together than this part of the time from now are handled in one sweep."""
         self._tree = tree
         self._begin_s = now_s
         self._total_s = total_s
@@ -66,27 +70,28 @@ class Forward:
         self._queues = [Queue(line) for line in tree.lines]
         self._left = sum(len(line.waiting) for line in tree.lines)
         self._needs = _needs(tree)
-        """Of shapes of which some still wait."""
+        """The needs of shapes of which some workload still waits."""
         self._rooms = {fr: _room_of(tree, fr) for fr in self._needs}
         self._least: dict[tuple[int, int], list[tuple[FlavorResource, Amount]]] = {}
-        """The same by line and shape."""
+        """The needs of ``_needs`` by line and shape."""
         for fr, needs in self._needs.items():
             for need in needs:
                 self._least.setdefault((need.line, need.shape), []).append((fr, need.amount))
         self._ends: list[tuple[float, int]] = []
         self._told: list[tuple[float, int]] = []
-        """Ends by what was told, sorted; backfill goes by them."""
+        """Ends by told run times, sorted; backfill goes by them."""
         self._told_of: dict[int, float] = {}
         self._running: dict[int, Charges] = {}
         self._number = 0
         self._open = dict.fromkeys(gates, 0)
-        """By shape that has gates, how many of it may start: a gate lets one in, and one that ends another."""
+        """By shape that has gates, the number of workloads that may start: a gate that opens adds one, and so does the
+        end of a workload of the shape."""
         self._opens: dict[WorkloadKey, list[int]] = {}
-        """The shapes that the end of a workload lets one of in."""
+        """The shapes whose gates the end of a workload opens."""
         self._timed: list[tuple[float, int]] = []
-        """Gates that open at a time, sorted: whoever ends then is not of this tree."""
+        """Gates that open at a time, sorted: the workloads that end then are of another tree."""
         self._gated: dict[int, int] = {}
-        """The shapes of those that were let in, by number."""
+        """The shapes of workloads that gates let in, by number."""
         self._keys: dict[int, WorkloadKey] = {}
         held = {each.key for each in tree.charged}
         for shape, some in gates.items():
@@ -97,15 +102,14 @@ class Forward:
                     self._timed.append((at_s, shape))
         self._timed.sort()
         self.starts: dict[WorkloadKey, float] = {}
-        """Seconds from now to each start, once ``run`` is over; those that never start within the horizon are not in
-        it.
-        """
+        """Seconds from now to each start, once ``run`` is over; workloads that never start within the horizon are not
+        in it."""
         self._reservations = Reservations(self._queues)
         self._stale_s = -math.inf
-        """Reservations are renewed then."""
+        """The time at which reservations are renewed."""
 
     def run(self) -> Iterator[None]:
-        """To the end, in parts: to pause between."""
+        """Runs to the end, with pauses."""
         now_s = begin_s = self._begin_s
         for held in self._tree.charged:
             self._hold(held)
@@ -174,7 +178,7 @@ class Forward:
     # -- who starts --------------------------------------------------------------------------------------------------
 
     def _sweep(self, now_s: float) -> None:
-        """Each workload that fits starts: a head of every line in turn, as cycles try them."""
+        """Starts each workload that fits: a head of every line in turn, as cycles try them."""
         rooms = {fr: _free(*cells) for fr, cells in self._rooms.items()}
         heads = self._possible(rooms)
         turn = [(self._rank(0, line, some[0][1]), line) for line, some in heads.items()]
@@ -207,7 +211,9 @@ class Forward:
         return False
 
     def _possible(self, rooms: Mapping[FlavorResource, Amount]) -> dict[int, list[tuple[int, int]]]:
-        """By line the first of each shape, as order and shape, for which there may be room anywhere in the tree."""
+        """By line the first workload of each shape, as order and shape, for which there may be room anywhere in the
+        tree.
+        """
         found: dict[int, dict[int, None]] = {}
         for fr, needs in self._needs.items():
             for need in needs:
@@ -220,7 +226,7 @@ class Forward:
         }
 
     def _rank(self, number: int, line: int, shape: int) -> tuple[float, ...]:
-        """Lower first: earlier heads of their queues, then by the rules of one cycle."""
+        """The rank of a candidate, lower first: earlier heads of their queues, then by the rules of one cycle."""
         queue = self._queues[line]
         _, waiting = queue.shapes[shape][0]
         if self._fair:
@@ -229,7 +235,9 @@ class Forward:
         return (number, borrows, -waiting.priority, waiting.queued_at_s, line)
 
     def _tried(self, line: int, shape: int, now_s: float) -> Charges | None:
-        """The first of the shape starts, or one that may before it: what it is charged. None where none may."""
+        """Starts the first workload of the shape, or one that may pass it, and returns its charges. None if none may
+        start.
+        """
         charges = self._fitting(self._queues[line].shapes[shape][0][1], now_s)
         if charges is None:
             return None
@@ -240,7 +248,9 @@ class Forward:
         return None
 
     def _fitting(self, waiting: Waiting, now_s: float) -> Charges | None:
-        """What it is charged if it starts now: of each group the first flavor with room."""
+        """The charges of the workload if it starts now: of each group the first flavor with room. None if it may
+        not.
+        """
         if waiting.due_s > now_s or self._open.get(waiting.shape, 1) <= 0:
             return None
         return first_fit(waiting.choices)
@@ -273,7 +283,7 @@ class Forward:
 
 
 def first_fit(choices: Choices) -> Charges | None:
-    """Of each group the first flavor with room now; None where one has none."""
+    """The charges on the first flavor with room of each group; None if a group has none."""
     found: Charges = ()
     for options in choices:
         for charges in options:
@@ -301,8 +311,8 @@ def _borrow(charges: Charges) -> bool:
 
 
 def _needs(tree: Tree) -> dict[FlavorResource, list[_Need]]:
-    """By flavor-resource the shapes that may be charged there, the smallest first. A shape without any need is not in
-    it: no flavor is open to it.
+    """The shapes that may be charged to each flavor-resource, the smallest need first. A shape without any need is not
+    in it: no flavor is open to it.
     """
     found: dict[FlavorResource, set[_Need]] = {}
     for number, line in enumerate(tree.lines):
@@ -321,12 +331,12 @@ def _top(cell: Cell) -> Cell:
 
 
 def _free(top: Cell, reserves: Sequence[Cell]) -> Amount:
-    """No less than what is free anywhere in the tree."""
+    """An amount no less than what is free anywhere in the tree."""
     return top.subtree_quota - top.usage + sum(cell.local_available() for cell in reserves)
 
 
 def _room_of(tree: Tree, fr: FlavorResource) -> tuple[Cell, tuple[Cell, ...]]:
-    """The root's cell, and those below it that keep something to themselves: what is free is in these."""
+    """The root's cell, and the cells below it that keep something to themselves: free quota is in these."""
     root = tree.lines[0].node.root()
     below = [root]
     for node in below:

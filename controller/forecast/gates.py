@@ -1,8 +1,8 @@
 """What workloads wait for that sums do not show: places on nodes, limits and capabilities of mirrored Queues.
 
-A workload that quota has room for and that the engine refused starts no earlier than those end that are in its way.
-Who that is, the engine is asked: those that hold quota are taken away in the order in which they are likely to end,
-until it lets the workload in, and on until it lets in as many as wait of its shape.
+A workload that quota has room for and that the engine refused starts no earlier than the workloads end that are in its
+way. The engine tells which those are: holders of quota are removed in the order in which they are likely to end, until
+it admits the workload, and on until it has admitted as many of its shape as wait.
 """
 
 import math
@@ -23,13 +23,13 @@ from controller.forecast.parts import Parts
 
 _SHAPES: Final = 64
 _HOLDERS: Final = 100
-"""Are taken away for one shape, the soonest to end."""
+"""Holders that are removed for one shape, the soonest to end."""
 _TRIES: Final = 16
-"""Of one shape: several are taken away between two of them where there are more."""
+"""Tries of one shape: several holders are removed between two tries if there are more."""
 _LET_IN: Final = 16
-"""Of one shape: those behind them start when these end."""
+"""Workloads of one shape that have a gate: those behind them start when these end."""
 _READ: Final = 2_000
-"""Between two pauses."""
+"""Holders that are read between two pauses."""
 
 _REFUSED: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.OVER_SHARE, Rule.BELOW_MINIMUM})
 
@@ -37,7 +37,9 @@ _REFUSED: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.OVER_SHARE, R
 def gate_parts(
     engine: Engine, model: Model, ends_at: EndsAt, decided: Decided, asked: Asked | None = None
 ) -> Parts[Gates]:
-    """``asked``: as of the model; whether the engine would let it in is not known yet."""
+    """The gates of all shapes that the engine refuses though quota has room. ``asked``: as of the model; its decision
+    is not known yet.
+    """
     found: dict[int, tuple[Gate, ...]] = {}
     closed: list[tuple[Waiting, int]] = []
     for tree in model.trees:
@@ -76,7 +78,7 @@ def _refused(record: DecisionRecord | None) -> bool:
 
 
 def _by_shape(tree: Tree) -> Counter[int]:
-    """How many wait of each shape."""
+    """The number of waiting workloads of each shape."""
     return Counter(waiting.shape for line in tree.lines for waiting in line.waiting)
 
 
@@ -100,7 +102,7 @@ def _fit_by_sums(tree: Tree) -> set[int]:
 
 
 def _in_order(engine: Engine, ends_at: EndsAt, now_s: float) -> Parts[list[tuple[float, WorkloadKey]]]:
-    """Those that hold quota and have a likely end, the soonest first."""
+    """The holders of quota that have a likely end, the soonest first."""
     found: list[tuple[float, WorkloadKey]] = []
     for number, key in enumerate(list(engine.state.cluster.holders)):
         holder = engine.state.cluster.holders.get(key)
@@ -115,7 +117,7 @@ def _in_order(engine: Engine, ends_at: EndsAt, now_s: float) -> Parts[list[tuple
 def _gates(
     engine: Engine, room: RoomLater, order: list[tuple[float, WorkloadKey]], count: int
 ) -> tuple[Gate, ...] | None:
-    """None where it is let in as it is. At one time, so nothing changes meanwhile."""
+    """The gates of a shape; None if the engine admits it as it is. There is no pause, so nothing changes meanwhile."""
     gates: list[Gate] = []
     soonest = order[:_HOLDERS]
     with engine.state.cluster.trial():
@@ -127,7 +129,7 @@ def _gates(
             if len(gates) >= count:
                 break
     if not gates and len(order) > len(soonest):
-        # Others end later that were not looked at: not before the last of these.
+        # Holders that were not tried end later: no gate opens before the last of these.
         end_s, after = soonest[-1]
         gates.append(Gate(after, end_s))
     return tuple(gates)
@@ -136,7 +138,7 @@ def _gates(
 def _batches(
     engine: Engine, room: RoomLater, order: list[tuple[float, WorkloadKey]]
 ) -> Iterator[tuple[WorkloadKey, float]]:
-    """The last of each batch, all of which have been taken away."""
+    """Removes the holders in batches, and yields the last of each batch and its end."""
     size = max(1, -(-len(order) // _TRIES))
     holders = engine.state.cluster.holders
     for begin in range(0, len(order), size):

@@ -1,4 +1,4 @@
-"""Whose turn comes first when quota gets free: those that stand before a workload in its queue, by the sums of one
+"""Which workloads come first when quota gets free: those that stand before a workload in its queue, by the sums of one
 flavor and resource.
 """
 
@@ -14,12 +14,12 @@ from controller.engine.quota.queuestate import QueueState
 from controller.forecast.never import HOPELESS, on_free_quota
 
 _MOST: Final = 100
-"""Before one that is further behind too much happens to name whose end would do."""
+"""Workloads before one that are considered: further behind, too much happens to name whose end would do."""
 
 
 class Ahead(NamedTuple):
-    """One that stands before. ``flavor``: the one that it waits for; None where that is not known. ``stuck``: it never
-    starts as things are.
+    """A workload that stands before. ``flavor``: the one that it waits for; None where that is not known. ``stuck``: it
+    never starts as things are.
     """
 
     key: WorkloadKey
@@ -29,8 +29,8 @@ class Ahead(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """``ended``: whose ends let it in, once ``first`` have started. ``has_to_end``: these take all that gets free, so
-    it starts when they have ended as well.
+    """How a workload comes to its turn. ``ended``: the holders whose ends let it in, once ``first`` have started.
+    ``has_to_end``: ``first`` take all that gets free, so the workload starts when they have ended as well.
     """
 
     ended: tuple[Held, ...]
@@ -39,7 +39,7 @@ class Turn(NamedTuple):
 
 
 def in_line(engine: Engine, pending: PendingWorkload, queue: QueueState) -> list[Ahead] | None:
-    """Those that are tried before it in its queue, in order. None where it is too far behind."""
+    """The workloads that are tried before this one in its queue, in order. None if it is too far behind."""
     queues = engine.state.queues
     others = (each for each in (*queues.active(queue.name), *queues.parked(queue.name)) if each.key != pending.key)
     before = takewhile(lambda each: each is not pending, queues.in_order([*others, pending]))
@@ -51,7 +51,7 @@ def in_line(engine: Engine, pending: PendingWorkload, queue: QueueState) -> list
 
 
 def _ahead(engine: Engine, pending: PendingWorkload, stuck: dict[str, bool]) -> Ahead:
-    """``stuck``: whether those of a shape never start, as far as it was asked."""
+    """A pending workload as ``Ahead``. ``stuck``: a cache by shape of whether its workloads never start."""
     needs: dict[ResourceName, Amount] = {}
     for pod_set in pending.info.pod_sets:
         for name, amount in pod_set.requests.items():
@@ -65,7 +65,7 @@ def _ahead(engine: Engine, pending: PendingWorkload, stuck: dict[str, bool]) -> 
 
 
 class Line:
-    """A workload that needs so much, and those before it. ``strict``: nobody passes one that does not fit."""
+    """A workload that needs an amount, and those before it. ``strict``: no workload passes one that does not fit."""
 
     def __init__(
         self, fr: FlavorResource, free: Amount, needed: Amount, ahead: Sequence[Ahead], *, strict: bool
@@ -81,7 +81,9 @@ class Line:
         ]
 
     def turn(self, holders: Sequence[Held]) -> Turn | None:
-        """``holders``: by their likely ends. None where it does not come to its turn by these."""
+        """The turn of the workload. ``holders``: by their likely ends. None if their ends do not bring it to its
+        turn.
+        """
         if self._blocked:
             return None
         ended: list[Held] = []
@@ -93,8 +95,8 @@ class Line:
         return self._after(sum(each.amount for each in ended))
 
     def _after(self, freed: Amount) -> Turn | None:
-        """Those before it take all that gets free: they start and end, as many at a time as fit, until it fits beside
-        the others. None where it never does.
+        """The turn of a workload if those before it take all that gets free: they start and end, as many at a time as
+        fit, until it fits beside the others. None if it never does.
         """
         gone: dict[WorkloadKey, None] = {}
         while True:
@@ -106,8 +108,8 @@ class Line:
             gone |= dict.fromkeys(first)
 
     def _started(self, freed: Amount, gone: Collection[WorkloadKey] = ()) -> tuple[Amount, list[WorkloadKey]]:
-        """What is left once all before it that fit have started, those aside that are ``gone``; nothing where a strict
-        queue stands still.
+        """The amount that is left once all before it that fit have started, except for those that are ``gone``, and
+        which these are; zero where a strict queue stands still.
         """
         left, first = self._free + freed, list[WorkloadKey]()
         for key, need in self._ahead:
@@ -121,7 +123,7 @@ class Line:
         return left, first
 
     def _least(self, ended: list[Held], first: list[WorkloadKey]) -> Turn:
-        """Those that the last ones make superfluous are not waited for."""
+        """The turn without the ends that the last ones make superfluous."""
         for held in sorted(ended, key=lambda held: held.amount):
             fewer = [each for each in ended if each is not held]
             left, started = self._started(sum(each.amount for each in fewer))

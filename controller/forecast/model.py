@@ -1,4 +1,4 @@
-"""The quota forest of an engine, copied, with who holds it and who waits: what a forecast lets time pass on.
+"""A copy of an engine's quota forest, with its holders and its pending workloads: a forecast runs it forward.
 
 Only sums are copied: quotas, amounts, orders. ``model_parts`` reads the engine and changes nothing in it.
 """
@@ -27,13 +27,14 @@ from controller.engine.quota.quotanode import QuotaNode
 from controller.forecast.parts import Parts, finished
 
 MOST: Final = 2_000
-"""Pending workloads that a forecast looks at, the first of each queue: what is behind them starts later still."""
+"""Pending workloads in a forecast, the first of each queue: what is behind them starts later still."""
 
 _PLANS: Final = 32
 _QUOTAS: Final = 32
 _READ: Final = 4_000
 _SORTED: Final = 500
-"""Between two pauses so many are planned or charged, so many quotas copied, so many looked at and put in order."""
+"""Workloads that are planned or charged, quotas that are copied, and workloads that are put in order between two
+pauses."""
 
 
 class Charge(NamedTuple):
@@ -44,11 +45,13 @@ class Charge(NamedTuple):
 
 Charges = tuple[Charge, ...]
 Choices = tuple[tuple[Charges, ...], ...]
-"""For each group of resources of each pod set what is charged on each flavor that is open to it, in order."""
+"""For each group of resources of each pod set the charges on each flavor that is open to it, in order."""
 
 
 class Held(NamedTuple):
-    """``told_s`` None: nobody said how long it runs. ``leaving``: it is being stopped."""
+    """A workload that holds quota. ``told_s`` None: no run time was told. ``leaving``: the workload is being
+    stopped.
+    """
 
     key: WorkloadKey
     queue: ClusterQueueName
@@ -59,7 +62,9 @@ class Held(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """``shape``: a number that is equal for those of one queue that fit or do not fit alike; no other queue has it."""
+    """A workload that waits. ``shape``: a number that is equal for workloads of one queue that fit or do not fit alike;
+    no other queue has it.
+    """
 
     key: WorkloadKey
     queue: ClusterQueueName
@@ -79,7 +84,7 @@ class Gate(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One ClusterQueue. ``waiting`` is in the order in which they are tried."""
+    """One ClusterQueue. ``waiting`` is in the order in which its workloads are tried."""
 
     name: ClusterQueueName
     strict: bool
@@ -88,10 +93,10 @@ class Line(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """A cohort tree with somebody waiting in it. Trees share nothing.
+    """A cohort tree in which a workload waits. Trees share nothing.
 
-    ``coming``: those of ``lines`` that others are preempted for. They start once these have stopped, and are counted
-    as if they held their quota now.
+    ``coming``: workloads of ``lines`` that others are preempted for. They start once these have stopped, and are
+    counted as if they held their quota now.
     """
 
     lines: tuple[Line, ...]
@@ -104,7 +109,9 @@ class Tree(NamedTuple):
 
 
 class Model(NamedTuple):
-    """``left_out``: pending workloads that were too many to look at. ``closed``: those whose queue takes nothing in."""
+    """``left_out``: pending workloads that were too many to consider. ``closed``: workloads whose queue admits
+    nothing.
+    """
 
     now_s: float
     trees: tuple[Tree, ...]
@@ -115,16 +122,16 @@ class Model(NamedTuple):
 
 
 def model_of(engine: Engine, now_s: float, most: int = MOST, asked: PendingWorkload | None = None) -> Model:
-    """``model_parts`` at once."""
+    """``model_parts``, run to its end without a pause."""
     return finished(model_parts(engine, now_s, most, asked))
 
 
 def model_parts(engine: Engine, now_s: float, most: int = MOST, asked: PendingWorkload | None = None) -> Parts["Model"]:
-    """``most``: of all pending workloads so many are looked at, the same number of each ClusterQueue. ``asked``: one
-    more, which is not there; it is looked at wherever it stands.
+    """The model of an engine. ``most``: the number of pending workloads in it, equally many of each ClusterQueue.
+    ``asked``: one more workload, which is not in the engine; it is in the model wherever it stands.
 
-    The engine may change in the pauses. Who waits is read before who holds quota, so one that starts meanwhile waits in
-    the model, and does not hold anything yet.
+    The engine may change in the pauses. Pending workloads are read before holders, so one that starts meanwhile waits
+    in the model, and does not hold anything yet.
     """
     quota = yield from _copied(engine)
     state = engine.state
@@ -168,7 +175,7 @@ def model_parts(engine: Engine, now_s: float, most: int = MOST, asked: PendingWo
 
 
 def _open_queue(engine: Engine, local: LocalQueueKey) -> ClusterQueueName | None:
-    """The ClusterQueue that the LocalQueue leads to; None where it takes nothing in."""
+    """The ClusterQueue of the LocalQueue; None if it admits nothing."""
     queue = engine.queue_of(local)
     return None if queue is None or engine.inactive(queue.name) else queue.name
 
@@ -193,7 +200,7 @@ def _by_queue(engine: Engine, closed: set[WorkloadKey]) -> Parts[dict[ClusterQue
 def _first(
     engine: Engine, some: list[PendingWorkload], each: int
 ) -> Parts[tuple[list[PendingWorkload], list[PendingWorkload]]]:
-    """So many of them as are tried first, in order, and the others."""
+    """The first ``each`` workloads in the order in which they are tried, and the others."""
     seen: list[PendingWorkload] = []
     behind: list[PendingWorkload] = []
     for begin in range(0, len(some), _SORTED):
@@ -205,7 +212,7 @@ def _first(
 
 
 def _copied(engine: Engine) -> Parts[QuotaTree]:
-    """The same quotas, with nothing charged."""
+    """A copy of the quotas, with nothing charged."""
     known, made = engine.state.cluster.quota, QuotaTree()
     for number, (name, cohort) in enumerate(list(known.cohorts.items())):
         if cohort.spec is not None:
@@ -271,7 +278,7 @@ def _waiting(
 
 
 def _choices(engine: Engine, pending: PendingWorkload, queue: QueueState, quota: QuotaTree) -> Choices:
-    """Of a workload that may start with fewer pods the fewest count."""
+    """The choices of a pending workload. A workload that may start with fewer pods is charged for the fewest."""
     plan, info = engine.state.assigner.plan(pending.incoming(queue)), pending.info
     found: list[tuple[Charges, ...]] = []
     for together in plan.sets:

@@ -24,16 +24,18 @@ HOPELESS: Final = frozenset(
         PendingReason.MISCONFIGURED,
     }
 )
-"""No end of another workload helps: not even an empty cluster would."""
+"""Reasons that no end of another workload removes: not even an empty cluster would admit the workload."""
 
 _FLAVORS: Final = 3
-"""So many are named."""
+"""Flavors that are named."""
 _SIZES: Final = 8
-"""Shapes of which the largest size that could start is looked for a round."""
+"""Shapes whose largest possible size is searched for a round."""
 
 
 class Never(NamedTuple):
-    """By shape what would have to change: a clause. ``repaired``: shapes that wait for what is out of service."""
+    """``clauses``: by shape a clause on what would have to change. ``repaired``: shapes that wait for nodes or devices
+    that are out of service.
+    """
 
     clauses: Mapping[int, str] = {}
     repaired: Collection[int] = frozenset()
@@ -42,7 +44,9 @@ class Never(NamedTuple):
 def never_parts(
     engine: Engine, by_shape: Mapping[int, DecisionRecord], firsts: Mapping[int, PendingWorkload | None]
 ) -> Parts[Never]:
-    """``firsts``: of each shape the workload that was decided on. Outside of trials."""
+    """The shapes that never start. ``firsts``: the workload of each shape that was decided on. Not to be called within
+    a trial.
+    """
     clauses: dict[int, str] = {}
     repaired: set[int] = set()
     sizes = _SIZES
@@ -60,7 +64,9 @@ def never_parts(
 
 
 def never_of(engine: Engine, pending: PendingWorkload, record: DecisionRecord) -> str | None:
-    """What would have to change for one workload that was decided so; None for one that may start as things are."""
+    """A clause on what would have to change for one workload with this decision; None for one that may start as things
+    are.
+    """
     record = on_free_quota(engine, pending, record)
     if record.reason not in HOPELESS or _may_be_repaired(engine, pending, record):
         return None
@@ -68,7 +74,7 @@ def never_of(engine: Engine, pending: PendingWorkload, record: DecisionRecord) -
 
 
 def on_free_quota(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> DecisionRecord:
-    """The decision where quota is all free, for one that quota refuses and no empty nodes would take."""
+    """The decision with all quota free, if quota refuses the workload and no empty nodes would take it."""
     queue = engine.queue_of(pending.local_queue) if pending is not None else None
     if pending is None or queue is None:
         return record
@@ -76,9 +82,9 @@ def on_free_quota(engine: Engine, pending: PendingWorkload | None, record: Decis
 
 
 def unless(record: DecisionRecord) -> str | None:
-    """What would have to change for a workload that never starts as things are: a clause. None for one that may.
+    """A clause on what would have to change for a workload that never starts as things are. None for one that may.
 
-    A workload that is not valid is mended or deleted, and nobody knows when: of it nothing is said.
+    None for a workload that is not valid, too: nobody knows when it is corrected or deleted.
     """
     missing = record.missing()
     match record.reason:
@@ -98,7 +104,7 @@ def unless(record: DecisionRecord) -> str | None:
 
 
 def _may_be_repaired(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> bool:
-    """Whether it lacks nodes, and some take no pods now or have devices out of service of those that it asks for."""
+    """Whether it lacks nodes, and some take no pods now or have devices of the requested kind out of service."""
     if pending is None or not _lacks_nodes(record):
         return False
     asked = {name for pod_set in pending.info.pod_sets for name in pod_set.requests}
@@ -115,7 +121,7 @@ def _lacks_nodes(record: DecisionRecord) -> bool:
 
 
 def _unless(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> str | None:
-    """As ``unless``, with the largest size that could start; ``pending`` None: no size is looked for."""
+    """The clause of ``unless``, with the largest size that could start. ``pending`` None: no size is searched."""
     told, missing = unless(record), record.missing()
     if told is None or pending is None or record.rule is Rule.NEVER:
         return told
@@ -134,7 +140,7 @@ def _unless(engine: Engine, pending: PendingWorkload | None, record: DecisionRec
 
 
 def _is_less(found: Size, missing: Missing, pending: PendingWorkload) -> bool:
-    """Whether quota would let in more of it than could start: a pod more, at least."""
+    """Whether quota alone would admit more of the workload than the nodes: a pod more, at least."""
     pods: dict[ResourceName, Amount] = {}
     for pod_set in pending.info.pod_sets:
         for name, amount in pod_set.requests.items():
@@ -145,7 +151,7 @@ def _is_less(found: Size, missing: Missing, pending: PendingWorkload) -> bool:
 
 
 def _is_nodeless(record: DecisionRecord) -> bool:
-    """Whether the flavor selects no node: asking for less does not help."""
+    """Whether the flavor selects no node: a smaller request does not help."""
     begins = sentences.no_node_has("")
     problems = (each for pod_set in _pod_sets(record) for each in pod_set.problems)
     return any(problem.startswith(begins) or problem == sentences.no_nodes() for problem in problems)

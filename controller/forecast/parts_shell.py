@@ -11,7 +11,7 @@ _SLICE_S: Final = 0.003
 
 
 async def worked(parts: Parts[T]) -> T:
-    """The result; it works for some milliseconds and then pauses as long."""
+    """The result of the work. It works for some milliseconds and then pauses as long."""
     while True:
         begun_s = time.perf_counter()
         try:

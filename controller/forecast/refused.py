@@ -1,6 +1,7 @@
-"""What a cluster refuses of an object that is to be queued, by the rules of its kind. Pure.
+"""The rules of its kind by which a cluster refuses an object that is to be queued. Pure.
 
-The API server's policies ask them when the object is created, and the controller once more when it makes the Workload.
+The API server's policies apply them when the object is created, and the controller once more when it makes the
+Workload.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,14 +24,15 @@ _OTHERS: Final[Mapping[tuple[str, str], Callable[[], tuple[Rule, ...]]]] = {
     ("apps/v1", "StatefulSet"): serving.statefulset_rules,
     ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): serving.leaderworkerset_rules,
 }
-"""Pods and what serves, by ``apiVersion`` and ``kind``."""
+"""The rules of pods and serving objects, by ``apiVersion`` and ``kind``."""
 
 
 def refused_by_rules(kind: JobKind | None, job: Json, gates: FeatureGates, look: Look) -> tuple[str, ...]:
-    """The rules that an object breaks which is queued, each with its field and once.
+    """The rules that a queued object breaks, each with its field and once.
 
-    ``kind``: None for pods and what serves. ``look``: objects that it is read together with. Policies ask nothing of a
-    child that its owner's controller makes: the controller asks the rules of the kind alone. Raises JobError.
+    ``kind``: None for pods and serving objects. ``look``: finds the objects that it is read together with. Policies do
+    not check a child that its owner's controller makes: the controller checks the rules of its kind alone. Raises
+    JobError.
     """
     if isinstance(kind, VolcanoJobKind):
         job = defaulted(job)
@@ -46,7 +48,7 @@ def refused_by_rules(kind: JobKind | None, job: Json, gates: FeatureGates, look:
 
 @lru_cache(maxsize=64)
 def _rules(kind: JobKind) -> tuple[Rule, ...]:
-    """Kinds are told apart by identity."""
+    """The rules of a kind. Kinds are cached by identity."""
     if isinstance(kind, VolcanoJobKind):
         return VOLCANO_JOB.rules
     return kinds.rules(kind) if isinstance(kind, TemplatedKind) else batchjob.rules()

@@ -1,4 +1,4 @@
-"""Workloads that ask for something else than they do: other pod sets, fewer devices in each pod."""
+"""Copies of workloads with other requests: other pod sets, fewer devices in each pod."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ def with_pod_set(workload: Workload, number: int, pod_set: PodSet) -> Workload:
 
 
 def with_devices(pod_set: PodSet, name: str, most: int, count: int) -> PodSet:
-    """Each container has at most so many; those that ask for ``most`` are cut."""
+    """The pod set with at most ``count`` of a device in each container: those that ask for ``most`` are cut."""
     replace, template = msgspec.structs.replace, pod_set.template
 
     def cut(given: Resources) -> Resources:
@@ -38,7 +38,7 @@ def with_devices(pod_set: PodSet, name: str, most: int, count: int) -> PodSet:
 
 
 def devices_of(pod_set: PodSet) -> dict[str, int]:
-    """By device resource the most that one container asks for, where that is a whole number."""
+    """For each device resource the most that one container asks for, where that is a whole number."""
     asked: dict[str, int] = {}
     for container in pod_set.template.spec.containers:
         for name, amount in {**container.resources.limits, **container.resources.requests}.items():
@@ -48,7 +48,7 @@ def devices_of(pod_set: PodSet) -> dict[str, int]:
 
 
 def least(pod_set: PodSet) -> PodSet:
-    """One pod that asks for as little of each resource as can be asked for."""
+    """The pod set with one pod that asks for as little of each resource as possible."""
     replace, template = msgspec.structs.replace, pod_set.template
 
     def cut(given: Resources) -> Resources:
@@ -64,12 +64,14 @@ def least(pod_set: PodSet) -> PodSet:
 
 
 def with_count(workload: Workload, number: int, count: int) -> Workload:
-    """The pod set of that place has so many pods, all of them or none."""
+    """The workload with ``count`` pods in the pod set at this index, all of them or none."""
     pod_set = workload.spec.pod_sets[number]
     return with_pod_set(workload, number, msgspec.structs.replace(pod_set, count=count, min_count=None))
 
 
 def with_fewer(workload: Workload, number: int, name: str, count: int) -> Workload:
-    """The containers of the pod set of that place that ask for most of a device ask for so many."""
+    """The workload with ``count`` of a device in those containers of the pod set at this index that ask for most
+    of it.
+    """
     pod_set = workload.spec.pod_sets[number]
     return with_pod_set(workload, number, with_devices(pod_set, name, devices_of(pod_set)[name], count))

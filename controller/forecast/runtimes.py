@@ -1,6 +1,6 @@
 """How long workloads run: what they were told to, and what the finished ones of the same queue really took.
 
-The history is read off finished Workloads: from the condition Admitted to the condition Finished. Those that still
+The history is read from finished Workloads: from the condition Admitted to the condition Finished. Workloads that still
 exist when a controller begins are read again, so a restart loses only what was deleted before.
 """
 
@@ -24,11 +24,13 @@ _FEW: Final = 3
 _LONGEST_S: Final = 10 * 365 * 86_400.0
 
 PRIOR_RATIOS: Final = (0.2, 0.35, 0.5, 0.7, 0.9, 1.0, 1.3, 1.9, 3.0)
-"""Actual to told where nothing has finished yet: told times are upper bounds as often as wishes. Each counts as one."""
+"""Ratios of actual to told run time before any workload has finished: told times are upper bounds as often as wishes.
+Each counts as one run."""
 _FADES: Final = 24
-"""With so many finished the prior counts no longer."""
+"""The number of finished workloads from which the prior does not count."""
 _TAIL: Final = 1.5
-"""Exponent of the Pareto tail of those that outlived all that is known: the half goes on for 0.6 times their age."""
+"""Exponent of the Pareto tail of workloads that outlived all that is known: half of them go on for 0.6 times their
+age."""
 
 
 _CUT_OFF: Final = frozenset({reasons.OWNER_NOT_FOUND, reasons.WORKLOAD_SLICE_REPLACED, "OutOfSync", "FailedToStart"})
@@ -36,18 +38,20 @@ _CUT_OFF: Final = frozenset({reasons.OWNER_NOT_FOUND, reasons.WORKLOAD_SLICE_REP
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
-    """``told_s`` None: nothing said how long it would run."""
+    """The run of a finished workload. ``told_s`` None: no run time was told."""
 
     lasted_s: float
     told_s: float | None
 
 
 class RuntimeHistory:
-    """Bounded. ``observe`` takes every state of every Workload, each as often as it comes."""
+    """The run times of finished workloads, bounded. ``observe`` takes every state of every Workload, and may get one
+    again.
+    """
 
     def __init__(self) -> None:
         self._queues: OrderedDict[str, OrderedDict[str, FinishedRun]] = OrderedDict()
-        """By ClusterQueue and UID, the least recently finished first."""
+        """Runs by ClusterQueue and UID, the least recently finished first."""
 
     def observe(self, workload: Workload) -> None:
         found = finished_run(workload)
@@ -56,7 +60,7 @@ class RuntimeHistory:
             self.note(admission.cluster_queue, workload.metadata.uid or workload.key, found)
 
     def note(self, queue: str, uid: str, run: FinishedRun) -> None:
-        """A workload of the ClusterQueue has finished."""
+        """Notes a workload of the ClusterQueue that has finished."""
         runs = self._queues.setdefault(queue, OrderedDict())
         self._queues.move_to_end(queue)
         runs[uid] = run
@@ -66,7 +70,7 @@ class RuntimeHistory:
             self._queues.popitem(last=False)
 
     def of(self, queue: str) -> "Experience":
-        """What the queue's own finished workloads say; of all queues where it has none of a kind."""
+        """The experience of a queue's own finished workloads; of all queues where it has none of a kind."""
         own = self._queues.get(queue, OrderedDict()).values()
         ratios, lasted = _ratios(own), _lasted(own)
         every = [run for runs in self._queues.values() for run in runs.values()] if not (ratios and lasted) else []
@@ -81,8 +85,8 @@ class RuntimeHistory:
 
 
 def finished_run(workload: Workload) -> FinishedRun | None:
-    """None for one that has not finished, never ran, or whose end says nothing of how long it would have run: its job
-    was deleted, or it gave its place to another slice.
+    """The run of a workload. None for one that has not finished, never ran, or whose end says nothing of how long it
+    would have run: its job was deleted, or another slice replaced it.
     """
     conditions = workload.status.conditions
     ended, began = find_condition(conditions, reasons.FINISHED), find_condition(conditions, reasons.ADMITTED)
@@ -108,16 +112,16 @@ def _lasted(runs: Iterable[FinishedRun]) -> tuple[float, ...]:
 
 
 def _thinned(values: Sequence[float]) -> tuple[float, ...]:
-    """At most ``_KEPT`` of the sorted values, evenly."""
+    """At most ``_KEPT`` of the sorted values, evenly spaced."""
     if len(values) <= _KEPT:
         return tuple(values)
     return tuple(values[index * len(values) // _KEPT] for index in range(_KEPT))
 
 
 class Experience:
-    """What is known of the run times in one queue. ``ratios`` (actual to told) and ``lasted`` (seconds) are sorted.
+    """The known run times of one queue. ``ratios`` (actual to told) and ``lasted`` (seconds) are sorted.
 
-    ``own``: of how many finished workloads of the queue itself.
+    ``own``: the number of finished workloads of the queue itself.
     """
 
     __slots__ = ("_spread", "lasted", "own", "ratios")
@@ -130,17 +134,17 @@ class Experience:
         self._spread = tuple(sorted((*self.ratios, *prior)))
 
     def ratio(self, part: float) -> float:
-        """The quantile of actual to told."""
+        """A quantile of the ratios of actual to told run time."""
         return _between(self.ratios, part)
 
     def total_s(self, told_s: float | None, age_s: float, part: float) -> float | None:
-        """How long a workload runs altogether that has run for ``age_s``: the ``part`` (0 to 1) quantile of what the
-        queue's experience says of those that got so far. None where nothing is known.
+        """The seconds that a workload which has run for ``age_s`` runs altogether: the ``part`` (0 to 1) quantile of
+        what the queue's experience says of workloads that got so far. None where nothing is known.
         """
         return self.totals_s(told_s, age_s, (part,))[0]
 
     def totals_s(self, told_s: float | None, age_s: float, parts: Sequence[float]) -> list[float | None]:
-        """``total_s`` of each part."""
+        """``total_s`` for each of ``parts``."""
         known = [ratio * told_s for ratio in self._spread] if told_s else self.lasted
         if not known:
             return [None] * len(parts)
@@ -151,7 +155,7 @@ class Experience:
 
 
 def _between(values: Sequence[float], part: float) -> float:
-    """The quantile of sorted values, between its two neighbours by their logarithms."""
+    """A quantile of sorted values, interpolated between its two neighbours by their logarithms."""
     at = min(max(part, 0.0), 1.0) * len(values) - 0.5
     low = min(max(math.floor(at), 0), len(values) - 1)
     high = min(low + 1, len(values) - 1)

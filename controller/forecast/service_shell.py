@@ -1,4 +1,4 @@
-"""Forecasts of the engine that decides, for as long as somebody asks, off the path of its decisions.
+"""Forecasts of the engine, renewed as long as they are asked for, off the path of its decisions.
 
 All work is done on the event loop in slices of a few milliseconds, and between two of them the loop has at least as
 long for everything else. A thread would be no faster, since the interpreter runs one at a time, and what is learnt of
@@ -28,28 +28,31 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EVERY_S: Final = 5.0
-"""So often forecasts are made anew, at most; after long work as much longer as the work took."""
+"""The least time between two renewals; after long work as much longer as the work took."""
 STALE_S: Final = 20.0
-"""Forecasts that nobody asked for during this time are dropped: the next request waits for new ones."""
+"""The time after which forecasts that nobody asked for are dropped: the next request waits for new ones."""
 FIRST_S: Final = 5.0
-"""No question waits longer for a forecast."""
+"""The longest time that a request waits for a forecast."""
 _REST: Final = 4.0
-"""So many times what the work took nothing is renewed, and nothing is worked on that is not there yet."""
+"""The pause after a renewal, and after work on a workload that is not in the engine yet, in multiples of what the work
+took."""
 _MOST_REST_S: Final = 2.0
-"""After what is not there yet: the next one to ask has his answer within ``FIRST_S``."""
+"""The longest pause after work on a workload that is not in the engine yet: the next request has its answer within
+``FIRST_S``."""
 _KEPT: Final = 500
 _MOST_ASKED: Final = 4
-"""Workloads that are not there yet: so many are worked on or wait at a time."""
+"""Requests about workloads that are not in the engine yet that are worked on or wait at a time."""
 
 
 class BusyError(Exception):
-    """Too many ask at once: try again."""
+    """Too many requests at once: try again."""
 
 
 class Submitted(NamedTuple):
-    """Of a workload that is not there yet. ``forecast`` None: its queue is not there or takes nothing in.
+    """The forecast of a workload that is not in the engine yet. ``forecast`` None: its queue does not exist or admits
+    nothing.
 
-    ``starts``: it would be admitted at once. ``sentence``: why not.
+    ``starts``: the workload would be admitted at once. ``sentence``: why it would not.
     """
 
     forecast: Forecast | None
@@ -59,7 +62,7 @@ class Submitted(NamedTuple):
 
 
 class ForecastService:
-    """A ``ChangeListener`` of one term. ``run`` until cancelled: it alone makes forecasts of what waits.
+    """A ``ChangeListener`` of one term. ``run`` until cancelled: it alone makes forecasts of pending workloads.
 
     ``_made_s`` is the time of ``_latest``; ``_made`` is set with each renewal and exchanged for a new one.
     """
@@ -78,14 +81,15 @@ class ForecastService:
         """Held by the task that works in slices: one at a time, so that the loop's other half stays free."""
         self._asking = 0
         self._turn = asyncio.Lock()
-        """Of those who ask for what is not there yet. Whoever has it may rest, and renewals go on."""
+        """Held by a request about a workload that is not in the engine yet. Its holder may rest while renewals go
+        on."""
         self._rests_until_s = float("-inf")
 
     def on_workload(self, workload: Workload, gone: bool) -> None:
         self._forecaster.observe(workload, gone=gone)
 
     def on_object(self, observed: ObjectChange) -> None:
-        """Nothing is learnt of other objects."""
+        """Does nothing: forecasts learn from Workloads alone."""
 
     async def run(self) -> None:
         while True:
@@ -97,7 +101,7 @@ class ForecastService:
                 async with self._one:
                     self._latest = await self._worked(self._forecaster.parts(self._engine, self._clock.wall()))
             except Exception:
-                # Forecasts are no reason to end a term of decisions.
+                # A fault of forecasts must not end a term of decisions.
                 log.exception("no forecasts could be made")
                 self._latest = {}
             self._made_s = self._clock.monotonic()
@@ -109,19 +113,21 @@ class ForecastService:
                 await self._clock.wait(asyncio.Event(), rest_s)
 
     async def all(self) -> Mapping[WorkloadKey, Forecast]:
-        """Of all that waits, not older than ``STALE_S``; empty where there are none in time."""
+        """The forecasts of all pending workloads, not older than ``STALE_S``; empty if there are none in time."""
         self._asked.set()
         if not self._fresh():
             await self._next()
         return self._latest if self._fresh() else {}
 
     def latest(self) -> Mapping[WorkloadKey, Forecast]:
-        """Those there are now, without waiting; they are renewed for whoever asks again."""
+        """The forecasts of now, without waiting; they are renewed for the next request."""
         self._asked.set()
         return self._latest
 
     async def of(self, key: WorkloadKey, workload: Workload | None) -> Foretold:
-        """Of one that waits, with what would admit it now; nothing of one that does not wait."""
+        """The forecast of a pending workload, with the changes that would admit it now; empty for one that is not
+        pending.
+        """
         if self._engine.state.queues.get(key) is None:
             return Foretold()
         found = await self.all()
@@ -133,7 +139,9 @@ class ForecastService:
         return Foretold({key: found[key]} if key in found else {}, changes)
 
     async def of_new(self, workload: Workload) -> Submitted:
-        """If it came now. Raises BusyError, and TimeoutError where there is no forecast in time."""
+        """The forecast of a workload if it came now. Raises BusyError, and TimeoutError if there is no forecast in
+        time.
+        """
         if self._asking >= _MOST_ASKED:
             raise BusyError
         self._asking += 1
@@ -185,7 +193,7 @@ class ForecastService:
         return self._clock.monotonic() - self._made_s < STALE_S
 
     async def _next(self) -> None:
-        """Until the next renewal, but not for ever."""
+        """Waits for the next renewal, for at most ``FIRST_S``."""
         self._asked.set()
         await self._clock.wait(self._made, FIRST_S)
 

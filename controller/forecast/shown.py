@@ -1,5 +1,5 @@
-"""Forecasts as JSON, as they are told to users. Workloads are named ``NAMESPACE/NAME``, so that
-``controller.visibility`` finds what a user may not see.
+"""Forecasts as JSON, as users see them. Workloads are named ``NAMESPACE/NAME``, so that ``controller.visibility`` finds
+what a user may not see.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ AHEAD_SHOWN: Final = 5
 
 
 class Foretold(NamedTuple):
-    """Of one moment. ``changes``: what would admit the one workload that was asked about now."""
+    """Forecasts of one moment. ``changes``: what would admit the one workload that was asked about now."""
 
     forecasts: Mapping[WorkloadKey, Forecast] = {}
     changes: tuple[Change, ...] = ()
@@ -23,7 +23,7 @@ class Foretold(NamedTuple):
 
 def brief(forecast: Forecast | None) -> Json | None:
     """The range alone, for a row of a list: seconds from ``at``, each None where nothing is known. ``never``: what
-    would have to change, where it never starts as things are.
+    would have to change for a workload that never starts as things are.
     """
     if forecast is None:
         return None
@@ -37,7 +37,7 @@ def brief(forecast: Forecast | None) -> Json | None:
 
 
 def shown(forecast: Forecast, before: Iterable[WorkloadKey], changes: Iterable[Change]) -> Json:
-    """``before``: the first of those that are tried before it."""
+    """A forecast with all its facts. ``before``: the first of the workloads that are tried before it."""
     return {
         **(brief(forecast) or {}),
         "starts": starts(brief(forecast)) if forecast.never is None else f"never, {forecast.never}",

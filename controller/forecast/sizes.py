@@ -1,7 +1,7 @@
 """The largest size of a workload that could start on an empty cluster, for one that never starts as it is.
 
-The engine is asked with all quota of the cohort free and nothing running that may be preempted; each try is within a
-trial of the cluster.
+The engine tries each size with all quota of the cohort free and no preemptible workload running, within a trial of the
+cluster.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,23 @@ from controller.objects.workload import Workload
 from controller.words import forecasts as words
 
 _SETS: Final = 4
-"""Pod sets that are looked at, the first of a workload."""
+"""Pod sets that are resized, the first of a workload."""
 
 
 class Size(NamedTuple):
-    """``said``: so many pods of a pod set, or so many devices in each. ``asks``: what all pods request then."""
+    """A size that could start. ``said``: the number of pods of a pod set, or of devices in each. ``asks``: what all
+    pods request then.
+    """
 
     said: str
     asks: dict[ResourceName, Amount]
 
 
 def largest(engine: Engine, workload: Workload) -> Size | None:
-    """Of one pod set fewer pods, else fewer devices in each pod; the others stay as they are. None where no size of one
-    pod set alone could start.
+    """The largest size with fewer pods in one pod set, else with fewer devices in each of its pods; the other pod sets
+    stay as they are. None if no size of one pod set alone could start.
 
-    It takes as many tries as the logarithm of the size.
+    The number of tries is the logarithm of the size.
     """
 
     def size(given: Workload, said: str) -> Size:
@@ -41,7 +43,9 @@ def largest(engine: Engine, workload: Workload) -> Size | None:
         return Size(said, asks)
 
     def most(high: int, make: Callable[[int], Workload]) -> int:
-        """The largest number from 1 to ``high`` that could start; 0 for none. Fewer could where more do."""
+        """The largest number from 1 to ``high`` that could start; 0 for none. Where a number could start, each smaller
+        one could.
+        """
         low = 0
         while low < high:
             middle = (low + high + 1) // 2
@@ -60,7 +64,7 @@ def largest(engine: Engine, workload: Workload) -> Size | None:
 
 
 def any_size(engine: Engine, workload: Workload) -> bool:
-    """Whether one pod of each set could start if it asked for as little as can be."""
+    """Whether one pod of each set could start with the smallest possible request."""
     smallest = workload
     for number, pod_set in enumerate(workload.spec.pod_sets):
         smallest = with_pod_set(smallest, number, least(pod_set))

@@ -1,5 +1,5 @@
-"""The Workload that would be made of an object that is not there yet: a job of any kind that is queued, a single pod,
-the first group of an object that serves, or a Workload itself.
+"""The Workload that would be made of an object that does not exist yet: a job of any kind that is queued, a single pod,
+the first group of a serving object, or a Workload itself.
 
 The object may be a user's manifest, so nothing of it is sure before it is read. Pure.
 """
@@ -36,30 +36,32 @@ _WORKLOAD: Final = "kueue.x-k8s.io/"
 _POD: Final = ("v1", "Pod")
 _DEFAULT_QUEUE: Final = "default"
 _VALUES: Final = 5_000
-"""A job of ten roles has less than a thousand. So many are composed in 50 ms."""
+"""Values of an object: a job of ten roles has less than a thousand, and this many are composed in 50 ms."""
 NAME: Final = "forecast"
-"""Of an object that leaves its name to the API server."""
+"""The name of an object that leaves its name to the API server."""
 
 
 class NotQueuedError(ValueError):
-    """No Workload would be made of it: one sentence."""
+    """No Workload would be made of the object: one sentence."""
 
 
 class NoQueueError(NotQueuedError):
-    """It names no queue."""
+    """The object names no queue."""
 
 
 class Others(msgspec.Struct, frozen=True):
-    """``adopted``: the systems that are decided for. ``schedulers``: the systems by the names of their schedulers."""
+    """``adopted``: the systems whose objects Tessera decides on. ``schedulers``: the systems by the names of their
+    schedulers.
+    """
 
     adopted: Mapping[System, Adoption] = {}
     schedulers: Mapping[str, System] = msgspec.field(default_factory=lambda: SCHEDULERS)
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """``kinds``: of jobs that are queued, by ``apiVersion`` and ``kind``. ``namespace_labels``: of a namespace by its
-    name. ``has_default_queue``: whether there is a LocalQueue ``default`` in it. ``others``: what is decided of Volcano
-    and KAI.
+    """Composes Workloads. ``kinds``: queued kinds of jobs, by ``apiVersion`` and ``kind``. ``namespace_labels``: the
+    labels of a namespace by its name. ``has_default_queue``: whether a namespace has a LocalQueue ``default``.
+    ``others``: what is decided on of Volcano and KAI.
     """
 
     kinds: Mapping[tuple[str, str], JobKind]
@@ -70,12 +72,12 @@ class Reader(msgspec.Struct, frozen=True):
     others: Others = Others()
 
     def workload(self, given: Any, namespace: str, now_s: float) -> Workload:
-        """As if the object were created now. Raises NotQueuedError."""
+        """The Workload of the object as if it were created now. Raises NotQueuedError."""
         with _told():
             return self._workload(self.created(given, namespace), namespace, now_s)
 
     def created(self, given: Any, namespace: str) -> Json:
-        """The object as it is once it was created, with the queue that it waits in. Raises NotQueuedError."""
+        """The object as it is after its creation, with the queue that it waits in. Raises NotQueuedError."""
         with _told():
             _check_size(given)
             return self._created(_identified(given, namespace), namespace)
@@ -90,7 +92,9 @@ class Reader(msgspec.Struct, frozen=True):
         return found
 
     def _created(self, job: Json, namespace: str) -> Json:
-        """In the queue of Volcano or KAI that it is for, else in the namespace's default queue, where it names none."""
+        """The object in the queue of Volcano or KAI that it is for, else in the namespace's default queue if it names
+        none.
+        """
         if isinstance(self.kinds.get((job["apiVersion"], job["kind"])), VolcanoJobKind):
             return queued(defaulted(job))
         found = foreign_queue(job, schedulers=self.others.schedulers)
@@ -140,7 +144,7 @@ class Reader(msgspec.Struct, frozen=True):
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Raises NotQueuedError."""
+    """Turns errors of reading an object into NotQueuedError."""
     try:
         yield
     except (JobError, DecodeError) as error:
@@ -150,7 +154,7 @@ def _told() -> Iterator[None]:
 
 
 def _check_size(given: Any) -> None:
-    """Raises NotQueuedError for more values than are worth the controller's time."""
+    """Raises NotQueuedError for more values than ``_VALUES``."""
     found, left = 0, [given]
     while left:
         value = left.pop()
@@ -162,7 +166,7 @@ def _check_size(given: Any) -> None:
 
 
 def _identified(given: Any, namespace: str) -> Json:
-    """A new object of the namespace. Raises NotQueuedError."""
+    """The object with an identity, in the namespace. Raises NotQueuedError."""
     if not isinstance(given, dict):
         raise NotQueuedError("found no object, expected one with apiVersion, kind and metadata")
     for key in ("apiVersion", "kind"):

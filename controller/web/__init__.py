@@ -1,5 +1,5 @@
-"""The page: what a browser is sent, who it is for, and what it may see of the queues and the fleet.
+"""The page: what a browser is sent, for whom it is, and what its reader may see of the queues and the fleet.
 
-What is said on the wire stands in ``docs/page-protocol.md``. Rows are made in ``fleetrows`` and ``queuerows``, kept in
-``table``, cut to what somebody may see in ``sight``, and sent by ``events_shell``.
+The messages on the wire are described in ``docs/page-protocol.md``. Rows are made in ``fleetrows`` and ``queuerows``,
+kept in ``table``, cut to what a reader may see in ``sight``, and sent by ``events_shell``.
 """

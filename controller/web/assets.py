@@ -18,13 +18,13 @@ SAFE: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Of every answer at this port that a browser could show."""
+"""Headers of every answer at this port that a browser could show."""
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 _TEXT: Final = ("text/", "image/svg")
 
 
 class Asset(NamedTuple):
-    """``packed``: by gzip; None where that is no shorter."""
+    """One file of the page. ``packed`` is the body compressed by gzip; None where that is no shorter."""
 
     body: bytes
     type: str
@@ -33,7 +33,7 @@ class Asset(NamedTuple):
 
 
 class Assets:
-    """``folders``: by the path under which their files are served."""
+    """The page's files, read once. ``folders``: by the path under which their files are served."""
 
     def __init__(self, folders: dict[str, Traversable] | None = None) -> None:
         root = files("controller.web")
@@ -58,7 +58,8 @@ def asset(name: str, body: bytes) -> Asset:
     suffix = name[name.rfind(".") :] if "." in name else ""
     kind = _TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
     charset = "; charset=utf-8" if kind.startswith(_TEXT) else ""
-    # Once for all: whoever asks for files is not known, and must cost the loop that decides as little as can be.
+    # Files are compressed once: readers of files are not authenticated, so a request must cost the event loop of the
+    # scheduler as little as possible.
     packed = gzip.compress(body, mtime=0)
     etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
     return Asset(body, kind + charset, etag, packed if len(packed) < len(body) else None)

@@ -71,11 +71,11 @@ class Detail:
 
     @property
     def figures(self) -> FiguresOf:
-        """Empty where nothing is measured."""
+        """The measured figures of GPUs by UUID; empty where nothing is measured."""
         return self._state.figures
 
     def gpus_of(self, key: str) -> Iterator[list[Json]]:
-        """Those that a workload holds, node by node."""
+        """The GPUs that a workload holds, one list for each node."""
         namespace = key.partition("/")[0]
         for name, found in sorted(self._state.gpu_nodes().items()):
             pods = {each.physical: each.pod_key for each in found.status.holders if each.namespace == namespace}
@@ -102,8 +102,8 @@ class Detail:
 
 
 def told(found: Json, gpus: list[Json], job: str | None, pods: Json | None = None) -> Json:
-    """``found``: what is answered of a workload without the page; with its GPUs, its job's name and how its pods do it
-    is the page's.
+    """The page's answer about one workload: ``found``, which is answered of it without the page too, and what only the
+    page adds: its GPUs, its job's name and how its pods do.
     """
     forecast = found["forecast"]
     named = {"from": "fromSeconds", "likely": "likelySeconds", "to": "toSeconds"}
@@ -120,9 +120,10 @@ def told(found: Json, gpus: list[Json], job: str | None, pods: Json | None = Non
 
 
 def waste(rows: Iterable[bytes], figures: FiguresOf) -> Json:
-    """GPUs that are held and idle, where that is measured; and GPUs that nobody holds. ``rows``: the fleet's, JSON.
+    """GPUs that are held and idle, where that is measured; and GPUs that nobody holds. ``rows``: the fleet's, as JSON.
 
-    With a peak of the last hour a GPU is idle that did nothing in it: one that rests between two steps is not.
+    If the peak of the last hour is measured, a GPU is idle only if the peak is below ``IDLE_RATIO`` too: a GPU that
+    rests between two training steps is not.
     """
     idle: list[Json] = []
     unused: list[Json] = []
@@ -146,7 +147,7 @@ def waste(rows: Iterable[bytes], figures: FiguresOf) -> Json:
 
 
 def _advice(idle: Iterable[Json]) -> Iterator[Json]:
-    """One for each workload that has idle GPUs, the most first."""
+    """One line of advice for each workload that has idle GPUs, the one with the most first."""
     counts = Counter(each["workload"] for each in idle if each["workload"])
     for workload, count in counts.most_common(_MOST_ADVICE):
         gpus = plural(count, "GPU that does", "GPUs that do")
@@ -155,14 +156,16 @@ def _advice(idle: Iterable[Json]) -> Iterator[Json]:
 
 
 def runbook(reason: str) -> Json | None:
-    """The page about a fault."""
+    """The runbook about a fault: its title and text; None where there is none."""
     name = next((page for sign, page in _RUNBOOKS if re.search(sign, reason)), None)
     return {"title": name, "text": _text(name)} if name is not None else None
 
 
 @lru_cache
 def _text(name: str) -> str:
-    """From the image, or from the repository that this runs in."""
+    """The text of a runbook, from the image or from the repository that this runs in; empty if there is no such
+    file.
+    """
     root = files("controller.web")
     for folder in (root / "runbooks", root / ".." / ".." / "docs" / "runbooks"):
         if (page := folder / f"{name}.md").is_file():

@@ -1,7 +1,7 @@
-"""Server-sent events: rounds while somebody looks, and for each reader what he lacks.
+"""Server-sent events: rounds of the tables while a page is open, and for each reader the changes that it lacks.
 
-Bounded: rounds and the deltas made of them take at most a ninth of a core, snapshots half of a thread, a reader has
-one frame under way, and one that does not take it is cut.
+The cost is bounded: rounds and the deltas made of them take at most a ninth of a core, and snapshots half of a thread.
+A reader has one frame under way, and a reader that does not take it is cut.
 """
 
 import asyncio
@@ -33,25 +33,25 @@ _MOST_REST_S: Final = 1.0
 """After a snapshot its thread rests for as long as the snapshot took, but no longer."""
 BEAT_S: Final = 15.0
 LOOK_AGAIN_S: Final = 30.0
-"""So often a stream asks anew whether its user is still known, and what may be seen."""
+"""The interval at which a stream reviews anew whether its user is still known, and what the user may see."""
 KNOWN_S: Final = 300.0
-"""So long a stream goes on while nobody may be asked because too many are."""
+"""The longest time that a stream goes on unreviewed while reviews are refused because too many are asked."""
 _COME_AGAIN_S: Final = 60.0
-"""For those who may see nothing."""
+"""The time after which the browser of a user who may see nothing connects again."""
 _KEPT_S: Final = 3.0
-"""So old rows may be that somebody asks for who has no stream."""
+"""The greatest age of rows in an answer to a reader without a stream."""
 MOST_STREAMS: Final = 400
 MOST_OF_ONE: Final = 8
 
 
 Looked = tuple[Sight, Mapping[str, str]]
-"""What a user sees, and topics that are denied with the reason."""
+"""The sight of a user, and the topics that are denied with the reason of each."""
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What a stream is about. ``look`` is None once the user is known no more; it raises KubeError, and RefusedError
-    where nobody may be asked now.
+    """The subject of a stream. ``look`` reviews what the user may see: None once the user is known no more. It raises
+    KubeError, and RefusedError where reviews are refused now.
     """
 
     user: str
@@ -63,8 +63,9 @@ class Watch:
 
 
 class Hub:
-    """``state``: of this replica while it leads. ``known``: namespaces that were ever seen; it only grows.
-    ``queue_of``: what may be called on a thread from now on.
+    """All streams of this replica and the tables that they read. ``state``: of this replica while it leads, else None.
+    ``known``: namespaces that were ever seen; it only grows. ``queue_of``: returns a function that may be called on a
+    thread from now on.
     """
 
     def __init__(
@@ -90,25 +91,27 @@ class Hub:
         self._making: dict[Place, asyncio.Future[Frame | None]] = {}
         self._thread = asyncio.Lock()
         self._deltas_s = 0.0
-        """CPU time of deltas since the last round: with many who see different things it is more than a round's."""
+        """CPU time of deltas since the last round: with many readers who see different things it is more than a
+        round's."""
         self._rests_until_s = float("-inf")
-        """No frame is made before: a thread that makes a snapshot takes the interpreter from the loop."""
+        """No frame is made before this time: a thread that makes a snapshot keeps the interpreter from the event
+        loop."""
         self._of: object = None
         self._rounded: dict[str, float] = {}
-        """Topics of which there was a round in this term, and when."""
+        """Topics that had a round in this term, and when each had its last."""
         self._turn = asyncio.Lock()
-        """Two rounds at once would take each other's rows for gone."""
+        """Held during a round: two rounds at once would take each other's rows for removed."""
         self._asking = asyncio.Lock()
         self._held = Held()
         self.spent_s = 0.0
-        """In rounds, all together."""
+        """CPU time of all rounds."""
 
     @property
     def streams(self) -> int:
         return sum(self._streams.values())
 
     async def close(self) -> None:
-        """All streams end."""
+        """Ends all streams."""
         self._closed = True
         self._changed.set()
         if self._rounds is not None:
@@ -120,7 +123,9 @@ class Hub:
 
     @contextmanager
     def _placed(self, user: str) -> Iterator[None]:
-        """To be entered before anything is waited for. Raises RefusedError."""
+        """Counts a stream of the user while the context is open. It is entered before anything is awaited, so that the
+        count cannot be passed. Raises RefusedError.
+        """
         if self.streams >= MOST_STREAMS or self._streams.get(user, 0) >= MOST_OF_ONE:
             raise RefusedError(429, "too many open pages: close one", after_s=10.0)
         self._streams[user] = self._streams.get(user, 0) + 1
@@ -148,7 +153,7 @@ class Hub:
             try:
                 took_s = await self.round([topic for topic, count in self._wanted.items() if count])
             except Exception:
-                # One row that cannot be made is no reason to leave all readers without any; who waits for a first
+                # A row that cannot be made must not leave all readers without any. A reader that waits for a first
                 # round asks for the next at once, which would fail as this one did.
                 log.exception("the page's rows could not be brought up to date")
                 self._tell()
@@ -161,13 +166,15 @@ class Hub:
                     await self._soon.wait()
 
     async def round(self, topics: Collection[str]) -> float:
-        """One round: its CPU time. Seconds on the clock would make a round on a busy machine look like a dear one."""
+        """Brings the tables of these topics up to date, and returns the CPU time of that. Seconds on the clock would
+        make a round on a busy machine look expensive.
+        """
         async with self._turn:
             state = self._state()
             if state is None:
                 return 0.0
             if state.engine is not self._of:
-                # Another term: its rows are told as a whole.
+                # A new term began: its rows are sent as a whole.
                 self.live, self._of = Live(), state.engine
                 self._variants = Variants()
                 self._rounded.clear()
@@ -183,7 +190,7 @@ class Hub:
         return took_s
 
     async def fleet(self) -> tuple[str, Table]:
-        """The table, of some seconds ago at most, and its epoch: for those who ask without a stream."""
+        """The fleet's epoch and table, some seconds old at most, for readers without a stream."""
         async with self._asking:
             state, at_s = self._state(), self._rounded.get("fleet")
             old = at_s is None or self._clock.monotonic() - at_s >= _KEPT_S
@@ -198,7 +205,9 @@ class Hub:
     # -- frames ------------------------------------------------------------------------------------------------------
 
     async def frame(self, sight: Sight, topic: str, since: int | None) -> Frame | None:
-        """What readers with this sight lack who have ``since``: made once, however many ask. None for nothing."""
+        """The frame with all that readers with this sight lack who have revision ``since``; None if they lack nothing.
+        A frame is made once, however many readers ask.
+        """
         live = self.live
         revision = live.tables[topic].revision
         if since == revision:
@@ -219,7 +228,7 @@ class Hub:
             changes = live.tables[at.topic].since(at.since)
             if changes is None:
                 return None
-            # Both are bound here: the thread makes nothing of what the loop changes meanwhile.
+            # Both are bound here: the thread must not read what the loop changes meanwhile.
             rows = self._variants.rows(sight, at.topic, changes, self.known(), self._queue_of())
             frame, took_s = await asyncio.to_thread(_timed, at.topic, changes, rows)
             if changes.whole:
@@ -232,8 +241,8 @@ class Hub:
     # -- one reader --------------------------------------------------------------------------------------------------
 
     async def serve(self, request: web.Request, watch: Watch) -> web.StreamResponse:
-        """Until the reader goes, or its user is known no more. Before anything is sent it raises RefusedError, and
-        what ``look`` raises.
+        """Serves one stream until the reader goes or its user is known no more. Before anything is sent it raises
+        RefusedError, and what ``look`` raises.
         """
         with self._placed(watch.user):
             looked = await watch.look()
@@ -259,12 +268,12 @@ class Hub:
         while looked is not None and not reader.gone and not self._closed:
             (sight, denied), shown = looked, _shown(watch, looked)
             if said != denied:
-                # The first round makes what ``hello`` tells of.
+                # The first round makes the tables that ``hello`` describes.
                 await self._first_round(reader, shown)
                 await reader.tell("hello", {**watch.hello(), "denied": dict(denied), "levels": self.live.levels})
                 said = denied
             if not shown:
-                # Told why, who may see nothing keeps no place.
+                # A user who may see nothing is told why, and keeps no place.
                 return await reader.retry(_COME_AGAIN_S)
             before = f"{self.live.epoch}.{sight.id}"
             if epoch != before:
@@ -285,15 +294,15 @@ class Hub:
                 try:
                     looked, known_s = await watch.look(), now_s
                 except RefusedError:
-                    # Too many are asked about, which need not be this user's doing.
+                    # Too many reviews are asked for, which need not be this user's doing.
                     looked = looked if now_s - known_s < KNOWN_S else None
                 except KubeError:
-                    # The reader comes again, and is told why.
+                    # The reader connects again, and is told why.
                     looked = None
         return None
 
     async def _first_round(self, reader: Reader, topics: Collection[str]) -> None:
-        """Wait for one where there was none of these topics yet. Raises TimeoutError."""
+        """Waits for a round of these topics if they had none in this term. Raises TimeoutError."""
         async with asyncio.timeout(READ_S):
             while not self._rounded.keys() >= set(topics) and not reader.gone and not self._closed:
                 self._soon.set()
@@ -313,7 +322,7 @@ class Hub:
 
 
 def _timed(topic: str, changes: Changes, rows: Iterator[tuple[str, bytes]]) -> tuple[Frame, float]:
-    """The frame, and the CPU time that it took on this thread."""
+    """A frame of the changes, and the CPU time that it took on this thread."""
     begun_s = time.thread_time()
     frame = Frame.of(topic, changes, rows)
     return frame, time.thread_time() - begun_s

@@ -20,7 +20,9 @@ _PERCENT: Final = 100
 
 
 class Figures(NamedTuple):
-    """Of one GPU or MIG instance: shares of 1, now and the most of the last hour, MiB, and degrees Celsius."""
+    """Measurements of one GPU or MIG instance: ``busy`` as a share of 1 now and ``peak`` its most of the last hour,
+    memory in MiB, temperature in degrees Celsius.
+    """
 
     busy: float | None = None
     used_mib: float | None = None
@@ -30,7 +32,7 @@ class Figures(NamedTuple):
 
 NONE: Final = Figures()
 FiguresOf = Mapping[str, Figures]
-"""By UUID."""
+"""The figures of GPUs and MIG instances by UUID."""
 
 
 def node_row(
@@ -41,7 +43,9 @@ def node_row(
     workload_of: WorkloadOf,
     figures: FiguresOf,
 ) -> Json:
-    """``node`` and ``found``: of this name, as far as they are there. ``levels``: labels, the outermost first."""
+    """The row of one node. ``node`` and ``found``: the Node and the GpuNode of this name, None where there is none.
+    ``levels``: labels of a topology, the outermost first.
+    """
     labels = node.metadata.labels if node is not None else {}
     status = found.status if found is not None else None
     seen = status is not None and status.observed_at is not None
@@ -70,7 +74,7 @@ def node_row(
 
 
 def _by_device(entries: Sequence[HolderEntry]) -> dict[str, dict[str, int]]:
-    """By the UUID of what is held: pods, and how much of it each takes."""
+    """The holders of each GPU or MIG instance, by its UUID: pods, and how many shares of it each has."""
     found: dict[str, dict[str, int]] = defaultdict(dict)
     for entry in entries:
         pods = found[entry.physical]
@@ -139,7 +143,7 @@ def links(entries: Sequence[LinkEntry]) -> list[Json]:
 
 @lru_cache(maxsize=256)
 def link_groups(indexes: tuple[int, ...], entries: tuple[LinkEntry, ...]) -> tuple[Json, ...]:
-    """Remembered: nodes of one model have the same links. What is given is not to be changed."""
+    """``_link_groups``, cached: nodes of one model have the same links. The caller must not change the result."""
     return tuple(_link_groups(indexes, entries))
 
 

@@ -1,7 +1,7 @@
-"""Events as they are sent: encoded and compressed once for all who lack the same and see the same. Pure.
+"""Events as they are sent: encoded and compressed once for all readers who lack the same and see the same. Pure.
 
 A compressed stream is a header and blocks that refer to nothing before them, so that one block fits into every stream.
-It has no end: streams are cut.
+The stream has no end mark: it is cut.
 """
 
 import re
@@ -22,7 +22,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,15}")
 
 
 class Place(NamedTuple):
-    """What a frame is of: ``since`` None is for those who have nothing."""
+    """What a frame shows. ``since`` is the revision that its readers have; None for readers who have nothing."""
 
     epoch: str
     sight: str
@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """The newest, of 64 MiB together."""
+    """The newest frames, of 64 MiB together."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most = most_bytes
@@ -73,19 +73,21 @@ def packed(raw: bytes) -> bytes:
 
 
 def stored(raw: bytes) -> bytes:
-    """The same for few bytes, without compression."""
+    """A block of a compressed stream for few bytes, stored without compression; more bytes are packed."""
     if len(raw) > _STORED:
         return packed(raw)
     return b"\x00" + struct.pack("<HH", len(raw), len(raw) ^ _STORED) + raw
 
 
 def marked(epoch: str, has: Mapping[str, int]) -> str:
-    """The id that says what a reader has: ``EPOCH.SIGHT.TOPIC=REVISION,...``"""
+    """The event id that says what a reader has: ``EPOCH.SIGHT.TOPIC=REVISION,...``"""
     return f"{epoch}.{','.join(f'{topic}={revision}' for topic, revision in sorted(has.items()))}"
 
 
 def read_mark(text: str, epoch: str) -> dict[str, int]:
-    """Revisions by topic; none for a mark of another term, of other rights, or of nobody's."""
+    """Revisions by topic that an event id holds; empty for an id of another term or other rights, or text that is no
+    id.
+    """
     of, _, rest = text.rpartition(".")
     pairs = (part.partition("=") for part in rest.split(",")) if of == epoch else ()
     return {topic: int(number) for topic, _, number in pairs if _NUMBER.fullmatch(number)}

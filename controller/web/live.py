@@ -1,7 +1,7 @@
-"""What all topics show now: one round reads the controller's state and brings the tables up to date. Pure.
+"""The tables of all topics: one round reads the controller's state and brings them up to date. Pure.
 
-A round is a generator: the loop that decides goes on between its parts. Rows of one round may be of slightly different
-moments; the next round has what changed meanwhile.
+A round is a generator: the event loop runs other tasks between its parts. Rows of one round may be of slightly
+different moments; the next round has what changed meanwhile.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ from controller.web.table import Table
 TOPICS: Final = ("fleet", "queues", "pending", "workloads")
 _PART: Final = 50
 _NODES: Final = 10
-"""Rows between two pauses: some milliseconds where all are made anew."""
+"""Rows between two pauses: some milliseconds of work if all of them are made anew."""
 _GPUS: Final = "nvidia.com/gpu"
 
 
 class State(NamedTuple):
-    """What a round reads. ``workload_of``: a pod's Workload; ``figures`` are another object whenever they changed.
+    """What a round reads. ``workload_of``: a pod's Workload. ``figures`` is another object whenever a figure changed.
     ``with_pods``: Workloads of which a pod runs, None while pods are not known.
     """
 
@@ -40,7 +40,7 @@ class State(NamedTuple):
 
 
 class Live:
-    """``tables`` by topic. ``epoch``: revisions of another one mean nothing here."""
+    """The tables by topic. ``epoch`` names this object: a revision of another epoch means nothing here."""
 
     def __init__(self) -> None:
         self.epoch = secrets.token_hex(4)
@@ -49,7 +49,7 @@ class Live:
         self._secret = secrets.token_bytes(32)
 
     def key_of(self, workload: str) -> str:
-        """Of a row: it says nothing of the name, and is the same for all who look."""
+        """The key of a workload's row: it tells nothing of the name, and is the same for all readers."""
         return "w" + hmac.digest(self._secret, workload.encode(), hashlib.sha256)[:9].hex()
 
     def round(self, state: State, topics: Collection[str]) -> Iterator[None]:
@@ -98,7 +98,7 @@ class Live:
 
 
 def levels(engine: Engine) -> tuple[str, ...]:
-    """Labels of the deepest Topology, the outermost first; of equally deep ones the first by name."""
+    """Labels of the deepest Topology, the outermost first; of equally deep Topologies the first by name counts."""
     found = engine.state.cluster.topologies
     deepest = min(found.values(), key=lambda each: (-len(each.spec.levels), each.metadata.name), default=None)
     return tuple(level.node_label for level in deepest.spec.levels) if deepest is not None else ()

@@ -1,4 +1,4 @@
-"""Pods for the page: which workloads have one that runs, by the watch; and how those of one workload do, when asked."""
+"""Pods for the page: the workloads that have a running pod, by the watch; and the pods of one workload, on demand."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -28,8 +28,8 @@ _MOST: Final = 256
 
 
 class RunningPods:
-    """Pods are followed from the first question on: a controller that nobody opens the page of is spared them where no
-    Topology needs them. ``_found`` is counted anew where a pod changed since.
+    """The workloads that have a running pod. Pods are watched from the first question on: a controller whose page is
+    never opened is spared them unless a Topology needs them. ``_found`` is counted anew after a pod changed.
     """
 
     def __init__(self, feeds: Feeds) -> None:
@@ -56,8 +56,8 @@ class RunningPods:
 
 
 class PodsOfWorkload:
-    """``of`` one that holds quota, as ``tessera explain`` tells it: pods of its namespace are listed, once in 5 s for
-    all who ask, and one namespace at a time.
+    """The pods of workloads. ``of`` one that holds quota lists the pods of its namespace and tells how they do, as
+    ``tessera explain`` does. One namespace is listed at a time, and once in 5 s for all who ask.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PodsOfWorkload:
         self._recent: Recent[WorkloadKey, Json | None] = Recent(most=_MOST, life_s=_KEPT_S)
 
     async def of(self, workload: Workload) -> Json | None:
-        """None where it holds no quota, and where the API server does not answer."""
+        """How the workload's pods do; None if it holds no quota, or if the API server does not answer."""
         key = WorkloadKey(workload.key)
         async with self._turn:
             kept = self._recent.get(key, self._clock.monotonic())

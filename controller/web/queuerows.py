@@ -40,13 +40,13 @@ from controller.words.queuestate import queue_state
 
 Json = dict[str, Any]
 POSITIONS: Final = 100
-"""So many of each queue are told their place: any further one changes with every start."""
+"""Workloads of each queue whose place is shown: every further place changes with every start."""
 _NODES: Final = 32
 _MILLI: Final = 1000
 
 
 class Due(NamedTuple):
-    """A row that is there; ``make`` is called only if ``of`` is another than before."""
+    """A row to show; ``make`` is called only if ``of`` differs from the last round's."""
 
     key: str
     of: object
@@ -54,7 +54,7 @@ class Due(NamedTuple):
 
 
 def number(resource: ResourceName, amount: Amount | None) -> float | None:
-    """In base units; None without a limit."""
+    """An amount in base units; None if it is unlimited."""
     if amount is None or amount >= UNLIMITED:
         return None
     return amount / _MILLI if resource == CPU else amount
@@ -80,7 +80,9 @@ class _Counts(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Of a queue, or of a cohort and all that is below it: whole amounts, though not all of them are lent upwards."""
+    """Sums of a queue, or of a cohort and all that is below it: whole amounts, though not all of them are lent
+    upwards.
+    """
 
     counts: _Counts
     quota: Mapping[FlavorResource, Amount]
@@ -88,7 +90,7 @@ class _Sums(NamedTuple):
 
 
 def tree_rows(engine: Engine, with_pods: WithPods = None) -> Iterator[tuple[str, Json]]:
-    """Every ClusterQueue and Cohort, the ones above first."""
+    """The rows of every ClusterQueue and Cohort, parents first."""
     queues, seen = engine.state.cluster.queues, set[QuotaNode]()
     found = None if with_pods is None else _admitted(engine, with_pods)
     for state in queues.values():
@@ -97,7 +99,7 @@ def tree_rows(engine: Engine, with_pods: WithPods = None) -> Iterator[tuple[str,
             seen.add(root)
             *rows, _ = _below(engine, root, found)
             yield from reversed(rows)
-    # A Cohort that nothing names yet is a tree of its own.
+    # A Cohort that no queue names yet is a tree of its own.
     for cohort in engine.state.cluster.quota.cohorts.values():
         if cohort.root() not in seen:
             seen.add(cohort.root())
@@ -106,14 +108,16 @@ def tree_rows(engine: Engine, with_pods: WithPods = None) -> Iterator[tuple[str,
 
 
 def _admitted(engine: Engine, with_pods: AbstractSet[WorkloadKey]) -> Admitted:
-    """By ClusterQueue."""
+    """The admitted workloads with and without running pods, by ClusterQueue."""
     holders = engine.state.cluster.holders.values()
     admitted = ((each.key, (str(each.cluster_queue),)) for each in holders if each.admitted and not each.evicted)
     return counted(admitted, with_pods)
 
 
 def _below(engine: Engine, node: QuotaNode, admitted: Admitted | None) -> Iterator[Any]:
-    """The rows of all that is below, then its own, then its sums. ``admitted``: None while pods are not known."""
+    """Yields the rows of all below the node, then its own, then its sums. ``admitted``: None while pods are not
+    known.
+    """
     quota = Counter({fr: each.nominal for fr, each in node.spec.quotas.items()} if node.spec is not None else {})
     state = engine.state.cluster.queues.get(ClusterQueueName(node.name)) if node.is_queue else None
     if state is not None:
@@ -142,7 +146,9 @@ def _counts(engine: Engine, state: QueueState, found: Admitted | None) -> _Count
 
 
 def _running(counts: _Counts, *, known: bool) -> Json:
-    """As ``tessera queue list`` counts them; None while pods are not known."""
+    """The counts of running workloads and of admitted ones without pods, as ``tessera queue list`` counts them; None
+    while pods are not known.
+    """
     return {
         "running": counts.running if known else None,
         "admittedWithoutPods": counts.without_pods if known else None,
@@ -177,14 +183,16 @@ def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, sums: _
 
 
 def _mirrored(engine: Engine, node: QuotaNode) -> QueueSpec | None:
-    """The Queue of Volcano's or KAI's that the ClusterQueue stands for."""
+    """The Queue of Volcano or KAI that the ClusterQueue mirrors."""
     if not (node.is_queue and engine.mirror.is_leaf(node.name)):
         return None
     return engine.mirror.queues.queues[MirroredName(node.name)]
 
 
 def _resources(node: QuotaNode, sums: _Sums, mirrored: QueueSpec | None) -> Iterator[Json]:
-    """What a queue never lends is its own; what a cohort's members never lend it counts all the same, and says so."""
+    """The row of each resource. The quota that a queue never lends is counted as its own; the quota that a cohort's
+    members never lend is counted in the cohort too, and is marked.
+    """
     quotas = node.spec.quotas if node.spec is not None else {}
     for fr, cell in sorted(node.cells.items()):
         quota, used = quotas.get(fr, NO_QUOTA), sums.used.get(fr, 0)
@@ -209,7 +217,7 @@ def _resources(node: QuotaNode, sums: _Sums, mirrored: QueueSpec | None) -> Iter
 
 
 def _changeable(spec: QueueSpec, resource: ResourceName) -> float | None:
-    """What a change of a mirrored queue's quota replaces, in the engine's amounts; None where there is nothing."""
+    """The quota of a mirrored queue that a simulated change replaces, in the engine's amounts; None if it has none."""
     found = spec.quota.get(resource)
     if found is None and spec.system is System.VOLCANO:
         found = spec.limit.get(resource)
@@ -222,16 +230,16 @@ ForecastOf = Callable[[WorkloadKey], Json | None]
 
 
 def job_of(workload: Workload) -> str | None:
-    """The name of the job or pod whose Workload it is, as its user knows it. None for one of a group of pods."""
+    """The name of the workload's job or pod, as its user knows it. None for a group of pods."""
     return next((owner.name for owner in workload.metadata.owner_references if owner.controller), None)
 
 
 _STEPS: Final = 8
-"""Durations are told in so many steps a doubling."""
+"""Durations are shown in this many steps for each doubling."""
 
 
 def forecast_row(found: Forecast, now_s: float) -> Json:
-    """Seconds from now, in steps of about a tenth: else every row would change every second."""
+    """A forecast in seconds from now, in steps of about a tenth: exact seconds would change every row every second."""
     gone_s = now_s - found.at_s
     times = {"from": found.from_s, "likely": found.likely_s, "to": found.to_s}
     return {
@@ -243,7 +251,9 @@ def forecast_row(found: Forecast, now_s: float) -> Json:
 
 
 def coarse(seconds: float) -> float:
-    """To minutes, or to the nearest of ``_STEPS`` in a doubling where that is coarser; 0 for what is due."""
+    """Seconds rounded to minutes, or to the nearest of ``_STEPS`` in a doubling where that is coarser; 0 for the
+    past.
+    """
     minutes = seconds / 60
     if minutes < _STEPS:
         return max(0.0, round(minutes) * 60.0)
@@ -253,7 +263,9 @@ def coarse(seconds: float) -> float:
 def pending_rows(
     engine: Engine, queue: ClusterQueueName, key_of: Callable[[str], str], forecast_of: ForecastOf
 ) -> Iterator[Due]:
-    """Those of one queue in their order, as they stand now: the engine may go on while they are looked at."""
+    """The rows of one queue's pending workloads, in their order of this moment: the engine may go on while they are
+    read.
+    """
     queues, idle = engine.state.queues, _Idle(engine)
     ordered = queues.in_order([*queues.active(queue), *queues.parked(queue)])
     for position, pending in enumerate(ordered):
@@ -276,7 +288,7 @@ def pending_rows(
 
 
 class _Idle(dict[LocalQueueKey, str | None]):
-    """By LocalQueue why it or its ClusterQueue lets nobody start; None where they do."""
+    """By LocalQueue the reason why it or its ClusterQueue starts no workload; None where there is no such reason."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()
@@ -289,7 +301,7 @@ class _Idle(dict[LocalQueueKey, str | None]):
 
 
 class _Same:
-    """Equal to itself alone: what is compared by identity."""
+    """A wrapper that compares an object by identity."""
 
     __slots__ = ("it",)
 
@@ -312,7 +324,7 @@ def _waiting(
     forecast: Json | None,
     idle: str | None,
 ) -> Json:
-    """``idle``: why the queue lets nobody start; None where it does."""
+    """The row of a workload that waits. ``idle``: why the queue starts no workload; None if it does."""
     pod_sets = pending.info.pod_sets
     waits = record is not None and record.rule.name not in ("FITS", "PLACED")
     return {
@@ -352,7 +364,7 @@ def holder_rows(
 
 
 def _holding(holder: Holder, runs: bool | None) -> Json:
-    """``runs``: whether one of its pods runs; None while pods are not known."""
+    """The row of a workload that holds quota. ``runs``: whether one of its pods runs; None while pods are not known."""
     admission = holder.info.workload.status.admission
     nodes: dict[str, None] = {}
     for assigned in admission.pod_set_assignments if admission is not None else ():

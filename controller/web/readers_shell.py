@@ -1,6 +1,6 @@
-"""One reader of events, and what all of them hold.
+"""One reader of events, and the bytes that all readers hold.
 
-What is not taken in time ends a stream, and too many bytes end the slowest.
+A stream ends if its reader does not take a piece in time; too many bytes end the slowest stream.
 """
 
 import asyncio
@@ -16,13 +16,15 @@ from controller.web.frames import GZIP, stored
 READ_S: Final = 20.0
 """A reader has to take each piece in this time."""
 FRAME_S: Final = 30.0
-"""And all of what is sent at once in this one."""
+"""A reader has to take the whole of a frame in this time."""
 MOST_HELD_BYTES: Final = 64 * 1024 * 1024
 _PIECE: Final = 64 * 1024
 
 
 class Held:
-    """What is being sent. A frame that many take counts once. Beyond ``most`` bytes those who began first are cut."""
+    """The bytes that are being sent. A frame that many readers take counts once. Beyond ``most`` bytes the readers that
+    began first are cut.
+    """
 
     def __init__(self, most: int = MOST_HELD_BYTES) -> None:
         self._most = most
@@ -56,7 +58,7 @@ class Held:
 
 
 class Reader:
-    """One connection. Everything has to be taken in time. Raises TimeoutError and ConnectionError."""
+    """One connection. Each piece has to be taken in time. Methods raise TimeoutError and ConnectionError."""
 
     def __init__(self, request: web.Request, response: web.StreamResponse, held: Held, *, packed: bool) -> None:
         self._request = request
@@ -83,11 +85,11 @@ class Reader:
         await self._text(b"event: mark\nid: %b\ndata: {}\n\n" % text.encode())
 
     async def retry(self, after_s: float) -> None:
-        """So long a browser is to wait before it comes again."""
+        """Tells the browser how long to wait before it connects again."""
         await self._text(b"retry: %d\n\n" % round(after_s * 1000))
 
     async def send(self, raw: bytes) -> None:
-        """A frame, encoded as this reader takes it."""
+        """Sends a frame, encoded as this reader takes it."""
         with self._held.sending(self, raw):
             await self._write(raw)
 

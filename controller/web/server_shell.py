@@ -1,7 +1,7 @@
-"""The page's requests: who asks, where it comes from, and what is answered. See ``docs/page-protocol.md``.
+"""The page's requests: who asks, where a request comes from, and what is answered. See ``docs/page-protocol.md``.
 
-Files of the page are no secret. Everything else is for those who are signed in: by the headers that the port knows, or
-by the cookie, which counts only for requests that the page itself makes.
+Files of the page are public. Everything else takes a user who is signed in: by the headers that the port knows, or by
+the cookie, which counts only for requests that the page itself makes.
 """
 
 import asyncio
@@ -51,28 +51,28 @@ Json = dict[str, Any]
 AGGREGATED: Final = f"/apis/{VIEW_GROUP}/{VIEW_VERSION}/page"
 """The page through the API server; its events have a resource of their own, so that they can be watched for long."""
 FLEET: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "fleetviews")
-"""A right of its own: who may read GpuNodes themselves reads in them who holds what, in all namespaces."""
+"""The right to see the fleet. It is a right of its own: GpuNodes themselves show who holds what, in all namespaces."""
 QUEUES: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "queueviews")
 _RIGHTS: Final[Mapping[str, Attributes]] = {"fleet": FLEET, **dict.fromkeys(TOPICS[1:], QUEUES)}
 _NODES: Final = 20
-"""Are looked at in one piece."""
+"""Nodes that are processed before the event loop gets a turn."""
 FILES_PER_S: Final = 100.0
 FILES_BURST: Final = 2_000
-"""Of the page, to one address: a page has some fifty, and behind an Ingress all people have one."""
+"""Requests for files of the page by one address in a burst: a page has some fifty, and behind an Ingress all users have
+one address."""
 _ADDRESSES: Final = 4_096
 PROXIED_S: Final = 600.0
-"""So long a stream lasts at most of whose user a proxy or another replica told once: a browser comes again by itself,
-and the API server looks at its credentials anew.
-"""
+"""The longest age of an event stream whose user was told once by a proxy or another replica. After it the browser
+connects again by itself, and the API server reviews its credentials anew."""
 _TOKEN_BYTES: Final = MAX_TOKEN + 1024
 _PART: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}")
-"""Of a path: a name. Nothing in it means anything in a URL, so that it may be handed on."""
+"""One part of a path: a name. It has no character with a meaning in a URL, so that it may be handed on."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What this replica knows. ``answers`` and ``state`` are None while it does not lead; ``namespaces``: those there
-    now. ``relay``: the answer of the replica that leads. ``pods``: how those of a Workload do.
+    """What this replica knows. ``answers`` and ``state`` are None while it does not lead; ``namespaces``: those that
+    exist now. ``relay``: gets the answer of the replica that leads. ``pods``: how the pods of a Workload do.
     """
 
     answers: Callable[[], Answers | None]
@@ -84,7 +84,7 @@ class Source:
 
 
 class _Browser:
-    """Credentials in the cookie."""
+    """The credentials in a browser's cookie."""
 
     def __init__(self, page: "PageServer") -> None:
         self._page = page
@@ -99,7 +99,9 @@ class _Browser:
 
 
 class PageServer:
-    """``oidc``: signs in at a provider, where one is configured. ``others``: handlers of further paths."""
+    """The server of the page. ``oidc``: signs users in at a provider, where one is configured. ``others``: handlers of
+    further paths.
+    """
 
     def __init__(
         self,
@@ -127,7 +129,7 @@ class PageServer:
         return inner_path(path) is not None
 
     def state(self) -> State | None:
-        """What rows are made of; None while this replica does not lead."""
+        """The state that rows are made of; None while this replica does not lead."""
         return self._source.state()
 
     # -- one request -------------------------------------------------------------------------------------------------
@@ -161,17 +163,19 @@ class PageServer:
         return await self._data(request, path, user, forwarded=forwarded)
 
     def _count_file(self, request: web.Request) -> None:
-        """One more for somebody unknown. Raises RefusedError."""
+        """Counts one more file for an address that is not signed in. Raises RefusedError."""
         wait_s = self._files.take(request.remote or "", self._clock.monotonic())
         if wait_s:
             raise RefusedError(429, "too many requests from this address", after_s=wait_s)
 
     async def _who(self, request: web.Request) -> tuple[User, bool]:
-        """Raises RefusedError and KubeError."""
+        """The user who asks, and whether the user is known by the cookie. Raises RefusedError and KubeError."""
         return await self._server.user(request, self._browser if from_page(request) else None)
 
     async def _still(self, request: web.Request, user: User) -> bool:
-        """Whether the same user asks. Raises KubeError, and RefusedError where nobody may be asked now."""
+        """Whether the request's credentials still belong to the user. Raises KubeError, and RefusedError where reviews
+        are refused now.
+        """
         try:
             return (await self._who(request))[0] == user
         except RefusedError as refused:
@@ -223,7 +227,9 @@ class PageServer:
         return answered(await self._detail(answers, Detail(state, self._clock.wall()), user, parts))
 
     async def _relayed(self, request: web.Request, path: str, user: User) -> web.StreamResponse:
-        """The leader knows what this replica says of the user alone: while a stream lasts, this one asks again."""
+        """Relays a request to the leader, which knows of the user only what this replica says: this replica reviews the
+        user while the stream lasts.
+        """
         relay = asyncio.ensure_future(self._source.relay(request, path, user))
         known_s = self._clock.monotonic()
         try:
@@ -235,7 +241,7 @@ class PageServer:
                 except KubeError:
                     known = False
                 if not known and request.transport is not None:
-                    # The next piece finds nobody who takes it, and the relay ends.
+                    # The next piece finds no reader, and the relay ends.
                     request.transport.abort()
             return await relay
         finally:
@@ -285,14 +291,14 @@ class PageServer:
         return told(found, await _gpus(detail, f"{namespace}/{name}"), job, pods)
 
     async def _pods(self, user: User, workload: Workload) -> Json | None:
-        """How its pods do, for those who may list pods in its namespace."""
+        """How the workload's pods do, for users who may list pods in its namespace; None for others."""
         if self._source.pods is None or workload.status.admission is None:
             return None
         right = Attributes("list", version="v1", resource=PODS.plural, namespace=workload.metadata.namespace)
         return await self._source.pods(workload) if await self._reviews.may(user, right) else None
 
     async def _seen(self, user: User, answers: Answers, row: Json) -> Json:
-        """As the user may see it, who is asked about what it names alone."""
+        """The row as the user may see it. The user's rights are reviewed only for the namespaces that the row names."""
         found, known = await asyncio.to_thread(named, row), self.hub.known()
         hidden = await self._reviews.hidden(user, sorted(found.keyed) + sorted(found.said & known))
         return await asyncio.to_thread(hide, row, hidden, answers.queue_of) if hidden else row
@@ -322,7 +328,7 @@ class PageServer:
             denied: dict[str, str] = {
                 topic: f"{user.name} may not {_RIGHTS[topic]}" for topic in topics if not may[_RIGHTS[topic]]
             }
-            # No review is asked for a user who may see no topic.
+            # No right is reviewed for a user who may see no topic.
             return await self.sight(user) if len(denied) < len(topics) else Sight(frozenset()), denied
 
         def hello() -> Json:
@@ -379,7 +385,7 @@ class PageServer:
         return self.signed_in(web.Response(status=204, headers=SAFE), session)
 
     def signed_in(self, response: web.Response, session: Session) -> web.Response:
-        """Raises RefusedError."""
+        """Adds the sealed session's cookies to the response. Raises RefusedError."""
         seal = self._source.seal("session")
         if seal is None:
             raise RefusedError(503, "this replica has no key yet: try again", after_s=2.0)
@@ -419,7 +425,9 @@ class _Pasted(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Others:
-    """What is there by configuration alone. ``button``: what leads to the provider is called so."""
+    """Handlers that exist only if they are configured. ``button``: the label of the button that leads to the
+    provider.
+    """
 
     sign_in: Callable[[web.Request, str], Awaitable[web.StreamResponse]] | None = None
     button: str | None = None
@@ -428,7 +436,7 @@ class Others:
 
 
 async def _gpus(detail: Detail, key: str) -> list[Json]:
-    """Those that a workload holds, in parts: what decides goes on."""
+    """The GPUs that a workload holds, node by node, with pauses in which the event loop runs other tasks."""
     gpus: list[Json] = []
     for count, some in enumerate(detail.gpus_of(key)):
         gpus += some
@@ -438,7 +446,7 @@ async def _gpus(detail: Detail, key: str) -> list[Json]:
 
 
 def inner_path(path: str) -> str | None:
-    """What is asked of the page, whichever way it came; None for what is not the page's."""
+    """The path within the page, whichever way the request came; None for a path that is not the page's."""
     if path == "/":
         return ""
     if path == f"{AGGREGATED}events":
@@ -450,7 +458,7 @@ def inner_path(path: str) -> str | None:
 
 
 def from_page(request: web.Request) -> bool:
-    """Whether a cookie counts: the page itself asks, or somebody who follows no link to get here."""
+    """Whether a cookie counts: the page itself asks, or a person who did not follow a link of another site."""
     if request.method == "GET":
         return request.headers.get("Sec-Fetch-Site", "same-origin") in ("same-origin", "none")
     return same_origin(request)
@@ -461,7 +469,7 @@ def same_origin(request: web.Request) -> bool:
 
 
 async def limited(request: web.Request, most: int) -> bytes:
-    """The body. Raises RefusedError for more than ``most`` bytes of it, or one that does not come."""
+    """The body of a request. Raises RefusedError if it has more than ``most`` bytes, or does not arrive."""
     found = bytearray()
     try:
         async with asyncio.timeout(10.0):
@@ -481,7 +489,7 @@ def answered(body: Json, code: int = 200, headers: Mapping[str, str] | None = No
 
 
 def sent(request: web.Request, found: Asset, code: int = 200) -> web.Response:
-    """A file. Browsers ask each time whether it is still the same."""
+    """A response with a file. Browsers ask each time whether it has changed."""
     cached = {**SAFE, "Cache-Control": "no-cache" if code == web.HTTPOk.status_code else "no-store", "ETag": found.etag}
     if code == web.HTTPOk.status_code and found.etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=cached)

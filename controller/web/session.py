@@ -1,7 +1,7 @@
-"""The cookie of a browser: who is signed in, sealed so that every replica reads it and nobody else. Pure.
+"""The cookie of a browser: who is signed in, sealed so that replicas alone can read it. Pure.
 
-It holds a bearer token, which the API server is asked about each time, or a user whose ID token was verified. The key
-is derived from the authority in the port's own Secret: who has that could be anybody at this port already.
+The cookie holds a bearer token, which the API server reviews each time, or a user whose ID token was verified. The key
+is derived from the authority in the port's own Secret: whoever has that could impersonate anybody at this port already.
 """
 
 import os
@@ -21,11 +21,10 @@ from controller.visibility.identity import User
 
 COOKIE: Final = "__Host-tessera"
 HERE: Final = "__Host-tessera-here"
-"""Scripts may drop this one: without it COOKIE, which none can read, signs nobody in. So the page can end a session in
-its browser while no server hears of it.
-"""
+"""The cookie that scripts may drop: without it COOKIE, which no script can read, signs nobody in. The page can so end a
+session in its browser without a request to a server."""
 SIGNING_IN: Final = "__Host-tessera-signing-in"
-"""What has to come back from an OIDC provider."""
+"""The cookie with what has to come back from an OIDC provider."""
 LIFE_S: Final = 12 * 3600.0
 _MOST: Final = 3_900
 """Bytes of a cookie's value: browsers take 4,096 with its name and attributes."""
@@ -37,12 +36,12 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class TooLongError(ValueError):
-    """It does not fit into a cookie: one sentence."""
+    """The token does not fit into a cookie: one sentence."""
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``token`` or ``user``. ``expires_s``: seconds since 1970. ``here``: the value of the cookie HERE; one that a
-    former version sealed has none, and needs none.
+    """Who is signed in: by ``token`` or as ``user``. ``expires_s``: seconds since 1970. ``here``: the value of the
+    cookie HERE; a session that a former version sealed has none, and needs none.
     """
 
     expires_s: float
@@ -55,7 +54,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SigningIn(msgspec.Struct, frozen=True, kw_only=True):
-    """Between the way to a provider and the way back. ``to``: the path to go on to."""
+    """What a browser keeps while its user is at the provider. ``to``: the path to go on to afterwards."""
 
     expires_s: float
     state: str
@@ -65,8 +64,8 @@ class SigningIn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seal:
-    """``secret``: any text that only replicas know; what ``others`` sealed opens too. ``purpose``: what is sealed for
-    one opens for no other.
+    """Encrypts cookies of one purpose. ``secret``: any text that only replicas know; values sealed with one of
+    ``others`` open too. ``purpose``: a value sealed for one purpose opens for no other.
     """
 
     def __init__(self, secret: bytes, purpose: str, others: Sequence[bytes] = ()) -> None:
@@ -74,7 +73,7 @@ class Seal:
         self._purpose = purpose.encode()
 
     def sealed(self, given: msgspec.Struct) -> str:
-        """Raises TooLongError."""
+        """The sealed text of a struct. Raises TooLongError."""
         nonce = os.urandom(_NONCE)
         plain = zlib.compress(msgspec.json.encode(given), 9)
         text = urlsafe_b64encode(nonce + self._ciphers[0].encrypt(nonce, plain, self._purpose)).rstrip(b"=").decode()
@@ -91,7 +90,7 @@ class Seal:
         return found if found is not None and now_s < found.expires_s else None
 
     def _opened(self, text: str, kind: type[S]) -> S | None:
-        """None for what was not sealed with this key, for this purpose."""
+        """The struct that the text holds; None if it was not sealed with one of the keys, for this purpose."""
         if not text or len(text) > _MOST or not text.isascii():
             return None
         try:
@@ -102,7 +101,7 @@ class Seal:
             return None
 
     def _decrypted(self, nonce: bytes, sealed: bytes) -> bytes:
-        """Raises ValueError, and InvalidTag where no key is the right one."""
+        """The plain bytes. Raises ValueError, and InvalidTag if no key fits."""
         for cipher in self._ciphers:
             with suppress(InvalidTag):
                 return cipher.decrypt(nonce, sealed, self._purpose)
@@ -110,7 +109,9 @@ class Seal:
 
 
 class Seals:
-    """One of each purpose, made anew only when ``secrets`` change: the first seals, all open."""
+    """One ``Seal`` for each purpose, cached. The first secret seals, and all of them open. Made anew when ``secrets``
+    changes.
+    """
 
     def __init__(self, secrets: Callable[[], tuple[bytes, ...]]) -> None:
         self._secrets = secrets
@@ -118,7 +119,7 @@ class Seals:
         self._made: dict[str, Seal] = {}
 
     def of(self, purpose: str) -> Seal | None:
-        """None while there is no secret."""
+        """The seal of this purpose; None while there is no secret."""
         secrets = self._secrets()
         if not secrets:
             return None

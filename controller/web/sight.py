@@ -1,7 +1,7 @@
-"""What of the rows one group of users may see: those who may list workloads of the same namespaces. Pure.
+"""What a group of users may see of the rows: users who may list workloads of the same namespaces. Pure.
 
-What is allowed is listed, not what is hidden: where a key stands for itself, a
-namespace that nobody has heard of is hidden. In sentences only ``known`` namespaces can be told from other words.
+A sight lists what is allowed, not what is hidden: where a key stands for itself, a namespace that was never seen is
+hidden. In sentences only ``known`` namespaces can be told from other words.
 """
 
 import hashlib
@@ -17,26 +17,26 @@ from controller.web.table import Changes, Row
 QueueOf = Callable[[str], str | None]
 _KEYS: Final = ("workload", "pod")
 _VARIANTS: Final = 8
-"""Are kept of a row: a node may be held from many namespaces."""
+"""Redacted copies cached per row: a node may be held from many namespaces."""
 _PLAIN: Final = frozenset({"asks", "clique", "job", "levels", "name", "parent", "product", "resource", "taints"})
 """Fields that name nothing in a namespace, though a slash may stand in them: ``cohort/all`` is no object of a namespace
 ``cohort``. A field that is not listed is looked at as prose is: a new one hides too much at first, never too little."""
 
 
 class Sight(NamedTuple):
-    """``allowed`` None: everything."""
+    """The namespaces that a reader may see. ``allowed`` None: all of them."""
 
     allowed: frozenset[str] | None
 
     @property
     def id(self) -> str:
-        """Equal for those who see the same; names nothing."""
+        """The cache key: a hash of the namespaces that the reader may see. It contains no namespace's name."""
         if self.allowed is None:
             return "all"
         return hashlib.sha256("/".join(sorted(self.allowed)).encode()).hexdigest()[:16]
 
     def hides(self, found: Named, known: AbstractSet[str]) -> frozenset[str]:
-        """Those of the named namespaces that are hidden."""
+        """The named namespaces that are hidden from this sight."""
         if self.allowed is None:
             return frozenset()
         return (found.keyed - self.allowed) | {
@@ -44,7 +44,7 @@ class Sight(NamedTuple):
         }
 
     def shown(self, row: Any, known: AbstractSet[str], queue_of: QueueOf) -> Any:
-        """A row as those who have this sight see it."""
+        """A row as readers with this sight see it."""
         hidden = self.hides(named(row), known)
         return hide(row, hidden, queue_of) if hidden else row
 
@@ -82,10 +82,10 @@ def _object(row: dict[str, Any], hidden: AbstractSet[str], queue_of: QueueOf) ->
 
 
 class Variants:
-    """Rows as those see them from whom something is hidden. Most rows name one namespace, and are the same for all who
-    may not see it: a variant is made once, however many sights there are. All others see the table's own bytes.
+    """Rows with what is hidden from a reader left out. Most rows name one namespace, and are the same for all who may
+    not see it: a redacted row is made once, however many sights there are. All other readers get the table's own bytes.
 
-    ``rows`` may run on a thread: it reads nothing but what it is given, and one call runs at a time.
+    ``rows`` may run on a thread: it reads nothing but its arguments, and one call runs at a time.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,7 @@
 """The rows of one topic as JSON, each with the revision at which it last changed. Pure.
 
-What a reader lacks follows from one number, the revision that it has: nothing is kept for a reader, however slow.
+The rows that a reader lacks follow from one number, the revision that it has: nothing is kept for a reader, however
+slow.
 """
 
 from collections import OrderedDict
@@ -13,13 +14,13 @@ from controller.visibility.redaction import Named, named
 
 Json = dict[str, Any]
 MOST_ROWS: Final = 20_000
-"""Of one topic. Those beyond are counted."""
+"""Rows of one topic. Further rows are counted only."""
 _GONE: Final = 20_000
 """Keys of removed rows that are remembered."""
 
 
 class Row(NamedTuple):
-    """``raw``: JSON. ``of``: what it was made from. ``named``: namespaces that it names."""
+    """One row. ``raw``: JSON. ``of``: what it was made from. ``named``: namespaces that it names."""
 
     raw: bytes
     of: object
@@ -28,7 +29,7 @@ class Row(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """``whole``: the reader has to forget all that it has."""
+    """The changes that a reader lacks. ``whole``: the reader has to forget all rows that it has."""
 
     whole: bool
     rows: tuple[tuple[str, Row], ...]
@@ -38,8 +39,8 @@ class Changes(NamedTuple):
 
 
 class Table:
-    """A round: ``take`` for every row, then ``finish``. ``rows`` and ``gone`` have no key in common; no revision in
-    them is above ``revision``; of keys removed at ``_forgotten`` or before nothing is known any more.
+    """The rows of a topic. A round calls ``take`` for every row, then ``finish``. ``rows`` and ``gone`` have no key in
+    common; no revision in them is above ``revision``; keys removed at ``_forgotten`` or before are not remembered.
     """
 
     def __init__(self, most: int = MOST_ROWS) -> None:
@@ -53,7 +54,7 @@ class Table:
         self._over = 0
 
     def take(self, key: str, of: object, make: Callable[[], Json]) -> None:
-        """``make`` is called where ``of`` differs from what the row was made from."""
+        """Adds a row to the round. ``make`` is called only if ``of`` differs from what the row was made from."""
         known = self.rows.get(key)
         if known is None and len(self._seen) >= self._most:
             self._over += 1
@@ -70,7 +71,7 @@ class Table:
         self.rows[key] = Row(raw, of, named(row), self.revision + 1)
 
     def finish(self) -> bool:
-        """Whether anything changed in this round."""
+        """Ends the round: rows that were not taken are removed. Returns whether anything changed in it."""
         following = self.revision + 1
         lost = [key for key in self.rows if key not in self._seen]
         for key in lost:
@@ -85,7 +86,9 @@ class Table:
         return changed
 
     def since(self, revision: int | None) -> Changes | None:
-        """What a reader who has ``revision`` lacks; None where that is nothing. One who has none gets all."""
+        """The changes that a reader at ``revision`` lacks; None if there are none. A reader without a revision gets all
+        rows.
+        """
         if revision == self.revision:
             return None
         if revision is None or not self._forgotten <= revision <= self.revision:
@@ -95,7 +98,7 @@ class Table:
         return Changes(False, rows, gone, self.revision, self.cut)
 
     def validate(self) -> None:
-        """Raises AssertionError."""
+        """Recomputes the invariants. Raises AssertionError."""
         assert not self._gone.keys() & self.rows.keys(), "a row is there and gone"
         assert all(row.revision <= self.revision for row in self.rows.values()), "a row is of a later revision"
         assert all(self._forgotten <= at <= self.revision for at in self._gone.values()), "a removal is forgotten"
@@ -103,7 +106,7 @@ class Table:
 
 
 def framed(topic: str, changes: Changes, raws: Iterator[tuple[str, bytes]]) -> bytes:
-    """The JSON of an event. ``raws``: the rows of ``changes`` as a reader may see them."""
+    """The JSON of an event. ``raws``: the rows of ``changes`` as its reader may see them."""
     rows = b",".join(msgspec.json.encode(key) + b":" + raw for key, raw in raws)
     return b'{"topic":%b,"revision":%d,"set":{%b},"gone":%b,"cut":%d}' % (
         msgspec.json.encode(topic),

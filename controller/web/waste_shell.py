@@ -1,4 +1,4 @@
-"""GPUs that do nothing, for all who ask: made of the fleet's rows, beside the loop, once for those who see the same."""
+"""Idle GPUs, computed from the fleet's rows on a thread, once for all readers who see the same."""
 
 import asyncio
 from typing import Any, Final
@@ -24,7 +24,7 @@ class Waste:
         self._shown: Recent[Any, Json] = Recent(most=_SIGHTS, life_s=_KEPT_S)
 
     async def seen(self, sight: Sight, queue_of: QueueOf, figures: FiguresOf) -> Json:
-        """As those with this sight see it, of some seconds ago at most."""
+        """The idle GPUs as readers with this sight see them, some seconds old at most."""
         async with self._turn:
             epoch, table = await self._hub.fleet()
             of, known, now_s = (epoch, table.revision, bool(figures)), self._hub.known(), self._clock.monotonic()

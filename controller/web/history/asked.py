@@ -13,7 +13,9 @@ _A_DAY: Final = "24"
 
 
 class Asked(NamedTuple):
-    """``name``: ``NAMESPACE/NAME`` of a workload, nothing of the fleet. ``back``: hours."""
+    """A question. ``name``: ``NAMESPACE/NAME`` of a workload, the name of a queue or cohort, empty for the fleet.
+    ``back``: hours.
+    """
 
     what: str
     name: str
@@ -21,7 +23,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "Asked":
-        """From the parameters of a request. Raises HistoryError."""
+        """The question in the parameters of a request. Raises HistoryError."""
         what, named, back = query.get("what", ""), query.get("name", ""), hours(query.get("hours", _A_DAY))
         if what not in _WHAT:
             raise HistoryError(f"what: found {what[:20]!r}, expected one of {', '.join(_WHAT)}")
@@ -44,17 +46,17 @@ class Asked(NamedTuple):
 
     @property
     def right(self) -> Attributes:
-        """To see one workload."""
+        """The right that a question about a workload takes: to get its workloadview."""
         namespace, _, named = self.name.partition("/")
         return Attributes("get", VIEW_GROUP, VIEW_VERSION, "workloadviews", namespace=namespace, name=named)
 
     def key(self, pods: Sequence[str]) -> str:
-        """Equal for equal queries."""
+        """The cache key: equal for questions that make equal queries."""
         of = hashlib.sha256("/".join(pods).encode()).hexdigest()[:16] if pods else ""
         return f"{self.what}/{self.name}/{of}"
 
     def queries(self, pods: Sequence[str]) -> dict[str, str]:
-        """None for a workload without pods."""
+        """The PromQL of each series by its name; empty for a workload without pods."""
         match self.what:
             case "queue":
                 return queue(self.name)

@@ -1,4 +1,4 @@
-"""History and figures for all who look: asked of Prometheus beside the loop that decides, and kept for 30 s."""
+"""History and figures for all readers: Prometheus is asked beside the event loop, and answers are kept for 30 s."""
 
 import asyncio
 import logging
@@ -23,19 +23,19 @@ _AT_ONCE: Final = 2
 _WAITING: Final = 32
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _GONE_S: Final = 300.0
-"""After so long without an answer the last figures are figures of now no more."""
+"""The age at which the last figures are no longer shown as figures of now."""
 _GPU: Final = "nvidia.com/gpu"
 
 
 class History:
-    """One question at a time for each key; ``at`` most two under way."""
+    """Answers of Prometheus: one question at a time for each key, and at most two under way."""
 
     def __init__(self, settings: PagePrometheus, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._recent: Recent[tuple[str, int], Json | None] = Recent(most=_KEPT, life_s=KEPT_S)
-        """None: there was no answer."""
+        """Answers by key and hours; None where Prometheus did not answer."""
         self._under_way: dict[tuple[str, int], asyncio.Task[Json | None]] = {}
         self._figures: FiguresOf = {}
         self._figures_s = float("-inf")
@@ -43,7 +43,7 @@ class History:
         self._asking: asyncio.Task[None] | None = None
 
     async def of(self, asked: Asked, pods: Sequence[str]) -> Json:
-        """Series by hour, the same for all who ask. ``pods``: of a workload, by name. Raises RefusedError."""
+        """Series by hour, the same for all who ask. ``pods``: names of the workload's pods. Raises RefusedError."""
         at = (asked.key(pods), asked.back)
         kept = self._recent.get(at, self._clock.monotonic())
         if kept is not None:
@@ -70,7 +70,7 @@ class History:
         return found
 
     async def _prometheus(self) -> Prometheus:
-        """With what the files say now. Raises FileError."""
+        """A client with the address and credentials that the files hold now. Raises FileError."""
         return await asyncio.to_thread(self._connected)
 
     def _connected(self) -> Prometheus:
@@ -86,8 +86,8 @@ class History:
     # -- figures of now ----------------------------------------------------------------------------------------------
 
     def figures(self) -> FiguresOf:
-        """Of GPUs, by UUID, as they were known last; they are asked for only while somebody looks here. Another object
-        only where one differs.
+        """The last known figures of GPUs by UUID. Prometheus is asked only while this is called. The object is replaced
+        only if a figure differs.
         """
         now_s = self._clock.monotonic()
         if now_s - self._asked_s >= KEPT_S and (self._asking is None or self._asking.done()):
@@ -117,7 +117,7 @@ class History:
 
 
 def _answered(found: Json | None) -> Json:
-    """Raises RefusedError."""
+    """Returns the answer. Raises RefusedError if there was none."""
     if found is None:
         raise RefusedError(503, "Prometheus does not answer. The controller's log says why.", after_s=KEPT_S)
     return found

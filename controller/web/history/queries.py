@@ -1,5 +1,5 @@
-"""The questions to Prometheus and what their answers say. Pure: nothing that a user writes is part of a query but a
-name that was checked, within quotes.
+"""The questions to Prometheus and what their answers say. Pure: no text of a user is part of a query, except for a name
+that was checked, within quotes.
 
 Series that two leaders, or two agents, write for a moment are counted once: ``max by`` stands before every sum.
 """
@@ -17,9 +17,9 @@ Json = dict[str, Any]
 STEP_S: Final = 3600
 MOST_HOURS: Final = 31 * 24
 MOST_SERIES: Final = 24
-"""Of one answer: a chart with more is no chart."""
+"""Series of one answer: a chart with more cannot be read."""
 MOST_PODS: Final = 200
-"""Of one workload; of further ones nothing is asked."""
+"""Pods of one workload that are part of a query; further ones are left out."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _MIB: Final = 1024 * 1024
 _ROUNDED_MIB: Final = 64
@@ -27,25 +27,25 @@ _ROUNDED_C: Final = 5
 
 
 class HistoryError(ValueError):
-    """What is asked for is not there: parameter, found, expected."""
+    """The question has a parameter that is wrong: parameter, found, expected."""
 
 
 def hours(text: str) -> int:
-    """Raises HistoryError."""
+    """The number of hours that the text holds. Raises HistoryError."""
     if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= MOST_HOURS:
         raise HistoryError(f"hours: found {text[:20]!r}, expected 1 to {MOST_HOURS}")
     return int(text)
 
 
 def name(text: str) -> str:
-    """Of a Kubernetes object. Raises HistoryError."""
+    """The text, checked to be the name of a Kubernetes object. Raises HistoryError."""
     if not _NAME.fullmatch(text):
         raise HistoryError(f"name: found {text[:60]!r}, expected a name")
     return text
 
 
 def span(now_s: float, back: int) -> Span:
-    """The ends of the last ``back`` hours: whole ones of the clock, and the one that runs now."""
+    """The span of the last ``back`` hours: whole hours of the clock, and the one that runs now."""
     end_s = (math.floor(now_s) // STEP_S + 1) * STEP_S
     return Span(end_s - (back - 1) * STEP_S, end_s, STEP_S)
 
@@ -55,7 +55,7 @@ def _by_hour(expression: str) -> str:
 
 
 def queue(of: str) -> dict[str, str]:
-    """Of a ClusterQueue, by resource."""
+    """Queries of a ClusterQueue by resource: used, nominal and borrowed."""
     by = "cluster_queue, flavor, resource"
     used, nominal = (
         f'max by ({by}) (kueue_cluster_queue_{series}{{cluster_queue="{of}"}})'
@@ -69,7 +69,7 @@ def queue(of: str) -> dict[str, str]:
 
 
 def cohort(of: str) -> dict[str, str]:
-    """Of a Cohort with all below it, by resource."""
+    """Queries of a Cohort and all below it, by resource: used, nominal and borrowed."""
     by = "cohort, flavor, resource"
     used, nominal = (
         f'max by ({by}) (kueue_cohort_subtree_{series}{{cohort="{of}"}})'
@@ -83,7 +83,7 @@ def cohort(of: str) -> dict[str, str]:
 
 
 def fleet() -> dict[str, str]:
-    """In GPUs: how many there are, are given out, and work."""
+    """Queries of the fleet in GPUs: how many exist, are held, and are busy."""
     device = "UUID, GPU_I_ID"
     return {
         "busy": _by_hour(f"sum(avg by (UUID) (max by ({device}) (tessera_gpu_busy_ratio)))"),
@@ -93,7 +93,9 @@ def fleet() -> dict[str, str]:
 
 
 def workload(namespace: str, pods: Sequence[str]) -> dict[str, str]:
-    """In GPUs: how many these pods have, and how much of them works. ``pods``: names that the cluster gave."""
+    """Queries of a workload in GPUs: how many its pods hold, and how much of them is busy. ``pods``: names from the
+    cluster.
+    """
     each = "|".join(name(pod).replace(".", "[.]") for pod in pods[:MOST_PODS])
     mine = f'{{namespace="{name(namespace)}", pod=~"{each}"}}'
     by = "UUID, GPU_I_ID, pod, container"
@@ -109,11 +111,11 @@ NOW: Final = {
     "used": "sum by (UUID) (max by (UUID, GPU_I_ID) (DCGM_FI_DEV_FB_USED))",
     "temperature": "max by (UUID) (DCGM_FI_DEV_GPU_TEMP)",
 }
-"""Of all GPUs at this moment; ``peak``: the most of the last hour."""
+"""Queries of all GPUs at this moment; ``peak`` is the most of the last hour."""
 
 
 def figures(answers: Mapping[str, Vector]) -> dict[str, Figures]:
-    """By UUID. Rounded, so that a row of the page changes only where somebody would see it."""
+    """Figures by UUID. They are rounded, so that a row of the page changes only by what a reader would notice."""
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for kind, vector in answers.items():
         for labels, value in vector:
@@ -134,8 +136,8 @@ def _figures(found: Mapping[str, float]) -> Figures:
 
 
 def series(answers: Mapping[str, Matrix], at: Span, *, resource: str | None = None) -> list[Json]:
-    """As the page has them: a number or null for each hour. No label but ``resource`` is passed on. ``resource``: of
-    answers that have none.
+    """Series as the page has them: a number or null for each hour. No label but ``resource`` is passed on.
+    ``resource``: the resource of answers that have no such label.
     """
     found = []
     for kind, matrix in answers.items():
@@ -146,7 +148,7 @@ def series(answers: Mapping[str, Matrix], at: Span, *, resource: str | None = No
 
 
 def labels_key(labels: Mapping[str, str]) -> tuple[bool, str]:
-    """GPUs first: a chart with too many lines loses others."""
+    """The sort key of a series: GPUs come first, because a chart with too many lines loses the last."""
     of = labels.get("resource", "")
     return "gpu" not in of, of
 

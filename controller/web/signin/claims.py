@@ -1,6 +1,7 @@
 """A verified ID token's claims as the user that the API server would see (its flags ``--oidc-*``). Pure.
 
-Stricter in one point: names that begin with ``system:`` are the cluster's own. A provider gives nobody such a one.
+The rules are stricter in one point: names that begin with ``system:`` are the cluster's own, and a provider must not
+give one to anybody.
 """
 
 import hmac
@@ -11,7 +12,7 @@ from controller.config.pagesettings import OidcProvider
 from controller.visibility.identity import MAX_GROUPS, User
 
 SKEW_S: Final = 30.0
-"""So far clocks may differ."""
+"""The greatest difference between the clocks of a provider and this replica."""
 _RESERVED: Final = "system:"
 _MOST_NAME: Final = 1_024
 _EMAIL: Final = "email"
@@ -25,7 +26,9 @@ class ClaimsError(ValueError):
 
 
 def check(claims: Claims, provider: OidcProvider, nonce: str, now_s: float) -> None:
-    """What is not the signature's: for whom, by whom, when. OpenID Connect Core 1.0, 3.1.3.7. Raises ClaimsError."""
+    """Checks what the signature does not cover: audience, issuer, time and nonce. OpenID Connect Core 1.0, 3.1.3.7.
+    Raises ClaimsError.
+    """
     if claims.get("iss") != provider.issuer_url:
         raise ClaimsError("the ID token is another issuer's")
     audience = claims.get("aud")
@@ -49,7 +52,7 @@ def check(claims: Claims, provider: OidcProvider, nonce: str, now_s: float) -> N
 
 
 def _time(claims: Claims, name: str) -> float:
-    """Raises ClaimsError."""
+    """The claim of this name as seconds since 1970. Raises ClaimsError."""
     found = claims.get(name)
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise ClaimsError(f"the ID token has no {name}")
@@ -57,7 +60,7 @@ def _time(claims: Claims, name: str) -> float:
 
 
 def user(claims: Claims, provider: OidcProvider) -> User:
-    """Raises ClaimsError."""
+    """The user that the claims name. Raises ClaimsError."""
     name = claims.get(provider.username_claim)
     if not isinstance(name, str) or not 0 < len(name) <= _MOST_NAME or not name.isprintable():
         raise ClaimsError(f"the ID token has no user name in the claim {provider.username_claim}")
@@ -71,14 +74,18 @@ def user(claims: Claims, provider: OidcProvider) -> User:
 
 
 def _username_prefix(provider: OidcProvider) -> str:
-    """``--oidc-username-prefix``: without one the issuer stands before every claim but an e-mail address."""
+    """The prefix of user names, from ``--oidc-username-prefix``: without the flag the issuer stands before every claim
+    but an e-mail address.
+    """
     if provider.username_prefix is None:
         return "" if provider.username_claim == _EMAIL else f"{provider.issuer_url}#"
     return "" if provider.username_prefix == _NO_PREFIX else provider.username_prefix
 
 
 def _groups(claims: Claims, provider: OidcProvider) -> list[str]:
-    """One text, or several. Raises ClaimsError for anything else: a user with fewer groups would see less, unsaid."""
+    """The groups in the claims: one text, or several. Raises ClaimsError for anything else: a user with fewer groups
+    would see less, and not know why.
+    """
     found = claims.get(provider.groups_claim) if provider.groups_claim is not None else None
     if found is None:
         return []

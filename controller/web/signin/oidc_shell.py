@@ -26,10 +26,11 @@ from kube.clock import Clock
 log = logging.getLogger(__name__)
 
 LIFE_S: Final = 600.0
-"""So long a person may take at the provider."""
+"""The time that a person may take at the provider."""
 PER_S: Final = 5.0
 BURST: Final = 200
-"""Of one address, which may be an Ingress' for all people: each costs the provider a request at most."""
+"""Sign-ins of one address in a burst. The address may be an Ingress' for all users; each costs the provider a request
+at most."""
 _ADDRESSES: Final = 4_096
 _AT_ONCE: Final = 8
 _MOST_CODE: Final = 4_096
@@ -38,7 +39,7 @@ _TO: Final = re.compile(r"/(?![/\\])[!#-;=?-\[\]_a-z~]{0,500}")
 
 
 class OidcSignIn:
-    """``seal``: of what a browser keeps between the two ways."""
+    """The two requests of signing in at a provider. ``seal``: encrypts what a browser keeps between them."""
 
     def __init__(self, page: PageServer, provider: Provider, seal: Callable[[str], Seal | None], clock: Clock) -> None:
         self._page = page
@@ -49,7 +50,7 @@ class OidcSignIn:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def handle(self, request: web.Request, path: str) -> web.StreamResponse:
-        """Raises RefusedError."""
+        """Answers a request of the sign-in. Raises RefusedError."""
         ways = {"oidc/login": self._login, CALLBACK.removeprefix("/page/"): self._callback}
         way = ways.get(path)
         if way is None:
@@ -82,7 +83,7 @@ class OidcSignIn:
         location = await self._provider.leads_to(begun)
         headers = {**SAFE, "Cache-Control": "no-store", "Location": location}
         text = self._sealing().sealed(begun)
-        # Lax: the way back comes from the provider's site.
+        # SameSite is Lax: the way back comes from the provider's site.
         return self._page.with_cookie(
             web.Response(status=302, headers=headers), SIGNING_IN, text, LIFE_S, same_site="Lax"
         )
@@ -95,7 +96,7 @@ class OidcSignIn:
             return _told(400, "This is the answer to another sign-in. Begin again.")
         settings = self._provider.settings
         if request.query.get("iss", settings.issuer_url) != settings.issuer_url:
-            # RFC 9207: a provider that names itself in its answer.
+            # RFC 9207: the provider names itself in its answer.
             return self._ended(_told(400, "This is another provider's answer. Begin again."))
         code = request.query.get("code", "")
         if not 0 < len(code) <= _MOST_CODE:

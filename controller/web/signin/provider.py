@@ -1,4 +1,6 @@
-"""What a provider publishes and answers, read as hostile: its discovery document, its keys, its tokens. Pure."""
+"""What a provider publishes and answers, parsed as hostile input: its discovery document, its keys, its tokens.
+Pure.
+"""
 
 import hashlib
 from base64 import b64encode, urlsafe_b64encode
@@ -20,15 +22,15 @@ _OPENID: Final = "openid"
 
 
 class ProviderError(Exception):
-    """The provider is of no use now: one line for the log and the person, without secrets."""
+    """The provider cannot be used now: one line for the log and the person, without secrets."""
 
 
 class UnknownKeyError(ProviderError):
-    """None of the provider's keys, as far as they are known here, signed the token."""
+    """None of the provider's keys that are known here signed the token."""
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """OpenID Connect Discovery 1.0, section 3."""
+    """The discovery document: OpenID Connect Discovery 1.0, section 3."""
 
     issuer: str
     authorization_endpoint: str
@@ -38,7 +40,7 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the token endpoint (RFC 6749, 5.1 and 5.2)."""
+    """An answer of the token endpoint (RFC 6749, 5.1 and 5.2)."""
 
     id_token: str = ""
     error: str = ""
@@ -48,7 +50,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def endpoints(raw: bytes, issuer: str) -> Endpoints:
-    """From the discovery document. Raises ProviderError."""
+    """The endpoints in the discovery document. Raises ProviderError."""
     try:
         found = msgspec.json.decode(raw, type=Endpoints)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as wrong:
@@ -68,7 +70,7 @@ def endpoints(raw: bytes, issuer: str) -> Endpoints:
 
 
 def keys(raw: bytes) -> tuple[jwt.PyJWK, ...]:
-    """Those that sign, of kinds that are known (RFC 7517); others are left out. Raises ProviderError."""
+    """The signing keys of known kinds (RFC 7517); others are left out. Raises ProviderError."""
     try:
         listed = msgspec.json.decode(raw, type=dict[str, Any]).get("keys")
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as wrong:
@@ -87,7 +89,7 @@ def keys(raw: bytes) -> tuple[jwt.PyJWK, ...]:
 
 
 def authorization(found: Endpoints, provider: OidcProvider, begun: SigningIn) -> str:
-    """Where the browser goes (OpenID Connect Core 1.0, 3.1.2.1; RFC 7636 with S256)."""
+    """The URL to which the browser goes (OpenID Connect Core 1.0, 3.1.2.1; RFC 7636 with S256)."""
     digest = hashlib.sha256(begun.verifier.encode()).digest()
     asked = {
         "response_type": "code",
@@ -123,7 +125,7 @@ def exchange(
 
 
 def answer(raw: bytes, code: int) -> str:
-    """The ID token. Raises ProviderError."""
+    """The ID token in an answer of the token endpoint. Raises ProviderError."""
     try:
         found = msgspec.json.decode(raw, type=Answer)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as wrong:
@@ -135,8 +137,8 @@ def answer(raw: bytes, code: int) -> str:
 
 
 def verified(token: str, known: Sequence[jwt.PyJWK], algorithms: Sequence[str]) -> Mapping[str, Any]:
-    """Claims whose signature is the provider's; nothing else of them is checked yet. Raises ClaimsError, and
-    UnknownKeyError where other keys may verify it.
+    """The claims of a token whose signature is the provider's; nothing else of them is checked yet. Raises ClaimsError,
+    and UnknownKeyError where other keys may verify it.
     """
     try:
         header = jwt.get_unverified_header(token)
@@ -151,7 +153,7 @@ def verified(token: str, known: Sequence[jwt.PyJWK], algorithms: Sequence[str]) 
         try:
             return jwt.decode(token, key.key, algorithms=[algorithm], options=options)
         except (jwt.InvalidSignatureError, jwt.InvalidKeyError, TypeError):
-            # Of another kind, or another key without a name.
+            # The key is of another kind, or another key without a name.
             continue
         except (jwt.PyJWTError, ValueError, RecursionError):
             raise ClaimsError("the ID token cannot be read") from None

@@ -1,4 +1,4 @@
-"""The provider's documents are fetched when somebody signs in, and kept for minutes; codes are changed for tokens."""
+"""The provider's documents are fetched when a user signs in, and kept for minutes; codes are exchanged for tokens."""
 
 import asyncio
 import logging
@@ -35,9 +35,9 @@ from kube.prometheus import FileError, authorities_in
 log = logging.getLogger(__name__)
 
 KEPT_S: Final = 600.0
-"""The discovery document and the keys."""
+"""The time for which the discovery document and the keys are kept."""
 ANEW_S: Final = 10.0
-"""An ID token of an unknown key makes the keys be fetched anew, so often at most."""
+"""The least time between two fetches of the keys because of an ID token with an unknown key."""
 _TIMEOUT_S: Final = 10.0
 _MOST_BYTES: Final = 512 * 1024
 _MOST_SECRET: Final = 4_096
@@ -45,7 +45,9 @@ _OK: Final = 200
 
 
 class Provider:
-    """One fetch of each document at a time, for all who wait for it. Raises ProviderError."""
+    """The client of a provider. Each document is fetched once at a time, for all who wait for it. Methods raise
+    ProviderError.
+    """
 
     def __init__(self, settings: OidcProvider, clock: Clock) -> None:
         self.settings = settings
@@ -56,11 +58,11 @@ class Provider:
         self._fetched_s = float("-inf")
 
     async def leads_to(self, begun: SigningIn) -> str:
-        """The URL at the provider for a browser."""
+        """The URL at the provider to which the browser is sent."""
         return authorization(await self._found(), self.settings, begun)
 
     async def user(self, code: str, begun: SigningIn) -> User:
-        """The user that the provider signed in. Raises ClaimsError too."""
+        """The user that the provider signed in. Raises ProviderError and ClaimsError."""
         found = await self._found()
         secret = await asyncio.to_thread(self._secret)
         form, headers = exchange(found, self.settings, secret, code, begun.verifier)
@@ -76,7 +78,8 @@ class Provider:
         return user(claims, self.settings)
 
     async def _verified(self, token: str, known: tuple[jwt.PyJWK, ...]) -> Mapping[str, Any]:
-        # Beside the loop that decides: a token of 64 KiB takes a while, and so does the curve P-521.
+        # A thread verifies the token, beside the event loop: a token of 64 KiB takes a while, and so does the curve
+        # P-521.
         return await asyncio.to_thread(verified, token, known, self.settings.algorithms)
 
     async def _found(self) -> Endpoints:
@@ -85,7 +88,7 @@ class Provider:
             kept = self._endpoints.get(issuer, self._clock.monotonic())
             if kept is not None:
                 return kept[0]
-            # As the API server does it: a slash at the end of the issuer is not doubled.
+            # A slash at the end of the issuer is not doubled, as in the API server.
             status, raw = await self._fetch("GET", issuer.rstrip("/") + WELL_KNOWN)
             if status != _OK:
                 raise ProviderError(f"{issuer}{WELL_KNOWN}: answered {status}")
@@ -125,7 +128,7 @@ class Provider:
         return found.status, raw
 
     def _tls(self) -> ssl.SSLContext:
-        """Of the authorities that are configured, else the system's. Raises ProviderError."""
+        """The TLS context with the configured authorities, else the system's. Raises ProviderError."""
         if self.settings.ca_file is None:
             return ssl.create_default_context()
         try:
@@ -134,7 +137,7 @@ class Provider:
             raise ProviderError(str(wrong)) from None
 
     def _secret(self) -> str | None:
-        """Of the client. Raises ProviderError."""
+        """The client's secret; None if no file is configured. Raises ProviderError."""
         path = self.settings.client_secret_file
         return _secret_in(path) if path is not None else None
 

@@ -1,1 +1,3 @@
-"""What a manifest, or another quota, would change: the real engine, in a process of its own, on copies."""
+"""What-if: the changes that a manifest, or another quota, would bring. The real engine answers, in a process of its
+own, on copies.
+"""

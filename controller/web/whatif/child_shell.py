@@ -1,10 +1,10 @@
 """The process of one what-if: ``python -m controller.web.whatif.child_shell BYTES``.
 
-It reads pickles that its parent wrote: what is Given, lists of objects, lists of Workloads, each ended by an empty one.
-It answers with JSON: at once a line with the namespace that is asked about, at the end the outcome. A manifest's text
-is read here and nowhere else: YAML may hold a parser for ever, or end its process.
+The process reads pickles that its parent wrote: a ``Given``, lists of objects, lists of Workloads, each ended by an
+empty one. It answers with JSON: at once a line with the namespace of the question, at the end the outcome. A manifest's
+text is read here and nowhere else: YAML may hold a parser for ever, or end its process.
 
-Most of a small question is the start of this process: it loads neither a server nor a client.
+The start of this process is most of the cost of a small question: the module imports neither a server nor a client.
 """
 
 import gc
@@ -29,11 +29,11 @@ from controller.web.whatif.quotas import WrongChangeError
 LIMIT_S: Final = 25.0
 WRONG: Final = "wrong"
 NAMESPACE: Final = "namespace"
-"""Keys of what is answered."""
+"""The keys of an answer."""
 
 
 class Given(NamedTuple):
-    """``composer``: where a manifest is asked about."""
+    """The first pickle that the process reads. ``composer`` is set if the question is about a manifest."""
 
     question: Question
     asked: Asked
@@ -41,7 +41,7 @@ class Given(NamedTuple):
 
 
 def answers(sent: BinaryIO) -> Iterator[Json]:
-    """The namespace that is asked about, before the objects are read; then the outcome."""
+    """Yields the namespace of the question before the objects are read, then the outcome."""
     given: Given = pickle.load(sent)  # noqa: S301 - from our parent
     asked, namespace = given.asked, given.asked.namespace
     try:
@@ -75,11 +75,11 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (room, room))
     resource.setrlimit(resource.RLIMIT_CPU, (int(LIMIT_S), int(LIMIT_S) + 1))
     with suppress(OSError):
-        # Where memory is short the simulation goes first, not what decides.
+        # Where memory is short the kernel ends the simulation first, not the controller.
         Path("/proc/self/oom_score_adj").write_text("1000")
     with suppress(OSError):
         os.nice(10)
-    # It ends before what it lets go of is worth looking for.
+    # The process ends before garbage is worth collecting.
     gc.disable()
     for found in answers(sys.stdin.buffer):
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")

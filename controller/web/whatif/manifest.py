@@ -1,7 +1,7 @@
-"""A manifest's text into the Workload that it would have, by what another process was handed. Pure.
+"""The Workload that a manifest's text would have, composed from facts that another process handed over. Pure.
 
-The text is a user's: the YAML parser's time and memory are bounded by the process that this runs in, and by no more
-than one use of each of its values and few levels.
+The text is a user's: the YAML parser's time and memory are bounded by the process that this runs in. Here each value
+may be used once, and nested in few levels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,17 +29,17 @@ from controller.web.whatif.question import NAMESPACE, Arrival
 from controller.web.whatif.quotas import WrongChangeError
 
 MOST_LEVELS: Final = 64
-"""A Job has about ten; one in an AppWrapper some more."""
+"""Levels of a manifest: a Job has about ten, one in an AppWrapper some more."""
 MOST_ABOVE: Final = 500
-"""Pods above a minimum that are tried."""
+"""Pods above a Volcano Job's minimum that are tried."""
 _DEFAULT_QUEUE: Final = "default"
 _MANIFEST: Final = "manifest"
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Composer(msgspec.Struct, frozen=True, kw_only=True):
-    """How the leader composes Workloads, to be pickled. ``facts``: the objects that kinds of jobs read, see
-    ``JobKind.reads``, by kind, namespace and name.
+    """How the leader composes Workloads, to be pickled. ``facts``: the objects that kinds of jobs read
+    (``JobKind.reads``), by kind, namespace and name.
     """
 
     kinds: tuple[JobKind, ...]
@@ -48,7 +48,9 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
     others: Others = Others()
 
     def namespace(self, text: str, otherwise: str) -> str:
-        """That of the object that the text holds; ``otherwise`` where it names none. Raises WrongChangeError."""
+        """The namespace of the object that the text holds; ``otherwise`` where it names none. Raises
+        WrongChangeError.
+        """
         try:
             given = _only(text)
         except InputError as wrong:
@@ -59,8 +61,8 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def composed(self, text: str, namespace: str, objects: Sequence[KubernetesObject], now_s: float) -> Arrival:
-        """As if it were created now, beside these objects: the Workload, and those of pods above a Volcano Job's
-        minimum, each of which waits by itself. Raises WrongChangeError.
+        """The Workload of the manifest as if it were created now, beside these objects, and those of pods above a
+        Volcano Job's minimum, each of which waits by itself. Raises WrongChangeError.
         """
         try:
             given, reader = _only(text), self._reader(objects)
@@ -124,7 +126,7 @@ def _only(text: str) -> Document:
 
 
 def _check_shape(text: str) -> None:
-    """By the parser's events, before anything is made of them. Raises WrongChangeError."""
+    """Checks aliases and depth by the parser's events, before values are made of them. Raises WrongChangeError."""
     level = 0
     try:
         for event in yaml.parse(text, Loader=_LOADER):

@@ -1,6 +1,7 @@
-"""The simulation in a process of its own, with bounds of time and memory: what decides goes on meanwhile.
+"""What-if questions are simulated in a process of its own, with bounds of time and memory: the controller goes on
+meanwhile.
 
-What the other process is sent and answers stands in ``child_shell``.
+``child_shell`` describes what that process reads and answers.
 """
 
 import asyncio
@@ -28,9 +29,10 @@ from controller.web.whatif.quotas import WrongChangeError
 BODY_BYTES: Final = 256 * 1024
 MOST_BYTES: Final = 3 * 1024**3
 LEAST_BYTES: Final = 192 * 1024**2
-"""With less it might end in the middle: an empty cluster takes 61 MiB, 10,000 small workloads take 146 MiB."""
+"""The least memory for the process. With less it might end in the middle: an empty cluster takes 61 MiB, 10,000 small
+workloads take 146 MiB."""
 _RESERVE_BYTES: Final = 128 * 1024**2
-"""Stays free for what decides."""
+"""Memory that stays free for the controller."""
 _CGROUP: Final = Path("/sys/fs/cgroup")
 _CHILD: Final = "controller.web.whatif.child_shell"
 _PART: Final = 100
@@ -38,7 +40,8 @@ _ANSWER_BYTES: Final = 8 * 1024 * 1024
 
 
 def room_bytes(cgroup: Path = _CGROUP) -> int:
-    """What the container has left for a process beside this one; what could be given back counts as free.
+    """The memory that the container has left for a process beside this one; memory that could be reclaimed counts as
+    free.
 
     Where a container runs out of memory the kernel may end all of its processes.
     """
@@ -54,8 +57,9 @@ def room_bytes(cgroup: Path = _CGROUP) -> int:
 
 
 class WhatIf:
-    """``given``: what the other process needs beside ``objects`` and ``workloads``, those of this moment. ``may``:
-    whether the user has this right. ``room``: bytes of memory that are left.
+    """Answers what-if questions. ``given``: what the other process needs beside ``objects`` and ``workloads``, which
+    are read at the moment of the question. ``may``: whether the user has this right. ``room``: bytes of memory that are
+    left.
     """
 
     def __init__(
@@ -78,7 +82,7 @@ class WhatIf:
         self._turn = asyncio.Lock()
 
     async def handle(self, request: web.Request, user: User) -> Json:
-        """Raises RefusedError."""
+        """The answer to a request. Raises RefusedError."""
         if user.name in self._asking:
             raise RefusedError(409, "your last question is still being simulated", after_s=2.0)
         self._asking.add(user.name)
@@ -92,7 +96,7 @@ class WhatIf:
             self._asking.discard(user.name)
 
     async def _asked(self, request: web.Request, user: User) -> Asked:
-        """A body may take its time: nobody waits for it but who sends it."""
+        """The question in a request. Its body may arrive slowly: only its own sender waits for it."""
         try:
             asked = read(await limited(request, BODY_BYTES))
         except WrongChangeError as wrong:
@@ -155,7 +159,7 @@ class WhatIf:
 
 
 def _said(raw: bytes) -> Json:
-    """What the other process told. Raises RefusedError."""
+    """A line of the other process. Raises RefusedError."""
     try:
         return msgspec.json.decode(raw, type=Json)
     except msgspec.MsgspecError:
@@ -163,7 +167,7 @@ def _said(raw: bytes) -> Json:
 
 
 async def _all_of(stream: asyncio.StreamReader) -> bytes:
-    """Nothing of what is too long."""
+    """All that the stream holds; nothing if it is too long."""
     found = bytearray()
     while chunk := await stream.read(64 * 1024):
         found += chunk

@@ -1,7 +1,7 @@
-"""The present and a simulated change of it, beside each other: the real engine on copies of the live objects. Pure.
+"""The present and a simulated change of it, side by side: the real engine on copies of the live objects. Pure.
 
-Time stands still: what is told is what the engine would decide now. A workload that is preempted gives back what it
-holds at once, as in ``controller.simulation``.
+Time stands still: the answer is what the engine would decide now. A preempted workload gives back what it holds at
+once, as in ``controller.simulation``.
 """
 
 import re
@@ -26,12 +26,12 @@ Json = dict[str, Any]
 MOST_CHANGES: Final = 500
 _MOST_QUOTAS: Final = 100
 _MOST_CHANGED: Final = 3
-"""Of so many workloads that arrive it is told what would let them start."""
+"""Workloads of an arrival for which the changes that would let them start are told."""
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest that arrives in its own namespace, else in ``namespace``; or quotas that change."""
+    """A question: a manifest that arrives in its own namespace, else in ``namespace``; or quotas that change."""
 
     manifest: str = ""
     namespace: str = "default"
@@ -39,7 +39,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(raw: bytes) -> Asked:
-    """Raises WrongChangeError."""
+    """The question in a request's body. Raises WrongChangeError."""
     try:
         asked = msgspec.json.decode(raw, type=Asked)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as wrong:
@@ -54,8 +54,8 @@ def read(raw: bytes) -> Asked:
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a manifest: ``workloads`` that are tried, and ``left_out`` more that are not. ``warnings``: what is likely not
-    meant; ``unfit``: the same, to be told where no flavor fits.
+    """The workloads of a manifest: ``workloads`` are tried, and ``left_out`` more are not. ``warnings``: what is likely
+    not meant. ``unfit``: warnings that are told only if no flavor fits.
     """
 
     workloads: tuple[Workload, ...] = ()
@@ -65,7 +65,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """``systems``: those whose Queues are decided for."""
+    """All that a simulation is asked. ``systems``: the systems whose Queues are decided for."""
 
     config: EngineConfig
     now_s: float
@@ -75,7 +75,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compared(question: Question, objects: Sequence[KubernetesObject], workloads: Sequence[Workload]) -> Json:
-    """Raises WrongChangeError and UnsettledError."""
+    """The answer to a question. Raises WrongChangeError and UnsettledError."""
     changed = with_quotas(objects, question.quotas)
     before = _Outcome(question, objects, workloads)
     after = _Outcome(question, changed, (*workloads, *question.arrival.workloads))
@@ -116,7 +116,7 @@ def _warnings(question: Question, after: "_Outcome", changes: int) -> Iterator[s
 
 
 class _Outcome:
-    """What the engine makes of it, until nothing changes."""
+    """The engine's decisions until nothing changes."""
 
     def __init__(self, question: Question, objects: Sequence[KubernetesObject], workloads: Iterable[Workload]) -> None:
         given = tuple(
@@ -145,7 +145,7 @@ class _Outcome:
         return record.reason is PendingReason.NO_MATCHING_FLAVOR
 
     def changes(self, key: WorkloadKey) -> list[str]:
-        """Of one that waits: what would let it start; nothing of one that runs or that no change helps."""
+        """The changes that would let a waiting workload start; empty for one that runs, or that no change helps."""
         return [] if self.state(key) == "admitted" else self._run.changes(key)
 
     def queue(self, key: WorkloadKey) -> str:

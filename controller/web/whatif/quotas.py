@@ -1,4 +1,4 @@
-"""Other quotas of what-if: of ClusterQueues, and of Queues of Volcano's and KAI's that are mirrored. Pure."""
+"""Changed quotas of what-if: of ClusterQueues, and of mirrored Queues of Volcano and KAI. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -17,12 +17,13 @@ from controller.simulation.problems import meant
 
 
 class WrongChangeError(ValueError):
-    """What is asked cannot be simulated: one sentence."""
+    """The question cannot be simulated: one sentence."""
 
 
 class QuotaChange(msgspec.Struct, frozen=True):
-    """Another quota, a quantity as Kubernetes writes it: nominal of a ClusterQueue; of KAI's Queue its quota; of
-    Volcano's what it deserves, or where it does not say that of the resource, its capability.
+    """Another quota, a quantity as Kubernetes writes it. It replaces the nominal quota of a ClusterQueue or the quota
+    of a KAI Queue; of a Volcano Queue its ``deserved``, or its ``capability`` if it has no ``deserved`` for the
+    resource.
     """
 
     queue: str
@@ -32,7 +33,7 @@ class QuotaChange(msgspec.Struct, frozen=True):
 
 
 def with_quotas(objects: Sequence[KubernetesObject], changes: Iterable[QuotaChange]) -> list[KubernetesObject]:
-    """The objects with other quotas. Raises WrongChangeError for a quota that is not there."""
+    """The objects with other quotas. Raises WrongChangeError for a quota that does not exist."""
     changed = list(objects)
     for change in changes:
         try:
@@ -43,7 +44,7 @@ def with_quotas(objects: Sequence[KubernetesObject], changes: Iterable[QuotaChan
             raise WrongChangeError(
                 f"quotas: nominal of {change.queue[:63]}: found {change.nominal}, expected 0 or more"
             )
-        # A ClusterQueue has its name before a Queue that would be mirrored by it.
+        # A ClusterQueue takes its name before a Queue that would be mirrored under it.
         at = next((at for kind in _CHANGES for at in _places(changed, kind, change.queue)), None)
         if at is None:
             said = f"quotas: found queue {change.queue[:63]!r}"
@@ -80,7 +81,9 @@ def _of_cluster_queue(queue: ClusterQueue, change: QuotaChange, nominal: Quantit
 
 
 def _of_volcano(queue: VolcanoQueue, change: QuotaChange, nominal: Quantity) -> VolcanoQueue:
-    """A queue that says neither gets none: one that deserves something changes the rules of its whole tree."""
+    """The Volcano Queue with the changed quota. A queue that has neither ``deserved`` nor ``capability`` for the
+    resource gets none: one that deserves something changes the rules of its whole tree.
+    """
     for field in ("deserved", "capability"):
         said = getattr(queue.spec, field)
         if change.resource in said:

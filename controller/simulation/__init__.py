@@ -1,1 +1,3 @@
-"""The engine on files alone: manifests in, a timeline in virtual time out. Pure: ``cli`` reads and prints."""
+"""The engine on files alone: manifests are read, and a timeline in virtual time is made. Pure: ``cli`` reads files and
+prints.
+"""

@@ -2,7 +2,7 @@
 
 Sources: the schemas in the CRDs of KubeRay 1.7, JobSet 0.13, the MPI operator and the trainer v2; a conformance test
 compares them with the table. Defaults within pod templates are those of pods: decoding gives them. LimitRanges, which
-are no CRD, have theirs from one field to the next.
+have no CRD, take defaults from one field to the next.
 """
 
 from collections.abc import Mapping
@@ -38,11 +38,14 @@ DEFAULTS: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
         "spec.managedBy": "trainer.kubeflow.org/trainjob-controller",
     },
 }
-"""By ``apiVersion`` and ``kind``: path, ``[]`` behind a list, and the value where its parent is there without it."""
+"""Defaults by ``apiVersion`` and ``kind``: path, ``[]`` behind a list, and the value if its parent exists without
+it."""
 
 
 def with_defaults(data: Json) -> Json:
-    """The object as an API server stores it, as far as the table goes; the very object of a kind without a row."""
+    """The object as an API server stores it, as far as the table goes; the very same object for a kind without a
+    row.
+    """
     if (data["apiVersion"], data["kind"]) == _LIMIT_RANGE:
         return _limit_range(data)
     for path, value in DEFAULTS.get((data["apiVersion"], data["kind"]), {}).items():
@@ -51,9 +54,10 @@ def with_defaults(data: Json) -> Json:
 
 
 def _limit_range(data: Json) -> Json:
-    """A container's limit is its maximum at most, and its request that limit, else the minimum, where nothing is said.
+    """A LimitRange with its defaults: a container's limit is its maximum at most, and its request that limit, else the
+    minimum.
 
-    Source: Kubernetes' ``SetDefaults_LimitRangeItem``. What has another shape is left to the decoder.
+    Source: Kubernetes' ``SetDefaults_LimitRangeItem``. A value of another shape is left to the decoder.
     """
     spec = data.get("spec")
     limits = spec.get("limits") if isinstance(spec, dict) else None
@@ -75,7 +79,7 @@ def _limit(item: Any) -> Any:
 
 
 def _filled(value: Any, path: list[str], default: Any) -> Any:
-    """A ``value`` of another shape than the CRD's is left to whoever reads it."""
+    """The value with the default at the path. A ``value`` of another shape than the CRD's is left to its reader."""
     if not isinstance(value, dict):
         return value
     key, rest = path[0], path[1:]

@@ -1,6 +1,6 @@
-"""Manifests as text into documents that know their file and lines, with a line for whatever an API server refuses.
+"""Parses manifests into documents that know their file and lines, with a line for whatever an API server refuses.
 
-What a document means to the engine is not known here.
+This module does not know what a document means to the engine.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ _LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _LARGEST_WHOLE: Final = 1e21
-"""From here on a JSON writer in Go uses exponents."""
+"""The whole number from which a JSON writer in Go uses exponents."""
 _LONGEST_START: Final = 58
-"""A generated name has 63 characters at most, as the API server makes them up."""
+"""Characters of ``generateName`` that are kept: a generated name has 63 at most, as the API server makes names up."""
 
 
 class InputError(ValueError):
@@ -35,7 +35,7 @@ class InputError(ValueError):
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> "InputError":
-        """Of several problems: each line once, in their order."""
+        """The error of several problems: each line once, in their order."""
         return cls("\n".join(dict.fromkeys(lines)))
 
     @property
@@ -46,7 +46,8 @@ class InputError(ValueError):
 class Document(msgspec.Struct, frozen=True):
     """One document of a file, counted from 1. Items of a ``List`` carry its number, and the path that leads to them.
 
-    ``source``: the file's text, where lines are looked up. None: made without one, and problems name the document.
+    ``source``: the file's text, where lines are searched. None: the document was made without a text, and problems name
+    its number.
     """
 
     file: str
@@ -56,7 +57,7 @@ class Document(msgspec.Struct, frozen=True):
     source: Source | None = None
 
     def having(self, data: Json) -> "Document":
-        """Another object that was made of the one in the file."""
+        """Another object that was made of the one in the file, at the same place."""
         return Document(self.file, self.number, data, self.path, self.source)
 
     def place(self, path: Path_ = ()) -> str:
@@ -70,13 +71,13 @@ class Document(msgspec.Struct, frozen=True):
         return f"{self.place(path)}: {self.subject}{field(path)}: {sentence}"
 
     def error(self, text: object) -> InputError:
-        """``text``: a sentence, in which the path of a field may stand between colons."""
+        """The error of a sentence. ``text`` may hold the path of a field, between colons."""
         said = path_first(" ".join(str(text).split()))
         return InputError(f"{self.place(self._path_in(said))}: {said}")
 
     @property
     def subject(self) -> str:
-        """``KIND NAME: ``, as far as it is known."""
+        """``KIND NAME: ``, as far as they are known."""
         metadata = self.data.get("metadata")
         found = metadata if isinstance(metadata, dict) else {}
         name = found.get("name") or found.get("generateName")
@@ -93,17 +94,17 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def group(self) -> str:
-        """Empty for Kubernetes' core."""
+        """The API group; empty for Kubernetes' core."""
         return group_of(self.version)
 
     @property
     def key(self) -> str:
-        """``NAMESPACE/NAME`` as workloads are named."""
+        """``NAMESPACE/NAME``, as workloads are named."""
         metadata = self.data["metadata"]
         return f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
 
     def _path_in(self, text: str) -> Path_:
-        """The first path of the object's that a sentence names."""
+        """The first path of the object that a sentence names; empty if there is none."""
         for part in text.split(": "):
             found = steps(part) if " " not in part else ()
             if found and found[0] in self.data:
@@ -118,9 +119,7 @@ def group_of(version: str) -> str:
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What a text holds: ``documents`` that can be looked at, and a line for each problem of the text and of their
-    shape.
-    """
+    """What a text holds: its ``documents``, and a line for each problem of the text and of their shape."""
 
     documents: list[Document]
     errors: list[str]
@@ -128,7 +127,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class _Loader(Placed, _LOADER):  # type: ignore[misc]
-    """Times stay text, as in JSON, and ``2.0`` is 2, as it is once kubectl has made JSON of it.
+    """A YAML loader that keeps times as text, as in JSON, and reads ``2.0`` as 2, as kubectl's JSON has it.
 
     ``repeated``: keys that stand twice in one mapping, with their lines.
     """
@@ -162,7 +161,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def documents(text: str, file: str) -> list[Document]:
-    """The documents of a YAML stream (or JSON text), empty ones left out. Raises InputError with all that is wrong.
+    """The documents of a YAML stream (or JSON text), empty ones left out. Raises InputError with all problems.
 
     A name may be left to the API server (``metadata.generateName``), see ``named``.
     """
@@ -173,7 +172,7 @@ def documents(text: str, file: str) -> list[Document]:
 
 
 def read(text: str, file: str) -> Reading:
-    """As ``documents``, with the problems beside what could be read in spite of them."""
+    """The documents of a text and its problems: documents without a problem are read in spite of the others."""
     found = Reading([], [], [])
     if (line := too_deep(text)) is not None:
         found.errors.append(f"{file}:{line}: {deeply_nested()}")
@@ -202,7 +201,7 @@ def _told_twice(file: str, key: str, first: int, line: int) -> str:
 
 
 def _sort_in(document: Document, found: Reading) -> None:
-    """The document itself, or what a ``List`` holds, to the documents or with what is wrong with its shape."""
+    """Adds the document, or the items of a ``List``, to the documents, or the problem of its shape to the errors."""
     data: Any = document.data
     if not isinstance(data, dict):
         sentence = f"found {shown(data)}, expected an object with apiVersion, kind and metadata"
@@ -228,15 +227,15 @@ def _sort_in(document: Document, found: Reading) -> None:
 
 
 def _is_named(metadata: Json) -> bool:
-    """An empty name is none."""
+    """Whether the object has a name, or the start of one. An empty name is none."""
     said = metadata.get("name") or metadata.get("generateName")
     return isinstance(said, str) and said != ""
 
 
 def named(found: Iterable[Document]) -> list[Document]:
-    """With the names that are left to the API server: their start and five letters or digits, as it makes them up.
+    """The documents with the names that are left to the API server filled in: the start and five letters or digits.
 
-    Each time others, and the same for the same files: results can be compared.
+    Names differ within one run, and are the same for the same files, so that results can be compared.
     """
     listed = list(found)
     taken = {_place(document, document.data["metadata"].get("name")) for document in listed}
@@ -255,7 +254,7 @@ def _with_name(document: Document, taken: set[tuple[object, ...]]) -> Document:
 
 
 def _place(document: Document, name: object) -> tuple[object, ...]:
-    """What no two objects have in common."""
+    """The identity of an object, which no two have in common."""
     return document.group, document.kind, document.data["metadata"].get("namespace"), name
 
 
@@ -271,8 +270,8 @@ def unknown(document: Document) -> Iterator[str]:
 
 
 def judged_values(document: Document) -> tuple[list[str], list[str]]:
-    """A line for every value that the API server refuses by its type, as an amount or as a name; and a warning for
-    every value that it takes and that is likely not meant.
+    """Lines for all values that the API server refuses by their type, as an amount or as a name; and warnings for
+    values that it takes and that are likely not meant.
     """
     refused = list(_misnamed(document)) if is_known(document.version, document.kind) else []
     odd: list[str] = []
@@ -286,7 +285,9 @@ def judged_values(document: Document) -> tuple[list[str], list[str]]:
 
 
 def _misnamed(document: Document) -> Iterator[str]:
-    """Of the kinds that are read here none has names of its own: a DNS subdomain, of a Namespace a DNS label."""
+    """Lines for wrong names. The kinds that are read here have no rules of their own: a name is a DNS subdomain, a
+    Namespace's a DNS label.
+    """
     metadata = document.data["metadata"]
     for key in ("name", "generateName", "namespace"):
         said = metadata.get(key)

@@ -20,21 +20,23 @@ POD_SPEC: Final = "io.k8s.api.core.v1.PodSpec"
 """Types of the table whose values are checked by more than their type."""
 
 _SHOWN: Final = 12
-"""Up to so many known names are listed in full where none is similar."""
+"""The number of known names up to which all are listed if none is similar."""
 _MAP: Final = "{}"
 _LIST: Final = "[]"
 _SCALAR: Final = "#"
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """A field that does not exist. ``path`` leads to it, by keys and indices; ``known`` are those that do."""
+    """A field that does not exist. ``path`` leads to it, by keys and indices; ``known`` are the fields that do
+    exist.
+    """
 
     path: Path_
     known: tuple[str, ...]
 
     @property
     def field(self) -> str:
-        """As messages name it: ``spec.resourceGroups[0].flavours``."""
+        """The field as messages name it: ``spec.resourceGroups[0].flavours``."""
         return field(self.path)
 
     @property
@@ -54,7 +56,8 @@ class _Table(msgspec.Struct):
 
 def typed(data: Mapping[str, Any]) -> Iterator[tuple[Path_, str, Any]]:
     """Every value of an object whose type is known, with its path and type: a name, or ``#string`` and the like of each
-    scalar, also of those in lists and maps. Nulls are left out; none where the kind is not in the table.
+    scalar, also of values in lists and maps. Nulls are left out; nothing is yielded for a kind that is not in the
+    table.
     """
     root = _table().kinds.get(f"{data.get('apiVersion')} {data.get('kind')}")
     if root is not None:
@@ -62,7 +65,9 @@ def typed(data: Mapping[str, Any]) -> Iterator[tuple[Path_, str, Any]]:
 
 
 def _values(value: Any, type_: str, path: Path_) -> Iterator[tuple[Path_, str, Any]]:
-    """Of a value that is no map, or no list, where one is to be: itself, with ``{}`` or ``[]`` as its type."""
+    """The typed values below a value. If it is no map, or no list, where one is expected, it is yielded with ``{}`` or
+    ``[]`` as its type.
+    """
     if value is None or not type_:
         return
     if type_.startswith(_MAP):
@@ -107,7 +112,9 @@ def _table() -> _Table:
 
 
 def _below(value: Any, type_: str, path: Path_) -> Iterator[Unknown]:
-    """A ``value`` of another shape than its type, such as a list in a list, is left to the decoder."""
+    """The unknown fields below a value. A ``value`` of another shape than its type, such as a list in a list, is left
+    to the decoder.
+    """
     if isinstance(value, list):
         for index, item in enumerate(value):
             if isinstance(item, dict):

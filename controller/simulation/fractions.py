@@ -1,7 +1,7 @@
-"""Parts of GPUs as KAI and HAMi ask for them: what the API server makes of the manifests' pods, and what it refuses.
+"""Parts of GPUs as KAI and HAMi request them: what the API server makes of the manifests' pods, and what it refuses.
 
-Templates of Jobs and of Deployments are translated, the latter in place of the pods that are made of them. What other
-kinds' templates say is not, as in a cluster.
+Templates of Jobs and of Deployments are translated, the latter in place of the pods that are made of them. Templates of
+other kinds are not, as in a cluster.
 """
 
 import copy
@@ -28,10 +28,11 @@ _PODS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 
 
 def fleet_of(config: Fleet, documents: Iterable[Document], nodes: Iterable[KubernetesObject]) -> Fleet:
-    """With the memory of one GPU of each product, as nodes' labels tell it, where the configuration tells none.
+    """The configuration with the memory of one GPU of each product, as nodes' labels tell it, unless it has such
+    amounts itself.
 
-    Of several amounts for a product the least counts: a part of so many MiB is one on every node then. ``nodes``: those
-    that come beside the documents.
+    Of several amounts for a product the least counts: a part of so many MiB is valid on every node then. ``nodes``: the
+    nodes that come beside the documents.
     """
     if config.memory_mib:
         return config
@@ -48,7 +49,7 @@ def fleet_of(config: Fleet, documents: Iterable[Document], nodes: Iterable[Kuber
 
 
 def _labels(node: Json) -> dict[str, str]:
-    """None where they cannot be read: who decodes the node says why."""
+    """The labels of a node; empty if they cannot be read: the decoder of the node says why."""
     try:
         return strings(node, "metadata", "labels")
     except JobError:
@@ -56,7 +57,9 @@ def _labels(node: Json) -> dict[str, str]:
 
 
 def in_percents(document: Document, fleet: Fleet) -> Document:
-    """Any other document as it is. Raises InputError for a part of which nothing can be made."""
+    """The document with parts of GPUs in percents; any other document as it is. Raises InputError for a part that
+    cannot be translated.
+    """
     path = _PODS.get((document.version, document.kind))
     if path is None:
         return document
@@ -72,7 +75,9 @@ def in_percents(document: Document, fleet: Fleet) -> Document:
 
 
 def patched(given: Json, operations: Iterable[Json]) -> Json:
-    """A copy after additions and removals (RFC 6902) in maps and of items of lists; as it is without operations."""
+    """A copy after additions and removals (RFC 6902) in maps and of items of lists; the same object without
+    operations.
+    """
     listed = list(operations)
     made = copy.deepcopy(given) if listed else given
     for operation in listed:

@@ -15,10 +15,10 @@ from controller.servingkinds.table import SERVING_KINDS
 from controller.simulation.documents import Document
 
 KINDS_OF_GROUPS: Final = {(kind.api_version, kind.kind): kind for kind in SERVING_KINDS}
-"""By ``apiVersion`` and ``kind`` of their objects."""
+"""Kinds of groups by ``apiVersion`` and ``kind`` of their objects."""
 DEFAULT_QUEUE: Final = "default"
 _GROUP: Final = "$group"
-"""Where a group's document says which one it is: its object's own name, and the group's."""
+"""The key of a group's document that says which group it is: the object's own name, and the group's."""
 
 
 def groups(document: Document, default_queues: Collection[str]) -> list[Document]:
@@ -53,5 +53,5 @@ def workload_body(kind: ServingKind, given: Json, settings: JobSettings, cluster
 
 
 def _running(owner: Json) -> Json:
-    """The object as it was written: what a rollout made of it elsewhere has no part in a run."""
+    """The object as it was written: the rollout of its source cluster has no part in a run."""
     return {key: value for key, value in owner.items() if key != "status"}

@@ -1,6 +1,7 @@
-"""Jobs of the manifests that begin with a minimum, as what is queued of each: the job, and every pod above that.
+"""Jobs of the manifests that begin with a minimum, as the documents that are queued of each: the job, and every pod
+above its minimum.
 
-Such a pod is called by its job, its pod set where the job has several, and its index. It runs as long as the job would.
+Such a pod is named by its job, its pod set where the job has several, and its index. It runs as long as the job would.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ _TOLD_BY_JOB: Final = (ARRIVAL, RUNTIME)
 def grown(document: Document, kinds: JobKindsRead) -> list[Document]:
     """The document, and one for each pod above its minimum. Raises InputError.
 
-    What cannot be read is left to the reader that says why.
+    A document that cannot be read stays as it is: its reader says why.
     """
     kind = kinds.get((document.version, document.kind))
     try:

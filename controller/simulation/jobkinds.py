@@ -14,7 +14,7 @@ from inventory.api.jobkind import KIND
 from inventory.api.names import GROUP, VERSION
 
 JobKindsRead = Mapping[tuple[str, str], JobKind]
-"""By ``apiVersion`` and ``kind`` of their objects."""
+"""Kinds of jobs by ``apiVersion`` and ``kind`` of their objects."""
 
 _KNOWN: Final = frozenset(
     {(kind.group, kind.kind) for kind in KINDS_OF_JOBS.values()}
@@ -29,7 +29,8 @@ def is_declaration(document: Document) -> bool:
 def kinds_read(
     documents: Iterable[Document], externals: Collection[str], tiers: Tiers = (), *, grow: bool = True
 ) -> JobKindsRead:
-    """Of two documents for one JobKind the later counts. Raises InputError for one that makes no kind.
+    """The kinds of jobs that are read. Of two documents for one JobKind the later counts. Raises InputError for one
+    that declares no kind.
 
     ``grow``: see ``ControllerConfig.jobs_grow``.
     """

@@ -1,4 +1,4 @@
-"""Documents into what a simulation starts from: objects for the engine, and jobs with their times.
+"""Turns documents into what a simulation starts from: objects for the engine, and jobs with their times.
 
 The API server's part is done here: v1beta1 becomes v1beta2, namespaces exist, defaults of the schema are filled in.
 Objects that a document refers to (priority classes, namespaces) may stand before or after it; of two documents for one
@@ -67,7 +67,7 @@ from controller.simulation.submissions import (
 from controller.simulation.volcanogangs import above_minimum
 
 EPOCH_S: Final = 946684800.0
-"""The start of virtual time where no object carries a time: 2000-01-01T00:00:00Z."""
+"""The start of virtual time if no object carries a time: 2000-01-01T00:00:00Z."""
 
 _CONTROLLER_NAMESPACE: Final = "tessera-system"
 _CLUSTER_SCOPED: Final = (
@@ -102,9 +102,9 @@ _JOB_GROUPS: Final = (
 _FOREIGN: Final = {
     (f"{kind.group}/{kind.version}", kind.kind): kind for kind in FOREIGN_KINDS if kind is not VOLCANO_JOB
 }
-"""Beside Volcano's Jobs, which are looked at with the jobs."""
+"""Kinds of Volcano and KAI except for Volcano's Jobs, which are read with the jobs."""
 _WITHOUT_EFFECT: Final = {(each.group, each.kind): each.sentence for each in REFUSED}
-"""What a cluster refuses of Volcano's and KAI's other kinds, and what to write instead."""
+"""The sentences of Volcano's and KAI's other kinds, which a cluster refuses, and what to write instead."""
 _PREEMPTION_DEFAULTS: Final = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
 
 
@@ -114,10 +114,11 @@ Facts = dict[tuple[ObjectKind, str, str], Json]
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """``base_s``: seconds since 1970 at which virtual time starts. ``submissions`` in the order of their arrival.
+    """What a simulation starts from. ``base_s``: seconds since 1970 at which virtual time starts. ``submissions`` are
+    in the order of their arrival.
 
-    ``warnings``: one line for everything that was read and has no part in the simulation, and ``unqueued`` for each job
-    among it that names no queue.
+    ``warnings``: one line for everything that was read and has no part in the simulation. ``unqueued``: those of them
+    about jobs that name no queue.
     """
 
     base_s: float
@@ -126,15 +127,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     unqueued: tuple[str, ...] = ()
     systems: Mapping[System, Adoption] = {}
-    """The systems of which Queues or jobs were read: the queues that each has without an object are there too."""
+    """The systems of which Queues or jobs were read. The queues that each system has without an object are among
+    ``objects``."""
 
 
 def scenario(
     documents: Iterable[Document], config: ControllerConfig, nodes: Iterable[KubernetesObject] = ()
 ) -> Scenario:
-    """``nodes``: with their GpuNodes, those that come beside the documents.
+    """The scenario of the documents. ``nodes``: nodes with their GpuNodes that come beside the documents.
 
-    Raises InputError with all that is wrong.
+    Raises InputError with all problems.
     """
     told = _Told([], [], [])
     jobs: list[Document] = []
@@ -196,14 +198,16 @@ def scenario(
 
 
 class _Told(msgspec.Struct):
-    """What is said of the documents. ``unqueued``: a warning for each job that names no queue."""
+    """Sentences about the documents. ``unqueued``: a warning for each job that names no queue."""
 
     errors: list[str]
     notes: list[str]
     unqueued: list[str]
 
     def tried(self, work: Callable[[], T], otherwise: T) -> T:
-        """The others are looked at though one is wrong."""
+        """The result of ``work``, or ``otherwise`` with its problems noted: one wrong document does not hide the
+        problems of others.
+        """
         try:
             return work()
         except InputError as wrong:
@@ -211,7 +215,7 @@ class _Told(msgspec.Struct):
             return otherwise
 
     def end(self) -> None:
-        """Raises InputError where something was wrong."""
+        """Raises InputError if there was an error."""
         if self.errors:
             raise InputError.of(self.errors)
 
@@ -220,7 +224,7 @@ class _Told(msgspec.Struct):
 
 
 def _placed(document: Document) -> Document:
-    """A namespaced object without a namespace is in ``default``."""
+    """The document with its namespace: a namespaced object without one is in ``default``."""
     data = document.data
     if document.kind in _CLUSTER_SCOPED or data["metadata"].get("namespace"):
         return document
@@ -228,7 +232,7 @@ def _placed(document: Document) -> Document:
 
 
 def _stored(document: Document) -> Document:
-    """With the defaults of its CRD."""
+    """The document with the defaults of its CRD."""
     data = with_defaults(document.data)
     return document if data is document.data else document.having(data)
 
@@ -241,12 +245,14 @@ def _arrives(document: Document, kinds: JobKindsRead) -> bool:
 
 
 def unqueued_kind(document: Document, kinds: Collection[tuple[str, str]]) -> str:
-    """The line of an object whose kind is almost one that queues, by name or version; empty for any other."""
+    """The problem of an object whose kind is close to one that queues, by name or version; empty for any other."""
     return another_kind(document, (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD))
 
 
 def wrong_kinds(documents: Iterable[Document], config: ControllerConfig) -> Iterator[str]:
-    """A line for each document of a kind, or a version of one, that no API server has beside one that is read."""
+    """A line for each document of a kind, or a version of one, that no API server has and that is close to one that is
+    read.
+    """
     given = list(documents)
     kinds = kinds_read(given, config.integrations.external_frameworks, config.switch(System.VOLCANO).tiers)
     every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD, *KINDS, *READ_KINDS, *_FOREIGN)
@@ -256,7 +262,7 @@ def wrong_kinds(documents: Iterable[Document], config: ControllerConfig) -> Iter
 
 
 def is_job(document: Document) -> bool:
-    """Whether it is of a kind of jobs that is read without a JobKind of the manifests."""
+    """Whether the document is of a kind of jobs that is read without a JobKind of the manifests."""
     return _arrives(document, KINDS_OF_JOBS)
 
 
@@ -265,7 +271,7 @@ def _object(
 ) -> Iterator[KubernetesObject]:
     """The object, or a note for one without effect. Raises InputError.
 
-    What a Deployment's or another object's controller made carries the labels of its pods: it is no job.
+    An object that the controller of a Deployment or another object made carries the labels of its pods: it is no job.
     """
     every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD)
     meant = another_kind(document, (*every, *KINDS, *READ_KINDS, *_FOREIGN))
@@ -310,7 +316,7 @@ def _check_foreign(document: Document) -> None:
 
 
 def _hub(document: Document) -> Json:
-    """In v1beta2."""
+    """The object in v1beta2."""
     if document.version not in (OLD, HUB):
         return document.data
     try:
@@ -320,7 +326,7 @@ def _hub(document: Document) -> Json:
 
 
 def _defaulted(data: Json) -> Json:
-    """With those defaults of the schema that decoding does not give."""
+    """The object with the defaults of its schema that decoding does not give."""
     spec = data.get("spec")
     preemption = spec.get("preemption") if isinstance(spec, dict) else None
     if data["kind"] != "ClusterQueue" or not isinstance(preemption, dict):
@@ -346,7 +352,7 @@ def _namespaces(objects: list[KubernetesObject], jobs: list[Document]) -> list[K
 
 
 def _base_s(objects: Iterable[KubernetesObject]) -> float:
-    """Virtual time starts at the latest time at which past usage was written."""
+    """The start of virtual time: the latest time at which past usage was written."""
     times = [epoch_s(found) for loaded in objects if (found := _usage_time(loaded)) is not None]
     return float(int(max(times, default=EPOCH_S)))
 
@@ -358,7 +364,7 @@ def _usage_time(given: KubernetesObject) -> datetime | None:
 
 
 def _as_at_start(given: KubernetesObject, base_s: float) -> KubernetesObject:
-    """Past usage without a time is that of the start; admission checks are active."""
+    """The object at the start: past usage without a time gets the start's, and admission checks are active."""
     replace = msgspec.structs.replace
     if isinstance(given, AdmissionCheck):
         active = Condition(type="Active", status="True", reason="Active", last_transition_time=moment(base_s))
@@ -374,7 +380,7 @@ def _as_at_start(given: KubernetesObject, base_s: float) -> KubernetesObject:
 
 
 def _without_effect(objects: Iterable[KubernetesObject], config: ControllerConfig) -> Iterator[str]:
-    """Settings of the manifests that have no effect under this configuration."""
+    """A sentence for each setting of the manifests that has no effect under this configuration."""
     for loaded in objects:
         if not isinstance(loaded, ClusterQueue):
             continue
@@ -395,7 +401,7 @@ def _submissions(
     composer: Composer,
     told: _Told,
 ) -> list[Submission]:
-    """Of those that none of the others made; ``given`` are all documents. Raises InputError."""
+    """The submissions of jobs that no other job made; ``given`` are all documents. Raises InputError."""
     labels = {loaded.metadata.name: loaded.metadata.labels for loaded in objects if isinstance(loaded, Namespace)}
     queues = _default_queues(objects)
 
@@ -435,7 +441,7 @@ def _submissions(
 
 
 def _pass_over(document: Document, objects: list[KubernetesObject], told: _Told) -> None:
-    """A job without a queue is told as a warning: nobody writes one down to see it left out."""
+    """Notes a warning for a job without a queue: nobody writes a job to see it left out."""
     metadata = document.data["metadata"]
     where = f"{metadata['namespace']}/{metadata['name']}"
     if document.kind == "Workload" or has_queue(document):
@@ -451,12 +457,12 @@ def _pass_over(document: Document, objects: list[KubernetesObject], told: _Told)
 
 
 def _is_alike(one: Document, other: Document) -> bool:
-    """Whether an API server has but one object of a name of both."""
+    """Whether both documents are one object to an API server."""
     return (one.group, one.kind) == (other.group, other.kind)
 
 
 def _apart(document: Document) -> str:
-    """A name for what is told of it, where a job of another kind has its own."""
+    """A suffix for messages about it, if a job of another kind has the same name."""
     return f"{document.data['metadata']['name']}.{document.kind.lower()}.{document.group or 'core'}"
 
 
@@ -468,7 +474,7 @@ def _taken(document: Document, key: str, first: Document) -> str:
 def _checked(
     job: Document, queues: frozenset[str], composer: Composer, labels: Mapping[str, Mapping[str, str]]
 ) -> list[Document]:
-    """The job as it is, or the pods that a Deployment makes, all alike. Raises InputError for what is refused."""
+    """The job as it is, or the pods that a Deployment makes, all alike. Raises InputError for a job that is refused."""
     of_namespace = labels.get(job.data["metadata"]["namespace"], {})
     composer.check(job, of_namespace)
     made = replicas(job, queues)
@@ -502,7 +508,7 @@ def _queued(
     outside: _Outside,
     schedulers: Mapping[str, System],
 ) -> Document:
-    """With Kueue's label where the job is for a queue of Volcano's or KAI's. Raises InputError."""
+    """The document with Kueue's label if its job is for a queue of Volcano or KAI. Raises InputError."""
 
     def queue_of(namespace: str, name: GroupName) -> str:
         return group_queue(name, pod_groups.get((namespace, name)))
@@ -533,7 +539,7 @@ def _settings(config: ControllerConfig) -> JobSettings:
 
 
 def cluster_of(objects: Iterable[KubernetesObject], look: Look) -> ClusterObjects:
-    """What jobs are composed with: all of these objects, and none beside them."""
+    """The objects that jobs are composed with: all of these, and no others."""
     found = list(objects)
     flavors = {loaded.metadata.name: loaded for loaded in found if isinstance(loaded, ResourceFlavor)}
     workload_classes = {

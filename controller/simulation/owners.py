@@ -1,9 +1,9 @@
-"""What others of the manifests made counts with them, as on a cluster: an export of one holds both.
+"""Children of other documents count with their owners, as on a cluster: an export of one holds both.
 
 A job, a pod or a Workload whose chain of controllers leads to a job that is queued has no part of its own in a run. An
-owner counts by its kind and name, and by its uid where both sides tell one: a new object under an old name owns
-nothing. Where a link of the chain is not there (``kubectl get deploy,pods``), its name or labels tell whose it was.
-Where they do not, what hangs on it is queued by itself; so is, with a warning, each of those that own each other.
+owner is matched by its kind and name, and by its uid if both sides have one: a new object under an old name owns
+nothing. If a link of the chain is not among the documents (``kubectl get deploy,pods``), its name or labels tell whose
+it was. If they do not, the child is queued by itself; so is, with a warning, each of those that own each other.
 """
 
 import re
@@ -19,7 +19,8 @@ _REPLICA_SET: Final = ("apps", "ReplicaSet")
 _TEMPLATE_HASH: Final = "pod-template-hash"
 _RAY: Final = "ray.io"
 _OF_RAY: Final = re.compile(r"(.+?)(?:-raycluster)?-[bcdfghjklmnpqrstvwxz2456789]{5}")
-"""How a RayJob or a RayService calls its RayCluster: five characters of those that Kubernetes makes up names of."""
+"""The name that a RayJob or a RayService gives its RayCluster: five characters of those in names that Kubernetes makes
+up."""
 _MARKS: Final = (
     ("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
     ("jobset.sigs.k8s.io/jobset-name", "jobset.x-k8s.io", "JobSet"),
@@ -27,12 +28,11 @@ _MARKS: Final = (
     ("training.kubeflow.org/job-name", "kubeflow.org", "MPIJob"),
     ("workload.codeflare.dev/appwrapper", "workload.codeflare.dev", "AppWrapper"),
 )
-"""Labels by which controllers mark their pods with their object's name, though others made the pods for them. A
-TrainJob's JobSet has its name. The nearest stands first.
-"""
+"""Labels by which controllers mark their pods with their object's name, though other controllers made the pods. A
+TrainJob's JobSet has its name. The nearest owner stands first."""
 
 IsQueued = Callable[[Document], bool]
-"""Whether it is a job, a pod or what serves, and queues by itself."""
+"""Whether the document is a job, a pod or a serving object, and queues by itself."""
 
 Name = tuple[str, str, str, str]
 """Namespace, API group, kind and name of an object."""
@@ -41,9 +41,9 @@ Name = tuple[str, str, str, str]
 def without_children(
     jobs: list[Document], others: Iterable[Document], is_queued: IsQueued, notes: list[str]
 ) -> list[Document]:
-    """The jobs that nobody who is queued made, in their order. ``others``: links of the chains beside them.
+    """The jobs that no queued object made, in their order. ``others``: links of the chains beside them.
 
-    ``notes`` gets a line for each that is its own owner.
+    ``notes`` gets a line for each job that is its own owner.
     """
     has_workloads = any(each.kind == _WORKLOAD for each in jobs)
     if not has_workloads and not any(each.data["metadata"].get("ownerReferences") for each in jobs):
@@ -56,18 +56,20 @@ def without_children(
 
 
 def is_made(document: Document, known: Mapping[Name, Document]) -> bool:
-    """Whether the controller of another object that is there made it."""
+    """Whether the controller of another of these objects made it."""
     owners = _above(document, known, every=False)
     return bool(owners) and not _is_its_own(document, owners)
 
 
 def by_name(given: Iterable[Document]) -> dict[Name, Document]:
-    """Of two documents for one object the later counts."""
+    """The documents by their names. Of two documents for one object the later counts."""
     return {_name_of(each): each for each in given}
 
 
 def _is_child(document: Document, known: Mapping[Name, Document], is_queued: IsQueued) -> bool:
-    """A plain pod has its Workload, and no other pod is queued with it: what a driver makes queues by itself."""
+    """Whether an owner of the document queues. A pod counts as an owner only for its Workload: a pod that a driver
+    makes queues by itself.
+    """
     of_workload = document.kind == _WORKLOAD
     owners = _above(document, known, every=of_workload)
     if not of_workload and _is_its_own(document, owners):
@@ -76,7 +78,7 @@ def _is_child(document: Document, known: Mapping[Name, Document], is_queued: IsQ
 
 
 def _is_its_own(document: Document, owners: Iterable[Document]) -> bool:
-    """Whether the chain of its owners leads back to it. Nobody above it is then its maker rather than its product."""
+    """Whether the chain of its owners leads back to it. An owner above it is then its product rather than its maker."""
     return _name_of(document) in map(_name_of, owners)
 
 
@@ -86,9 +88,9 @@ def _circle(document: Document) -> str:
 
 
 def _above(document: Document, known: Mapping[Name, Document], *, every: bool) -> list[Document]:
-    """All owners that are there, itself too where they lead back to it.
+    """All owners among the documents; the document itself too if they lead back to it.
 
-    ``every``: a Workload's are the pods of its group too, none of which controls it.
+    ``every``: follow each owner, because a Workload's are the pods of its group too, none of which controls it.
     """
     at, seen = [document], dict[Name, Document]()
     while at:
@@ -122,17 +124,17 @@ def _owner(document: Document, reference: Json, known: Mapping[Name, Document]) 
 
 
 def _beyond(document: Document, missing: Name, known: Mapping[Name, Document]) -> Document | None:
-    """Who made the owner that is not there."""
+    """The document that made the missing owner; None if there is none."""
     return next(
         (known[each] for each in _makers(document, missing) if each in known and each != _name_of(document)), None
     )
 
 
 def _makers(document: Document, missing: Name) -> Iterator[Name]:
-    """Who may have made it, by its name and the document's labels.
+    """Names of objects that may have made the missing owner, by its name and the document's labels.
 
     A Deployment's ReplicaSets are called DEPLOYMENT-HASH, where the hash has no dash, and their pods are labelled with
-    it. Pods of a ReplicaSet that somebody wrote have no such label, whatever its name is.
+    it. Pods of a ReplicaSet that a user wrote have no such label, whatever its name is.
     """
     namespace, group, kind, name = missing
     try:
@@ -147,7 +149,7 @@ def _makers(document: Document, missing: Name) -> Iterator[Name]:
 
 
 def _prebuilt(job: Document) -> Iterator[Name]:
-    """The Workload that was made for it beforehand."""
+    """The Workload that the job names as made beforehand."""
     try:
         name = prebuilt_workload(job.data)
     except JobError:

@@ -1,6 +1,6 @@
-"""What is wrong with a manifest, as one line: ``FILE:LINE: KIND NAME: PATH: found X, expected Y. NEXT STEP``.
+"""A problem of a manifest, as one line: ``FILE:LINE: KIND NAME: PATH: found X, expected Y. NEXT STEP``.
 
-One form for every command and for the page, so that an editor leads to the line and a person reads the mend.
+Every command and the page use this one form, so that an editor can jump to the line and a person reads how to mend it.
 """
 
 import difflib
@@ -38,7 +38,7 @@ _STEP: Final = re.compile(r"\.?(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]|\[(?P<key>
 
 
 def field(path: Path_) -> str:
-    """As messages name it: ``spec.containers[0].resources.limits[nvidia.com/gpu]``."""
+    """A path as messages name it: ``spec.containers[0].resources.limits[nvidia.com/gpu]``."""
     words = (
         f"[{part}]" if isinstance(part, int) else f".{part}" if _PLAIN.fullmatch(part) else f"[{part[:_SHOWN]}]"
         for part in path
@@ -47,7 +47,7 @@ def field(path: Path_) -> str:
 
 
 def steps(text: str) -> Path_:
-    """The path that ``field`` writes, or another writes alike; empty for a text that is none."""
+    """The path in a text as ``field`` writes it; empty for a text that is no path."""
     found: list[str | int] = []
     at = 0
     while at < len(text):
@@ -74,38 +74,38 @@ def shown(value: Any) -> str:
 
 
 def nearest(word: str, names: Iterable[str], least: float = _NEAR) -> str:
-    """The name that was likely meant, whatever the case of its letters; empty where none is near."""
+    """The name that was likely meant, whatever the case of its letters; empty if none is near."""
     lowered = {name.lower(): name for name in sorted(names, reverse=True)}
     near = difflib.get_close_matches(word[:_SHOWN].lower(), lowered, n=1, cutoff=least)
     return lowered[near[0]] if near else ""
 
 
 def meant(word: str, names: Iterable[str]) -> str:
-    """`` Did you mean X?``, with the space before it; empty where no name is near."""
+    """`` Did you mean X?``, with the space before it; empty if no name is near."""
     near = nearest(word, names)
     return f" Did you mean {near}?" if near else ""
 
 
 def with_its_numbers(word: str, names: Iterable[str]) -> set[str]:
-    """Those that have the numbers of ``word``: another model of GPU or another MIG profile was not meant by it."""
+    """The names with the same numbers as ``word``: another model of GPU or another MIG profile was not meant by it."""
     numbers = _NUMBER.findall(word)
     return {name for name in names if _NUMBER.findall(name) == numbers}
 
 
 def listed(names: Iterable[str]) -> str:
-    """``a, b and 3 more``."""
+    """The names in a sentence: ``a, b and 3 more``."""
     every = sorted(names)
     more = len(every) - _LISTED
     return ", ".join(every[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def expected_one(kind: str, names: Collection[str], none: str = "there is none") -> str:
-    """``a LocalQueue of lab: nightly, weekly``; where there are no names, ``none`` stands behind the kind."""
+    """What was expected: ``a LocalQueue of lab: nightly, weekly``; if there are no names, ``none`` follows the kind."""
     return f"a {kind}: {listed(names)}" if names else f"a {kind} ({none})"
 
 
 def path_first(text: str) -> str:
-    """A decoder's sentence with the path before it: ``KIND NAME: PATH: SENTENCE``."""
+    """A decoder's sentence, reordered so that the path comes first: ``KIND NAME: PATH: SENTENCE``."""
     text = _QUOTED.sub(r"\1 \2: ", text)
     text = _EXPECTED_GOT.sub(lambda each: f"found {_typed(each['found'])}, expected {_typed(each['expected'])}", text)
     text = _BOUND.sub(lambda each: f"found a number out of range, expected {_BOUNDS[each[1]]} {each[2]}", text)
@@ -125,6 +125,6 @@ def _typed(words: str) -> str:
 
 
 def found_first(line: str) -> str:
-    """The line with what was found before what was expected: rules of the API server's say it in the other order."""
+    """The line with what was found before what was expected: the API server's rules have them in the other order."""
     turned = _EXPECTED_FIRST.fullmatch(line)
     return f"{turned['head']}found {turned['found']}, expected {turned['expected']}" if turned else line

@@ -1,4 +1,4 @@
-"""Deployments of the manifests as the pods that they would make, ``<name>-<index>``: each is queued by itself.
+"""Deployments of the manifests as the pods that they would make, ``<name>-<index>``: each pod is queued by itself.
 
 Replicas above ``tessera.dev/min-replicas`` are those of the highest indexes.
 """
@@ -57,5 +57,5 @@ def _pods(job: Json) -> list[Json]:
 
 
 def is_spare(pod: Json) -> bool:
-    """Whether it was made as a replica above the minimum."""
+    """Whether the pod is a replica above the minimum."""
     return ABOVE_MIN_REPLICAS in annotations(pod)

@@ -1,4 +1,4 @@
-"""What a timeline says of the engine: flavors, placements, sentences of admissions, queues at the end."""
+"""What a timeline tells of the engine: flavors, placements, sentences of admissions, queues at the end."""
 
 from collections.abc import Iterable, Mapping
 
@@ -21,7 +21,7 @@ _MILLI = 1000
 
 
 def flavors(workload: Workload) -> dict[str, dict[str, str]]:
-    """By pod set and resource; empty for a workload that holds no quota."""
+    """The flavors of a workload by pod set and resource; empty if it holds no quota."""
     admission = workload.status.admission
     return (
         {}
@@ -34,7 +34,7 @@ def flavors(workload: Workload) -> dict[str, dict[str, str]]:
 
 
 def placement(engine: Engine, workload: Workload) -> tuple[TimelinePlacement, ...]:
-    """Where the pods of each set go, domain by domain; empty without a topology."""
+    """The domains of the pods of each set; empty without a topology."""
     admission = workload.status.admission
     return tuple(
         _place(engine, workload, pod_set_assignment, domain)
@@ -45,7 +45,7 @@ def placement(engine: Engine, workload: Workload) -> tuple[TimelinePlacement, ..
 
 
 def _place(engine: Engine, workload: Workload, given: PodSetAssignment, domain: Domain) -> TimelinePlacement:
-    """Without a node where the topology ends above the nodes."""
+    """One domain of a placement. ``node`` is empty where the topology ends above the nodes."""
     levels = given.topology_assignment.levels if given.topology_assignment is not None else ()
     if levels[-1:] != (HOSTNAME_LABEL,):
         domains = dict(zip(levels, domain.values, strict=True))
@@ -62,7 +62,7 @@ def _place(engine: Engine, workload: Workload, given: PodSetAssignment, domain: 
 
 
 def fragmentation(engine: Engine, now_s: float) -> tuple[Fragmentation, ...]:
-    """By the mix of requests of the whole run."""
+    """The fragmentation of each flavor, by the mix of requests of the whole run."""
     known = engine.state.cluster.placement
     known.begin(now_s, anew=True)
     return tuple(
@@ -97,7 +97,9 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
 
 
 def end(engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now_s: float, t: float) -> End:
-    """``workloads``: those that have come and have not ended. ``t``: seconds since the start."""
+    """The state at the end. ``workloads``: those that have arrived and have not ended. ``t``: seconds since the
+    start.
+    """
     running: list[str] = []
     pending: list[Waits] = []
     for workload in workloads:
@@ -115,7 +117,7 @@ def end(engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now
 
 
 def queue_end(state: QueueState, mirrored: Mapping[ResourceName, float] | None = None) -> QueueEnd:
-    """``mirrored``: the quota that a Queue of another system says, beyond which it borrows."""
+    """A ClusterQueue at the end. ``mirrored``: the quota of the mirrored Queue, beyond which it borrows."""
     node = state.node
     usage: dict[str, int | float] = {}
     borrowed: dict[str, int | float] = {}
@@ -141,7 +143,7 @@ def _by_resource(state: QueueState) -> dict[ResourceName, list[FlavorResource]]:
 
 
 def _limit(state: QueueState, fr: FlavorResource) -> Amount:
-    """The most the queue may ever use: its quota, and what it may borrow where there is a cohort."""
+    """The greatest amount that the queue may ever use: its quota, and what it may borrow if it is in a cohort."""
     quota = state.node.spec.quotas.get(fr) if state.node.spec is not None else None
     if quota is None:
         return 0
@@ -153,7 +155,7 @@ def _limit(state: QueueState, fr: FlavorResource) -> Amount:
 
 
 def number(resource: ResourceName, amount: Amount) -> int | float:
-    """Cores, bytes, devices: whole where they are whole."""
+    """An amount in cores, bytes or devices: an int if it is whole."""
     if resource != CPU:
         return amount
     return amount // _MILLI if amount % _MILLI == 0 else amount / _MILLI

@@ -1,4 +1,5 @@
-"""A scenario through the engine in virtual time. Each step: jobs end, jobs arrive, the engine decides until it is done.
+"""Runs a scenario through the engine in virtual time. Each step: jobs end, jobs arrive, the engine decides until
+nothing changes.
 
 A simulated job stops and releases its quota the moment it is evicted, and starts from zero when it is admitted again.
 Its pods are ready as soon as it is admitted, and its admission checks become Ready at once.
@@ -33,13 +34,13 @@ from controller.simulation.timeline import SimulationResult, TimelineEntry, Time
 
 _REQUEUED_AT_ONCE: Final = (reasons.PREEMPTED, reasons.NODE_FAILURES, reasons.BELOW_MINIMUM)
 _STEPS: Final = 32
-"""Steps of one workload at one moment: more means that two rules contradict each other."""
+"""Steps of one workload at one moment: more would mean that two rules contradict each other."""
 
 _SAMPLES: Final = 400
-"""Past use is looked at so often within its window at most."""
+"""Samples of past use within its window, at most."""
 
 Progress = Callable[[float, int, int], None]
-"""Virtual seconds since the start, jobs that have ended, all jobs."""
+"""Called with virtual seconds since the start, the number of jobs that have ended, and the number of all jobs."""
 
 
 def simulate(
@@ -50,7 +51,8 @@ def simulate(
     progress: Progress = lambda _t, _done, _all: None,
     check: bool = False,
 ) -> SimulationResult:
-    """``until_s``: cut off after so many virtual seconds. ``check``: every sum is recomputed after every step.
+    """The result of a scenario. ``until_s``: virtual seconds after which the run is cut off. ``check``: every sum is
+    recomputed after every step.
 
     Raises UnsettledError.
     """
@@ -65,7 +67,7 @@ class Run:
         self.now_s = scenario.base_s
         self.entries: list[TimelineEntry] = []
         self.workloads: dict[WorkloadKey, Workload] = {}
-        """Those that have come and have not ended, in the order of their arrival."""
+        """Workloads that have arrived and have not ended, in the order of their arrival."""
         self._config = config
         self._until_s = None if until_s is None else scenario.base_s + until_s
         self._check = check
@@ -73,9 +75,9 @@ class Run:
         self._next = 0
         """Index of the submission that comes next."""
         self._ends, self._steps = DueTimes(), DueTimes()
-        """When running jobs end, and when workloads may have a next step for the time alone."""
+        """Times at which running jobs end, and times at which workloads may have a next step for the time alone."""
         self._times_set = 0
-        """The rank of the next due time: of those due at one time the one that was set first comes first."""
+        """The rank of the next due time: of several due at one time the one that was set first comes first."""
         self._waiting: dict[WorkloadKey, Pending | None] = {}
         """Workloads whose reason to wait may have changed in this step, with the last decision on each."""
         self._said: dict[WorkloadKey, str] = {}
@@ -89,7 +91,7 @@ class Run:
             self.engine.imply(system, self.now_s, how)
 
     def _runs_for_ever(self, key: WorkloadKey) -> bool:
-        """Here that is known: what no time is told of never ends."""
+        """Whether a workload never ends by itself: in a simulation that is known, because it has no run time."""
         return key in self._given and self._given[key].runtime_s is None
 
     @property
@@ -99,7 +101,8 @@ class Run:
     def result(self, progress: Progress) -> SimulationResult:
         settling = self._settling()
         while True:
-            # Once a step is enough: while nothing changes, one sample over a long time equals many over its parts.
+            # One sample per step is enough: while nothing changes, a sample over a long time equals many over its
+            # parts.
             self.engine.sample_usage(self.now_s)
             self.engine.sample_queues(self.now_s)
             self._sampled_s = self.now_s
@@ -126,7 +129,8 @@ class Run:
         )
 
     def settle(self) -> None:
-        """Until nothing changes at the first moment: for questions that need no timeline, no forecasts and no report.
+        """Decides until nothing changes at the first moment: for questions that need no timeline, no forecasts and no
+        report.
 
         Raises UnsettledError.
         """
@@ -138,7 +142,7 @@ class Run:
             next_s = self._next_s()
 
     def sentence(self, key: WorkloadKey) -> str:
-        """Why it waits, else the last that happened to it; empty for one that is not there."""
+        """Why the workload waits, else its last event; empty for one that is not in the run."""
         workload = self.workloads.get(key)
         if workload is None:
             return ""
@@ -147,7 +151,9 @@ class Run:
         return next((entry.message for entry in reversed(self.entries) if entry.workload == key), "")
 
     def changes(self, key: WorkloadKey) -> list[str]:
-        """What would let one that waits start, and first that nothing would as things are."""
+        """The changes that would let a waiting workload start; first that none would, if it never starts as
+        things are.
+        """
         workload, pending = self.workloads.get(key), self.engine.state.queues.get(key)
         if workload is None or pending is None:
             return []
@@ -157,7 +163,7 @@ class Run:
         return [*([f"Never, {never}"] if never is not None else []), *(change.sentence for change in found)]
 
     def _settling(self) -> Settling:
-        # With the rule against eviction cycles a state may come again a few times before the rule ends the cycle.
+        # With the rule against eviction cycles a state may recur a few times before the rule ends the cycle.
         often = len(self.workloads) + 2 if self._config.extensions.no_eviction_cycles else 2
         return Settling(often)
 
@@ -180,7 +186,9 @@ class Run:
         return use_s if use_s is not None and end_s is not None and use_s < end_s else next_s
 
     def _use_s(self) -> float | None:
-        """When past use is looked at again, which grows and fades between two events; None where it decides nothing."""
+        """The time of the next sample of past use, which grows and fades between two events; None if it decides
+        nothing.
+        """
         rules = self._config.queue_usage
         waits = rules is not None and self.engine.mirror and any(True for _ in self.engine.state.queues)
         if rules is None or not waits:
@@ -188,7 +196,7 @@ class Run:
         return self._sampled_s + max(rules.interval_s, rules.span_s / _SAMPLES)
 
     def _advance(self) -> None:
-        """What is due by now: ends first, so that jobs that arrive find the room."""
+        """Applies all that is due by now: ends first, so that jobs that arrive find the room."""
         for key in self._ends.due(self.now_s):
             self._finish(key, "Succeeded", "Job finished successfully")
         submissions = self.scenario.submissions
@@ -264,7 +272,7 @@ class Run:
             self._take_steps(key)
 
     def _begin(self, key: WorkloadKey, decision: Admitted | None = None) -> None:
-        """It is admitted: its pods are ready, and its end is known if its run time is."""
+        """Starts a workload that is admitted: its pods are ready, and its end is known if its run time is."""
         workload = self.workloads[key]
         if not is_true(workload.status.conditions, reasons.ADMITTED) or is_true(
             workload.status.conditions, reasons.PODS_READY
@@ -283,7 +291,7 @@ class Run:
         self._take_steps(key)
 
     def _release(self, key: WorkloadKey, reason: str, message: str) -> None:
-        """Its job has stopped: it gives back what it holds, and waits again unless it may not queue."""
+        """Stops the workload's job: it gives back what it holds, and waits again unless it may not queue."""
         self._ends.set(key, None)
         gates = self._config.gates
         self._stop(key)
@@ -310,7 +318,9 @@ class Run:
     # -- steps of one workload ---------------------------------------------------------------------------------------
 
     def _take_steps(self, key: WorkloadKey) -> None:
-        """All steps that follow from its conditions now: maximum execution time, stopped queues, deactivation."""
+        """Takes all steps that follow from a workload's conditions now: maximum execution time, stopped queues,
+        deactivation.
+        """
         for _ in range(_STEPS):
             workload = self.workloads[key]
             step = lifecycle.step(workload, lifecycle.queue_policies(self.engine, workload), self._config, self.now_s)
@@ -325,7 +335,7 @@ class Run:
         raise UnsettledError(f"{key}: its conditions do not settle at {self.t:g} s")
 
     def _follow(self, key: WorkloadKey, before: Workload) -> None:
-        """What a step of the workload means for the job."""
+        """Applies a step of the workload to its job."""
         after = self.workloads[key]
         evicted = next((condition for condition in after.status.conditions if condition.type == reasons.EVICTED), None)
         if evicted is not None and evicted.status == "True" and not is_true(before.status.conditions, reasons.EVICTED):
@@ -367,7 +377,9 @@ class Run:
         )
 
     def _record_waiting(self) -> None:
-        """In the order of arrival, once the engine has settled: the workloads that wait, and why, where that is new."""
+        """Records the workloads that wait and why, where that is new: in the order of arrival, after the engine has
+        settled.
+        """
         changed = [key for key in self._waiting if key in self.workloads]
         for key in sorted(changed, key=lambda waiting: (self._given[waiting].arrival_s, self._given[waiting].order)):
             workload, decision = self.workloads[key], self._waiting[key]

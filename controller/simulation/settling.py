@@ -1,4 +1,4 @@
-"""Whether a run comes to rest: workloads that preempt each other in a circle would go on for ever."""
+"""Detects a run that never settles: workloads that preempt each other in a circle would go on for ever."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from controller.engine.model.resources import WorkloadKey
 from controller.simulation.documents import InputError
 
 MOST_ENTRIES: Final = 1_000_000
-"""Of a timeline, and of cycles without an outcome at one moment: more is taken for no end."""
+"""Entries of a timeline, and cycles without an outcome at one moment: a run with more is taken to have no end."""
 _NAMED: Final = 8
 
 
@@ -16,9 +16,9 @@ class UnsettledError(InputError):
 
 
 class Settling:
-    """The guard of one moment: without time, arrivals and ends, no state comes back by an admission.
+    """The guard of one moment: without time, arrivals and ends, no admission may lead back to an earlier state.
 
-    ``often``: a state that comes so many times has no end.
+    ``often``: the number of times from which a recurring state counts as endless.
     """
 
     def __init__(self, often: int) -> None:
@@ -28,7 +28,7 @@ class Settling:
         self._idle = 0
 
     def cycled(self, decisions: Decisions, state: tuple[object, ...], t: float) -> None:
-        """Raises UnsettledError."""
+        """Notes a cycle and the state after it. Raises UnsettledError."""
         if not decisions.changed:
             self._idle += 1
             if self._idle > MOST_ENTRIES:

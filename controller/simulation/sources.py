@@ -1,4 +1,4 @@
-"""Where a value stands in the text that it was read from: plain data knows no lines."""
+"""The line of a value in the text that it was read from: plain data has no lines."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 
 
 class Source:
-    """A YAML text. It is parsed for lines once somebody asks for one, and once more for no other line."""
+    """A YAML text. It is parsed for lines when a line is first asked for, and not again."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -23,7 +23,7 @@ class Source:
     def line(self, number: int, path: Sequence[str | int]) -> int:
         """The line of the key or item at the end of ``path`` in document ``number``, counted from 1.
 
-        What is not there, such as a default or a field that is missing, has the line of what it would stand in.
+        A value that is not in the text, such as a default or a missing field, has the line of its parent.
         """
         node = self._root(number)
         if node is None:
@@ -54,7 +54,7 @@ class Source:
 
 
 def _merged(node: Any) -> Iterator[tuple[Any, Any]]:
-    """A mapping's keys and values; what its merge keys bring in comes first, as what stands beside them counts."""
+    """A mapping's keys and values. The keys of its merge keys come first, because its own keys override them."""
     for key, value in node.value:
         if key.tag == _MERGE:
             for child in reversed(value.value) if isinstance(value, yaml.SequenceNode) else [value]:

@@ -1,8 +1,8 @@
 """Jobs and pods of the manifests as workloads that arrive at a time and run for a time.
 
 Annotations (durations as Go writes them): ``tessera.dev/arrival``, seconds from the start, 0 without it, and
-``tessera.dev/runtime``, from admission to the end; without it the job runs for ever. Jobs that arrive together are
-as old as their order in the files says. Plain pods are the workloads that the controller would make of them: single
+``tessera.dev/runtime``, from admission to the end; without it the job runs for ever. The ages of jobs that arrive
+together follow their order in the files. Plain pods are the workloads that the controller would make of them: single
 ones, and groups. A group of pods arrives with its last pod, and runs as long as the pod that runs longest.
 """
 
@@ -42,14 +42,14 @@ PodGroups = Mapping[tuple[str, GroupName], Json]
 
 
 def pod_group_of(document: Document) -> GroupName | None:
-    """The name of the PodGroup that the document is; None for anything else."""
+    """The name of the PodGroup that the document is; None for any other document."""
     group, name = document.group, document.data["metadata"]["name"]
     systems = (system for system, known in GROUPS.items() if (document.kind, known) == ("PodGroup", group))
     return next((GroupName(system, name) for system in systems), None)
 
 
 def gathered(jobs: Iterable[Document]) -> list[list[Document]]:
-    """The jobs, each by itself, and pods of one group together, in the order of each one's first."""
+    """Each job by itself, and pods of one group together, in the order of each one's first."""
     found: dict[object, list[Document]] = {}
     for at, document in enumerate(jobs):
         key: object = at
@@ -64,10 +64,11 @@ def gathered(jobs: Iterable[Document]) -> list[list[Document]]:
 
 
 def parts(documents: list[Document], pod_groups: PodGroups) -> list[list[Document]]:
-    """The pods of an elastic group's minimum, those that arrive first, and what is above it; anything else as it is.
+    """The pods of an elastic group's minimum, which arrive first, and the parts above it; any other documents as they
+    are.
 
-    Above it is each pod by itself, and each subgroup with its own minimum and what is above that. A group that cannot
-    be read is one part: who makes its Workload says what is wrong.
+    A part above the minimum is one pod by itself, or a subgroup with its own minimum and the parts above that. A group
+    that cannot be read is one part: the composer of its Workload says what is wrong.
     """
     if len(documents) == 1:
         return [documents]
@@ -93,7 +94,7 @@ def parts(documents: list[Document], pod_groups: PodGroups) -> list[list[Documen
 
 
 def _grouped(pods: Sequence[Json], pod_groups: PodGroups) -> tuple[podgroup.Group, list[SeenPod]]:
-    """The pods' group, and the pods as it completes them. Raises JobError."""
+    """The pods' group, and the pods as the group completes them. Raises JobError."""
     runtime = _longest(pods)
     seen = [SeenPod(_told(pod, age, runtime)) for age, pod in enumerate(pods)]
     namespace, _ = key_of(seen[0])
@@ -106,7 +107,9 @@ def _grouped(pods: Sequence[Json], pod_groups: PodGroups) -> tuple[podgroup.Grou
 
 
 def _above(document: Document, minimum: str, pod: SeenPod, part: str) -> Document:
-    """``pod``: as its group completes it. ``part``: the subgroup that it starts with as a whole, empty for none."""
+    """The document of a part above its group's minimum. ``pod``: as its group completes it. ``part``: the subgroup that
+    it starts with as a whole, empty for none.
+    """
     given = document.data
     metadata = {**given["metadata"], "labels": pod.labels}
     metadata["annotations"] = {**annotations(given), ABOVE_MINIMUM_OF: minimum}
@@ -133,14 +136,14 @@ def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettin
 
 
 def _longest(pods: Sequence[Json]) -> str | None:
-    """The runtime of the pod that runs longest; None where one of them runs for ever. Raises JobError."""
+    """The runtime of the pod that runs longest; None if one of them runs for ever. Raises JobError."""
     said = [annotations(pod).get(RUNTIME) for pod in pods]
     known = [statement for statement in said if statement is not None]
     return max(known, key=_seconds) if known and len(known) == len(said) else None
 
 
 def _seconds(text: str) -> float:
-    """0 for a text that is no duration: its reader reports it."""
+    """The seconds of a duration; 0 for a text that is none: its reader reports it."""
     try:
         return 0.0 if text == "0" else go_duration(text)
     except Unfit:
@@ -148,7 +151,9 @@ def _seconds(text: str) -> float:
 
 
 def _told(pod: Json, age: int, runtime: str | None) -> Json:
-    """Without what may differ between pods of one group: the times of arrival, and the runtimes, which become one."""
+    """The pod without what may differ between pods of one group: its arrival is left out, and its runtime becomes the
+    group's.
+    """
     kept = {key: value for key, value in annotations(pod).items() if key not in (ARRIVAL, RUNTIME)}
     if runtime is not None:
         kept[RUNTIME] = runtime
@@ -159,17 +164,17 @@ def _told(pod: Json, age: int, runtime: str | None) -> Json:
 KINDS_OF_JOBS: Final[Mapping[tuple[str, str], JobKind]] = {
     (api_version(job_kind), job_kind.kind): job_kind for job_kind in (*JOB_KINDS, VolcanoJobKind())
 }
-"""By ``apiVersion`` and ``kind`` of their objects."""
+"""Kinds of jobs by ``apiVersion`` and ``kind`` of their objects."""
 READ_KINDS: Final[Mapping[tuple[str, str], ObjectKind]] = {
     (f"{kind.group}/{kind.version}", kind.kind): kind for one in JOB_KINDS for kind in one.reads
 }
-"""Other kinds that jobs are read together with, likewise."""
+"""Other kinds that jobs are read together with, by ``apiVersion`` and ``kind``."""
 REFUSED_KINDS: Final[Mapping[tuple[str, str], str]] = {
     (f"{job_kind.group}/{version}", job_kind.kind): sentence
     for job_kind in JOB_KINDS
     for version, sentence in job_kind.refused_versions.items()
 }
-"""Why objects of other versions do not queue."""
+"""Why objects of other versions do not queue, by ``apiVersion`` and ``kind``."""
 DEFAULT_QUEUE: Final = "default"
 
 _ON_HOLD: Final = {
@@ -178,14 +183,16 @@ _ON_HOLD: Final = {
     "reason": PendingReason.ON_HOLD.value,
     "message": words.on_hold(),
 }
-"""Of a job whose owner lets it wait without quota."""
+"""The condition of a job whose owner lets it wait without quota."""
 _UID: Final = "00000000"
-"""Of an object that is looked at before it has its place."""
+"""The uid of an object that is checked before it has its place in the order."""
 _TIEBREAK_MAX: Final = 999_999
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload and when it arrives. ``runtime_s`` None: it runs for ever. ``order``: its place in the files."""
+    """A workload and the time of its arrival. ``runtime_s`` None: it runs for ever. ``order``: its place in the
+    files.
+    """
 
     order: int
     arrival_s: float
@@ -202,10 +209,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Composer:
-    """``base_s``: seconds since 1970 of the simulation's start, a whole number.
+    """Composes the workloads of jobs. ``base_s``: seconds since 1970 of the simulation's start, a whole number.
 
-    ``kinds``: of jobs that are read. ``default_queues``: namespaces with a LocalQueue ``default``, where jobs without a
-    queue go.
+    ``kinds``: the kinds of jobs that are read. ``default_queues``: namespaces with a LocalQueue ``default``, where jobs
+    without a queue go.
     """
 
     def __init__(
@@ -246,7 +253,7 @@ class Composer:
             raise InputError.of(str(document.error(f"{what}: {each}")) for each in dict.fromkeys(told))
 
     def is_queued(self, document: Document, namespace_labels: Mapping[str, str]) -> bool:
-        """Of a job, a pod or what serves, whether it has a Workload of its own; false for one that cannot be read."""
+        """Whether a job, a pod or a serving object has a Workload of its own; false for one that cannot be read."""
         try:
             job = self._as_new(document.data, _UID)
             return self._is_queued(self.kinds.get((document.version, document.kind)), job, namespace_labels)
@@ -254,13 +261,13 @@ class Composer:
             return False
 
     def _is_queued(self, kind: JobKind | None, job: Json, namespace_labels: Mapping[str, str]) -> bool:
-        """Raises JobError."""
+        """Whether the job is queued. Raises JobError."""
         return is_managed(job, namespace_labels, self._settings) and not (kind is not None and kind.is_skipped(job))
 
     def submission(
         self, documents: Sequence[Document], order: int, namespace_labels: Mapping[str, str]
     ) -> Submission | None:
-        """``documents``: one, or the pods of a group.
+        """The submission of one job, or of the pods of a group, which are ``documents``.
 
         None for a job that does not queue: it is finished, names no queue, or its namespace is not managed. Raises
         InputError.
@@ -283,7 +290,7 @@ class Composer:
     def _body(self, every: Sequence[Json], order: int, namespace_labels: Mapping[str, str]) -> Json | None:
         given = every[0]
         if given["kind"] == "Workload":
-            # Its status was decided elsewhere, and has no part in this run.
+            # Its status was decided on another cluster, and has no part in this run.
             over = is_true(decode(given, Workload).status.conditions, "Finished")
             return None if over else {k: v for k, v in given.items() if k != "status"}
         jobs = [self._as_new(document, f"{order:08d}") for document in every]
@@ -304,7 +311,7 @@ class Composer:
         return {**body, "status": {"conditions": [_ON_HOLD]}} if kind.is_on_hold(job) else body
 
     def _as_new(self, given: Json, uid: str) -> Json:
-        """As if it had just been created; in the namespace's default queue where it names none."""
+        """The job as if it had just been created; in the namespace's default queue if it names none."""
         job = {**given, "metadata": {**given["metadata"], "uid": uid}}
         job.pop("status", None)
         if not queue_name(job) and job["metadata"]["namespace"] in self._default_queues:
@@ -312,7 +319,9 @@ class Composer:
         return job
 
     def _dated(self, body: Json, order: int, arrival_s: float) -> Json:
-        """Created on arrival; of jobs that arrive together each is a microsecond older than the next in the files."""
+        """The Workload created at its arrival; of jobs that arrive together each is a microsecond older than the next
+        in the files.
+        """
         at = datetime.fromtimestamp(self._base_s, UTC) + timedelta(
             seconds=arrival_s, microseconds=min(order, _TIEBREAK_MAX)
         )
@@ -321,7 +330,7 @@ class Composer:
 
 
 def has_queue(document: Document) -> bool:
-    """Whether the object names a queue. Labels that cannot be read name none."""
+    """Whether the object names a queue. Labels that cannot be read count as none."""
     try:
         return bool(queue_name(document.data))
     except JobError:
@@ -329,7 +338,7 @@ def has_queue(document: Document) -> bool:
 
 
 def names_queue(document: Document) -> bool:
-    """Whether the object names a queue or a priority class. Labels that cannot be read name none."""
+    """Whether the object names a queue or a priority class. Labels that cannot be read count as none."""
     try:
         return has_queue(document) or bool(priority_class(document.data))
     except JobError:
@@ -337,7 +346,7 @@ def names_queue(document: Document) -> bool:
 
 
 def _duration(given: Json, key: str) -> float | None:
-    """Seconds. Raises JobError."""
+    """The annotation as seconds; None if it is missing. Raises JobError."""
     text: Any = strings(given, "metadata", "annotations").get(key)
     if text is None:
         return None

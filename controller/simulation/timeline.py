@@ -1,4 +1,4 @@
-"""The result of a simulation, as data. ``-o json`` is these structs: every key always present."""
+"""The result of a simulation, as data. ``-o json`` prints these structs: every key is always present."""
 
 from enum import StrEnum
 
@@ -8,16 +8,17 @@ import msgspec
 class TimelineEvent(StrEnum):
     ADMITTED = "Admitted"
     PREEMPTED = "Preempted"
-    """Evicted for another workload."""
+    """The workload was evicted for another workload."""
     EVICTED = "Evicted"
-    """Evicted for any other cause."""
+    """The workload was evicted for any other cause."""
     FINISHED = "Finished"
     PENDING = "Pending"
-    """It waits, or waits for another reason than before."""
+    """The workload waits, or waits for another reason than before."""
 
 
 class TimelinePlacement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``devices``: UUIDs, pod after pod; empty where nothing is known of them. ``domains``: by level, those above.
+    """Pods of one set in one domain. ``devices``: UUIDs, pod after pod; empty where nothing is known of them.
+    ``domains``: by level, the domains above.
 
     ``node`` is empty where the topology ends above the nodes.
     """
@@ -30,9 +31,10 @@ class TimelinePlacement(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``t``: seconds since the start. ``flavors``: by pod set and resource, of a workload that holds or held quota.
+    """One event. ``t``: seconds since the start. ``flavors``: by pod set and resource, of a workload that holds or held
+    quota.
 
-    ``reason``: the condition's reason code. ``cluster_queue`` is empty where there is no such LocalQueue.
+    ``reason``: the condition's reason code. ``cluster_queue`` is empty if the LocalQueue does not exist.
     """
 
     t: float
@@ -47,7 +49,7 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """``forecast``: see ``controller.forecast.shown.brief``."""
+    """A workload that waits at the end. ``forecast``: see ``controller.forecast.shown.brief``."""
 
     workload: str
     reason: str
@@ -58,8 +60,8 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 class QueueEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A ClusterQueue at the end, by resource over all of its flavors: cores, bytes, devices.
 
-    ``share``: used / (nominal + borrowing limit) of the resource for which that is largest; without a limit counts what
-    the cohort could lend. ``weighted_share``: Kueue's ``status.fairSharing.weightedShare``.
+    ``share``: used / (nominal + borrowing limit) of the resource for which that is largest; without a limit, what the
+    cohort could lend counts instead. ``weighted_share``: Kueue's ``status.fairSharing.weightedShare``.
     """
 
     usage: dict[str, int | float]
@@ -78,9 +80,9 @@ class End(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Free GPUs, how many of them the run's mix of requests could not use in expectation, and that as a part.
+    """Free GPUs, how many of them the run's mix of requests could not use in expectation, and that as a ratio.
 
-    ``largest``: by level, those of the domain that has most.
+    ``largest``: by level, the free GPUs of the domain that has most.
     """
 
     free: float

@@ -1,7 +1,7 @@
-"""Values that the API server does not take for their field: by its types, and by what it checks of pods' resources.
+"""Values that the API server does not take for their field: by its types, and by its checks of pods' resources.
 
-Sources: the types in ``fields.json``; Kubernetes' ``ValidateResourceQuantityValue`` (a resource with its own domain
-is asked for in whole numbers), ``ValidateContainerResourceName``, and the grammar of quantities.
+Sources: the types in ``fields.json``; Kubernetes' ``ValidateResourceQuantityValue`` (a resource with its own domain is
+requested in whole numbers), ``ValidateContainerResourceName``, and the grammar of quantities.
 """
 
 import re
@@ -45,7 +45,7 @@ _COUNTS: Final = frozenset(
 )
 _MOST: Final = 2**31 - 1
 _LISTS: Final = ("containers", "initContainers", "resourceClaims", "schedulingGates", "tolerations", "volumes")
-"""Of a pod's spec."""
+"""Fields of a pod's spec that are lists."""
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -57,7 +57,9 @@ _SAMPLES: Final = {"string": "a string", "integer": "a whole number", "number": 
 
 
 class Wrong(msgspec.Struct, frozen=True, kw_only=True):
-    """``hint``: what to do, a sentence. ``refused``: whether the API server refuses it; else it is likely not meant."""
+    """A wrong value. ``hint``: what to do, a sentence. ``refused``: whether the API server refuses it; else it is
+    likely not meant.
+    """
 
     path: Path_
     found: str
@@ -67,7 +69,9 @@ class Wrong(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wrong_values(data: Mapping[str, Any]) -> Iterator[Wrong]:
-    """Those of an object, in its own order; none where its kind is not in the table. Nulls are absent values."""
+    """The wrong values of an object, in its own order; none if its kind is not in the table. Nulls are absent
+    values.
+    """
     of_pods = data.get("kind") != "Workload"
     for path, type_, value in typed(data):
         scalar = type_.removeprefix("#") if type_.startswith("#") else ""
@@ -91,7 +95,7 @@ def wrong_values(data: Mapping[str, Any]) -> Iterator[Wrong]:
 
 
 def _word(path: Path_, words: Collection[str], value: Any) -> Iterator[Wrong]:
-    """``value`` is to be one of ``words``."""
+    """The problem of a value that is not one of ``words``."""
     if value not in words:
         near = meant(value, words) if isinstance(value, str) else ""
         expected = f"one of {listed(words)}" if len(words) > 1 else next(iter(words))
@@ -122,7 +126,9 @@ def _in_place(type_: str, value: Any) -> tuple[str, str]:
 
 
 def _count(path: Path_, type_: str, value: Any) -> Iterator[Wrong]:
-    """Of those that Kubernetes and the operators refuse where they are negative; they are 32 bits wide."""
+    """The problem of a count that Kubernetes and the operators refuse because it is negative, or has more than 32
+    bits.
+    """
     is_number = type_ == "integer" and isinstance(value, int) and not isinstance(value, bool)
     if is_number and path[-1] in _COUNTS and not 0 <= value <= _MOST:
         expected = "at least 0" if value < 0 else f"at most {_MOST}"
@@ -143,7 +149,7 @@ def _quantity(path: Path_, value: Any) -> Iterator[Wrong]:
 
 
 def _with_unit(value: Any) -> str:
-    """``16G or 16Gi`` for ``16GB``."""
+    """The amount that was likely meant by a wrong unit: ``16G or 16Gi`` for ``16GB``; empty if there is none."""
     found = _UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
         return ""
@@ -153,7 +159,7 @@ def _with_unit(value: Any) -> str:
 
 
 def _resources(path: Path_, value: Mapping[str, Any]) -> Iterator[Wrong]:
-    """Of one container."""
+    """The problems with the resources of one container."""
     for part in ("limits", "requests"):
         amounts = value.get(part)
         for name, given in amounts.items() if isinstance(amounts, dict) else ():
@@ -171,7 +177,9 @@ def _resources(path: Path_, value: Mapping[str, Any]) -> Iterator[Wrong]:
 
 
 def _beside_limits(path: Path_, value: Mapping[str, Any]) -> Iterator[Wrong]:
-    """A request is at most its limit; of devices, which are never overcommitted, it is its limit."""
+    """Problems of requests beside limits: a request is at most its limit; for devices, which are never overcommitted,
+    it equals its limit.
+    """
     limits, requests = (
         {} if not isinstance(each := value.get(part), dict) else each for part in ("limits", "requests")
     )
@@ -201,7 +209,7 @@ def _is_device(name: str) -> bool:
 
 
 def _unnamed(where: Path_, name: str) -> Wrong:
-    """A resource without a domain that Kubernetes does not know."""
+    """The problem of a resource without a domain that Kubernetes does not know."""
     known = {each.rpartition("/")[2]: each for each in _LIKELY}
     near = known.get(nearest(name, known), "")
     return Wrong(
@@ -238,14 +246,16 @@ def _of_a_part(name: str, amount: Quantity) -> str:
 
 
 def _lists(path: Path_, spec: Mapping[str, Any]) -> Iterator[Wrong]:
-    """The table does not tell a list of objects from an object."""
+    """Problems of lists in a pod's spec: the table does not tell a list of objects from an object."""
     for key in _LISTS:
         if spec.get(key) is not None and not isinstance(spec[key], list):
             yield Wrong(path=(*path, key), found=_kinded(spec[key]), expected="a list", hint="Begin each item with -")
 
 
 def _named_twice(path: Path_, spec: Mapping[str, Any]) -> Iterator[Wrong]:
-    """Containers of a pod, those that come first among them, have names of their own (``validateContainers``)."""
+    """Problems of names of a pod's containers: each is used once, among init containers too
+    (``validateContainers``).
+    """
     seen: set[str] = set()
     for key in ("initContainers", "containers"):
         given = spec.get(key)
@@ -259,7 +269,9 @@ def _named_twice(path: Path_, spec: Mapping[str, Any]) -> Iterator[Wrong]:
 
 
 def _restarts(path: Path_, spec: Mapping[str, Any], words: Collection[str]) -> Iterator[Wrong]:
-    """A Job's pods do not run for ever: where it says nothing they would (``validateJobTemplate``)."""
+    """The problem of a Job's ``restartPolicy``: its pods may not run for ever, as they would by default
+    (``validateJobTemplate``).
+    """
     found = spec.get("restartPolicy")
     if isinstance(found, str):
         yield from _word((*path, "restartPolicy"), words, found)

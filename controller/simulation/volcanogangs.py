@@ -1,6 +1,7 @@
-"""Volcano Jobs of the manifests as what is queued of each: the job with its minimum, and every pod above that.
+"""Volcano Jobs of the manifests as the documents that are queued of each: the job with its minimum, and every pod above
+that.
 
-Pods are called as the job's controller calls them, ``<job>-<task>-<index>``.
+Pods are named as the job's controller names them, ``<job>-<task>-<index>``.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,9 @@ _JOB = (api_version(VolcanoJobKind()), VolcanoJobKind.kind)
 
 
 def above_minimum(document: Document) -> list[Document]:
-    """The document, and one for each pod above its minimum. What cannot be read is left to the reader that says why."""
+    """The document, and one for each pod above its minimum. A document that cannot be read stays as it is: its reader
+    says why.
+    """
     try:
         return [document, *pods_above(document)]
     except JobError:
@@ -31,7 +34,7 @@ def above_minimum(document: Document) -> list[Document]:
 
 
 def count_above(document: Document) -> int:
-    """How many pods it has above its minimum. Raises JobError."""
+    """The number of the job's pods above its minimum. Raises JobError."""
     if (document.version, document.kind) != _JOB or is_elastic(document.data):
         return 0
     plan = job_plan(read_job(document.data))
@@ -40,7 +43,7 @@ def count_above(document: Document) -> int:
 
 
 def pods_above(document: Document) -> Iterator[Document]:
-    """One by one. Raises JobError."""
+    """Yields the job's pods above its minimum. Raises JobError."""
     job = document.data
     if not count_above(document):
         return

@@ -1,1 +1,1 @@
-"""What is wrong with manifests as they are written, and how it is told. Nothing here decides."""
+"""Problems of manifests as they are written, and their sentences. Nothing here decides."""

@@ -1,4 +1,4 @@
-"""A kind that no API server has beside one that is read: ``Job`` of ``batch/v2``, ``ClusterQeue``."""
+"""The kinds that no API server has and that are close to one that is read: ``Job`` of ``batch/v2``, ``ClusterQeue``."""
 
 from collections.abc import Collection
 from typing import Final
@@ -11,7 +11,8 @@ Kind = tuple[str, str]
 """``apiVersion`` and ``kind``."""
 
 _NEAR: Final = 0.85
-"""``ReplicaSet`` is a kind of its own beside ``StatefulSet``."""
+"""The similarity from which a kind counts as misspelt: ``ReplicaSet`` is below it, a kind of its own beside
+``StatefulSet``."""
 
 
 def another_kind(document: Document, known: Collection[Kind]) -> str:
@@ -29,7 +30,7 @@ def another_kind(document: Document, known: Collection[Kind]) -> str:
 
 
 def unread_kind(document: Document, jobs: Collection[Kind]) -> str:
-    """The problem of a document that is meant to queue, and is no kind of job that is read."""
+    """The problem of a document that is meant to queue, and is of no kind of job that is read."""
     version, kind = document.version, document.kind
     same = sorted({each for each, other in jobs if other == kind})
     if same:

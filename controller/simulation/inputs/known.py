@@ -1,4 +1,6 @@
-"""What there is by name: queues with what they cover, classes, flavors. Of manifests, or of a cluster's objects."""
+"""The objects that exist, by name: queues with the resources they cover, classes, flavors. They are read from
+manifests, or from a cluster.
+"""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -42,7 +44,7 @@ def known(documents: Iterable[Document]) -> Known:
 
 
 def known_in(namespace: str, objects: Iterable[KubernetesObject]) -> Known:
-    """Of a cluster, as far as who is in the namespace may know: no LocalQueue of another one."""
+    """The objects of a cluster that a user of the namespace may know: no LocalQueue of another namespace."""
     found = Known()
     for each in objects:
         name = each.metadata.name

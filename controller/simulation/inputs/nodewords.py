@@ -14,8 +14,8 @@ _FLAVOR: Final = "ResourceFlavor"
 
 
 def misplaced(documents: Iterable[Document], nodes: Iterable[KubernetesObject]) -> Iterator[str]:
-    """A warning for each value of a node's label that a job selects and that no node has. Labels that no node has at
-    all may be others than those that the nodes are described with here.
+    """A warning for each value of a node's label that a job selects and that no node has. A label that no node has at
+    all gives no warning: the nodes here may be described without it.
     """
     of_nodes = [each for each in nodes if isinstance(each, Node)]
     keys = {key for node in of_nodes for key in node.metadata.labels}
@@ -27,7 +27,7 @@ def misplaced(documents: Iterable[Document], nodes: Iterable[KubernetesObject]) 
 
 
 def without_nodes(documents: Iterable[Document], nodes: Iterable[KubernetesObject]) -> Iterator[str]:
-    """A warning for each ResourceFlavor that selects no node: what is placed on nodes never starts on it."""
+    """A warning for each ResourceFlavor that selects no node: a workload that is placed on nodes never starts on it."""
     of_nodes = [each for each in nodes if isinstance(each, Node)]
     for each in documents if of_nodes else ():
         spec = each.data.get("spec")

@@ -15,7 +15,7 @@ _MAPS: Final = ("labels", "annotations")
 
 
 def passed_over(document: Document, queues: Collection[str]) -> str:
-    """The warning of a job that names no queue and is left out. ``queues``: those of its namespace."""
+    """The warning of a job that names no queue and is left out. ``queues``: the LocalQueues of its namespace."""
     return warned(no_queue(document, queues, "It is passed over"))
 
 
@@ -39,9 +39,9 @@ def queue_of(document: Document) -> tuple[Path_, str]:
 
 
 def unknown_queue(document: Document, queues: Mapping[str, Collection[str]], *, namespace: str | None = None) -> str:
-    """The warning of a job whose queue is not there; empty where it is, or none is named.
+    """The warning of a job whose queue does not exist; empty if it exists, or none is named.
 
-    ``queues``: LocalQueues by namespace. ``namespace``: where the object goes; None: as it says.
+    ``queues``: LocalQueues by namespace. ``namespace``: where the object goes; None: the namespace that it names.
     """
     namespace = namespace or str(document.data["metadata"].get("namespace") or "default")
     path, name = queue_of(document)
@@ -61,7 +61,7 @@ def unknown_queue(document: Document, queues: Mapping[str, Collection[str]], *, 
 
 
 def _in_its_place(data: Mapping[str, Any]) -> Iterator[tuple[Path_, str, Any]]:
-    """What was likely meant to be the label: its path, what it is, and its value."""
+    """Labels, annotations and fields that were likely meant to be the label: path, what it is, and value."""
     for path in ((), *_TEMPLATES):
         at: Any = data
         for step in (*path, "metadata"):
@@ -77,6 +77,8 @@ def _in_its_place(data: Mapping[str, Any]) -> Iterator[tuple[Path_, str, Any]]:
 
 
 def _is_almost(key: str) -> bool:
-    """KAI's ``kai.scheduler/queue`` is another label, not a misspelt one."""
+    """Whether a key is a misspelling of the label. KAI's ``kai.scheduler/queue`` is another label, not a
+    misspelling.
+    """
     domain, _, name = key.rpartition("/")
     return bool(nearest(name, (_NAME,))) and (not domain or bool(nearest(domain, (_DOMAIN,))))

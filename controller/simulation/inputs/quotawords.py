@@ -13,14 +13,14 @@ from controller.simulation.sources import Path_
 
 _GROUP: Final = "kueue.x-k8s.io"
 _PARENTS: Final = {"ClusterQueue": ("cohortName", "cohort"), "Cohort": ("parentName", "parent")}
-"""By kind the field that names the cohort above it, the present name first."""
+"""By kind the fields that name the cohort above the object, the present name first."""
 _LIMITS: Final = ("borrowingLimit", "lendingLimit")
 _AMOUNTS: Final = ("nominalQuota", *_LIMITS)
 _AT: Final = ("spec", "resourceGroups")
 
 
 def refused_quotas(document: Document) -> Iterator[str]:
-    """A line for each quota that cannot be; none for other kinds. What has another shape is told elsewhere."""
+    """A line for each quota that is not valid; none for other kinds. Values of another shape are reported elsewhere."""
     spec = document.data.get("spec")
     if document.group != _GROUP or document.kind not in _PARENTS or not isinstance(spec, dict):
         return
@@ -50,7 +50,7 @@ def _again(document: Document, name: str, path: Path_, seen: dict[str, Path_], w
 
 
 def _quota(document: Document, path: Path_, quota: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
-    """Of one resource of one flavor."""
+    """A line for each problem with the quota of one resource of one flavor."""
     amounts = {name: _amount(quota.get(name)) for name in _AMOUNTS}
     for name, amount in amounts.items():
         if amount is not None and amount.nanos < 0:
@@ -77,7 +77,7 @@ def _amount(value: Any) -> Quantity | None:
 
 
 def _objects(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Items of a list that are objects, with their places."""
+    """Items of a list that are objects, with their indexes."""
     for place, each in enumerate(value if isinstance(value, list) else ()):
         if isinstance(each, dict):
             yield place, each

@@ -1,6 +1,7 @@
-"""Names in manifests that lead nowhere: queues, classes, flavors, and labels that are almost those that count.
+"""Names in manifests that lead nowhere: queues, classes, flavors, and labels that are close to known ones.
 
-A class that is not there is refused on a cluster; a queue or a flavor may be created later, which is a warning here.
+A class that does not exist is refused on a cluster; a queue or a flavor may be created later, which gives a warning
+here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -68,11 +69,12 @@ _WRITTEN: Final = frozenset(
 _RESOURCES: Final = frozenset({GPU_MEMORY_GIB, GPU_PERCENT, GPU_PERCENT_DEVICES})
 _ALMOST: Final = 0.85
 _SAME_DOMAIN: Final = 0.8
-"""So near are ``nvidia.com/gpus`` and ``nvidia.com/gpu``, and a MIG profile is not."""
+"""The similarity of two resources of one domain: ``nvidia.com/gpus`` and ``nvidia.com/gpu`` are above it, a MIG profile
+is not."""
 
 
 def missing_classes(documents: Iterable[Document], known: Known) -> Iterator[str]:
-    """A line for each job of a WorkloadPriorityClass that is not there."""
+    """A line for each job of a WorkloadPriorityClass that does not exist."""
     path = ("metadata", "labels", names.PRIORITY_CLASS)
     for each in documents:
         name = _at(each.data, *path)
@@ -84,7 +86,7 @@ def missing_classes(documents: Iterable[Document], known: Known) -> Iterator[str
 
 
 def loose_ends(documents: Iterable[Document], known: Known) -> Iterator[str]:
-    """A warning for each queue and flavor that is named and is not there."""
+    """A warning for each queue and flavor that is named and does not exist."""
     for each in documents:
         if _is_made(each):
             continue
@@ -99,7 +101,7 @@ def loose_ends(documents: Iterable[Document], known: Known) -> Iterator[str]:
 
 
 def unserved(documents: Iterable[Document], known: Known, nodes: Iterable[KubernetesObject]) -> Iterator[str]:
-    """For jobs that no flavor fits: a warning for each resource that their queue does not cover, and for each label
+    """Warnings for jobs that no flavor fits: one for each resource that their queue does not cover, and for each label
     that no node has.
     """
     of_nodes = [each for each in nodes if isinstance(each, Node)]
@@ -132,7 +134,7 @@ def _uncovered(
 
 
 def _named_by(document: Document) -> Iterator[tuple[Path_, str, str]]:
-    """What an object of Kueue's names: the path, the kind, and the name."""
+    """The names in an object of Kueue: path, kind and name of each."""
     if not document.version.startswith(_KUEUE):
         return
     if document.kind == "LocalQueue":
@@ -147,7 +149,7 @@ def _named_by(document: Document) -> Iterator[tuple[Path_, str, str]]:
 
 
 def almost(document: Document) -> Iterator[str]:
-    """A warning for each label and annotation that is nearly one that counts."""
+    """A warning for each label and annotation that is close to a known one."""
     if _is_made(document):
         return
     for part in ("labels", "annotations"):
@@ -166,12 +168,12 @@ def almost(document: Document) -> Iterator[str]:
 
 
 def _is_made(document: Document) -> bool:
-    """Whether another object made it: what it names is not its writer's."""
+    """Whether another object made it: the names in it are not its writer's."""
     return bool(document.data["metadata"].get("ownerReferences"))
 
 
 def _at(data: Any, *path: str) -> Any:
-    """None for what is not there, or has another shape."""
+    """The value at the path; None if there is none, or if the object has another shape."""
     for step in path:
         data = data.get(step) if isinstance(data, dict) else None
     return data
@@ -182,5 +184,5 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _dicts(value: Any) -> list[Mapping[str, Any]]:
-    """Items that are objects; none is left out where all are."""
+    """The items of a list, with an empty object for each that is none, so that indexes stay."""
     return [each if isinstance(each, dict) else {} for each in _listed(value)]

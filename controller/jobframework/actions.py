@@ -1,6 +1,6 @@
 """Actions about a job and its workloads. A reconciler returns them in order; a shell carries them out.
 
-A shell stops at the first that fails and reconciles again: every action follows from the objects as they are, so
+A shell stops at the first action that fails and reconciles again: every action follows from the present objects, so
 none is lost. All of one reconciliation concern one job; workloads have a name, in the job's namespace, and a uid.
 """
 
@@ -15,13 +15,15 @@ PodsReadyReason = Literal["WaitForStart", "Started", "WaitForRecovery", "Recover
 
 
 class CreateWorkload(Struct, frozen=True, kw_only=True):
-    """``body`` is the whole object. One that is there already is the same one: not an error."""
+    """Create a Workload; ``body`` is the whole object. A Workload of this name that exists already is the same one: not
+    an error.
+    """
 
     body: Json
 
 
 class UpdateWorkload(Struct, frozen=True, kw_only=True):
-    """``patch`` is a merge patch (RFC 7386), conditional by the resourceVersion in it."""
+    """Patch a Workload. ``patch`` is a merge patch (RFC 7386), conditional by the resourceVersion in it."""
 
     name: str
     patch: Json
@@ -49,7 +51,7 @@ class FinishWorkload(Struct, frozen=True, kw_only=True):
 
 
 class SetReclaimable(Struct, frozen=True, kw_only=True):
-    """``pods`` by pod set, the complete ``status.reclaimablePods``."""
+    """Set ``status.reclaimablePods``; ``pods`` has all of it, by pod set."""
 
     name: str
     uid: str
@@ -69,7 +71,7 @@ class SetPodsReady(Struct, frozen=True, kw_only=True):
 class SetWaitingForPods(Struct, frozen=True, kw_only=True):
     """Set the workload's condition WaitingForReplacementPods.
 
-    ``reason``: PodsFailed or that of an eviction while it waits, then PodsReady.
+    ``reason``: PodsFailed or the reason of an eviction while the workload waits, then PodsReady.
     """
 
     name: str
@@ -80,7 +82,7 @@ class SetWaitingForPods(Struct, frozen=True, kw_only=True):
 
 
 class ReleaseQuota(Struct, frozen=True, kw_only=True):
-    """Nothing of the job runs any more: clear ``status.admission``, QuotaReserved and Admitted False.
+    """Clear ``status.admission``, and set QuotaReserved and Admitted to False: nothing of the job runs any more.
 
     ``reason`` and ``message`` are those of the eviction; ``requeue``: Requeued becomes True at once.
     """
@@ -93,7 +95,9 @@ class ReleaseQuota(Struct, frozen=True, kw_only=True):
 
 
 class HoldWorkload(Struct, frozen=True, kw_only=True):
-    """``on``: it gives up its quota and does not queue (Requeued False, reason OnHold); else it queues again."""
+    """Put the workload on hold or end that. ``on``: it gives up its quota and does not queue (Requeued False, reason
+    OnHold); else it queues again.
+    """
 
     name: str
     uid: str
@@ -102,7 +106,9 @@ class HoldWorkload(Struct, frozen=True, kw_only=True):
 
 
 class StartJob(Struct, frozen=True, kw_only=True):
-    """``name`` and ``uid``: the workload by which it starts. It fails where the API server drops a part of a patch."""
+    """Send the patches that start the job. ``name`` and ``uid``: the workload by which it starts. The action fails if
+    the API server drops a part of a patch.
+    """
 
     patches: tuple[Patch, ...]
     name: str
@@ -114,15 +120,15 @@ class StopJob(Struct, frozen=True, kw_only=True):
 
 
 class UngatePods(Struct, frozen=True, kw_only=True):
-    """Take the scheduling gate ``gate`` off the job's pods until ``count`` of each pod set are without it."""
+    """Remove the scheduling gate ``gate`` from the job's pods until ``count`` of each pod set are without it."""
 
     gate: str
     counts: dict[str, int]
 
 
 class AwaitPods(Struct, frozen=True, kw_only=True):
-    """The job has ended, or is being deleted, and ``count`` of its pods have not ended: after ``patches`` they are
-    looked at again in a while.
+    """Send ``patches``, and reconcile again in a while: the job has ended, or is being deleted, and ``count`` of its
+    pods have not ended.
     """
 
     count: int
@@ -130,13 +136,13 @@ class AwaitPods(Struct, frozen=True, kw_only=True):
 
 
 class AwaitOwner(Struct, frozen=True, kw_only=True):
-    """A child that may not start yet beside its owner: an Event says why, and it is looked at again in a while."""
+    """Emit an Event that says why a child may not start yet beside its owner, and reconcile again in a while."""
 
     message: str
 
 
 class EmitEvent(Struct, frozen=True, kw_only=True):
-    """An Event about the job."""
+    """Emit an Event about the job."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -144,7 +150,7 @@ class EmitEvent(Struct, frozen=True, kw_only=True):
 
 
 class Refuse(Struct, frozen=True, kw_only=True):
-    """The job, pod or group of pods cannot be queued: a Warning Event says why, and nothing more until it changes."""
+    """Emit a Warning Event: the job, pod or group of pods cannot be queued. Nothing more happens until it changes."""
 
     reason: str
     sentence: str

@@ -1,8 +1,8 @@
 """What a Workload is charged for, and whether children of its job fit into what is left of that. Pure.
 
-Children that their owner's own controller made start with their owner: nobody asks here about them, but they are in
-``taken``. Every other child waits until its pods find places: each in one pod set, no larger than a pod of it, and no
-more of them than it was charged for. A child that has ended takes none.
+Children that their owner's own controller made start with their owner: they are not checked here, but are in ``taken``.
+Every other child waits until its pods find places: each in one pod set, no larger than a pod of it, and no more of them
+than the Workload was charged for. A child that has ended takes none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,11 +35,14 @@ MAKES: Final[Mapping[GroupKind, frozenset[GroupKind]]] = {
     ("ray.io", "RayService"): frozenset({_CLUSTER}),
     ("sparkoperator.k8s.io", "SparkApplication"): frozenset({_POD}),
 }
-"""Kinds of children by the kind of their owner. What is not here may make any: AppWrappers, kinds of a site's own."""
+"""Kinds of children by the kind of their owner. A kind without a key may have children of any kind: AppWrappers, kinds
+of a site's own."""
 
 
 class Pods(Struct, frozen=True, kw_only=True):
-    """``count`` pods that each ask for ``requests``. ``pod_set``: the one that they name as theirs, empty for none."""
+    """``count`` pods that each ask for ``requests``. ``pod_set``: the pod set that they name as theirs, empty for
+    none.
+    """
 
     count: int
     requests: Mapping[str, int]
@@ -55,20 +58,20 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class Charge(Struct, frozen=True, kw_only=True):
-    """``workload``: the admitted one of the job above; ``taken``: the pods that run by it, or are about to."""
+    """``workload``: the admitted Workload of the job above. ``taken``: the pods that run by it, or are about to."""
 
     workload: SeenWorkload
     taken: tuple[Pods, ...] = ()
 
 
 class Dealt(Struct, frozen=True, kw_only=True):
-    """The pod set that each of the pods asked for is charged to."""
+    """The pod set that each of the wanted pods is charged to."""
 
     pod_sets: tuple[str, ...]
 
 
 class Beyond(Struct, frozen=True, kw_only=True):
-    """They are not within what is left."""
+    """The wanted pods exceed what is left of the charge."""
 
     sentence: str
 
@@ -88,13 +91,15 @@ def asked(spec: PodSpec, count: int, pod_set: str = "") -> Pods:
 
 
 def pods_of(pod_set: JobPodSet) -> Pods:
-    """The pods that a job asks for by this pod set. A start has labelled its template with the one it is charged to."""
+    """The pods of a pod set of a job. A start has labelled its template with the pod set that it is charged to."""
     spec = typed_template(pod_set.template, f"pod set {pod_set.name}").spec
     return asked(spec, pod_set.count, strings(pod_set.template, "metadata", "labels").get(POD_SET, ""))
 
 
 def places(workload: SeenWorkload) -> tuple[Place, ...]:
-    """Less the pods that were given back. The amounts that quota was charged with have defaults of the namespace."""
+    """The pod sets of a workload as charged, less the pods that were given back. The charged amounts include the
+    namespace's defaults.
+    """
     admission = workload.typed.status.admission
     given = {one.name: one for one in (() if admission is None else admission.pod_set_assignments)}
     back = {one.name: one.count for one in workload.typed.status.reclaimable_pods}
@@ -112,7 +117,9 @@ def places(workload: SeenWorkload) -> tuple[Place, ...]:
 
 
 def deal(charge: Charge, wanted: Sequence[Pods]) -> Dealt | Beyond:
-    """Each of ``wanted`` goes whole into one pod set: the one that it names, else the smallest that holds it."""
+    """Deals pods to pod sets: each of ``wanted`` goes whole into one, the one that it names, else the smallest that
+    holds it.
+    """
     known = places(charge.workload)
     left = {place.name: place.count for place in known}
     for pods in charge.taken:
@@ -130,7 +137,9 @@ def deal(charge: Charge, wanted: Sequence[Pods]) -> Dealt | Beyond:
 
 
 def _take(left: dict[str, int], known: Sequence[Place], pods: Pods) -> None:
-    """What runs takes its own places first, then those that would hold it, then any: it is there, charged or not."""
+    """Takes the places of pods that run already: first of their own pod set, then of those that would hold them, then
+    any: they run, charged or not.
+    """
     order = sorted(known, key=lambda place: (place.name != pods.pod_set, not _holds(place, pods)))
     count = pods.count
     for place in order:
@@ -154,7 +163,9 @@ def _shown(requests: Mapping[str, int]) -> str:
 
 
 def validate(charge: Charge, wanted: Sequence[Pods], dealt: Dealt | Beyond) -> None:
-    """Raises AssertionError where pods that were let in are beyond the charge, whatever runs already."""
+    """Recomputes the invariant. Raises AssertionError if pods that were let in exceed the charge, whatever runs
+    already.
+    """
     if isinstance(dealt, Beyond):
         return
     by_name = {place.name: place for place in places(charge.workload)}

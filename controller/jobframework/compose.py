@@ -25,7 +25,7 @@ _POD_CLASS: Final = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}
 
 
 def own_name(kind: JobKind, job: Json, *, elastic: bool, settings: JobSettings) -> str:
-    """The name of the job's workload; of the slice for its present size, if it is elastic."""
+    """The name of the job's workload; of an elastic job, of the slice for its present size."""
     name, uid = text(job, "metadata", "name"), text(job, "metadata", "uid")
     mark = kind.slice_mark(job) if elastic else None
     full = names.workload_name(kind.kind, kind.group, name, uid, generation=mark)
@@ -33,7 +33,7 @@ def own_name(kind: JobKind, job: Json, *, elastic: bool, settings: JobSettings) 
 
 
 def pod_sets(kind: JobKind, job: Json, settings: JobSettings) -> tuple[JobPodSet, ...]:
-    """The pod sets that the workload asks for. Raises JobError."""
+    """The pod sets that the job's workload requests. Raises JobError."""
     asked = kind.pod_sets(job)
     if settings.injected and (named := kind.injected(job)):
         requests = {name: settings.injected.get(container) for name, container in named.items()}
@@ -42,7 +42,9 @@ def pod_sets(kind: JobKind, job: Json, settings: JobSettings) -> tuple[JobPodSet
 
 
 def _with_injected(pod_set: JobPodSet, container: str, requests: Mapping[str, str] | None) -> JobPodSet:
-    """With the init container that its pods will have: charged where it asks for more than the others do."""
+    """The pod set with the init container that its pods will have: it is charged if it requests more than the others
+    do.
+    """
     own = sequence(pod_set.template, "spec", "initContainers")
     if not requests or any(each.get("name") == container for each in own):
         return pod_set
@@ -52,18 +54,18 @@ def _with_injected(pod_set: JobPodSet, container: str, requests: Mapping[str, st
 
 
 def gated(asked: tuple[JobPodSet, ...], gates: FeatureGates) -> tuple[JobPodSet, ...]:
-    """Pod sets without what their feature gates do not allow to ask for."""
+    """The pod sets without the requests that their feature gates do not allow."""
     dropped = {} if gates.on("PartialAdmission") else {"min_count": None}
     dropped |= {} if gates.on("TopologyAwareScheduling") else {"topology_request": None}
     return tuple(JobPodSet(**{**_fields(pod_set), **dropped}) for pod_set in asked) if dropped else asked
 
 
 def asks_for(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings) -> bool:
-    """Whether the job, its templates untouched, asks for what the workload says. Raises JobError."""
+    """Whether the job, with its templates untouched, requests what the workload says. Raises JobError."""
     asked, given = pod_sets(kind, job, settings), {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
     if [pod_set.name for pod_set in asked] != list(given):
         return False
-    # The topology request needs no look: it follows from annotations and counts.
+    # The topology request need not be compared: it follows from annotations and counts.
     return all(
         (pod_set.count, pod_set.min_count) == (given[pod_set.name].count, given[pod_set.name].min_count)
         and same_shape(typed_template(pod_set.template, f"pod set {pod_set.name}"), given[pod_set.name].template)
@@ -101,7 +103,7 @@ def runs_as(kind: JobKind, job: Json, workload: SeenWorkload) -> bool:
 def workload_body(
     kind: JobKind, job: Json, settings: JobSettings, cluster: ClusterObjects, *, replaces: SeenWorkload | None = None
 ) -> Json:
-    """The complete new Workload; ``replaces``: the slice of the elastic job that it is to take over from.
+    """The complete new Workload; ``replaces``: the slice of the elastic job that it replaces.
 
     Raises JobError.
     """
@@ -154,10 +156,10 @@ def owner_reference(kind: JobKind, job: Json) -> Json:
 
 
 def priority(kind: JobKind, job: Json, settings: JobSettings, cluster: ClusterObjects) -> Json:
-    """``priorityClassRef`` and ``priority``; empty where no class applies. Raises PriorityClassMissingError.
+    """``priorityClassRef`` and ``priority``; empty if no class applies. Raises PriorityClassMissingError.
 
-    In this order: the job's label, in KAI's queues what KAI goes by, its pods' priorityClassName, the
-    WorkloadPriorityClass ``default``, the cluster's default PriorityClass.
+    The first of these counts: the class in the job's label, in KAI's queues the class that KAI uses, its pods'
+    priorityClassName, the WorkloadPriorityClass ``default``, the cluster's default PriorityClass.
     """
     if label := marks.priority_class(job):
         return workload_class(label, cluster)
@@ -172,7 +174,9 @@ def priority(kind: JobKind, job: Json, settings: JobSettings, cluster: ClusterOb
 
 
 def default_class(settings: JobSettings, cluster: ClusterObjects) -> Json:
-    """For jobs without a class: the WorkloadPriorityClass ``default``, else the cluster's default PriorityClass."""
+    """The class of jobs without one: the WorkloadPriorityClass ``default``, else the cluster's default
+    PriorityClass.
+    """
     if settings.gates.on("WorkloadPriorityClassDefaulting"):
         value = cluster.workload_priority(names.DEFAULT_PRIORITY_CLASS)
         if value is not None:
@@ -188,7 +192,7 @@ def pod_class(name: str, value: int) -> Json:
 
 
 def workload_class(name: str, cluster: ClusterObjects) -> Json:
-    """The class that the label names. Raises PriorityClassMissingError."""
+    """The fields of the class that the label names. Raises PriorityClassMissingError."""
     value = cluster.workload_priority(name)
     if value is None:
         where = f"metadata.labels[{names.PRIORITY_CLASS}]"
@@ -199,7 +203,7 @@ def workload_class(name: str, cluster: ClusterObjects) -> Json:
 def spec_patch(
     kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings, cluster: ClusterObjects
 ) -> Json:
-    """Merge patch of ``spec`` that makes a workload without reservation ask for what the job asks for now."""
+    """Merge patch of ``spec`` that makes a workload without reservation request what the job requests now."""
     asked = [pod_set.as_json() for pod_set in pod_sets(kind, job, settings)]
     return {"podSets": asked, **mark_patch(job, workload, cluster)}
 
@@ -207,7 +211,7 @@ def spec_patch(
 def mark_patch(job: Json, workload: SeenWorkload, cluster: ClusterObjects) -> Json:
     """Merge patch of ``spec`` for labels of the job that have changed, as far as the workload's state allows.
 
-    Raises JobError for a label that says nothing.
+    Raises JobError for a label without a meaning.
     """
     patch: Json = {}
     reserved, spec = workload.is_reserved, workload.typed.spec
@@ -230,9 +234,9 @@ def mark_patch(job: Json, workload: SeenWorkload, cluster: ClusterObjects) -> Js
 
 
 def metadata_patch(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings) -> Json:
-    """Merge patch of ``metadata``: labels and annotations that the workload has from the job; empty where equal.
+    """Merge patch of ``metadata``: labels and annotations that the workload has from the job; empty if they are equal.
 
-    What a job of KAI's says of its gang follows it until quota is held. Raises JobError for what cannot be read of it.
+    The gang of a job of KAI follows the job until quota is held. Raises JobError for annotations that cannot be read.
     """
     gang = {} if workload.is_reserved else _kai_gang(kind, job)
     wanted = {"labels": _labels(job, settings), "annotations": {**marks.passed_on(job, settings.gates), **gang}}
@@ -283,7 +287,9 @@ def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, s
 
 
 def _kai_gang(kind: JobKind, job: Json) -> dict[str, str]:
-    """Of a job of KAI's that says how long it may run below its minimum, or in which domains. Raises JobError."""
+    """The annotation of a KAI job that says how long it may run below its minimum, or in which domains; empty for any
+    other. Raises JobError.
+    """
     patience, levels = foreignmarks.staleness_s(job), foreignmarks.kai_levels(job, kind.templates(job))
     if patience is None and levels is None:
         return {}

@@ -13,7 +13,7 @@ from controller.jobframework.settings import ClusterObjects, JobSettings, Observ
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """A job that is there, with settings and the objects of the cluster."""
+    """The input of one job's reconciliation: an existing job, settings and the objects of the cluster."""
 
     kind: JobKind
     job: Json
@@ -23,23 +23,26 @@ class Context:
 
     @cached_property
     def elastic(self) -> bool:
-        """A value that is neither true nor false counts as false: the job was queued with another, or is refused."""
+        """Whether the job is elastic. A value that is neither true nor false counts as false: the job was queued with
+        another, or is refused.
+        """
         try:
             return compose.elastic_here(self.kind, self.job, self.settings)
         except JobError:
             return False
 
     def fits(self, workload: SeenWorkload) -> bool:
-        """Whether the workload matches what the job asks for, or what it was started as."""
+        """Whether the workload matches what the job requests, or what it was started as."""
         kind, job = self.kind, self.job
         if not kind.is_suspended(job) or kind.is_started(job, workload):
             return compose.runs_as(kind, job, workload)
         return compose.asks_for(kind, job, workload, self.settings)
 
     def moved_while_reserved(self, workload: SeenWorkload) -> bool:
-        """Whether a stopped job names another queue than its workload, which cannot follow while it has quota.
+        """Whether a stopped job names another queue than its workload, which cannot change its queue while it has
+        quota.
 
-        An evicted one gives its quota up anyway, and follows then.
+        False for an evicted workload: it gives its quota up anyway, and changes its queue then.
         """
         if workload.eviction is not None or not workload.is_reserved:
             return False

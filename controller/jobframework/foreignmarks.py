@@ -1,10 +1,10 @@
-"""Marks of Volcano and KAI on jobs and pods, as ours: the queue, the priority, whether the job may be preempted, and
-its levels of a topology.
+"""Marks of Volcano and KAI on jobs and pods, read as Kueue's: the queue, the priority, whether the job may be
+preempted, and its levels of a topology.
 
-An object that names a LocalQueue is Kueue's: that label wins. Between the two the scheduler decides that its pods name;
-without one marks of both are refused. Sources: KAI's pod grouper (label on the owner, then on
-the pod), Volcano's annotations on pods and owners, and the ``schedulerName`` of pods that name no queue. JobError for a
-mark that cannot be read.
+An object that names a LocalQueue is Kueue's: that label wins. Whether another object is Volcano's or KAI's, the
+scheduler decides that its pods name; an object without one that has marks of both is refused. Sources: KAI's pod
+grouper (label on the owner, then on the pod), Volcano's annotations on pods and owners, and the ``schedulerName`` of
+pods that name no queue. JobError is raised for a mark that cannot be read.
 """
 
 import re
@@ -22,12 +22,12 @@ from inventory.words.plural import plural
 
 KAI_PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
 KAI_PRIORITY_CLASS: Final = "priorityClassName"
-"""A label of this plain key."""
+"""The label of KAI's priority class; it has this plain key."""
 VOLCANO_QUEUES: Final = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
 VOLCANO_PREEMPTABLE: Final = "volcano.sh/preemptable"
 DEFAULT_QUEUES: Final = {System.VOLCANO: "default", System.KAI: "default-queue"}
 KAI_PRIORITIES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
-"""KAI's own classes, which count where the cluster has none of that name."""
+"""KAI's own classes, which count if the cluster has none of that name."""
 SPARK_SCHEDULER: Final = ("spec", "batchScheduler")
 SPARK_QUEUE: Final = ("spec", "batchSchedulerOptions", "queue")
 KUBEFLOW_QUEUE: Final = ("spec", "runPolicy", "schedulingPolicy", "queue")
@@ -52,17 +52,17 @@ _VOLCANO_GROUP: Final = "batch.volcano.sh"
 _BY_KIND: Final = {"Deployment": "inference", "Notebook": "build"}
 _OF_JOBS: Final = "train"
 _OF_DEPLOYMENTS: Final = "pod-template-hash"
-"""A label of pods that a Deployment made, and of no others."""
+"""A label that pods of Deployments have, and no others."""
 _DEPTH: Final = 8
 
 GroupQueue = Callable[[str, GroupName], str]
-"""The queue of a PodGroup, by its namespace and name; empty where there is no such group."""
+"""Returns the queue of a PodGroup, by its namespace and name; empty if there is no such group."""
 PriorityOf = Callable[[str], int | None]
-"""Value of a PriorityClass, by its name."""
+"""Returns the value of a PriorityClass, by its name; None if there is none."""
 
 
 class ForeignQueue(NamedTuple):
-    """A queue of another system, under its name there."""
+    """A queue of Volcano or KAI, under its name there."""
 
     system: System
     name: str
@@ -75,11 +75,11 @@ def no_group(_namespace: str, _name: GroupName) -> str:
 def foreign_queue(
     job: Json, group_queue: GroupQueue = no_group, schedulers: Mapping[str, System] = SCHEDULERS
 ) -> ForeignQueue | None:
-    """The queue that the object is for; None where it is for none of them, or names one of Kueue's.
+    """The queue of Volcano or KAI that the object is for; None if it is for neither, or names one of Kueue's.
 
-    ``schedulers``: the systems by the names of their schedulers. The one that the object names decides whose the object
-    is, as a scheduler takes the pods that name it. JobError where none is named and marks of both are there (decision
-    075). A queue that is named anywhere in the object stands before that of its PodGroup.
+    ``schedulers``: the systems by the names of their schedulers. The scheduler that the object names decides whose the
+    object is, as a scheduler takes the pods that name it. Raises JobError if none is named and there are marks of both
+    (decision 075). A queue that is named anywhere in the object stands before that of its PodGroup.
     """
     if queue_name(job):
         return None
@@ -104,9 +104,9 @@ def foreign_queue(
 
 
 def conflict(job: Json, schedulers: Mapping[str, System] = SCHEDULERS) -> str:
-    """Why nothing says whether the object is Volcano's or KAI's, with the two marks; empty where it is known.
+    """Why it is not known whether the object is Volcano's or KAI's, with the two marks; empty if it is known.
 
-    An object that names one of Kueue's queues is neither's.
+    Empty too for an object that names one of Kueue's queues: it is neither's.
     """
     if queue_name(job) or _is_volcano_job(job):
         return ""
@@ -120,7 +120,9 @@ def conflict(job: Json, schedulers: Mapping[str, System] = SCHEDULERS) -> str:
 
 
 def _mark(marked: Json, system: System) -> str:
-    """The first mark of the system's, with its value; empty for none. KAI's group alone is nobody's."""
+    """The first mark of the system, with its value; empty for none. A KAI pod-group annotation without KAI's scheduler
+    name or queue label is no mark of KAI.
+    """
     said, own = annotations(marked), labels(marked)
     if system is System.KAI:
         found = [(KAI_QUEUE, own.get(KAI_QUEUE, ""))]
@@ -135,7 +137,7 @@ def _is_volcano_job(job: Json) -> bool:
 
 
 def _named_systems(job: Json, marked: Iterable[Json], schedulers: Mapping[str, System]) -> dict[System, str]:
-    """Those whose scheduler the object names, each with the queue that stands beside the first such name."""
+    """The systems whose scheduler the object names, each with the queue that stands beside the first such name."""
     found: dict[System, str] = {}
     for scheduler, queue in _named_schedulers(job, marked):
         if (system := schedulers.get(scheduler)) is not None:
@@ -151,7 +153,7 @@ def _named_schedulers(job: Json, marked: Iterable[Json]) -> Iterator[tuple[str, 
 
 
 def _scheduler(marked: Json) -> str:
-    """Of pods as they are, or as they came in."""
+    """The scheduler of pods: the one that they were created with, if that was replaced, else their present one."""
     return annotations(marked).get(SCHEDULER_NAME) or text(marked, "spec", "schedulerName")
 
 
@@ -163,8 +165,8 @@ def _marked_queue(marked: Json, system: System) -> str:
 
 
 def as_queued(job: Json, group_queue: GroupQueue = no_group, schedulers: Mapping[str, System] = SCHEDULERS) -> Json:
-    """The object with Kueue's label for the queue that it is for; as it is where it is for none of theirs. JobError as
-    ``foreign_queue``.
+    """The object with Kueue's label for the queue that it is for; unchanged if it is for none of Volcano's or KAI's.
+    Raises JobError as ``foreign_queue`` does.
     """
     found = foreign_queue(job, group_queue, schedulers)
     if found is None:
@@ -173,7 +175,9 @@ def as_queued(job: Json, group_queue: GroupQueue = no_group, schedulers: Mapping
 
 
 def pod_templates(job: Json) -> Iterator[Json]:
-    """All pod templates of an object, whatever its kind: what has ``spec.containers``. None of a pod itself."""
+    """All pod templates of an object, whatever its kind: any part with ``spec.containers``. A pod itself yields
+    none.
+    """
     yield from _below(job.get("spec"), _DEPTH)
 
 
@@ -192,7 +196,7 @@ def _below(value: object, depth: int) -> Iterator[Json]:
 
 
 def kai_class(job: Json, known: PriorityOf) -> tuple[str, int] | None:
-    """Name and value of the class by which a job of KAI's runs; None for any other job, or for an unknown name.
+    """Name and value of the priority class of a KAI job; None for any other job, or for an unknown name.
 
     ``known``: the cluster's PriorityClasses.
     """
@@ -208,7 +212,7 @@ def _is_of_kai(job: Json) -> bool:
 
 
 def is_in_kai_queue(job: Json) -> bool:
-    """Whether the queue that the job is in is the one that it, or its pods, name as KAI's."""
+    """Whether the job's queue is the one that it, or its pods, name as KAI's."""
     queue = queue_name(job)
     bare = {key: {k: v for k, v in said(job).items() if k != QUEUE_NAME} for key, said in _MARKS.items()}
     unnamed = {**job, "metadata": {**mapping(job, "metadata"), **bare}}
@@ -217,14 +221,14 @@ def is_in_kai_queue(job: Json) -> bool:
 
 
 def minimum_in(said: object) -> int | None:
-    """A number of pods above 0 as a mark or a field says it; None for anything else."""
+    """A number of pods above 0 in a mark or a field; None for anything else."""
     if isinstance(said, str):
         said = int(said) if _NUMBER.fullmatch(said) else None
     return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None
 
 
 def smaller_gang(job: Json, pods: int) -> str:
-    """Where a job of KAI's asks for a gang of fewer than its ``pods``, in a sentence; empty where it does not."""
+    """A sentence if a KAI job asks for a gang of fewer than its ``pods``; empty if it does not."""
     if not _is_of_kai(job):
         return ""
     asked: dict[str, object] = {
@@ -239,7 +243,9 @@ def smaller_gang(job: Json, pods: int) -> str:
 
 
 def staleness_s(job: Json) -> float | None:
-    """How long a job of KAI's may run below its minimum, where it says so; below 0 for ever. Raises JobError."""
+    """Seconds that a KAI job may run below its minimum; negative for ever; None if the job does not say. Raises
+    JobError.
+    """
     said = annotations(job).get(KAI_STALENESS, "")
     if not said or not _is_of_kai(job):
         return None
@@ -247,9 +253,10 @@ def staleness_s(job: Json) -> float | None:
 
 
 def kai_levels(job: Json, templates: Mapping[str, Json]) -> GangShape | None:
-    """In which domains a job of KAI's asks to be. ``templates``: by pod set; what one says binds its pods alone.
+    """The domains that a KAI job requests for its pods. ``templates``: by pod set; a request in one binds its pods
+    alone.
 
-    None where nothing is asked. Raises JobError for what is no label of nodes.
+    None without a request. Raises JobError for a level that is no label of nodes.
     """
     if not any(map(asks_for_level, (job, *templates.values()))) or not _is_of_kai(job):
         return None
@@ -265,12 +272,12 @@ def kai_levels(job: Json, templates: Mapping[str, Json]) -> GangShape | None:
 
 
 def asks_for_level(marked: Json) -> bool:
-    """Whether KAI's annotations of an object or a pod template ask for a level."""
+    """Whether KAI's annotations of an object or a pod template request a level."""
     return not annotations(marked).keys().isdisjoint((KAI_REQUIRED, KAI_PREFERRED))
 
 
 def _levels(marked: Json, pod_set: str) -> Subgroup | None:
-    """Of the whole job, or of the pods of one pod set; None without any. Raises JobError."""
+    """The levels of the whole job, or of the pods of one pod set; None without any. Raises JobError."""
     said = annotations(marked)
     required, preferred = said.get(KAI_REQUIRED, ""), said.get(KAI_PREFERRED, "")
     for key, level in ((KAI_REQUIRED, required), (KAI_PREFERRED, preferred)):
@@ -284,7 +291,9 @@ def _levels(marked: Json, pod_set: str) -> Subgroup | None:
 
 
 def kai_class_name(job: Json) -> str:
-    """The label of the job or its pods, their ``priorityClassName``, or what KAI gives jobs of this kind."""
+    """The name of a KAI job's priority class: in the label of the job or its pods, their ``priorityClassName``, or what
+    KAI gives jobs of this kind.
+    """
     marked = [job, *pod_templates(job)]
     named = [labels(each).get(KAI_PRIORITY_CLASS, "") for each in marked]
     named += [text(each, "spec", "priorityClassName") for each in marked]
@@ -293,14 +302,14 @@ def kai_class_name(job: Json) -> str:
 
 
 def kai_value(name: str, known: PriorityOf) -> tuple[str, int] | None:
-    """Name and value; None for a class that neither the cluster nor KAI has."""
+    """Name and value of a class; None for a class that neither the cluster nor KAI has."""
     value = known(name)
     value = KAI_PRIORITIES.get(name) if value is None else value
     return None if value is None else (name, value)
 
 
 def preemption_marks(job: Json) -> dict[str, str]:
-    """What says whether the job's workload may be preempted, for the Workload's annotations."""
+    """Annotations for the Workload that say whether it may be preempted."""
     found: dict[str, str] = {}
     for key in (KAI_PREEMPTIBILITY, VOLCANO_PREEMPTABLE):
         said = labels(job).get(key) or annotations(job).get(key)

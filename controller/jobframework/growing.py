@@ -1,8 +1,8 @@
-"""Jobs that begin with a minimum and grow: which they are, and with how many pods each of them begins.
+"""Jobs that begin with a minimum and grow: which jobs do, and with how many pods each of them begins.
 
-KAI's pod grouper makes of some kinds a gang of fewer pods than they have. Such a job in a queue of KAI's has a Workload
-of its minimum; its other pods are queued one by one (``controller.placing.growing``). All its pods are made behind a
-gate, with an empty ``ABOVE_MINIMUM_OF``: of a job that was started, that says how it was started.
+KAI's pod grouper makes of some kinds a gang of fewer pods than they have. Such a job in a KAI queue has a Workload of
+its minimum; its other pods are queued one by one (``controller.placing.growing``). All its pods are created behind a
+gate, with an empty ``ABOVE_MINIMUM_OF``, which tells of a started job that it was started so.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,18 +23,18 @@ from controller.jobframework.raw import JobError, Json, annotations, at, labels,
 from inventory.api.names import ABOVE_MINIMUM_OF
 
 _PLACED_BY_ITSELF: Final = "kueue.x-k8s.io/podset-"
-"""Annotations of templates that ask for places for all pods of a pod set."""
+"""Annotations of templates that request places for all pods of a pod set."""
 _ANY_ONE: Final = 1
 
 
 def batch_minimum(job: Json) -> int | None:
-    """Pods that KAI makes a gang of in a batch Job; None for a number that cannot be read."""
+    """The size of the gang that KAI makes of a batch Job's pods; None for a number that cannot be read."""
     said = annotations(job).get(KAI_BATCH_MINIMUM) or labels(job).get(KAI_BATCH_MINIMUM)
     return minimum_in(said) if said else _ANY_ONE
 
 
 def kubeflow_minimum(job: Json) -> int | None:
-    """The same for a job of the training operator; None where it asks for no such gang."""
+    """The size of the gang that KAI makes of a training operator's job; None if it asks for no such gang."""
     said = (value for path in KUBEFLOW_MINIMUMS if isinstance(value := at(job, *path), int))
     return next((least for value in said if (least := minimum_in(value)) is not None), None)
 
@@ -42,11 +42,11 @@ def kubeflow_minimum(job: Json) -> int | None:
 def begins_with(
     job: Json, counts: Mapping[str, int], least: int | None, templates: Iterable[Json], *, may_grow: bool
 ) -> dict[str, int]:
-    """Pods by pod set that start together, out of all of ``counts``: ``least`` in the order of the pod sets.
+    """Pods by pod set that start together, out of all of ``counts``: ``least`` in the order of the pod sets, or all of
+    them if the job does not grow.
 
-    ``may_grow``: whether pods above a minimum are told apart, let go of and queued here, see ``JobKind.whole``.
-    All of them where the job does not grow. Raises JobError for one that was not started and has the mark all the same:
-    it would be told apart no more.
+    ``may_grow``: whether pods above a minimum are told apart, let go of and queued here, see ``JobKind.whole``. Raises
+    JobError for a job that was not started and carries the mark all the same: its pods could not be told apart.
     """
     found = dict(counts)
     if least is None or min(found.values(), default=0) < 0 or not 0 < least < sum(found.values()):

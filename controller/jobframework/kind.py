@@ -1,8 +1,8 @@
 """The interface of a kind of job. One module implements each kind; everything else is common.
 
-All methods are pure: they read the job's JSON as a watch showed it and return patches for a shell to send.
-JobError means that the job is not what its kind allows, in one sentence for its owner. What must work for a job that
-runs already (stop above all) does not raise it for annotations that went bad since.
+All methods are pure: they read the job's JSON as a watch showed it and return patches for a shell to send. JobError
+means that the job is not what its kind allows, in one sentence for its owner. Methods that must work for a job that
+runs already (``stop`` above all) do not raise it for annotations that went bad since.
 """
 
 import copy
@@ -18,14 +18,15 @@ from controller.objects.meta import Struct
 
 Ending = Literal["Succeeded", "Failed"]
 FACTS: Final = "$facts"
-"""Where ``completed`` puts other objects into a job's JSON. No patch names it, so it never leaves the process."""
+"""The key under which ``completed`` puts other objects into a job's JSON. No patch names it, so it never leaves the
+process."""
 
 
 class Patch(Struct, frozen=True, kw_only=True):
     """A merge patch (RFC 7386) of the job, or of its ``status``.
 
-    The uid in its metadata keeps it from another job of the name (the API server answers 422), a resourceVersion from
-    one that has changed since (409). Either way the job is reconciled again.
+    The uid in its metadata protects another job of the same name (the API server answers 422), a resourceVersion
+    protects a job that has changed since (409). Either way the job is reconciled again.
     """
 
     body: Json
@@ -40,7 +41,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """Why a job may not be created or changed so: ``type`` is Kubernetes' field error, ``field`` its path."""
+    """Why a job may not be created or changed in this way: ``type`` is Kubernetes' field error, ``field`` its path."""
 
     type: Literal["Invalid", "Forbidden", "Required", "NotSupported", "Duplicate", "TooLong", "TooMany"]
     field: str
@@ -48,7 +49,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class Review(Struct, frozen=True, kw_only=True):
-    """A job that is created, or changed from ``before``, as rules look at it.
+    """A job that is created, or changed from ``before``, as rules read it.
 
     ``was_suspended``, ``is_suspended``: before and after. ``has_default_queue``: its namespace has a LocalQueue
     ``default``.
@@ -63,10 +64,10 @@ class Review(Struct, frozen=True, kw_only=True):
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """One rule about jobs, told twice: for this process, and for the API server, whose policies are printed from it.
+    """One rule about jobs in two forms: for this process, and for the API server, whose policies are printed from it.
 
-    ``says``: expressions of CEL by the names of the policy's variables. Each is the sentence of what is refused, with
-    its field before it, and empty where nothing is. A rule without any is asked by the controller alone.
+    ``says``: expressions of CEL by the names of the policy's variables. Each is the sentence of a refusal, with its
+    field before it, and empty if nothing is refused. A rule without expressions is applied by the controller alone.
     """
 
     refused: Callable[[Review], Iterable[Refusal]]
@@ -88,14 +89,16 @@ class ObjectKind(Struct, frozen=True, kw_only=True):
 
 
 class Reference(Struct, frozen=True, kw_only=True):
-    """An object that a job names; in the job's own namespace where its kind has namespaces."""
+    """An object that a job names; in the job's own namespace if its kind has namespaces."""
 
     kind: ObjectKind
     name: str
 
 
 class JobKind(Protocol):
-    """The names are those of the API; ``framework`` is the name of the integration in Kueue's configuration."""
+    """One kind of job. The names are those of the API; ``framework`` is the name of the integration in Kueue's
+    configuration.
+    """
 
     @property
     def framework(self) -> str: ...
@@ -120,22 +123,24 @@ class JobKind(Protocol):
 
     @property
     def refused_versions(self) -> Mapping[str, str]:
-        """Other versions of the API group in which objects of this kind may come: by version, why they do not queue."""
+        """Other versions of the API group that objects of this kind may have, each with the reason why they do not
+        queue.
+        """
         ...
 
     @property
     def template_paths(self) -> tuple[str, ...]:
-        """Where its pod templates may lie: ``[]`` stands after a list, ``{}`` after a map, once in a path at most."""
+        """The paths of its pod templates: ``[]`` stands after a list, ``{}`` after a map, once in a path at most."""
         ...
 
     @property
     def managed_by_path(self) -> tuple[str, ...]:
-        """The field that names the controller of a job; empty where the kind has none."""
+        """The field that names the controller of a job; empty if the kind has none."""
         ...
 
     @property
     def own_controller(self) -> str:
-        """What that field says of the kind's own controller."""
+        """The value of that field for the kind's own controller."""
         ...
 
     @property
@@ -144,38 +149,40 @@ class JobKind(Protocol):
         ...
 
     def references(self, job: Json) -> tuple[Reference, ...]:
-        """Other objects that its pod sets follow from. All other methods want them in the job, see ``completed``."""
+        """Other objects that its pod sets follow from. All other methods expect them in the job, see ``completed``."""
         ...
 
     def is_skipped(self, job: Json) -> bool:
-        """Whether it is none of the queue's business, whatever its owners are."""
+        """Whether the job is never queued, whatever its owners are."""
         ...
 
     def is_on_hold(self, job: Json) -> bool:
-        """Whether it must not start now although it may: its workload waits without quota."""
+        """Whether the job must not start now although it may: its workload waits without quota."""
         ...
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The kind's own rules about jobs that are queued; what all kinds share is in ``jobrules``."""
+        """The kind's own rules about jobs that are queued; the rules of all kinds are in ``jobrules``."""
         ...
 
     @property
     def pod_sets_in_cel(self) -> str:
-        """Its pod sets as ``jobrules.topology.pod_set`` has them; empty where they follow from other objects."""
+        """The kind's pod sets in CEL, as ``jobrules.topology.pod_set`` has them; empty if they follow from other
+        objects.
+        """
         ...
 
     def defaulted(self, job: Json, gates: FeatureGates | None = None) -> Json:
-        """``job`` with what the kind's queueing needs in it from its creation on; itself where that is nothing."""
+        """``job`` with what queueing needs in it from its creation on; the same object if that is nothing."""
         ...
 
     @property
     def defaults_in_cel(self) -> str:
-        """The patches of ``defaulted`` as a list in CEL; empty where there never is one."""
+        """The patches of ``defaulted`` as a list in CEL; empty if there never is one."""
         ...
 
     def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
-        """The job's pod sets, its templates as they are now. Raises JobError for a request that is not allowed."""
+        """The job's pod sets, with its templates of now. Raises JobError for a request that is not allowed."""
         ...
 
     def injected(self, job: Json) -> dict[str, str]:
@@ -183,43 +190,43 @@ class JobKind(Protocol):
         ...
 
     def templates(self, job: Json) -> dict[str, Json]:
-        """Pod template by pod set, as they are now, less what the API server generated for this very job."""
+        """The pod template of each pod set of now, less what the API server generated for this very job."""
         ...
 
     def counts(self, job: Json) -> dict[str, int]:
-        """Pods by pod set that it would run as it is now: fewer than it asks for under partial admission, or where it
+        """Pods by pod set that the job would run as it is now: fewer than it requests under partial admission, or if it
         grows.
         """
         ...
 
     def counts_above(self, job: Json) -> dict[str, int]:
-        """Pods by pod set beyond those that it begins with, queued one by one; empty where it does not grow."""
+        """Pods by pod set beyond those that the job begins with, queued one by one; empty if it does not grow."""
         ...
 
     def whole(self) -> "JobKind":
-        """The kind where no job grows: each starts with all its pods."""
+        """This kind with growth turned off: each job starts with all its pods."""
         ...
 
     def slice_mark(self, job: Json) -> str:
-        """What tells the slices of an elastic job apart, in the names of their workloads: new with each size."""
+        """A part of the workload's name that tells the slices of an elastic job apart: new with each size."""
         ...
 
     def workload_annotations(self, job: Json) -> dict[str, str]:
-        """Annotations of its workload besides those of all kinds."""
+        """Annotations of the job's workload besides those of all kinds."""
         ...
 
     def pod_selector(self, job: Json) -> str:
-        """The label selector of the pods that it runs."""
+        """The label selector of the pods that the job runs."""
         ...
 
     def pod_priority_class(self, job: Json) -> str:
-        """The PriorityClass of its pods; empty where they name none."""
+        """The PriorityClass of the job's pods; empty if they name none."""
         ...
 
     def is_suspended(self, job: Json) -> bool: ...
 
     def is_stopped(self, job: Json) -> bool:
-        """Suspended, and its pods are gone."""
+        """Whether the job is suspended and its pods are gone."""
         ...
 
     def finished(self, job: Json) -> Outcome | None: ...
@@ -230,45 +237,47 @@ class JobKind(Protocol):
         ...
 
     def taken_away(self, job: Json) -> tuple[Patch, ...]:
-        """The patches by which its own controller takes away what still runs of a finished job; empty once written."""
+        """The patches that make its own controller delete the pods that still run of a finished job; empty once
+        sent.
+        """
         ...
 
     def pods_ready(self, job: Json) -> bool:
-        """Whether all pods it runs with are ready or have succeeded."""
+        """Whether all pods that the job runs with are ready or have succeeded."""
         ...
 
     def reclaimable(self, job: Json, workload: SeenWorkload) -> dict[str, int]:
-        """Pods a pod set that will not be needed any more, out of its count in the workload; only what is above 0."""
+        """Pods by pod set that will not be needed any more, out of its count in the workload; only numbers above 0."""
         ...
 
     def needs_again(self, job: Json, workload: SeenWorkload) -> bool:
-        """Whether it is to run pods whose quota it has given back: it must ask for them anew."""
+        """Whether the job is to run pods whose quota it has given back: it must request them anew."""
         ...
 
     def is_started(self, job: Json, workload: SeenWorkload) -> bool:
-        """Whether its templates carry what a start put there and no stop has taken out."""
+        """Whether the job's templates carry what a start put there and no stop has removed."""
         ...
 
     def suspend(self, job: Json) -> Patch: ...
 
     def start(self, job: Json, workload: SeenWorkload, infos: tuple[PodSetInfo, ...]) -> tuple[Patch, ...]:
-        """The patches to send now, in order, to let the job run; the next ones follow from what it is then.
+        """The patches to send now, in order, to let a suspended job run; the next ones follow from its state then.
 
-        Of a suspended job. Empty while its old pods are still being taken away. Raises StartConflictError.
+        Empty while its old pods are still being deleted. Raises StartConflictError.
         """
         ...
 
     def stop(self, job: Json, workload: SeenWorkload | None) -> tuple[Patch, ...]:
-        """The patches to send now, in order; empty when there is nothing to do, or nothing yet.
+        """The patches to send now, in order, to stop the job; empty if there is nothing to do, or nothing yet.
 
-        Suspends at once. Templates and counts go back to what the workload's spec says, at once or, where the kind
-        does not let them change before, when the pods are gone.
+        The job is suspended at once. Templates and counts go back to what the workload's spec says, at once or, if the
+        kind does not let them change before, when the pods are gone.
         """
         ...
 
 
 class KindDefaults:
-    """For kinds that have nothing to say about these questions."""
+    """Answers of kinds for which these questions have no meaning."""
 
     suspend_path: tuple[str, ...] = ("spec", "suspend")
     can_be_elastic: bool = False
@@ -280,7 +289,7 @@ class KindDefaults:
     may_grow: bool = True
 
     def __getstate__(self) -> dict[str, object]:
-        """Without what is cached: rules hold functions, which go to no other process."""
+        """The state to pickle, without cached properties: rules hold functions, which cannot be pickled."""
         kept = vars(self).items()
         return {name: value for name, value in kept if not isinstance(getattr(type(self), name, None), cached_property)}
 
@@ -341,12 +350,14 @@ Look = Callable[[ObjectKind, str, str], Json | None]
 
 
 def no_objects(_kind: ObjectKind, _namespace: str, _name: str) -> Json | None:
-    """There are none."""
+    """A ``Look`` that finds no object."""
     return None
 
 
 def completed(kind: JobKind, job: Json, look: Look) -> Json:
-    """The job with the objects that it references in it; the very job where it references none. Raises JobError."""
+    """The job with the objects that it references in it; the very same object if it references none. Raises
+    JobError.
+    """
     references = kind.references(job)
     if not references:
         return job
@@ -359,7 +370,7 @@ def completed(kind: JobKind, job: Json, look: Look) -> Json:
 
 
 def fact(job: Json, reference: Reference) -> Json | None:
-    """The referenced object, out of a completed job; None where there is none."""
+    """The referenced object, out of a completed job; None if there is none."""
     found: Json | None = mapping(job, FACTS).get(_key(reference))
     return found
 
@@ -369,5 +380,5 @@ def _key(reference: Reference) -> str:
 
 
 def api_version(kind: JobKind) -> str:
-    """``apiVersion`` of its objects."""
+    """The ``apiVersion`` of the kind's objects."""
     return f"{kind.group}/{kind.version}" if kind.group else kind.version

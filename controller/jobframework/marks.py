@@ -1,6 +1,6 @@
-"""Labels and annotations of a job that are for the queue; whether it is managed, by them and by its owners'.
+"""Labels and annotations of a job that are for the queue; whether the job is managed, by them and by its owners'.
 
-JobError for a value that cannot be read.
+Functions raise JobError for a value that cannot be read.
 """
 
 from collections.abc import Mapping
@@ -32,16 +32,16 @@ _NOT_PASSED_ON = (ABOVE_MIN_REPLICAS, FULL_PARALLELISM)
 
 
 class NestingTooDeepError(Exception):
-    """More levels of owners above the job than are followed."""
+    """The job has more levels of owners above it than are followed."""
 
 
 def queue_name(job: Json) -> str:
-    """The label's, else that of the older annotation; empty where the job names none."""
+    """The queue in the label, else in the older annotation; empty if the job names none."""
     return labels(job).get(names.QUEUE_NAME) or annotations(job).get(names.QUEUE_NAME, "")
 
 
 def is_elastic(job: Json) -> bool:
-    """Marked by an annotation, or by a label of the same key."""
+    """Whether the job is marked as elastic by an annotation, or by a label of the same key."""
     for where, found in (("annotations", annotations(job)), ("labels", labels(job))):
         if names.ELASTIC_JOB in found:
             return parsed_flag(found[names.ELASTIC_JOB], f"metadata.{where}[{names.ELASTIC_JOB}]")
@@ -53,7 +53,7 @@ def priority_class(job: Json) -> str:
 
 
 def prebuilt_workload(job: Json) -> str:
-    """Name of the workload that was created for the job beforehand; empty where the job gets one of its own."""
+    """Name of the workload that was created for the job beforehand; empty if the job gets one of its own."""
     where, name = prebuilt_mark(job)
     if name and not names.is_object_name(name):
         raise JobError(f"{where}: expected a Workload's name, found {shown(name)}")
@@ -61,7 +61,9 @@ def prebuilt_workload(job: Json) -> str:
 
 
 def prebuilt_mark(job: Json) -> tuple[str, str]:
-    """Where the job names it, and the name as it stands there. The annotation goes before the label."""
+    """The path of the mark that names a prebuilt workload, and the name as it stands there. The annotation goes before
+    the label.
+    """
     if name := annotations(job).get(names.PREBUILT_WORKLOAD, ""):
         return f"metadata.annotations[{names.PREBUILT_WORKLOAD}]", name
     return f"metadata.labels[{names.PREBUILT_WORKLOAD}]", labels(job).get(names.PREBUILT_WORKLOAD, "")
@@ -79,7 +81,7 @@ def max_exec_time_s(job: Json) -> int | None:
 
 
 def min_replicas(job: Json) -> int | None:
-    """Replicas of what serves that are not the first to be reclaimed; None where it does not say."""
+    """The number of replicas of a serving object that are not reclaimed first; None if it does not say."""
     found = annotations(job).get(MIN_REPLICAS)
     if found is None:
         return None
@@ -90,7 +92,7 @@ def min_replicas(job: Json) -> int | None:
 
 
 def passed_on(job: Json, gates: FeatureGates) -> dict[str, str]:
-    """The annotations that go to the workload as they are."""
+    """The annotations that are copied to the workload unchanged."""
     keys = (names.ADMISSION_GATED_BY,) if gates.on("AdmissionGatedBy") else ()
     return {
         key: value
@@ -100,7 +102,7 @@ def passed_on(job: Json, gates: FeatureGates) -> dict[str, str]:
 
 
 def controller_of(job: Json) -> OwnerReference | None:
-    """The owner that manages the object; None where there is none, or nothing that could be one."""
+    """The owner that manages the object; None if there is none, or nothing that could be one."""
     for item in sequence(job, "metadata", "ownerReferences"):
         try:
             owner = msgspec.convert(item, OwnerReference)
@@ -112,7 +114,7 @@ def controller_of(job: Json) -> OwnerReference | None:
 
 
 def awaits_owner(job: Json) -> bool:
-    """Whether it was created with an owner whose own controller did not make it."""
+    """Whether the job was created with an owner whose own controller did not make it."""
     return annotations(job).get(AWAITS_OWNER) == "true"
 
 
@@ -123,7 +125,7 @@ def is_managed(job: Json, namespace_labels: Mapping[str, str], settings: JobSett
 
 
 def managed_ancestor(job: Json, settings: JobSettings, cluster: ClusterObjects) -> str | None:
-    """The uid of the topmost job above this one that is queued itself; None where there is none.
+    """The uid of the topmost job above this one that is queued itself; None if there is none.
 
     An owner counts by its uid: a new object under an old name owns nothing. All are in the job's namespace, which the
     caller has matched. Raises NestingTooDeepError.
@@ -133,7 +135,7 @@ def managed_ancestor(job: Json, settings: JobSettings, cluster: ClusterObjects) 
 
 
 def ancestor(job: Json, settings: JobSettings, cluster: ClusterObjects) -> tuple[OwnerReference, Json] | None:
-    """That job itself, and the reference to it."""
+    """The topmost job above this one that is queued itself, with the reference to it; None if there is none."""
     namespace = text(job, "metadata", "namespace")
     found: tuple[OwnerReference, Json] | None = None
     current = job

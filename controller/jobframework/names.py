@@ -1,4 +1,4 @@
-"""Labels, annotations and names that tie jobs to their queues and workloads. Kueue's words, where it has one."""
+"""Labels, annotations and names that tie jobs to their queues and workloads: Kueue's, where it has one."""
 
 import hashlib
 import re
@@ -44,7 +44,9 @@ _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:
 
 
 def workload_name(kind: str, group: str, name: str, uid: str, *, generation: int | str | None = None) -> str:
-    """``job-<name>-<5 hex>``; another uid is another name. ``generation`` tells the slices of an elastic job apart."""
+    """``<kind>-<name>-<5 hex>``; another uid gives another name. ``generation`` tells the slices of an elastic job
+    apart.
+    """
     parts = [kind, group, name, uid] + ([] if generation is None else [str(generation)])
     digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
     head = f"{kind.lower()}-{name}"[: _MAX_NAME - _HASH_LENGTH - 1]
@@ -52,14 +54,14 @@ def workload_name(kind: str, group: str, name: str, uid: str, *, generation: int
 
 
 def part_name(whole: str, shown: str, part: str) -> str:
-    """``<whole>-<shown>-<5 hex>``, for what is a part of a group; other parts have other names."""
+    """``<whole>-<shown>-<5 hex>``, the name of a part of a group; other parts have other names."""
     digest = hashlib.sha1(f"{whole}\n{part}".encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
     head = f"{whole}-{shown}".rstrip("-")[: _MAX_NAME - _HASH_LENGTH - 1].rstrip("-.")
     return f"{head}-{digest}"
 
 
 def shortened(name: str) -> str:
-    """A workload's name cut to what fits a label's value; the dash and the digits at its end stay."""
+    """A workload's name cut to the length of a label's value; the dash and the digits at its end stay."""
     end = _HASH_LENGTH + 1
     return f"{name[:-end][: _MAX_LABEL_VALUE - end]}{name[-end:]}" if len(name) > _MAX_LABEL_VALUE else name
 
@@ -69,7 +71,7 @@ def is_label_value(value: str) -> bool:
 
 
 def is_label_key(key: str) -> bool:
-    """``name`` or ``prefix/name``, as Kubernetes qualifies names."""
+    """Whether the key is ``name`` or ``prefix/name``, as Kubernetes qualifies names."""
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > _MAX_NAME or _SUBDOMAIN.fullmatch(prefix) is None):
         return False
@@ -81,5 +83,5 @@ def is_object_name(name: str) -> bool:
 
 
 def is_label_name(name: str) -> bool:
-    """A DNS label, as Namespaces are named (RFC 1123)."""
+    """Whether the name is a DNS label, as Namespaces are named (RFC 1123)."""
     return len(name) <= _MAX_LABEL_VALUE and "." not in name and is_object_name(name)

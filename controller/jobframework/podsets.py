@@ -26,18 +26,18 @@ OWN_ANNOTATIONS: Final = (names.WORKLOAD, names.SLICE_NAME)
 UNCONSTRAINED: Final = "kueue.x-k8s.io/podset-unconstrained-topology"
 OWN_GATES: Final = (names.TOPOLOGY_GATE, names.ELASTIC_JOB)
 
-# What a start puts into a template, and therefore all that a stop has to put back.
+# The fields that a start writes in a template, and a stop therefore has to put back.
 _METADATA: Final = ("labels", "annotations")
 _LISTS: Final = ("tolerations", "schedulingGates")
 
 _PODS: Final = "pods"
 _REMEMBERED: Final = 256
 _MOST_BYTES: Final = 8192
-"""Templates that are larger are read anew each time, so that what is remembered is bounded."""
+"""Templates with more bytes are decoded anew each time, so that the cache is bounded."""
 
 
 class JobPodSet(Struct, frozen=True, kw_only=True):
-    """A pod set that a job asks for; ``template`` is the complete pod template, ``topology_request`` the API's JSON."""
+    """A pod set that a job requests; ``template`` is the complete pod template, ``topology_request`` the API's JSON."""
 
     name: str
     count: int
@@ -57,7 +57,9 @@ class JobPodSet(Struct, frozen=True, kw_only=True):
 
 
 def _drop_repeated_variables(template: Json) -> None:
-    """Of environment variables of one name the last counts; a Workload may have no other, unlike a pod."""
+    """Drops all but the last of environment variables of one name, which counts: a Workload may not repeat one, unlike
+    a pod.
+    """
     for key in ("initContainers", "containers"):
         for container in sequence(template, "spec", key):
             env = container.get("env") if isinstance(container, dict) else None
@@ -71,7 +73,7 @@ def _drop_repeated_variables(template: Json) -> None:
 class SeenWorkload:
     """A workload as a watch showed it: ``typed`` to decide by, ``raw`` because its templates must go back whole.
 
-    ``read`` makes ``raw``, which has the spec and may have no more. It is asked once, and only where that is needed.
+    ``read`` makes ``raw``, which has the spec and may have no more. It is called once, and only if ``raw`` is needed.
     """
 
     typed: Workload
@@ -79,7 +81,7 @@ class SeenWorkload:
 
     @classmethod
     def of(cls, raw: Json) -> "SeenWorkload":
-        """Raises DecodeError."""
+        """The workload in its JSON. Raises DecodeError."""
         return cls(decode(raw, Workload), lambda: raw)
 
     @cached_property
@@ -88,7 +90,7 @@ class SeenWorkload:
 
     @property
     def owner_references(self) -> list[Json]:
-        """As they are to be repeated."""
+        """The owner references as JSON, to be sent back."""
         found: list[Json] = to_json(self.typed.metadata.owner_references)
         return found
 
@@ -102,7 +104,7 @@ class SeenWorkload:
 
     @property
     def age_key(self) -> tuple[float, str]:
-        """Orders workloads from the oldest to the newest."""
+        """The sort key of workloads from the oldest to the newest."""
         return (epoch_s(self.typed.metadata.creation_timestamp), self.name)
 
     @property
@@ -111,7 +113,7 @@ class SeenWorkload:
 
     @property
     def is_terminating(self) -> bool:
-        """It is being deleted."""
+        """Whether the workload is being deleted."""
         return self.typed.metadata.deletion_timestamp is not None
 
     @property
@@ -124,7 +126,7 @@ class SeenWorkload:
 
     @property
     def is_reserved(self) -> bool:
-        """It holds quota, or is still booked as if it did."""
+        """Whether the workload holds quota, or is still booked as if it did."""
         return self.typed.status.admission is not None or is_true(self.typed.status.conditions, "QuotaReserved")
 
     @property
@@ -133,12 +135,12 @@ class SeenWorkload:
 
     @property
     def eviction(self) -> Condition | None:
-        """The condition Evicted where it is True."""
+        """The condition Evicted if it is True, else None."""
         found = find_condition(self.typed.status.conditions, "Evicted")
         return found if found is not None and found.status == "True" else None
 
     def templates(self) -> dict[str, Json]:
-        """Pod template by pod set. Raises JobError for what no API server would have let in."""
+        """The pod template of each pod set. Raises JobError for a template that no API server would have accepted."""
         found = {}
         for index, pod_set in enumerate(sequence(self.raw, "spec", "podSets")):
             template = mapping({"podSets": pod_set}, "podSets", "template")
@@ -147,7 +149,7 @@ class SeenWorkload:
 
 
 class PodSetInfo(Struct, frozen=True, kw_only=True):
-    """What a start puts into a pod set's template. ``own_*`` are the controller's: they win over the template's."""
+    """What a start writes into a pod set's template. ``own_*`` are the controller's: they win over the template's."""
 
     name: str
     count: int
@@ -161,15 +163,15 @@ class PodSetInfo(Struct, frozen=True, kw_only=True):
 
 
 class StartConflictError(Exception):
-    """Job, flavors and admission checks want different values for one key: no start can ever succeed."""
+    """Job, flavors and admission checks require different values for one key: no start can ever succeed."""
 
 
 class FlavorMissingError(Exception):
-    """A flavor that was assigned is not there (any more, or yet)."""
+    """A flavor that was assigned does not exist (any more, or yet)."""
 
 
 def typed_template(template: Json, path: str) -> PodTemplateSpec:
-    """Raises JobError."""
+    """The decoded template. Raises JobError."""
     try:
         text = msgspec.json.encode(template)
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -182,12 +184,14 @@ def typed_template(template: Json, path: str) -> PodTemplateSpec:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _typed(text: bytes) -> PodTemplateSpec:
-    """A job's templates are read at each look at it, and its workload's beside them."""
+    """The decoded template, cached: a job's templates are read in each reconciliation, and its workload's beside
+    them.
+    """
     return decode(text, PodTemplateSpec)
 
 
 def check_requests(template: Json, path: str) -> None:
-    """Raises JobError for a request that no quota can be charged with."""
+    """Checks the template's requests. Raises JobError for one that no quota can be charged with."""
     spec = typed_template(template, path).spec
     groups = [(f"containers[{i}]", c.resources) for i, c in enumerate(spec.containers)]
     groups += [(f"initContainers[{i}]", c.resources) for i, c in enumerate(spec.init_containers)]
@@ -204,7 +208,7 @@ def check_requests(template: Json, path: str) -> None:
 
 
 def no_claim_plan(_pod_set: str) -> str:
-    """Any free devices will do."""
+    """A claim plan that leaves the choice of devices to the scheduler."""
     return ""
 
 
@@ -217,10 +221,10 @@ def infos(
     claims: Callable[[str], str] = no_claim_plan,
     gates: FeatureGates | None = None,
 ) -> tuple[PodSetInfo, ...]:
-    """The changes to each pod set of an admitted workload at its start. ``grows``: it is the minimum of its job.
-    ``claims``: by pod set the annotation with the devices for its claims, see ``claimplan``.
+    """The changes to each pod set of an admitted workload at its start. ``grows``: the workload is the minimum of its
+    job. ``claims``: by pod set the annotation with the devices for its claims, see ``claimplan``.
 
-    Raises FlavorMissingError, and StartConflictError where flavors or admission checks contradict each other.
+    Raises FlavorMissingError, and StartConflictError if flavors or admission checks contradict each other.
     """
     admission = workload.status.admission
     if admission is None:
@@ -294,7 +298,7 @@ def _info(
 
 
 def _is_placed_unasked(workload: Workload, assignment: PodSetAssignment) -> bool:
-    """Whether it has places, and names no topology of its own."""
+    """Whether the pod set has a topology assignment, and requests no topology itself."""
     if assignment.topology_assignment is None:
         return False
     sets = (pod_set for pod_set in workload.spec.pod_sets if pod_set.name == assignment.name)
@@ -303,12 +307,14 @@ def _is_placed_unasked(workload: Workload, assignment: PodSetAssignment) -> bool
 
 
 def slice_name(workload: Workload) -> str:
-    """The name that all slices of an elastic job share: that of the first."""
+    """The name that all slices of an elastic job share: that of its first slice."""
     return workload.metadata.annotations.get(names.SLICE_NAME, workload.metadata.name)
 
 
 def _own_labels(workload: Workload, pod_set: str, *, queues: bool) -> dict[str, str]:
-    """A queue's name may be longer than a label's value: such a label is left out. ``queues``: with their names."""
+    """Labels that a start writes on a pod set's pods. ``queues``: with the names of queues; a name that is longer than
+    a label's value is left out.
+    """
     admission = workload.status.admission
     wanted = {names.POD_SET: pod_set}
     if queues:
@@ -324,7 +330,7 @@ def _merge(into: dict[str, str], more: Mapping[str, str], whose: str) -> None:
 
 
 def started_template(template: Json, info: PodSetInfo) -> Json:
-    """``template`` with ``info`` in it; neither is touched. Raises StartConflictError."""
+    """A copy of ``template`` with ``info`` written into it. Raises StartConflictError."""
     result = copied(template)
     metadata, spec = result.setdefault("metadata", {}), result.setdefault("spec", {})
     for target, key, more, own in (
@@ -354,12 +360,14 @@ def _extend(spec: Json, key: str, more: tuple[Json, ...]) -> None:
 
 
 def _plain(item: Json) -> Json:
-    """A toleration without the operator that is the default."""
+    """A toleration without its operator if that is the default."""
     return {key: value for key, value in item.items() if (key, value) not in (("operator", "Equal"), ("operator", ""))}
 
 
 def template_patch(now: Json, wanted: Json) -> Json:
-    """The merge patch of what starts and stops touch, from ``now`` to ``wanted``; empty where nothing differs."""
+    """The merge patch, from ``now`` to ``wanted``, of the fields that starts and stops write; empty if nothing
+    differs.
+    """
     metadata = {
         key: patch
         for key in _METADATA
@@ -380,7 +388,7 @@ def _part(template: Json, *path: str) -> dict[str, str]:
 
 
 def is_marked(template: Json) -> bool:
-    """Whether a start may have written into it: one that has none of what every start writes is as it was."""
+    """Whether a start may have written into the template: one that has none of what every start writes is untouched."""
     metadata = mapping(template, "metadata")
     return any(
         have and not have.keys().isdisjoint(own)
@@ -399,7 +407,7 @@ def is_started(now: Json, original: Json) -> bool:
 
 
 def same_pods(one: PodSpec, other: PodSpec, *, but: str = "") -> bool:
-    """Whether pods of both ask for the same, init containers of the name ``but`` aside."""
+    """Whether pods of both have the same requests, init containers of the name ``but`` aside."""
     if (one.containers, one.resources) != (other.containers, other.resources):
         return False
     if not but:
@@ -412,6 +420,6 @@ def same_shape(one: PodTemplateSpec, other: PodTemplateSpec) -> bool:
     """Whether two templates mean the same to a scheduler, and carry the same labels and annotations."""
     if one.metadata.labels != other.metadata.labels or one.metadata.annotations != other.metadata.annotations:
         return False
-    # Some kinds set a restart policy that their templates leave out; a pod that runs again asks for the same.
+    # Some kinds set a restart policy that their templates leave out; it does not change a pod's requests.
     policy = other.spec.restart_policy
     return one.spec == other.spec or msgspec.structs.replace(one.spec, restart_policy=policy) == other.spec

@@ -50,16 +50,17 @@ ROLE_HASH: Final = "kueue.x-k8s.io/role-hash"
 IS_GROUP_WORKLOAD: Final = "kueue.x-k8s.io/is-group-workload"
 VOLCANO_GROUPS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 KAI_GROUP: Final = "pod-group-name"
-"""Annotation of pods that are for KAI: this key alone is nobody's."""
+"""Annotation that names a pod's KAI group. The key alone, without KAI's scheduler name or queue label, does not make a
+pod KAI's."""
 _OF_GROUPER: Final = re.compile(r"pg-.+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""Groups that KAI's pod grouper makes of an owner, and writes into pods that are there already: nobody asks for one."""
+"""Names of groups that KAI's pod grouper makes of an owner, and writes into existing pods: no user asks for one."""
 KAI_QUEUE: Final = "kai.scheduler/queue"
 SCHEDULERS: Final = {"volcano": System.VOLCANO, "kai-scheduler": System.KAI}
 """The systems by the names of their schedulers."""
 _OF_NAMES: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _MOST_OF_NAME: Final = 40
 TERMINATION_TARGET: Final = "TerminationTarget"
-"""The condition that a pod gets before the queue deletes it; a user's deletion has none."""
+"""The condition that the queue sets on a pod before it deletes it; a pod that a user deletes has none."""
 
 OWN_GATES: Final = (ADMISSION_GATE, names.TOPOLOGY_GATE)
 
@@ -77,9 +78,9 @@ def foreign_group(
     scheduler: str,
     schedulers: Mapping[str, System] = SCHEDULERS,
 ) -> GroupName | None:
-    """The PodGroup of a pod with these labels, annotations and ``schedulerName``; None where it is in none.
+    """The PodGroup of a pod with these labels, annotations and ``schedulerName``; None if it is in none.
 
-    One of the system whose scheduler it names, where it names one of ``schedulers``.
+    If the pod names one of ``schedulers``, only a group of that scheduler's system counts.
     """
     system = schedulers.get(said.get(SCHEDULER_NAME) or scheduler)
     for key in VOLCANO_GROUPS if system is not System.KAI else ():
@@ -92,7 +93,7 @@ def foreign_group(
 
 @dataclass(frozen=True)
 class SeenPod:
-    """``raw`` is the pod's JSON as a watch showed it. Every reading may raise JobError for JSON that is no pod's."""
+    """A pod as a watch showed it; ``raw`` is its JSON. Every property may raise JobError for JSON that is no pod's."""
 
     raw: Json
 
@@ -106,7 +107,7 @@ class SeenPod:
 
     @cached_property
     def created_s(self) -> float:
-        """Seconds since 1970; Go's zero time where it is not said."""
+        """The creation time in seconds since 1970; Go's zero time if it has none."""
         found = text(self.raw, "metadata", "creationTimestamp")
         try:
             return datetime.fromisoformat(found).timestamp() if found else ZERO_TIME_S
@@ -115,7 +116,7 @@ class SeenPod:
 
     @cached_property
     def age_key(self) -> tuple[float, str]:
-        """Orders pods from the oldest to the newest, the same way each time."""
+        """The sort key of pods from the oldest to the newest, the same each time."""
         return (self.created_s, self.name)
 
     @cached_property
@@ -149,7 +150,7 @@ class SeenPod:
 
     @cached_property
     def has_parent(self) -> bool:
-        """It is of a serving kind, and has no finalizer."""
+        """Whether the pod is of a serving kind, and so has no finalizer."""
         return SUSPENDING_PARENT in self.annotations
 
     @cached_property
@@ -158,12 +159,12 @@ class SeenPod:
 
     @cached_property
     def is_gated(self) -> bool:
-        """Whether it has the admission gate; of a job's pod above its minimum, that of the job's pods."""
+        """Whether the pod has the admission gate; for a job's pod above its minimum, the gate of the job's pods."""
         return ADMISSION_GATE in self.gates or self.waits_with_its_job
 
     @cached_property
     def waits_with_its_job(self) -> bool:
-        """Whether it is above the minimum of a job that makes its pods behind a gate of theirs, and has that."""
+        """Whether the pod is above the minimum of a job that makes its pods behind a gate, and still has that gate."""
         return bool(self.above_minimum_of) and names.TOPOLOGY_GATE in self.gates
 
     @cached_property
@@ -176,10 +177,10 @@ class SeenPod:
 
     @cached_property
     def is_over(self) -> bool:
-        """It does not run and never will: ended, or only a finalizer keeps its object.
+        """Whether the pod does not run and never will: it has ended, or only a finalizer keeps its object.
 
-        The latter is said by a grace period of 0: the API server gives it to a pod without a node (no kubelet will
-        report on it), the kubelet when all has ended, and a user who forces the deletion.
+        The second case has a grace period of 0: the API server sets it on a pod without a node (no kubelet will report
+        on it), the kubelet when all has ended, and a user who forces the deletion.
         """
         forced = integer(self.raw, "metadata", "deletionGracePeriodSeconds", default=-1) == 0
         nowhere = not self.node_name and self.phase != "Running"
@@ -187,9 +188,9 @@ class SeenPod:
 
     @cached_property
     def inactive_key(self) -> tuple[bool, str, float]:
-        """Orders pods that have ended: those with the queue's finalizer first, of these the longest inactive.
+        """The sort key of pods that have ended: pods with the queue's finalizer first, of these the longest inactive.
 
-        Inactive since it was deleted, or since its containers are no longer ready, whichever came first.
+        A pod is inactive since it was deleted, or since its containers are no longer ready, whichever came first.
         """
         unready = (condition(self.raw, type_) for type_ in ("ContainersReady", "Ready"))
         times = [str(found.get("lastTransitionTime", "")) for found in unready if found.get("status") == "False"]
@@ -202,12 +203,12 @@ class SeenPod:
 
     @cached_property
     def stays(self) -> bool:
-        """It runs or may run, and is not being deleted."""
+        """Whether the pod runs or may run, and is not being deleted."""
         return not self.is_over and not self.is_terminating
 
     @cached_property
     def may_run(self) -> bool:
-        """It may be on a node now: it is not gated, and has not ended."""
+        """Whether the pod may be on a node now: it is not gated, and has not ended."""
         return not self.is_over and not self.is_gated
 
     @cached_property
@@ -216,49 +217,49 @@ class SeenPod:
 
     @cached_property
     def is_deleted_by_queue(self) -> bool:
-        """Whether the queue, and not a user, deleted it."""
+        """Whether the queue, and not a user, deleted the pod."""
         return condition(self.raw, TERMINATION_TARGET).get("status") == "True"
 
     @cached_property
     def is_retriable(self) -> bool:
-        """Whether the group waits for its replacement when it fails. A value that cannot be read counts as none."""
+        """Whether the group waits for a replacement when the pod fails. A value that cannot be read counts as none."""
         return not self.is_flagged(RETRIABLE, "false")
 
     def is_flagged(self, key: str, value: str = "true") -> bool:
-        """Whether the annotation, or label, ``key`` says ``value``."""
+        """Whether the annotation, or label, ``key`` has the value ``value``."""
         return self.annotations.get(key, self.labels.get(key, "")).lower() == value
 
     @cached_property
     def group(self) -> str:
-        """The group's name in Kueue's words, as annotation or label; empty where it is in none."""
+        """The name of the pod's Kueue group, in an annotation or label; empty if it is in none."""
         return self.annotations.get(GROUP_NAME) or self.labels.get(GROUP_NAME, "")
 
     @cached_property
     def above_minimum_of(self) -> str:
-        """The name of the Workload with the minimum of its group, where it is above that; empty for any other pod."""
+        """The name of the Workload with the minimum of its group, if the pod is above that; empty for any other pod."""
         return self.annotations.get(ABOVE_MINIMUM_OF, "")
 
     @cached_property
     def part(self) -> str:
-        """Of a pod above a minimum the subgroup that it starts with as a whole; empty for one by itself."""
+        """The subgroup that a pod above a minimum starts with as a whole; empty for a pod by itself."""
         return self.annotations.get(ABOVE_MINIMUM_SUBGROUP, "") if self.above_minimum_of and not self.group else ""
 
     @cached_property
     def foreign_group(self) -> GroupName | None:
-        """Its PodGroup of Volcano's or KAI's; None for a pod of Kueue's group, of none, or by itself above the minimum
-        of one.
+        """The pod's PodGroup of Volcano or KAI; None for a pod of a Kueue group, of no group, or by itself above the
+        minimum of one.
         """
         if self.group or (self.above_minimum_of and not self.part):
             return None
         return foreign_group(self.labels, self.annotations, text(self.raw, "spec", "schedulerName"))
 
     def flag(self, key: str) -> bool:
-        """An annotation that says yes or no. Raises JobError."""
+        """Whether an annotation says yes. Raises JobError."""
         found = self.annotations.get(key)
         return found is not None and parsed_flag(found, f"metadata.annotations[{key}]")
 
     def total(self) -> int:
-        """Pods that the group is to have. Raises JobError."""
+        """The number of pods that the group is to have. Raises JobError."""
         found, where = self.annotations.get(GROUP_TOTAL, ""), f"metadata.annotations[{GROUP_TOTAL}]"
         if not found:
             raise JobError(f"{where}: expected the number of pods of group {self.group}, found none")
@@ -269,13 +270,17 @@ class SeenPod:
 
 
 def part_name(minimum: str, subgroup: str) -> str:
-    """The name of a subgroup above the minimum that the Workload ``minimum`` has, and of its own Workload."""
+    """The name of a subgroup above the minimum that the Workload ``minimum`` has, and of the subgroup's own
+    Workload.
+    """
     found = "".join(letter if letter in _OF_NAMES else "-" for letter in subgroup.lower()).strip("-")
     return names.part_name(minimum, found[:_MOST_OF_NAME], subgroup)
 
 
 def key_of(pod: SeenPod) -> tuple[str, str]:
-    """``(namespace, name)`` of the Workload's owner set: the group's name, or ``""`` for a pod on its own."""
+    """``(namespace, name)`` of the owner set of the pod's Workload: the group's name, or ``""`` for a pod on its
+    own.
+    """
     theirs, namespace = pod.foreign_group, text(pod.raw, "metadata", "namespace")
     if pod.part:
         return namespace, part_name(pod.above_minimum_of, pod.part)
@@ -283,9 +288,9 @@ def key_of(pod: SeenPod) -> tuple[str, str]:
 
 
 def workload_of(pod: Pod) -> WorkloadKey | None:
-    """The key of the pod's workload; None where it has none.
+    """The key of the pod's workload; None if it has none.
 
-    A job's pod names it in an annotation. A plain pod that is queued belongs to its group's, or to its own.
+    A job's pod names it in an annotation. A plain queued pod belongs to its group's Workload, or to its own.
     """
     meta = pod.metadata
     name = meta.annotations.get(names.WORKLOAD, "")

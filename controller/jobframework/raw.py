@@ -1,7 +1,7 @@
-"""Reading a job's JSON. Each value is checked when it is read: one sentence names the field that is wrong.
+"""Reads a job's JSON. Each value is checked when it is read: one sentence names the field that is wrong.
 
-A job is handled as the JSON it came in, because what is done to its pod template must lose nothing, and typed
-structs keep only what they know.
+A job is handled as the JSON that it came in, because changes to its pod template must lose nothing, and typed structs
+keep only what they know.
 """
 
 import re
@@ -19,7 +19,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 class JobError(ValueError):
-    """The job cannot be queued as it is: one sentence for its owner, with the field, what is there, what should be."""
+    """The job cannot be queued as it is: one sentence for its owner, with field, value found and value expected."""
 
 
 class PriorityClassMissingError(JobError):
@@ -27,7 +27,7 @@ class PriorityClassMissingError(JobError):
 
 
 def at(job: Json, *path: str) -> Any:
-    """The value at ``path``; None where it, or anything on the way to it, is absent or null."""
+    """The value at ``path``; None if it, or anything on the way to it, is absent or null."""
     value: Any = job
     for index, key in enumerate(path):
         if value is None:
@@ -57,7 +57,7 @@ def sequence(job: Json, *path: str) -> list[Any]:
 
 
 def strings(job: Json, *path: str) -> dict[str, str]:
-    """Labels, annotations, selectors: text by text."""
+    """A map of strings at ``path``, such as labels, annotations and selectors. Raises JobError."""
     value = mapping(job, *path)
     wrong = next((key for key, item in value.items() if not isinstance(item, str)), None)
     if wrong is not None:
@@ -84,7 +84,7 @@ def integer(job: Json, *path: str, default: int) -> int:
 
 
 def parallel_pods(job: Json, *path: str) -> int:
-    """Pods that a ``batch/v1`` Job runs at a time; ``path`` leads to its spec."""
+    """The number of pods that a ``batch/v1`` Job runs at a time; ``path`` leads to its spec."""
     parallelism = integer(job, *path, "parallelism", default=1)
     return min(parallelism, integer(job, *path, "completions", default=_MAX_COUNT))
 
@@ -107,7 +107,7 @@ def annotations(job: Json) -> dict[str, str]:
 
 
 def condition(job: Json, type_: str) -> Json:
-    """The condition of that type; empty where there is none."""
+    """The condition of that type; empty if there is none."""
     for item in sequence(job, "status", "conditions"):
         if isinstance(item, dict) and item.get("type") == type_:
             return item
@@ -119,19 +119,19 @@ def has_condition(job: Json, type_: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value as it may stand in a sentence: quoted, on one line, cut to a label's length."""
+    """A value for a sentence: quoted, on one line, cut to a label's length."""
     return repr(value if not isinstance(value, str) else value[:_MAX_SHOWN])
 
 
 def parsed_integer(value: str, where: str) -> int:
-    """A whole number written as text."""
+    """A whole number written as text. Raises JobError."""
     if _INTEGER.fullmatch(value) is None:
         raise JobError(f"{where}: expected an integer, found {shown(value)}")
     return int(value)
 
 
 def parsed_flag(value: str, where: str) -> bool:
-    """The spellings that Go's strconv.ParseBool takes."""
+    """A truth value in one of the spellings that Go's strconv.ParseBool takes. Raises JobError."""
     if value in {"1", "t", "T", "true", "TRUE", "True"}:
         return True
     if value in {"0", "f", "F", "false", "FALSE", "False"}:
@@ -140,7 +140,7 @@ def parsed_flag(value: str, where: str) -> bool:
 
 
 def parsed_duration(value: str, where: str) -> float:
-    """Seconds of a duration as Go writes it, which may be below 0."""
+    """Seconds of a duration as Go writes it, which may be negative. Raises JobError."""
     sign = -1.0 if value.startswith("-") else 1.0
     try:
         return sign * go_duration(value.removeprefix("-"))
@@ -149,20 +149,20 @@ def parsed_duration(value: str, where: str) -> float:
 
 
 def map_patch(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
-    """The merge patch (RFC 7386) that makes a flat map ``now`` into ``wanted``; empty where they are equal."""
+    """The merge patch (RFC 7386) that makes a flat map ``now`` into ``wanted``; empty if they are equal."""
     changed = {key: value for key, value in wanted.items() if now.get(key) != value}
     return {**changed, **{key: None for key in now if key not in wanted}}
 
 
 def copied(value: T) -> T:
-    """A copy that shares no object and no list with ``value``: copy.deepcopy of JSON at a third of its price."""
+    """A copy that shares no object and no list with ``value``: copy.deepcopy of JSON at a third of its cost."""
     if isinstance(value, dict):
         return cast("T", {key: copied(item) for key, item in value.items()})
     return cast("T", [copied(item) for item in value]) if isinstance(value, list) else value
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """RFC 7386: ``target`` with ``patch`` merged into it, neither of them touched."""
+    """A copy of ``target`` with ``patch`` merged into it (RFC 7386)."""
     if not isinstance(patch, Mapping):
         return copied(patch)
     before = target if isinstance(target, Mapping) else {}

@@ -17,19 +17,20 @@ from controller.objects.queues import ResourceFlavor
 from inventory.api.claimplan import ClaimPlan
 
 DevicePlan = Callable[[WorkloadKey, str, str], Sequence[tuple[str, ...]]]
-"""Given a workload, a pod set and a node: the UUIDs of each pod that is planned there; empty where nothing is."""
+"""Returns, for a workload, a pod set and a node, the UUIDs of each pod that is planned there; empty if none is
+planned."""
 
 ClaimDevices = Callable[[WorkloadKey, str], ClaimPlan]
-"""Given a workload and a pod set: the devices that are planned for the claims of its pods."""
+"""Returns, for a workload and a pod set, the devices that are planned for the claims of its pods."""
 
 
 def no_claim_devices(_workload: WorkloadKey, _pod_set: str) -> ClaimPlan:
-    """Any free devices will do."""
+    """A ``ClaimDevices`` that leaves the choice of devices to the scheduler."""
     return {}
 
 
 def no_plan(_workload: WorkloadKey, _pod_set: str, _node: str) -> Sequence[tuple[str, ...]]:
-    """Any free devices will do."""
+    """A ``DevicePlan`` that leaves the choice of devices to the scheduler."""
     return ()
 
 
@@ -47,10 +48,10 @@ def has_no_workload(_uid: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """The keys of the configuration of the same names; ``wait_for_pods_ready``: the condition PodsReady is kept;
-    ``keeps_minimum``: what serves may have a minimum of replicas; ``charges_to_the_end``: a job that has ended holds
-    its quota while its pods run; ``injected``: by the name of an init container that a kind's controller puts into
-    pods, its requests; ``tiers``: what Volcano's network topology means.
+    """Settings of the configuration, by the names of their keys. ``wait_for_pods_ready``: the condition PodsReady is
+    kept. ``keeps_minimum``: serving objects may have a minimum of replicas. ``charges_to_the_end``: a job that has
+    ended holds its quota while its pods run. ``injected``: by the name of an init container that a kind's controller
+    puts into pods, its requests. ``tiers``: what Volcano's network topology means.
     """
 
     manage_jobs_without_queue_name: bool = False
@@ -66,41 +67,42 @@ class JobSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterObjects:
-    """Other objects, out of the watches' copies. None: there is no such object."""
+    """Other objects of the cluster, out of the watches' copies. Functions return None if there is no such object."""
 
     flavor: Callable[[str], ResourceFlavor | None]
     workload_priority: Callable[[str], int | None]
-    """Value of a WorkloadPriorityClass."""
+    """Returns the value of a WorkloadPriorityClass."""
     pod_priority: Callable[[str], int | None]
-    """Value of a PriorityClass."""
+    """Returns the value of a PriorityClass."""
     global_default: Callable[[], tuple[str, int] | None]
-    """Name and value of the PriorityClass that is the cluster's default."""
+    """Returns name and value of the PriorityClass that is the cluster's default."""
     owner: Callable[[str, OwnerReference], Json | None]
-    """An object of a kind that may own jobs, by namespace and reference."""
+    """Returns an object of a kind that may own jobs, by namespace and reference."""
     is_job_kind: Callable[[str, str], bool]
-    """Whether apiVersion and kind are those of jobs that are queued, here or by another controller."""
+    """Whether apiVersion and kind are those of jobs that are queued, by this or another controller."""
     is_admitted: Callable[[str], bool]
-    """Whether the workload of the job of that uid is admitted."""
+    """Whether the workload of the job with this uid is admitted."""
     has_ended: Callable[[str, OwnerReference], bool] = has_not_ended
-    """Whether the job, of a kind that is queued here, has finished; by its namespace and a reference to it."""
+    """Whether a job, of a kind that is queued here, has finished; by its namespace and a reference to it."""
     may_be_spare: Callable[[Json], bool] = is_never_spare
-    """Whether a new pod of what serves may be above its minimum of replicas: it is until it is known not to be."""
+    """Whether a new pod of a serving object may be above its minimum of replicas: true until it is known not to be."""
     has_workload: Callable[[str], bool] = has_no_workload
-    """Whether a Workload names the object of that uid as what controls it."""
+    """Whether a Workload names the object with this uid as its controller."""
     device_plan: DevicePlan = no_plan
     claim_devices: ClaimDevices = no_claim_devices
     look: Look = no_objects
-    """Objects that kinds of jobs read, see ``JobKind.reads``."""
+    """Returns objects that kinds of jobs read, see ``JobKind.reads``."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the watches show it; ``job`` is None once it is gone.
 
-    ``workloads``: those that the job controls (by the uid of their controller), and the prebuilt one that it names.
-    ``gated_pods``: how many of its pods still wait behind the gate of elastic jobs. ``left_pods``: by pod set, those
-    that have not ended of a job that has, or is being deleted; "" for pods that name none, None where nobody asked.
-    ``charge``: what the Workload of the job above it is charged for and what runs by that, without this job; None where
-    it is not a child that starts by that. ``unread``: why nobody knows what is above such a child.
+    ``workloads``: the Workloads that the job controls (by the uid of their controller), and the prebuilt one that it
+    names. ``gated_pods``: the number of its pods that still wait behind the gate of elastic jobs. ``left_pods``: by pod
+    set, the pods that have not ended of a job that has, or is being deleted; "" for pods that name no pod set; None if
+    they were not counted. ``charge``: what the Workload of the job above it is charged for and what runs by that,
+    without this job; None unless the job is a child that starts by that. ``unread``: why it is not known what is above
+    such a child.
     """
 
     kind: JobKind

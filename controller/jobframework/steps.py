@@ -22,7 +22,7 @@ from controller.jobframework.raw import JobError, PriorityClassMissingError
 from controller.objects.meta import Condition
 
 _REQUEUED_AT_ONCE: Final = ("Preempted", "NodeFailures", BELOW_MINIMUM, STALE_GANG)
-"""Evicted for these reasons, a workload is queued again without a delay."""
+"""Reasons of evictions after which a workload is queued again without a delay."""
 
 
 def event(reason: str, message: str, *, warning: bool = False) -> EmitEvent:
@@ -38,22 +38,22 @@ def delete(workload: SeenWorkload) -> DeleteWorkload:
 
 
 def update(workload: SeenWorkload, patch: dict[str, Any]) -> UpdateWorkload:
-    """``patch`` tied to the workload as it was seen."""
+    """The update with ``patch``, which applies only to the workload as it was seen."""
     version = workload.typed.metadata.resource_version
     metadata = {**patch.get("metadata", {}), "uid": workload.uid, "resourceVersion": version}
     return UpdateWorkload(name=workload.name, patch={**patch, "metadata": metadata})
 
 
 def remove_finalizers(workloads: Iterable[SeenWorkload]) -> list[RemoveFinalizer]:
-    """Of those that have one."""
+    """Actions that remove the finalizer of each workload that has one."""
     return [RemoveFinalizer(name=workload.name, uid=workload.uid) for workload in workloads if workload.has_finalizer]
 
 
 def finish_orphans(
     workloads: Iterable[SeenWorkload], message: str, gates: FeatureGates
 ) -> list[FinishWorkload | RemoveFinalizer]:
-    """Their job or pods are gone: they hold quota for nothing, and nothing keeps them. With the gate
-    FinishOrphanedWorkloads off they are left to be collected.
+    """Actions that finish workloads whose job or pods are gone: they hold quota for nothing. With the gate
+    FinishOrphanedWorkloads off only their finalizers are removed, and the garbage collector deletes them.
     """
     if not gates.on("FinishOrphanedWorkloads"):
         return [*remove_finalizers(workloads)]
@@ -66,7 +66,7 @@ def finish_orphans(
 
 
 def release_quota(workload: SeenWorkload, evicted: Condition) -> ReleaseQuota:
-    """Of a workload that was evicted and runs no more."""
+    """The action that releases the quota of a workload that was evicted and whose pods are gone."""
     return ReleaseQuota(
         name=workload.name,
         uid=workload.uid,
@@ -81,7 +81,7 @@ def hold(workload: SeenWorkload, message: str, *, on: bool) -> HoldWorkload:
 
 
 def not_startable(name: str, uid: str, sentence: str) -> list[FinishWorkload | EmitEvent]:
-    """No start by this workload can ever succeed."""
+    """Actions about a workload with which no start can ever succeed."""
     finished = FinishWorkload(name=name, uid=uid, reason="FailedToStart", message=sentence)
     return [finished, event("FailedToStart", sentence, warning=True)]
 
@@ -91,7 +91,7 @@ def flavor_missing(what: str, missing: FlavorMissingError) -> EmitEvent:
 
 
 def refuse(error: JobError | NestingTooDeepError) -> Refuse:
-    """Under Kueue's reason for it."""
+    """The refusal under Kueue's reason for the error."""
     reason = "ErrWorkloadCompose"
     if isinstance(error, PriorityClassMissingError):
         reason = "WorkloadPriorityClassNotFound"

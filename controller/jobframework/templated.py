@@ -1,4 +1,5 @@
-"""Kinds whose pod templates lie in their own object: what differs is declared, the rest of ``kind.JobKind`` is here.
+"""Kinds whose pod templates lie in their own object: a kind declares what differs, the rest of ``kind.JobKind`` is
+here.
 
 A kind is a subclass: names and paths as class attributes, ``slots`` for where its templates lie and how many pods are
 made of each, and what its status means. Start and stop write five parts of a template (labels, annotations, node
@@ -44,7 +45,7 @@ Path = tuple[str | int, ...]
 """Keys of objects and indexes of lists."""
 
 MAX_POD_SETS: Final = 18
-"""Of a Workload, by its CRD."""
+"""The most pod sets of a Workload, by its CRD."""
 
 _PLACEMENT: Final = {"metadata": ("labels", "annotations"), "spec": ("nodeSelector", "tolerations", "schedulingGates")}
 
@@ -52,12 +53,11 @@ _PLACEMENT: Final = {"metadata": ("labels", "annotations"), "spec": ("nodeSelect
 class Slot(Struct, frozen=True, kw_only=True):
     """One pod set of a job: where its template lies in the object, and how many pods are made of it.
 
-    ``index_label`` is the label with a pod's number in its set, or in its sub group where there are any.
-    ``charged`` makes the template that pods really have of the written one, where the kind's controller adds to it: it
-    leaves the parts alone that a start writes. ``source`` is the written template of a kind that keeps it elsewhere.
-    ``injected`` names the init container that the kind's controller puts into the pods; the configuration says what it
-    requests.
-    ``field``, ``annotations_field``: the paths as users of the kind know them, where they are not the plain ones.
+    ``index_label`` is the label with a pod's number in its set, or in its sub group where there are any. ``charged``
+    makes the template that pods really have of the written one, if the kind's controller adds to it: it leaves the
+    parts alone that a start writes. ``source`` is the written template of a kind that keeps it elsewhere. ``injected``
+    names the init container that the kind's controller puts into the pods; the configuration says what it requests.
+    ``field``, ``annotations_field``: the paths as users of the kind know them, if they differ from ``path``.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Slot(Struct, frozen=True, kw_only=True):
         return self.annotations_field or f"{self.shown}.metadata.annotations"
 
     def template(self, job: Json) -> Json:
-        """As it is charged."""
+        """The pod template with everything that the kind's controller adds; requests are computed from it."""
         written = self.written(job)
         return written if self.charged is None else self.charged(written)
 
@@ -95,7 +95,8 @@ class Slot(Struct, frozen=True, kw_only=True):
 
 
 class TemplatedKind(KindDefaults, ABC):
-    """See ``kind.JobKind``. ``priority_class_path``: the kind's own field for the pods' PriorityClass, if it has one.
+    """A kind with templates, see ``kind.JobKind``. ``priority_class_path``: the kind's own field for the pods'
+    PriorityClass, if it has one.
 
     ``starts_in_two_writes``: the templates must have been written before the job is unsuspended, and are put back only
     when its pods are gone.
@@ -115,7 +116,7 @@ class TemplatedKind(KindDefaults, ABC):
 
     @abstractmethod
     def slots(self, job: Json) -> tuple[Slot, ...]:
-        """In the order of the pod sets, names in lower case. Raises JobError."""
+        """The slots of a job in the order of its pod sets, names in lower case. Raises JobError."""
 
     @abstractmethod
     def pod_selector(self, job: Json) -> str: ...
@@ -128,7 +129,7 @@ class TemplatedKind(KindDefaults, ABC):
 
     @abstractmethod
     def is_active(self, job: Json) -> bool:
-        """Whether pods of it may exist, by its status."""
+        """Whether pods of the job may exist, by its status."""
 
     def says_suspended(self, job: Json) -> bool:
         """Whether the kind's controller has seen the suspension: before it, "no active pods" may be an old count.
@@ -138,7 +139,7 @@ class TemplatedKind(KindDefaults, ABC):
         return has_condition(job, "Suspended") or not sequence(job, "status", "conditions")
 
     def reclaimed(self, _job: Json) -> dict[str, int]:
-        """Pods a pod set that will not be needed any more, of the job as it is."""
+        """Pods by pod set that will not be needed any more, by the job's status."""
         return {}
 
     # -- what follows from it ----------------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ class TemplatedKind(KindDefaults, ABC):
     def is_stopped(self, job: Json) -> bool:
         if not self.is_suspended(job) or self.is_active(job):
             return False
-        # A job that is being deleted may be given no condition any more.
+        # A job that is being deleted may get no condition any more.
         return bool(text(job, "metadata", "deletionTimestamp")) or self.says_suspended(job)
 
     def reclaimable(self, job: Json, workload: SeenWorkload) -> dict[str, int]:
@@ -247,9 +248,11 @@ class TemplatedKind(KindDefaults, ABC):
         return (_tied(job, replaced(restored, self.suspend_path, True)),)
 
     def _restored(self, job: Json, workload: SeenWorkload | None) -> Json:
-        """With the templates' placement as the workload has it; the very job where that is nothing to go by."""
+        """The job with its templates' placement as the workload has it; the very same object if the workload does not
+        tell.
+        """
         try:
-            # A job of other pod sets became another one: nothing is known of what its templates were.
+            # A job with other pod sets became another job: its former templates are not known.
             if workload is None or set(_names(self.slots(job))) != workload.templates().keys():
                 return job
             return self.restored(job, workload)
@@ -257,11 +260,13 @@ class TemplatedKind(KindDefaults, ABC):
             return job
 
     def restored(self, job: Json, workload: SeenWorkload) -> Json:
-        """The job as the workload's spec has it, where starts write; the very job where it is so."""
+        """The job with the workload's spec in all that starts write; the very same object if it is equal."""
         return self.placed(job, workload.templates())
 
     def placed(self, job: Json, wanted: dict[str, Json]) -> Json:
-        """The job with the placement of these templates, by pod set, in its own; the very job where it has it."""
+        """The job with the placement of these templates, by pod set, in its own; the very same object if it is
+        equal.
+        """
         for slot in self.slots(job):
             now = slot.written(job)
             if template_patch(now, wanted[slot.name]):
@@ -270,12 +275,12 @@ class TemplatedKind(KindDefaults, ABC):
 
 
 def dotted(path: Path) -> str:
-    """``spec.replicatedJobs[0].template``."""
+    """A path as text: ``spec.replicatedJobs[0].template``."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
 
 
 def located(job: Json, path: Path) -> Any:
-    """The value at ``path``; None where it, or anything on the way to it, is absent or null."""
+    """The value at ``path``; None if it, or anything on the way to it, is absent or null."""
     value: Any = job
     for index, key in enumerate(path):
         if value is None:
@@ -291,7 +296,7 @@ def located(job: Json, path: Path) -> Any:
 
 
 def replaced(job: Json, path: Path, new: Any) -> Json:
-    """``job`` with ``new`` at ``path``, which is not empty; all that is not on the way there is shared with it."""
+    """``job`` with ``new`` at ``path``, which is not empty; the result shares all that is not on the way there."""
     found: Json = _with(job, path, new)
     return found
 
@@ -312,7 +317,7 @@ def nested(path: tuple[str, ...], value: Any) -> Json:
 
 
 def difference(now: Json, wanted: Json) -> Json:
-    """The merge patch (RFC 7386) from one object to another; lists are in it whole."""
+    """The merge patch (RFC 7386) from one object to another; it has lists as a whole."""
     patch: Json = {key: None for key in now if key not in wanted}
     for key, value in wanted.items():
         have = now.get(key)
@@ -323,7 +328,7 @@ def difference(now: Json, wanted: Json) -> Json:
 
 
 def with_placement(now: Json, wanted: Json) -> Json:
-    """The template ``now`` with all that starts and stops write as ``wanted`` has it; neither is touched."""
+    """A copy of the template ``now`` with all that starts and stops write as ``wanted`` has it."""
     result = dict(now)
     for outer, keys in _PLACEMENT.items():
         source = mapping(wanted, outer)
@@ -337,7 +342,7 @@ def with_placement(now: Json, wanted: Json) -> Json:
 
 
 def ended(job: Json, succeeded: str, failed: str, *, what: str) -> Outcome | None:
-    """By conditions of these types; their message is the outcome's, where they have one."""
+    """The outcome by conditions of these types, with their message if they have one; None if neither is true."""
     if has_condition(job, succeeded):
         return Outcome(
             reason="Succeeded", message=text(condition(job, succeeded), "message") or f"{what} finished successfully"
@@ -348,7 +353,7 @@ def ended(job: Json, succeeded: str, failed: str, *, what: str) -> Outcome | Non
 
 
 def selector(label: str, job: Json) -> str:
-    """Pods that carry the job's name in ``label``."""
+    """The label selector of pods that carry the job's name in ``label``."""
     return f"{label}={text(job, 'metadata', 'name')}"
 
 
@@ -357,7 +362,7 @@ def _names(slots: tuple[Slot, ...]) -> list[str]:
 
 
 def _tied(job: Json, wanted: Json) -> Patch:
-    """From the job as it was seen, and from no other state of it, to ``wanted``."""
+    """The patch to ``wanted`` that applies only to the job as it was seen."""
     patch = difference(job, wanted)
     version = {key: text(job, "metadata", key) for key in ("uid", "resourceVersion")}
     return Patch(body={**patch, "metadata": {**patch.get("metadata", {}), **version}})

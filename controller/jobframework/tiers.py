@@ -27,18 +27,20 @@ _GROUP: Final = "volcano-job"
 
 
 class Tier(Struct, frozen=True, kw_only=True):
-    """``node_label``: nodes with the same value of it are in one HyperNode of the tier. ``name``: ``spec.tierName``."""
+    """One tier. ``node_label``: nodes with the same value of it are in one HyperNode of the tier. ``name``:
+    ``spec.tierName``.
+    """
 
     node_label: str
     name: str = ""
 
 
 Tiers = tuple[Tier, ...]
-"""The table of the configuration, tier 1 first: the closest."""
+"""The table of the configuration, tier 1 first, which is the closest."""
 
 
 def asked(topology: NetworkTopology | None, tiers: Tiers, path: str) -> Json:
-    """The levels of a topology request; empty where nothing is asked. Raises JobError."""
+    """The levels of a topology request; empty without a topology. Raises JobError."""
     if topology is None:
         return {}
     label = _label(topology, tiers, path)
@@ -50,7 +52,7 @@ def asked(topology: NetworkTopology | None, tiers: Tiers, path: str) -> Json:
 
 
 def _label(topology: NetworkTopology, tiers: Tiers, path: str) -> str:
-    """Of the highest tier that is allowed; empty where none is named."""
+    """The node label of the highest tier that is allowed; empty if none is named. Raises JobError."""
     tier, name = topology.highest_tier_allowed, topology.highest_tier_name
     if tier is None and not name:
         return ""
@@ -68,10 +70,10 @@ def _label(topology: NetworkTopology, tiers: Tiers, path: str) -> str:
 
 
 def together(pod_sets: Sequence[JobPodSet], levels: Json, path: str) -> tuple[JobPodSet, ...]:
-    """The pod sets with these levels; those that ask for levels themselves keep theirs.
+    """The pod sets with these levels; pod sets that request levels themselves keep theirs.
 
-    What is required of several is required of all in one domain, which two can have of which one has one pod. Raises
-    JobError.
+    A level that is required of several pod sets is required of all in one domain, which is possible for two of which
+    one has one pod. Raises JobError.
     """
     if not levels:
         return tuple(pod_sets)
@@ -94,5 +96,7 @@ def with_request(pod_set: JobPodSet, more: Json) -> JobPodSet:
 
 
 def _asks(pod_set: JobPodSet) -> bool:
-    """For a level of its own; slices alone may lie in a level that all share."""
+    """Whether the pod set requests a level of its own; a request for slices alone is none, since slices may lie in a
+    level that all share.
+    """
     return not set(_LEVELS).isdisjoint(pod_set.topology_request or {})

@@ -37,7 +37,7 @@ class _Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AskingPodSet(Struct, frozen=True, kw_only=True):
-    """A pod set of a job that may ask for a topology. ``path``: where the annotations stand."""
+    """A pod set of a job that may request a topology. ``path``: where the annotations stand."""
 
     name: str
     path: str
@@ -48,7 +48,7 @@ class AskingPodSet(Struct, frozen=True, kw_only=True):
 def topology_request(
     annotations: Mapping[str, str], *, path: str, count: int, pod_index_label: str | None = None, elastic: bool = False
 ) -> Json | None:
-    """``podSets[].topologyRequest`` as JSON; None where nothing is asked. ``count`` is the pod set's own.
+    """``podSets[].topologyRequest`` as JSON; None without a request. ``count`` is the pod set's own.
 
     Raises JobError; ``path`` is where the annotations stand.
     """
@@ -69,7 +69,9 @@ def topology_request(
 def ranked(
     request: Json | None, pod_index_label: str | None, sub_group_label: str | None, sub_group_count: int | None
 ) -> Json | None:
-    """``request`` with what tells a pod's number in its set: also for a pod set that asks for no topology itself."""
+    """``request`` with the labels that tell a pod's number in its set: also for a pod set that requests no topology
+    itself.
+    """
     given = {
         "podIndexLabel": pod_index_label,
         "subGroupIndexLabel": sub_group_label,
@@ -79,7 +81,9 @@ def ranked(
 
 
 def check_groups(pod_sets: Sequence[tuple[str, int, Json | None]]) -> None:
-    """``(name, count, topology request)`` of all pod sets of a job. Raises JobError for a group that is none."""
+    """Checks the groups in ``(name, count, topology request)`` of all pod sets of a job. Raises JobError for a wrong
+    group.
+    """
     members = [(name, count, request) for name, count, request in pod_sets if request and "podSetGroupName" in request]
     for group in dict.fromkeys(request["podSetGroupName"] for _, _, request in members):
         own = [member for member in members if member[2]["podSetGroupName"] == group]
@@ -91,7 +95,7 @@ def check_groups(pod_sets: Sequence[tuple[str, int, Json | None]]) -> None:
 
 
 def topology_refusals(pod_sets: Sequence[AskingPodSet], gates: FeatureGates) -> list[Refusal]:
-    """Of all pod sets of a job. Sizes and groups are looked at where each pod set is in order by itself."""
+    """The refusals of all pod sets of a job. Sizes and groups are checked only if each pod set is valid by itself."""
     if not gates.on("TopologyAwareScheduling"):
         return []
     found = [refusal for each in pod_sets for refusal in refusals(each, gates)]
@@ -99,7 +103,7 @@ def topology_refusals(pod_sets: Sequence[AskingPodSet], gates: FeatureGates) -> 
 
 
 def refusals(asking: AskingPodSet, gates: FeatureGates | None = None) -> list[Refusal]:
-    """What is wrong with the annotations of one pod set, whatever its count is."""
+    """Problems with the annotations of one pod set, whatever its count is."""
     given, path = asking.annotations, asking.path
     return [
         *_level_refusals(given, path),
@@ -110,7 +114,7 @@ def refusals(asking: AskingPodSet, gates: FeatureGates | None = None) -> list[Re
 
 
 def size_refusals(asking: AskingPodSet) -> list[Refusal]:
-    """Slices that are larger than the pod set; sizes that cannot be read are not looked at."""
+    """Refusals of slices that are larger than the pod set; sizes that cannot be read are skipped."""
     given, count = asking.annotations, asking.count
     sizes: list[tuple[str, int]] = []
     if SLICE_SIZE in given and (size := _integer(given[SLICE_SIZE])) is not None:
@@ -138,7 +142,7 @@ def elastic_refusals(asking: AskingPodSet) -> list[Refusal]:
 
 
 def group_refusals(pod_sets: Iterable[AskingPodSet]) -> list[Refusal]:
-    """Groups of pod sets that are none; one refusal for each member."""
+    """Refusals of wrong groups of pod sets, one for each member."""
     groups: dict[str, list[AskingPodSet]] = {}
     for one in pod_sets:
         if GROUP_NAME in one.annotations:
@@ -160,7 +164,9 @@ _Level = tuple[str | None, str | None]
 
 
 def _group_problem(members: Sequence[tuple[str, int, _Level]]) -> tuple[str, str] | None:
-    """Of members as name, count and level: where it stands below the annotations, and the sentence."""
+    """The problem of a group, or None. ``members``: name, count and level. Returns the path below the annotations, and
+    the sentence.
+    """
     if len(members) != _GROUP_MEMBERS:
         names = ", ".join(name for name, _, _ in members)
         return f"[{GROUP_NAME}]", f"expected exactly two pod sets, found {len(members)} ({names})"
@@ -171,7 +177,7 @@ def _group_problem(members: Sequence[tuple[str, int, _Level]]) -> tuple[str, str
 
 
 def _request(annotations: Mapping[str, str]) -> Json:
-    """The request of annotations that are in order."""
+    """The request of annotations that are valid."""
     request: Json = {}
     for key, name in ((REQUIRED, "required"), (PREFERRED, "preferred")):
         if key in annotations:
@@ -269,7 +275,7 @@ def _group_refusals(annotations: Mapping[str, str], path: str) -> Iterator[Refus
 
 
 def _constraints(value: str) -> list[_Constraint] | None:
-    """None for text that is none."""
+    """The constraints in a text; None if it cannot be decoded."""
     try:
         return msgspec.json.decode(value, type=list[_Constraint])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

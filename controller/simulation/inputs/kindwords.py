@@ -11,7 +11,7 @@ Kind = tuple[str, str]
 """``apiVersion`` and ``kind``."""
 
 _NEAR: Final = 0.85
-"""The similarity from which a kind counts as misspelt: ``ReplicaSet`` is below it, a kind of its own beside
+"""The similarity from which a kind counts as misspelt. ``ReplicaSet`` is below it: it is a kind of its own beside
 ``StatefulSet``."""
 
 

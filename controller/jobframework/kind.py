@@ -186,7 +186,7 @@ class JobKind(Protocol):
         ...
 
     def injected(self, job: Json) -> dict[str, str]:
-        """By pod set, the name of the init container that the kind's controller puts into its pods."""
+        """The name of the init container that the kind's controller puts into the pods of each pod set, by pod set."""
         ...
 
     def templates(self, job: Json) -> dict[str, Json]:
@@ -204,7 +204,7 @@ class JobKind(Protocol):
         ...
 
     def whole(self) -> "JobKind":
-        """This kind with growth turned off: each job starts with all its pods."""
+        """The kind with growth turned off: each job starts with all its pods."""
         ...
 
     def slice_mark(self, job: Json) -> str:
@@ -346,7 +346,7 @@ class KindDefaults:
 
 
 Look = Callable[[ObjectKind, str, str], Json | None]
-"""An object by its kind, namespace (empty for the cluster's) and name; None where there is none."""
+"""Returns an object by its kind, namespace (empty for the cluster's) and name; None if there is none."""
 
 
 def no_objects(_kind: ObjectKind, _namespace: str, _name: str) -> Json | None:

@@ -23,7 +23,7 @@ from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, SUBGRO
 
 
 def marked(pod: SeenPod, minimum: SeenWorkload, part: str) -> PatchPod:
-    """With the queue of its group, which it is not a pod of any more, and the subgroup that it was in.
+    """The patch that makes the pod one on its own, with the queue of its group and the subgroup that it was in.
 
     ``part``: the subgroup that it starts with as a whole; empty for none.
     """
@@ -36,16 +36,16 @@ def marked(pod: SeenPod, minimum: SeenWorkload, part: str) -> PatchPod:
 
 
 def subgroups_of(minimum: SeenWorkload) -> set[str]:
-    """Leaves whose pods the minimum has."""
+    """The leaf subgroups whose pods the minimum has."""
     shape = shape_of(minimum.typed)
     members = {} if shape is None else shape.members
     return {members[each.name] for each in minimum.typed.spec.pod_sets if each.name in members}
 
 
 def returned(pods: tuple[SeenPod, ...], workload: SeenWorkload | None, minimum: SeenWorkload | None) -> list[PodAction]:
-    """For a pod on its own, which goes back into its group; empty where it stays what it is.
+    """Actions that put pods on their own back into their group; empty if they stay on their own.
 
-    ``minimum``: the Workload of its group, None where that is gone.
+    ``minimum``: the Workload of their group, None if it is gone.
     """
     waits = all(pod.above_minimum_of and pod.is_gated and pod.stays and not pod.waits_with_its_job for pod in pods)
     if not waits or minimum is None or minimum.is_finished or (minimum.is_reserved and not is_short(minimum)):
@@ -61,10 +61,11 @@ def returned(pods: tuple[SeenPod, ...], workload: SeenWorkload | None, minimum: 
 def left_behind(
     pods: tuple[SeenPod, ...], seen: SeenWorkload | None, minimum: SeenWorkload | None, cluster: ClusterObjects
 ) -> list[PodAction]:
-    """For pods that still wait above the minimum of a job that has ended: they go, as nobody else would delete them.
+    """Actions that delete pods that still wait above the minimum of a job that has ended: no other controller would
+    delete them.
 
     ``seen``: their own Workload. Pods of the job that run go on to their own end, and so do pods that have the queue's
-    finalizer: no job made them. Where the minimum's Workload is not kept once it has finished, the job itself tells.
+    finalizer: no job made them. If the minimum's Workload is not kept once it has finished, the job itself tells.
     """
     waiting = [pod for pod in pods if pod.waits_with_its_job and pod.stays and not pod.has_finalizer]
     if not waiting or not (_has_ended(waiting[0], cluster) if minimum is None else minimum.is_finished):

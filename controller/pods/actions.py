@@ -22,7 +22,7 @@ _TRAINING_JOB: Final = "training.kubeflow.org/job-name"
 
 
 class PatchPod(Struct, frozen=True, kw_only=True):
-    """``body`` is a merge patch (RFC 7386), conditional by the uid and resourceVersion in it."""
+    """Patch a pod. ``body`` is a merge patch (RFC 7386), conditional by the uid and resourceVersion in it."""
 
     name: str
     body: Json
@@ -31,7 +31,7 @@ class PatchPod(Struct, frozen=True, kw_only=True):
 class DeletePod(Struct, frozen=True, kw_only=True):
     """Set the condition TerminationTarget (``reason``, ``message``) on the pod's status, then delete it by its uid.
 
-    In this order: the condition tells later that the queue deleted the pod, and not a user. ``uncounted``: the JSON
+    The condition is set first: it tells later that the queue deleted the pod, and not a user. ``uncounted``: the JSON
     patch (RFC 6902) between the two, see the function.
     """
 
@@ -48,8 +48,8 @@ PodAction = WorkloadAction | EmitEvent | PatchPod | DeletePod | AwaitOwner | Ref
 def is_of_pods(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> bool:
     """Whether the workload is one of pods, these or earlier ones: no other object controls it.
 
-    It is marked as a group's, the pods name it as prebuilt, or pods alone own it. A workload that has no more than the
-    name of a group may be anybody's.
+    The workload is marked as a group's, the pods name it as prebuilt, or pods alone own it. A workload that only has
+    the name of a group may belong to any object.
     """
     meta = workload.typed.metadata
     owners, uids = meta.owner_references, {pod.uid for pod in pods}
@@ -61,7 +61,7 @@ def is_of_pods(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> bool:
 
 
 def orphaned(workload: SeenWorkload | None, gates: FeatureGates) -> list[PodAction]:
-    """The pods are gone."""
+    """Actions that finish a workload whose pods are gone."""
     owners = () if workload is None else workload.typed.metadata.owner_references
     if workload is None or not owners or any(owner.kind != "Pod" for owner in owners):
         return []
@@ -69,15 +69,17 @@ def orphaned(workload: SeenWorkload | None, gates: FeatureGates) -> list[PodActi
 
 
 def dropped(workload: SeenWorkload) -> list[PodAction]:
-    """A workload that says something else than its pods goes at once: one that is seen being deleted ends its pods."""
+    """Actions that delete a workload that does not match its pods, and remove its finalizer at once: a workload that is
+    seen being deleted ends its pods.
+    """
     return [*remove_finalizers([workload]), delete(workload)]
 
 
 def closing(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> list[PodAction]:
-    """The workload is finished or being deleted: pods end, then nothing of it holds anything.
+    """Actions for a workload that is finished or being deleted: its pods end, then its finalizers are removed.
 
-    A user who deletes a workload deletes its pods, those that wait and those that have ended among them; of a serving
-    object, whose workloads come and go with its size, those that run.
+    A user who deletes a workload deletes its pods, waiting and ended ones among them; of a serving object, whose
+    workloads come and go with its size, only running ones.
     """
     finished = find_condition(workload.typed.status.conditions, "Finished")
     if finished is not None and finished.reason == WORKLOAD_SLICE_REPLACED:
@@ -94,9 +96,10 @@ def closing(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> list[PodAction
 
 
 def _replaced(workload: SeenWorkload, pods: tuple[SeenPod, ...], message: str) -> list[PodAction]:
-    """Another pod has the quota: these are deleted, those behind their gate too, as they would wait for ever.
+    """Actions that delete the pods of a workload whose quota another pod has taken over, gated pods too, as they would
+    wait for ever.
 
-    The workload stays until they have ended: the other pod knows by it whom it waits for.
+    The workload stays until its pods have ended: the other pod knows by it whom it waits for.
     """
     left = [pod for pod in pods if not pod.is_over]
     actions: list[PodAction] = [
@@ -111,7 +114,9 @@ def _replaced(workload: SeenWorkload, pods: tuple[SeenPod, ...], message: str) -
 
 
 def evicted(workload: SeenWorkload, pods: tuple[SeenPod, ...], *, fast: bool) -> list[PodAction]:
-    """Every pod without the queue's gate is deleted. The quota is free when none can run, or (``fast``) at once."""
+    """Actions that delete every pod without the queue's gate. The quota is released when none can run, or (``fast``) at
+    once.
+    """
     condition = workload.eviction
     if condition is None:
         return []
@@ -127,20 +132,20 @@ def holds_quota(pod: SeenPod, *, fast: bool) -> bool:
 
 
 def deletions(pods: tuple[SeenPod, ...], reason: str, message: str) -> list[PodAction]:
-    """Of those that may run."""
+    """Deletions of the pods that may run."""
     return [deleted(pod, reason, message) for pod in pods if pod.may_run and not pod.is_terminating]
 
 
 def deleted(pod: SeenPod, reason: str, message: str) -> DeletePod:
-    """One above the minimum of a job is taken out of the job's count first."""
+    """The deletion of a pod. A pod above the minimum of a job is taken out of the job's count first."""
     return DeletePod(name=pod.name, uid=pod.uid, reason=reason, message=message, uncounted=uncounted(pod))
 
 
 def uncounted(pod: SeenPod) -> tuple[Json, ...]:
-    """The patch by which a pod above the minimum of a job is none of the job's any more: it may have to go at any time.
+    """The patch by which a pod above the minimum of a job stops being the job's: it may be deleted at any time.
 
-    Else its controller would count the deletion as a failure. The Job controller itself takes its finalizer off before
-    it deletes a pod of a suspended Job; the training operator finds its pods by their label.
+    Without it the job's controller would count the deletion as a failure. The Job controller itself takes its finalizer
+    off before it deletes a pod of a suspended Job; the training operator finds its pods by their label.
     """
     if not pod.above_minimum_of:
         return ()
@@ -158,7 +163,7 @@ def uncounted(pod: SeenPod) -> tuple[Json, ...]:
 
 
 def finalizers_removed(pods: tuple[SeenPod, ...]) -> list[PodAction]:
-    """Of those that are over."""
+    """Patches that remove the finalizer of pods that have ended."""
     return [finalizer_removed(pod) for pod in pods if pod.is_over and pod.has_finalizer]
 
 

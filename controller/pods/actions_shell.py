@@ -1,4 +1,6 @@
-"""The actions about pods and their workload, carried out. Patches of many pods go side by side, all else in order."""
+"""Carries out the actions about pods and their workload. Patches of many pods are sent side by side, all else in
+order.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -23,14 +25,15 @@ from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Refused, Verb, Written
 
 _AT_ONCE: Final = 8
-"""Fewer than stop the core from deciding: a gang of thousands must not hold up admissions."""
+"""Patches in flight at a time. More would keep the engine from deciding: a gang of thousands must not delay
+admissions."""
 
 
 class PodActions:
     """``carry_out`` raises ActionFailedError and KubeError. ``tell`` records an Event: about what, type, reason, note.
 
-    ``written`` holds our last patches of pods that no watch has shown. Only patches here add to it; the shell, which
-    hears of pods, asks it and forgets pods that are gone.
+    ``written`` holds this controller's last patches of pods that no watch has shown. Only patches here add to it; the
+    shell, which hears of pods, asks it and forgets pods that are gone.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class PodActions:
         self._patching = asyncio.Semaphore(_AT_ONCE)
         self.written = WrittenVersions()
         self._told: dict[str, tuple[tuple[str, str, str], ...]] = {}
-        """By the uid of what Events are about, those of its last reconciliation: they are not repeated."""
+        """Events of the last reconciliation by the uid of their object: they are not repeated."""
 
     async def carry_out(
         self,
@@ -58,10 +61,11 @@ class PodActions:
         *,
         made_for: Collection[Json] | None = None,
     ) -> None:
-        """``about``: what Events are about, and whose namespace it is. ``pods``: by name, as they were seen.
+        """Carries out the actions. ``about``: the object of Events, and its namespace. ``pods``: by name, as they were
+        seen.
 
-        ``still``: whether what was decided holds. Patches of a large gang take a while; those not sent when it ceases
-        to hold are dropped. ``made_for``: the objects of that kind that a new Workload is for; None: the pods.
+        ``still``: whether the decision holds. Patches of a large gang take a while; patches that are not sent when it
+        ceases to hold are dropped. ``made_for``: the objects of that kind that a new Workload is for; None: the pods.
         """
         objects = pods.values() if made_for is None else made_for
         events: list[tuple[str, str, str]] = []
@@ -94,7 +98,7 @@ class PodActions:
             raise NotYetError(waiting)
 
     def forget(self, uid: str) -> None:
-        """What Events were about has gone."""
+        """Forgets the Events of an object that is gone."""
         self._told.pop(uid, None)
 
     async def _patch(self, about: ObjectReference, pod: Json, action: PatchPod, still: Callable[[], bool]) -> None:
@@ -131,7 +135,7 @@ class PodActions:
             self._note(pod, outcome.object)
 
     async def _mark(self, pod: Json, action: DeletePod) -> bool:
-        """Set the condition that says that the queue deletes it; False where the pod has gone already."""
+        """Sets the condition that says that the queue deletes the pod; False if the pod is gone already."""
         had = [
             condition for condition in (pod.get("status") or {}).get("conditions") or [] if isinstance(condition, dict)
         ]
@@ -168,7 +172,7 @@ class PodActions:
 
 
 async def _all(patches: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All are tried; then the first failure is raised."""
+    """Sends all patches; then raises the first failure."""
     results = await asyncio.gather(*patches, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

@@ -1,4 +1,4 @@
-"""Pods of a queued job that its own controller did not make: they start within what its Workload is charged for."""
+"""Pods of a queued job that its own controller did not make: they start within the charge of its Workload."""
 
 import msgspec
 
@@ -26,7 +26,7 @@ from controller.words import jobs as words
 def within_the_charge(
     pods: tuple[SeenPod, ...], charge: Charge, cluster: ClusterObjects, gates: FeatureGates
 ) -> list[PodAction]:
-    """Those that wait lose their gate from the oldest on, while there is room. Raises JobError."""
+    """Actions that ungate waiting pods from the oldest on, while the charge has room. Raises JobError."""
     actions: list[PodAction] = []
     for pod in pods:
         if not pod.is_gated or not pod.stays:
@@ -51,9 +51,10 @@ def within_the_charge(
 
 
 def _started(pod: SeenPod, info: PodSetInfo) -> Json:
-    """The merge patch that lets it go with what its pod set has: flavors' node selector and tolerations, and labels.
+    """The merge patch that starts the pod with what its pod set has: flavors' node selector and tolerations, and
+    labels.
 
-    No gate can be put on a pod that is there, so places of a topology are not waited for.
+    No gate can be put on an existing pod, so places of a topology are not waited for.
     """
     now = {"metadata": pod.raw.get("metadata") or {}, "spec": pod.raw.get("spec") or {}}
     wanted = started_template(now, msgspec.structs.replace(info, scheduling_gates=()))

@@ -1,7 +1,7 @@
-"""The Workload of a pod on its own, or of a group of pods: the body of a new one, and what has to change in one.
+"""The Workload of a pod on its own, or of a group of pods: the body of a new one, and the changes to an existing one.
 
 A pod on its own controls its workload. A group's workload is named as the group and owned by all its pods, none of
-which controls it: it goes when the last of them has gone.
+which controls it: it is collected when the last of them is gone.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,11 @@ def workload_name(group: Group, pod: SeenPod, gates: FeatureGates) -> str:
 def own_workload(
     group: str, pods: Sequence[SeenPod], workloads: Sequence[SeenWorkload], gates: FeatureGates
 ) -> SeenWorkload | None:
-    """Of ``workloads`` that of these pods: of the prebuilt one's name, else of ``group`` (empty for a pod on its own).
+    """The one of ``workloads`` that belongs to these pods: by the name of the prebuilt one, else by ``group`` (empty
+    for a pod on its own).
 
-    A pod on its own has the one of its name, else the oldest that it controls: what it got under other gates, or from
-    another version, goes on. None where there is no pod.
+    A pod on its own has the one of its name, else the oldest that it controls: a workload that was made under other
+    gates, or by another version, goes on. None if there is no pod.
     """
     if not pods:
         return None
@@ -112,10 +113,10 @@ def _highest(where: str, class_names: set[str], known: foreignmarks.PriorityOf) 
 
 
 def spec_patch(oldest: SeenPod, sets: Sequence[JobPodSet], workload: SeenWorkload, cluster: ClusterObjects) -> Json:
-    """Merge patch of ``spec``; empty where the workload says what the pods ask for, or may not change.
+    """Merge patch of ``spec``; empty if the workload says what the pods request, or may not change.
 
-    ``sets`` is empty where it is not known yet what is asked for. A workload with another time limit is written anew
-    as a whole, as by Kueue. Raises JobError.
+    ``sets`` is empty while the requests are not known yet. A workload with another time limit is written anew as a
+    whole, as by Kueue. Raises JobError.
     """
     patch = compose.mark_patch(oldest.raw, workload, cluster)
     anew = "maximumExecutionTimeSeconds" in patch
@@ -125,9 +126,9 @@ def spec_patch(oldest: SeenPod, sets: Sequence[JobPodSet], workload: SeenWorkloa
 
 
 def asks_for(sets: Sequence[JobPodSet], workload: SeenWorkload) -> bool:
-    """Whether the workload asks for these pod sets; of one that holds quota the names and counts alone are compared.
+    """Whether the workload requests these pod sets; of one that holds quota the names and counts alone are compared.
 
-    A pod that started has what its start put in: its template says nothing.
+    The template of a pod that has started is not compared: its start has changed it.
     """
     given = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
     if {pod_set.name for pod_set in sets} != given.keys():
@@ -136,7 +137,7 @@ def asks_for(sets: Sequence[JobPodSet], workload: SeenWorkload) -> bool:
         there = given[pod_set.name]
         if (pod_set.count, pod_set.min_count) != (there.count, there.min_count):
             return False
-        # The name of a role says what its pods ask for; that of a pod on its own does not.
+        # The name of a role says what its pods request; the name of a pod on its own does not.
         if len(sets) > 1 or workload.is_reserved:
             continue
         if not same_shape(_ungated(typed_template(pod_set.template, "pod")), _ungated(there.template)):
@@ -145,7 +146,7 @@ def asks_for(sets: Sequence[JobPodSet], workload: SeenWorkload) -> bool:
 
 
 def _ungated(template: PodTemplateSpec) -> PodTemplateSpec:
-    """Without the queue's gates, which come and go."""
+    """The template without the queue's gates, which come and go."""
     gates = tuple(gate for gate in template.spec.scheduling_gates if gate.name not in OWN_GATES)
     return msgspec.structs.replace(template, spec=msgspec.structs.replace(template.spec, scheduling_gates=gates))
 
@@ -157,10 +158,10 @@ def metadata_patch(
     settings: JobSettings,
     counted: Sequence[SeenPod],
 ) -> Json:
-    """Merge patch of ``metadata``; empty where nothing is missing. ``pods``: those that hold the workload, ``counted``
+    """Merge patch of ``metadata``; empty if nothing is missing. ``pods``: the pods that hold the workload, ``counted``
     those that it asks for.
 
-    Owners are added and never taken off: the API server's garbage collector passes over those that are gone.
+    Owners are added and never removed: the API server's garbage collector ignores those that are gone.
     """
     oldest, meta = min(pods, key=lambda member: member.age_key), workload.typed.metadata
     patch = owners_patch(group, pods, workload)
@@ -202,13 +203,15 @@ def _labels(group: Group, pods: Sequence[SeenPod], settings: JobSettings) -> dic
 
 
 def _spare(oldest: SeenPod, cluster: ClusterObjects) -> dict[str, str]:
-    """Of a new workload alone: whoever counts the replicas takes it off again."""
+    """The annotation of a new workload whose pod may be a spare replica: the controller that counts replicas removes it
+    again.
+    """
     return {ABOVE_MIN_REPLICAS: "true"} if oldest.has_parent and cluster.may_be_spare(oldest.raw) else {}
 
 
 def gang_annotation(group: Group, pods: Sequence[SeenPod], settings: JobSettings) -> dict[str, str]:
-    """What of a PodGroup's pods has to run together, where that is more than a number; of a pod in a queue of KAI's
-    that has none, its own levels. Raises JobError.
+    """The annotation with the parts of a PodGroup that have to run together, if that is more than a number of pods; for
+    a pod in a KAI queue without a group, its own levels. Raises JobError.
     """
     if group.foreign is None:
         oldest = min(pods, key=lambda member: member.age_key, default=None)

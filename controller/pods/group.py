@@ -1,7 +1,7 @@
-"""What the pods of a group ask for together: how many they are, which roles they have, which are too many.
+"""What the pods of a group request together: how many they are, which roles they have, which are too many.
 
-Source: Kueue's KEP 976, "Groups of Pods created beforehand", "Serving Workload" and "Retrying Failed Pods". What a
-PodGroup of Volcano's or KAI's says is read by ``controller.podgroups.group``.
+Source: Kueue's KEP 976, "Groups of Pods created beforehand", "Serving Workload" and "Retrying Failed Pods". PodGroups
+of Volcano and KAI are read by ``controller.podgroups.group``.
 
 Pods of a group are sorted into roles, one pod set for each: pods that a scheduler cannot tell apart are of one role. A
 role is computed here and nowhere else: an annotation that states one would let a large pod be counted as a small one.
@@ -61,7 +61,7 @@ _SHAPE: Final = (
     "tolerations",
     "topologySpreadConstraints",
 )
-"""What Kueue's roles are told apart by, beside containers; a pod's own ``resources`` where it has some."""
+"""The fields by which Kueue tells roles apart, beside containers; a pod's own ``resources`` if it has some."""
 _MAPS: Final = ("nodeSelector", "overhead")
 _MORE: Final = ("priorityClassName", "schedulerName")
 _DEFAULTS: Final = {"schedulerName": "default-scheduler"}
@@ -79,11 +79,12 @@ _PLACED_BY: Final = (
 
 
 def role(pod: SeenPod) -> str:
-    """8 hexadecimal digits; of an ungated pod those of its start, as its spec has changed since.
+    """The role of a pod: 8 hexadecimal digits; for an ungated pod the digits of its start, as its spec has changed
+    since.
 
-    The digits are Kueue's (its function GenerateRoleHash), so that groups which Kueue started go on. What Kueue does
-    not tell pods apart by and decides on their places here is added where a pod has it. Fields stand in the order in
-    which the API server writes them. Raises JobError.
+    The digits are Kueue's (its function GenerateRoleHash), so that groups which Kueue started go on. Fields that Kueue
+    does not tell pods apart by and that decide on their places here are added if a pod has them. Fields stand in the
+    order in which the API server writes them. Raises JobError.
     """
     if of_serving_object(pod):
         return pod.annotations.get(ROLE_HASH, MAIN)
@@ -103,7 +104,7 @@ def role(pod: SeenPod) -> str:
 
 
 def of_serving_object(pod: SeenPod) -> bool:
-    """Whether its Workload was made of the object that it belongs to, which is known by its pods' marks."""
+    """Whether the pod's Workload was made of the serving object that it belongs to, by the pod's marks."""
     return SUSPENDING_PARENT in pod.annotations and prebuilt_mark(pod.raw)[1] == pod.group != ""
 
 
@@ -115,7 +116,7 @@ def _container(container: Any) -> Json:
 
 
 def _beyond(pod: SeenPod) -> Json:
-    """What tells pods apart besides; empty for most."""
+    """The further fields that tell pods apart; empty for most."""
     spec = mapping(pod.raw, "spec")
     found: Json = {key: spec[key] for key in _MORE if spec.get(key) and spec[key] != _DEFAULTS.get(key)}
     sidecars = [item.get("restartPolicy") for item in sequence(pod.raw, "spec", "initContainers")]
@@ -132,10 +133,10 @@ def _beyond(pod: SeenPod) -> Json:
 
 
 def template(pod: SeenPod) -> Json:
-    """The pod as a template: without what says which pod it is, where it runs, and how it is queued.
+    """The pod as a template: without its identity, its node and its queueing.
 
-    Of its annotations it keeps those that say what is asked of its devices; labels say nothing about that. Its gates
-    stay, as in Kueue's workloads: one that waits since Kueue is the same.
+    Annotations about its devices are kept; labels say nothing about those. Its gates stay, as in Kueue's workloads: a
+    pod that has waited since Kueue is the same.
     """
     kept = {key: value for key, value in pod.annotations.items() if key.startswith(PREFIX) and key != DEVICES}
     spec = {key: value for key, value in mapping(pod.raw, "spec").items() if key != "nodeName"}
@@ -154,7 +155,7 @@ def pod_set(pod: SeenPod, name: str, count: int, *, minimum: int | None = None) 
 
 
 def index_label(pod: SeenPod) -> str:
-    """The label with the pod's number in its role; pods without it are placed in any order."""
+    """The label with the pod's number in its role; empty if pods are placed in any order."""
     return pod.annotations.get(POD_INDEX_LABEL) or POD_INDEX
 
 
@@ -170,7 +171,7 @@ def offset(pod: SeenPod) -> int:
 
 
 def by_role(pods: Sequence[SeenPod]) -> dict[str, list[SeenPod]]:
-    """Roles in the order of their oldest pods, pods from the oldest on."""
+    """The pods of each role: roles in the order of their oldest pods, pods from the oldest on."""
     found: dict[str, list[SeenPod]] = {}
     for pod in sorted(pods, key=lambda member: member.age_key):
         found.setdefault(role(pod), []).append(pod)
@@ -182,9 +183,9 @@ class SeenPods:
     """All pods of one group, or one pod on its own, with what belongs to them.
 
     ``workload``: the one of the name that ``compose.workload_name`` gives, whatever owns it. ``pod_group``: the object
-    of Volcano's or KAI's that they are in. ``namespace_terminating``: the namespace is being deleted: no pods follow.
-    ``predecessor_runs``: the pod whose quota this one takes over may still be on its node. ``minimum``: of a pod above
-    the minimum of its group, that group's Workload. ``charge``, ``unread``: as of a job, see ``Observed``.
+    of Volcano or KAI that they are in. ``namespace_terminating``: the namespace is being deleted: no pods follow.
+    ``predecessor_runs``: the pod whose quota this one takes over may still be on its node. ``minimum``: for a pod above
+    the minimum of its group, that group's Workload. ``charge``, ``unread``: as for a job, see ``Observed``.
     """
 
     pods: tuple[SeenPod, ...]
@@ -200,7 +201,7 @@ class SeenPods:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """``total`` pods are asked for, with ``minimum`` of them the group may start. ``name`` is empty for a single pod.
+    """A group of ``total`` pods, which may start with ``minimum`` of them. ``name`` is empty for a single pod.
 
     ``declared``: the pods themselves name their total, so one more is too many; a PodGroup (``foreign``) names a
     minimum. ``of_object``: the Workload is made of the object that the pods belong to, not of the pods.
@@ -217,7 +218,9 @@ class Group:
 
 
 def group_of(pods: Sequence[SeenPod], foreign: ForeignGroup | None = None) -> Group:
-    """``pods`` is not empty; those of a PodGroup come with it. Raises JobError where they contradict each other."""
+    """The group of pods. ``pods`` is not empty; pods of a PodGroup come with it. Raises JobError if they contradict
+    each other.
+    """
     oldest = min(pods, key=lambda member: member.age_key)
     name = oldest.group if foreign is None else foreign.name
     if not name:
@@ -254,12 +257,12 @@ def group_of(pods: Sequence[SeenPod], foreign: ForeignGroup | None = None) -> Gr
 
 
 def filling(group: Group, pods: Sequence[SeenPod]) -> list[SeenPod]:
-    """As many of ``pods`` as the group of a PodGroup asks for, in their order."""
+    """The first of ``pods`` that fill the group of a PodGroup, in their order."""
     return list(pods[: group.total]) if group.foreign is None else chosen(group.foreign, pods, group.total)
 
 
 def short(group: Group, pods: Sequence[SeenPod]) -> str:
-    """Why these pods are too few, in a sentence; empty where they are not."""
+    """A sentence on why these pods are too few; empty if they are not."""
     parts = "" if group.foreign is None else lacking(group.foreign, pods)
     whole = f"{len(pods)} of {plural(group.total, 'pod')}"
     if not parts:
@@ -275,7 +278,7 @@ def _check_indexes(pods: Sequence[SeenPod], total: int) -> None:
 
 
 def copied_labels(pods: Sequence[SeenPod], keys: Sequence[str]) -> dict[str, str]:
-    """Labels that the workload gets from its pods, those of all of them. Raises JobError where two disagree."""
+    """Labels that the workload copies from all of its pods. Raises JobError if two disagree."""
     found: dict[str, str] = {}
     for pod in pods:
         for key in keys:
@@ -297,7 +300,7 @@ def _agree(pods: Sequence[SeenPod], key: str, read: Callable[[SeenPod], str]) ->
 
 
 def pod_sets(group: Group, pods: Sequence[SeenPod], tiers: Tiers = ()) -> tuple[JobPodSet, ...]:
-    """One for each role of ``pods`` that count; empty while others have to come first. Raises JobError.
+    """A pod set for each role of ``pods``; empty while other pods have to come first. Raises JobError.
 
     Under fast admission pods of a single role stand for those that are still to come. ``tiers``: see ``JobSettings``.
     """
@@ -328,20 +331,22 @@ def _pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
 
 
 def all_ready(pods: Sequence[SeenPod], needed: int) -> bool:
-    """Whether as many as are needed have started, and all that did are ready or have succeeded."""
+    """Whether as many pods as are needed have started, and all started ones are ready or have succeeded."""
     here = [pod for pod in pods if not pod.is_gated]
     return len(here) >= needed and all(pod.is_ready for pod in here)
 
 
 def _model(pods: Sequence[SeenPod]) -> SeenPod:
-    """The oldest gated pod, else the oldest: an ungated pod's spec has what its start put in, its node above all."""
+    """The pod that stands for a role: the oldest gated pod, else the oldest. The start of an ungated pod has changed
+    its spec, its node above all.
+    """
     return next((pod for pod in pods if pod.is_gated), pods[0])
 
 
 def excess(group: Group, pods: Sequence[SeenPod], counts: Mapping[str, int] | None) -> list[SeenPod]:
-    """Those of ``pods`` (of those that count) that are too many, the first to go first.
+    """Those of ``pods`` that are too many, in the order in which they are to go.
 
-    ``counts``: pods by role that the workload has, where it can no longer change; a pod of another role is too many.
+    ``counts``: pods by role that the workload has, once it can no longer change; a pod of another role is too many.
     Pods without the queue's finalizer go first, then gated pods before pods that run, newer pods before older ones; a
     pod that has succeeded is counted and kept.
     """

@@ -1,7 +1,8 @@
-"""PodGroups of Volcano and KAI, as the controller of plain pods needs them: found by name, and their status kept.
+"""PodGroups of Volcano and KAI, as the controller of plain pods needs them: it finds them by name, and writes their
+status.
 
-Status is written where Tessera decides for a system and that system's scheduler does not run beside it, and of all its
-PodGroups but those of Volcano Jobs, which have it from ``controller.volcanojobs``.
+Status is written if Tessera decides for a system and that system's scheduler does not run beside it: of all its
+PodGroups but those of Volcano Jobs, whose status ``controller.volcanojobs`` writes.
 """
 
 import random
@@ -27,16 +28,16 @@ from kube.writing.writer import Writer
 
 
 def unheard(_key: ObjectKey | None) -> None:
-    """Before anybody listens."""
+    """The listener before another one is set: it does nothing."""
 
 
 class GroupObjects:
-    """``systems``: those that Tessera decides for, ``written`` those whose PodGroups have their status from it: the
-    scheduler of any other writes it itself. ``publish`` records an Event. ``changed`` gets the key of a group
-    that changed, None for any.
+    """``systems``: the systems that Tessera decides for. ``written``: the systems whose PodGroups get their status from
+    it: the scheduler of any other system writes it itself. ``publish`` records an Event. ``changed`` gets the key of a
+    group that changed, None for any.
 
-    ``_owners`` and ``_owned`` are inverse: the uid of what controls a group, and the groups by it. Only ``_tell``
-    writes them.
+    ``_owners`` and ``_owned`` are inverse: the uid of a group's controller, and the groups by it. Only ``_tell`` writes
+    them.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class GroupObjects:
             yield f"{system}-pod-groups", groups.run()
 
     def known(self, name: GroupName) -> bool:
-        """Whether ``get`` knows all of that system. From now on they are followed."""
+        """Whether ``get`` knows all PodGroups of that system. From now on they are watched."""
         return self._of[name.system].need()
 
     def get(self, namespace: str, name: GroupName) -> Json | None:
@@ -90,7 +91,7 @@ class GroupObjects:
         yield from self._owned.get(uid, ())
 
     async def tell(self, namespace: str, name: GroupName, seen: SeenPods, above: Sequence[SeenPod]) -> None:
-        """Write the status of the group of these pods, and of those above its minimum.
+        """Writes the status of the group of these pods, and of those above its minimum.
 
         Raises ActionFailedError and KubeError.
         """
@@ -103,7 +104,7 @@ class GroupObjects:
             self._publish(ObjectReference("v1", "Pod", pod.name, pod.uid, namespace), "Warning", UNSCHEDULABLE, why)
 
     async def tell_alone(self, namespace: str, group: str) -> None:
-        """Likewise of the groups of this name, none of whose pods is queued by itself."""
+        """Writes the status of the groups of this name, none of whose pods is queued by itself."""
         for system in sorted(self._written):
             name = GroupName(system, group)
             given = self.get(namespace, name)

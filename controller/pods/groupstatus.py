@@ -1,4 +1,4 @@
-"""What the status of a PodGroup becomes, by its pods and their workload, or by the job that it was made for. Pure."""
+"""The status of a PodGroup, by its pods and their workload, or by the job that it was made for. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,7 +24,7 @@ Amounts = Mapping[ResourceName, Amount]
 
 
 def of_pods(name: GroupName, seen: SeenPods, above: Sequence[SeenPod] = ()) -> Json:
-    """The merge patch of the status of ``seen.pod_group``; empty where it says so, or cannot be said.
+    """The merge patch of the status of ``seen.pod_group``; empty if nothing changes, or if the status is not known.
 
     ``above``: pods above its minimum, which are counted and not waited for.
     """
@@ -51,15 +51,17 @@ def of_pods(name: GroupName, seen: SeenPods, above: Sequence[SeenPod] = ()) -> J
 
 
 def pods_are_told(given: Json, status: Json) -> str:
-    """What KAI's group wants each of its pods told, by an Event: why it waits now, if that has changed."""
+    """The message that KAI's group wants each of its pods to get, in an Event: why it waits now; empty if that has not
+    changed.
+    """
     why = status.get("schedulingConditions")
     return str(why[0]["message"]) if why and at(given, "spec", "markUnschedulable") is True else ""
 
 
 def of_owner(name: GroupName, given: Json, settings: JobSettings, cluster: ClusterObjects) -> Json:
-    """Likewise, for a PodGroup none of whose pods is queued by itself.
+    """The merge patch of the status of a PodGroup none of whose pods is queued by itself.
 
-    Of a job that is queued it waits with the job; any other waits for its pods. Raises JobError, NestingTooDeepError.
+    A group of a queued job waits with the job; any other waits for its pods. Raises JobError, NestingTooDeepError.
     """
     minimum = read_group(name, given).minimum
     ancestor = managed_ancestor(given, settings, cluster)
@@ -82,7 +84,7 @@ def _waits(unplaced: int, total: int, workload: SeenWorkload | None) -> str:
 
 
 def _resources(workload: Workload) -> dict[str, dict[str, str]]:
-    """KAI's ``resourcesStatus``."""
+    """KAI's ``resourcesStatus`` of a workload."""
     requested: dict[ResourceName, Amount] = {}
     for pod_set in workload.spec.pod_sets:
         _add(requested, scaled(one_pod(pod_set.template.spec), pod_set.count))

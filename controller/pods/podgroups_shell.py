@@ -1,7 +1,7 @@
-"""PodGroups of Volcano or KAI, followed from when they are needed, and their status written.
+"""PodGroups of Volcano or KAI: they are watched from when they are needed, and their status is written.
 
-They are needed from when the first pod names one, or Tessera decides for their system. Where their CRD is not, there
-are none.
+They are needed from when the first pod names one, or Tessera decides for their system. If their CRD is not installed,
+there are none.
 """
 
 import asyncio
@@ -30,15 +30,16 @@ from kube.writing.writes import Conflicted, Missing, Verb, Write, Written
 log = logging.getLogger(__name__)
 
 _CHECK_S: Final = 30.0
-"""Between two checks for the CRD."""
+"""Seconds between two checks for the CRD."""
 _AGAIN_S: Final = 1.0
 _NOWHERE: Final = Selection(field_selector="metadata.name=none")
 
 
 class PodGroups:
-    """``changed`` gets the key of each group that changed, and None once it is known that there is no CRD.
+    """The PodGroups of one system. ``changed`` gets the key of each group that changed, and None once it is known that
+    there is no CRD.
 
-    ``subresource``: whether the kind has its status as one.
+    ``subresource``: whether the kind's status is a subresource.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class PodGroups:
         self._reflector: Reflector[Json] = Reflector(client, resource, _read, self._tell, clock=clock, backoff=backoff)
 
     def need(self) -> bool:
-        """Start to watch them. Whether ``get`` knows them all."""
+        """Starts the watch, and returns whether ``get`` knows all of them."""
         self._needed.set()
         return self._absent or self._reflector.synced
 
@@ -75,7 +76,9 @@ class PodGroups:
         return iter(self._reflector)
 
     async def write(self, writer: Writer, key: ObjectKey, status: Json) -> bool:
-        """``status`` is a merge patch of it. Whether it was written. Raises ActionFailedError and KubeError."""
+        """Writes the status, of which ``status`` is a merge patch, and returns whether it was written. Raises
+        ActionFailedError and KubeError.
+        """
         entry = self._reflector.get(key)
         if not status or entry is None or self._written.behind(key, entry.uid, entry.resource_version):
             return False  # the watch brings what was written, and with it the next reconciliation

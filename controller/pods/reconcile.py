@@ -1,4 +1,4 @@
-"""The reconciler of plain pods: pods and their workload as they are, into actions. Pure: same input, same actions.
+"""The reconciler of plain pods: it turns pods and their workload into actions. Pure: same input, same actions.
 
 A single pod is a group of one that is never replaced. The order of the questions is that of
 ``controller.jobs.reconcile``: is the workload finished, or being deleted? have the pods ended? is there a workload, and
@@ -87,7 +87,9 @@ def reconcile_pods(seen: SeenPods, settings: JobSettings, cluster: ClusterObject
 
 
 def _held_back(seen: SeenPods, pods: tuple[SeenPod, ...]) -> list[PodAction]:
-    """For pods that are refused: a pending workload is withdrawn, an admitted one goes on unless it is evicted."""
+    """Actions for pods that are refused: a pending workload is deleted, an admitted one goes on unless it is
+    evicted.
+    """
     workload = seen.workload
     try:
         if workload is None or not is_of_pods(workload, pods):
@@ -106,9 +108,10 @@ def _held_back(seen: SeenPods, pods: tuple[SeenPod, ...]) -> list[PodAction]:
 def _owned(
     seen: SeenPods, pods: tuple[SeenPod, ...], settings: JobSettings, cluster: ClusterObjects
 ) -> list[PodAction]:
-    """Pods of a job that is queued as a whole belong to that job: they are released once it is admitted.
+    """Actions for pods of a job that is queued as a whole: they belong to that job, and are released once it is
+    admitted.
 
-    One that was above its minimum, and is taken back into that, had a workload of its own.
+    A pod that was above the job's minimum, and is taken back into it, had a workload of its own.
     """
     if seen.unread and any(pod.is_gated and pod.stays for pod in pods):
         return [AwaitOwner(message=seen.unread)]
@@ -137,7 +140,8 @@ def _owned(
 def _of_pod_group(seen: SeenPods, pods: tuple[SeenPod, ...]) -> tuple[ForeignGroup | None, tuple[SeenPod, ...]]:
     """The PodGroup that the pods are in, and the pods as it completes them.
 
-    One that was deleted while its workload is there is as that was made: its pods may still run, or wait for their end.
+    A PodGroup that was deleted while its workload exists is read from the workload: its pods may still run, or wait for
+    their end.
     """
     name, part = pods[0].foreign_group, pods[0].part
     if part and name is None:
@@ -158,7 +162,7 @@ def _of_pod_group(seen: SeenPods, pods: tuple[SeenPod, ...]) -> tuple[ForeignGro
 
 @dataclass(frozen=True, kw_only=True)
 class _Reconciliation:
-    """``pods``: the managed ones, from the oldest on; at least one."""
+    """One reconciliation. ``pods``: the managed ones, from the oldest on; at least one."""
 
     seen: SeenPods
     pods: tuple[SeenPod, ...]
@@ -172,14 +176,14 @@ class _Reconciliation:
 
     @cached_property
     def prebuilt(self) -> str:
-        """The name of the workload that was created for the pods beforehand; empty where they get one of their own."""
+        """The name of the workload that was created for the pods beforehand; empty if they get one of their own."""
         return "" if self.group.of_object else prebuilt_workload(self.pods[0].raw)
 
     @cached_property
     def counted(self) -> list[SeenPod]:
         """The pods that fill the group: they stay, or have succeeded and need no replacement.
 
-        Of a PodGroup with more pods than it asks for, ungated pods first, then the oldest; once quota is reserved,
+        If a PodGroup has more pods than it asks for, ungated pods come first, then the oldest; once quota is reserved,
         as many of each role as the workload has.
         """
         found = [pod for pod in self.pods if pod.stays or (pod.has_succeeded and not self.group.serving)]
@@ -228,7 +232,9 @@ class _Reconciliation:
         return self._with_workload(workload)
 
     def _refused_late(self, workload: SeenWorkload) -> list[PodAction]:
-        """Pods that were created after the group finished: its name is taken until the old pods are deleted."""
+        """The refusal of pods that were created after the group finished: its name is taken until the old pods are
+        deleted.
+        """
         late = [pod for pod in self.pods if pod.is_gated and pod.stays]
         if self.single or self.group.of_object or not late or not workload.is_finished:
             return []
@@ -253,7 +259,7 @@ class _Reconciliation:
             return "Failed", f"{message}; the group is not retriable"
         if self.seen.workload is not None and is_stale(self.seen.workload):
             return "Failed", f"{message}; it had run below its minimum for too long"
-        # What succeeded while the queue was deleting it waits for no replacement: users may have deleted all others.
+        # A pod that succeeded while the queue was deleting it needs no replacement: users may have deleted all others.
         evicted_pods = [pod for pod in self.pods if pod.is_deleted_by_queue]
         deleted = all(pod.is_terminating for pod in self.pods) and all(pod.has_succeeded for pod in evicted_pods)
         if self.seen.namespace_terminating or (deleted and len(evicted_pods) < len(self.pods) and not self._is_evicted):
@@ -262,7 +268,9 @@ class _Reconciliation:
 
     @property
     def _is_evicted(self) -> bool:
-        """Its quota is on its way back: that its pods are gone is first of all what the eviction asked for."""
+        """Whether the workload is evicted and still holds quota: that its pods are gone is then the effect of the
+        eviction.
+        """
         workload = self.seen.workload
         return workload is not None and workload.eviction is not None and workload.is_reserved
 
@@ -311,7 +319,7 @@ class _Reconciliation:
         return actions + self._started(workload) + self._above(workload)
 
     def _above(self, workload: SeenWorkload) -> list[PodAction]:
-        """Pods beyond the minimum of a PodGroup are queued by themselves while that runs."""
+        """Actions that queue the pods beyond a PodGroup's minimum by themselves while the minimum runs."""
         if self.group.declared or not is_whole(workload):
             return []
         counted = {pod.uid for pod in self.counted}
@@ -323,9 +331,10 @@ class _Reconciliation:
         return [marked(pod, workload, parts[subgroup_of(pod)]) for pod in spare]
 
     def _mismatch(self, workload: SeenWorkload) -> list[PodAction] | None:
-        """What is done where the workload is not one for these pods; None where it is, or follows them.
+        """Actions if the workload is not one for these pods; None if it is, or can be changed to be.
 
-        A prebuilt one follows no pods, nor does one that holds quota. Roles that it has and no pod are awaited.
+        A prebuilt workload is not changed for pods, nor is one that holds quota. Roles of the workload that no pod has
+        are awaited.
         """
         if self.group.of_object:
             return None
@@ -351,14 +360,14 @@ class _Reconciliation:
 
     @property
     def _total(self) -> int:
-        """Pods that have to succeed: whole subgroups may be more than their group asks for."""
+        """The number of pods that have to succeed: whole subgroups may have more than their group asks for."""
         workload = self.seen.workload
         if workload is None or self.group.declared or not workload.is_reserved:
             return self.group.total
         return max(self.group.total, sum(compose.counts_of(workload.typed.spec.pod_sets).values()))
 
     def _needed(self, workload: SeenWorkload) -> int:
-        """Pods that the workload runs with: those that were admitted; before admission, the minimum."""
+        """The number of pods that the workload runs with: the admitted pods; before admission, the minimum."""
         admission = workload.typed.status.admission
         given = () if admission is None else admission.pod_set_assignments
         sets = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
@@ -382,7 +391,7 @@ class _Reconciliation:
         moved = queue_name(self.pods[0].raw) != workload.typed.spec.queue_name
         if moved and workload.is_reserved and not any(pod.may_run for pod in self.pods):
             return dropped(workload)
-        # An ungated pod has what its start put in: only gated pods tell what is asked for, else the workload does.
+        # An ungated pod's start has changed it: only gated pods tell what is requested, else the workload does.
         asks = not workload.is_reserved and any(pod.is_gated for pod in self.counted)
         sets = self._sets() if asks else ()
         spec = podcompose.spec_patch(self.pods[0], sets, workload, self.cluster)
@@ -407,7 +416,7 @@ class _Reconciliation:
         }
         limits = compose.counts_of(workload.typed.spec.pod_sets)
         done = Counter(role_in(pod, single=False) for pod in self.pods if pod.has_succeeded)
-        # It never shrinks: quota that was given back may be used by another workload by now.
+        # The number never shrinks: quota that was given back may be used by another workload by now.
         grown = {name: min(max(done[name], had.get(name, 0)), limit) for name, limit in limits.items()}
         grown = {name: count for name, count in grown.items() if count}
         return [] if grown == had else [SetReclaimable(name=workload.name, uid=workload.uid, pods=grown)]
@@ -445,7 +454,9 @@ class _Reconciliation:
         return [*patches, event("Started", words.started(queue))] if patches else []
 
     def _told(self, status: WorkloadStatus) -> list[PodAction]:
-        """Why a pod of what serves waits, or one above a minimum: their users look at pods, and not at Workloads."""
+        """Events that say why a serving pod waits, or a pod above a minimum: their users read pods, and not
+        Workloads.
+        """
         waits = find_condition(status.conditions, "QuotaReserved")
         gated = self.single and any(pod.is_gated and (pod.has_parent or pod.above_minimum_of) for pod in self.counted)
         if not gated or status.admission is not None or waits is None or waits.status != "False" or not waits.message:

@@ -55,12 +55,12 @@ from kube.resources import Resource
 
 _LARGE: Final = 64
 _PACE_S: Final = 0.0005
-"""A reconciliation costs about a tenth of this for each pod."""
+"""The pause between two reconciliations for each pod: a reconciliation costs about a tenth of it."""
 _LONGEST_S: Final = 1.0
 
 
 class GroupKey(NamedTuple):
-    """``pod`` is empty for a group, ``group`` for a pod on its own."""
+    """A group, or a pod on its own: ``pod`` is empty for a group, ``group`` for a pod on its own."""
 
     namespace: str
     group: str
@@ -68,8 +68,8 @@ class GroupKey(NamedTuple):
 
 
 class QueuedPod(msgspec.Struct, frozen=True):
-    """A pod as it is kept: as JSON text, which takes a quarter of what objects do. ``owner``: the uid of what
-    controls it, empty for nothing; ``group`` is empty for a pod on its own, ``parent`` for one of no serving kind,
+    """A pod in the cache: as JSON text, which takes a quarter of the memory of objects. ``owner``: the uid of its
+    controller, empty for none; ``group`` is empty for a pod on its own, ``parent`` for one of no serving kind,
     ``minimum`` for one that is not above the minimum of a group: it names that group's Workload.
     """
 
@@ -113,8 +113,9 @@ class PodController:
     """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled, beside what ``pod_groups`` runs.
 
     The indexes of pods follow the watch: ``_of`` and ``_groups`` are inverse to each other, ``_children`` holds the
-    same pods by the uid of what controls them, the job perhaps whose start releases them, ``_above`` those above the
-    minimum of a group by its Workload. Only ``_see`` and ``_leave`` write the four, and their sets are never empty.
+    same pods by the uid of their controller (perhaps the job whose start releases them), ``_above`` holds the pods
+    above the minimum of a group by its Workload. Only ``_see`` and ``_leave`` write the four, and their sets are never
+    empty.
     """
 
     def __init__(  # noqa: PLR0913
@@ -149,11 +150,12 @@ class PodController:
         self._children: dict[str, set[ObjectKey]] = {}
         self._above: dict[WorkloadKey, set[ObjectKey]] = {}
         self._after: dict[GroupKey, set[GroupKey]] = {}
-        """Pods that start once another has ended, by that other. Each entry goes when the other changes."""
+        """Pods that start once another has ended, by that other. Each entry is removed when the other changes."""
         self._owned: dict[GroupKey, set[WorkloadKey]] = {}
-        """Workloads by the pod on its own that controls them, or did: a name comes again with another uid."""
+        """Workloads by the pod on its own that controls them, or did: a name may come again with another uid."""
         self._prebuilt: dict[WorkloadKey, GroupKey] = {}
-        """Workloads that pods which are there name as prebuilt. Only ``_workload_of`` adds, ``_leave`` takes away."""
+        """Workloads that existing pods name as prebuilt. Only ``_workload_of`` adds to it, only ``_leave`` removes from
+        it."""
 
     async def run(self) -> None:
         await self._queue.run()
@@ -206,7 +208,7 @@ class PodController:
             self._queue.put(group)
 
     def pod_group(self, key: ObjectKey | None) -> None:
-        """A PodGroup changed; None: any may have."""
+        """Notes that a PodGroup changed; None: any may have."""
         if key is not None:
             self._queue.put(GroupKey(key.namespace, key.name, ""))
             self._queue_above(WorkloadKey(f"{key.namespace}/{key.name}"))
@@ -220,7 +222,7 @@ class PodController:
             self._queue.put(self._of[key])
 
     def _all_above(self, minimum: WorkloadKey) -> set[ObjectKey]:
-        """Pods above it, and those above the minimums of the subgroups among these."""
+        """Pods above the minimum, and pods above the minimums of the subgroups among these."""
         found: set[ObjectKey] = set()
         left = [minimum]
         while left:
@@ -264,7 +266,7 @@ class PodController:
         self._touch(group)
 
     def _touch_minimum(self, key: ObjectKey, pod: QueuedPod) -> None:
-        """The group whose status counts the pod: that of the minimum, and of what that is above."""
+        """Reconciles the group whose status counts the pod: that of its minimum, and of what that minimum is above."""
         name, seen = pod.minimum, set[str]()
         while name and name not in seen:
             seen.add(name)
@@ -274,7 +276,9 @@ class PodController:
             name = next((entry.object.minimum for entry in entries if entry is not None), "")
 
     def _touch(self, group: GroupKey) -> None:
-        """Reconcile it at once, or where it is large a moment later: its pods are created and change one by one."""
+        """Reconciles the group at once, or a moment later if it is large: its pods are created and change one by
+        one.
+        """
         for waiting in self._after.pop(group, ()):
             self._queue.put(waiting)
         pods = len(self._groups.get(group, ()))
@@ -318,7 +322,7 @@ class PodController:
                 await self._pod_groups.tell(group.namespace, foreign, seen, self._pods_above(group))
 
     async def _beside_a_job(self, jobs: AboveJobs, group: GroupKey, seen: SeenPods) -> None:
-        """Pods that wait, perhaps below a job that is queued: they start by its charge, one group after another."""
+        """Reconciles pods that wait, perhaps below a queued job: they start by its charge, one group after another."""
         first = min(seen.pods, key=lambda pod: pod.age_key)
         above = await jobs.owners.above(first.raw, self._cluster)
         if not jobs.is_below(first.raw, above.cluster):
@@ -331,13 +335,15 @@ class PodController:
             await self._carry_out(group, seen, reconcile_pods(seen, self._settings, above.cluster))
 
     def _pods_above(self, group: GroupKey) -> list[SeenPod]:
-        """Those above the minimum of the group."""
+        """The pods above the minimum of the group."""
         keys = self._all_above(WorkloadKey(f"{group.namespace}/{group.group}"))
         entries = (self._feeds[QUEUED_PODS].get(key) for key in keys)
         return [entry.object.seen() for entry in entries if entry is not None]
 
     def _observed(self, group: GroupKey, pods: tuple[SeenPod, ...], foreign: GroupName | None) -> SeenPods | None:
-        """None while it is not known yet whether there is a PodGroup of that name."""
+        """The pods with what belongs to them; None while it is not known yet whether there is a PodGroup of that
+        name.
+        """
         pod_group = None
         if foreign is not None:
             if not self._pod_groups.known(foreign):
@@ -368,12 +374,12 @@ class PodController:
         return own_workload(group.group, pods, [each for each in found if each is not None], self._settings.gates)
 
     def _minimum(self, group: GroupKey, pod: SeenPod) -> SeenWorkload | None:
-        """The Workload with the minimum of the pod's group, where the pod is above it."""
+        """The Workload with the minimum of the pod's group, if the pod is above it; else None."""
         name = pod.above_minimum_of if pod.part or not group.group else ""
         return seen_workload(self._ledger, self._raws, WorkloadKey(f"{group.namespace}/{name}")) if name else None
 
     def _predecessor_runs(self, group: GroupKey, workload: SeenWorkload) -> bool:
-        """Whether the pod whose quota it takes over may run. That pod's Workload is there for as long as it may."""
+        """Whether the pod whose quota it takes over may run. That pod's Workload exists for as long as it may."""
         named = workload.typed.metadata.annotations.get(names.REPLACEMENT_FOR)
         kept = None if named is None else self._ledger.get(WorkloadKey(named))
         pod = None if kept is None else _controlling_pod(kept.workload)
@@ -394,7 +400,7 @@ class PodController:
         await self._actions.carry_out(about, {pod.name: pod.raw for pod in seen.pods}, actions, still)
 
     async def _finish_orphans(self, group: GroupKey, uids: set[str]) -> None:
-        """Workloads whose pods have gone, as the API server confirms: our watch may lag."""
+        """Finishes workloads whose pods are gone, once the API server confirms it: the watch may lag."""
         if group.group:
             keys = set() if uids else {WorkloadKey(f"{group.namespace}/{group.group}")}
         else:
@@ -409,7 +415,7 @@ class PodController:
                 await self._carry_out(group, seen, actions)
 
     async def _exists(self, group: GroupKey, workload: SeenWorkload) -> bool:
-        """Whether one of its pods is there and our watch does not show it yet."""
+        """Whether one of the workload's pods exists that the watch does not show yet."""
         chosen = Selection(namespace=group.namespace, label_selector=QUEUED_PODS.selector)
         owners = {owner.uid for owner in workload.typed.metadata.owner_references}
         listing = await self._client.list_all(PODS, dict[str, Any], chosen)
@@ -461,13 +467,13 @@ def _controlling_pod(workload: Workload) -> OwnerReference | None:
 
 
 def _is_orphaned(workload: Workload, uids: set[str]) -> bool:
-    """Whether none of the pods ``uids`` owns it, and pods alone did."""
+    """Whether none of the pods ``uids`` owns the workload, and pods alone did."""
     owners = workload.metadata.owner_references
     return bool(owners) and all(owner.kind == "Pod" and owner.uid not in uids for owner in owners)
 
 
 def _about(group: GroupKey, seen: SeenPods) -> ObjectReference:
-    """A group's Events are about its Workload, where it has one; else about a pod."""
+    """The object of a group's Events: its Workload, if it has one; else a pod."""
     if seen.workload is not None and (group.group or not seen.pods):
         meta = seen.workload.typed.metadata
         return ObjectReference(KUEUE, "Workload", meta.name, meta.uid, meta.namespace)

@@ -1,4 +1,4 @@
-"""Pods of a group that have failed: the condition that says that others are awaited, and how long they are kept.
+"""Pods of a group that have failed: the condition that replacements are awaited, and how long failed pods are kept.
 
 Source: Kueue's KEP 976, "Retrying Failed Pods".
 """
@@ -20,10 +20,10 @@ WAITING: Final = WAITING_FOR_PODS
 
 
 def waiting(workload: SeenWorkload, *, needed: int, there: int, failing: bool) -> list[PodAction]:
-    """The condition WaitingForReplacementPods, where it is to change.
+    """The action that sets the condition WaitingForReplacementPods, if it is to change.
 
-    ``there``: pods of ``needed`` that stay or have succeeded. ``failing``: what is missing was there before. An
-    eviction gives its own reason, another one a new reason; once admitted again, the reason stays until all are there.
+    ``there``: pods of ``needed`` that stay or have succeeded. ``failing``: the missing pods existed before. An eviction
+    sets its own reason, another eviction a new reason; once admitted again, the reason stays until all pods exist.
     """
     now, evicted = find_condition(workload.typed.status.conditions, WAITING), workload.eviction
     waits = now is not None and now.status == "True"
@@ -42,7 +42,9 @@ def waiting(workload: SeenWorkload, *, needed: int, there: int, failing: bool) -
 
 
 def is_stale(workload: SeenWorkload) -> bool:
-    """Whether the group was evicted because its pods were not replaced: none is awaited once all of them have ended."""
+    """Whether the group was evicted because its pods were not replaced: no pod is awaited once all of them have
+    ended.
+    """
     now = find_condition(workload.typed.status.conditions, WAITING)
     evicted = workload.eviction is not None and workload.eviction.reason == STALE_GANG
     return evicted or (now is not None and (now.status, now.reason) == ("True", STALE_GANG))
@@ -51,11 +53,12 @@ def is_stale(workload: SeenWorkload) -> bool:
 def spare_finalizers(
     workload: SeenWorkload, pods: Sequence[SeenPod], failed: Sequence[SeenPod], filling: Sequence[SeenPod]
 ) -> list[PodAction]:
-    """Failed pods that are kept no longer. ``filling``: those that stay, or have succeeded.
+    """Patches that remove the finalizer of failed pods that need not be kept. ``filling``: pods that stay, or have
+    succeeded.
 
-    Of each role as many as were replaced, the longest inactive first; and those that are being deleted, for whose end
-    the owner of the pods may wait before it makes another. The finalizer of one owner of the workload stays: the API
-    server deletes what has no owner left, and a workload that is deleted takes the pods that wait with it.
+    They are as many of each role as were replaced, the longest inactive first; and pods that are being deleted, for
+    whose end their owner may wait before it makes another. The finalizer of one owner of the workload stays: the API
+    server deletes an object that has no owner left, and a workload that is deleted takes the waiting pods with it.
     """
     held = sorted((pod for pod in failed if pod.has_finalizer and pod.is_retriable), key=lambda pod: pod.inactive_key)
     counts = compose.counts_of(workload.typed.spec.pod_sets)

@@ -1,8 +1,8 @@
-"""How pods start: they lose their gates and get what flavors, admission checks and the topology assignment put in.
+"""How pods start: they lose their gates and get what flavors, admission checks and the topology assignment require.
 
-What the API server allows on a pod (pkg/apis/core/validation, ValidatePodUpdate): gates are only taken off; while one
-is on, keys may be added to ``nodeSelector``; tolerations may be added; labels and annotations change freely. A gate
-cannot be put back, so a pod that was ungated can only be deleted.
+What the API server allows on a pod (pkg/apis/core/validation, ValidatePodUpdate): gates are only removed; while one is
+on, keys may be added to ``nodeSelector``; tolerations may be added; labels and annotations change freely. A gate cannot
+be put back, so a pod that was ungated can only be deleted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,9 @@ def role_in(pod: SeenPod, *, single: bool) -> str:
 def places(
     workload: SeenWorkload, pods: Sequence[SeenPod], *, single: bool, gang: bool, minimum: int | None
 ) -> tuple[PodPlace, ...]:
-    """The pods to ungate now. ``pods``: those that stay, and those that still have their place.
+    """The pods to ungate now, with their places. ``pods``: pods that stay, and pods that still have their place.
 
-    ``minimum``: pods with which a group of one role may start.
-    Raises JobError and TopologyEncodingError.
+    ``minimum``: pods with which a group of one role may start. Raises JobError and TopologyEncodingError.
     """
     admission = workload.typed.status.admission
     if admission is None:
@@ -70,7 +69,9 @@ def _placed(pod: SeenPod, name: str) -> PlacedPod:
 
 
 def _ranked(places: PodSetPlaces, oldest: SeenPod | None, pods: Sequence[SeenPod], before: int) -> PodSetPlaces:
-    """Ranks by the pods' own label. None where two share one: of two gated pods the second would wait for ever."""
+    """The places with ranks by the pods' own label; without ranks if two pods share one: of two gated pods the second
+    would wait for ever.
+    """
     if places.ranks is None and oldest is not None:
         ranks = Ranks(index_label=index_label(oldest), offset=offset(oldest), before=before)
         places = msgspec.structs.replace(places, ranks=ranks)
@@ -81,9 +82,9 @@ def _ranked(places: PodSetPlaces, oldest: SeenPod | None, pods: Sequence[SeenPod
 
 
 def start_patch(pod: SeenPod, info: PodSetInfo, place: Mapping[str, str], devices: str = "") -> Json:
-    """The merge patch that starts the pod. ``devices``: the annotation that names those planned for it.
+    """The merge patch that starts the pod. ``devices``: the annotation that names the devices planned for it.
 
-    Raises StartConflictError, where it never can.
+    Raises StartConflictError if the pod can never start.
     """
     whole = msgspec.structs.replace(
         info, scheduling_gates=(), node_selector={**place, **_agreeing(info.node_selector, place)}
@@ -102,12 +103,14 @@ def start_patch(pod: SeenPod, info: PodSetInfo, place: Mapping[str, str], device
 
 
 def _agreeing(selector: Mapping[str, str], place: Mapping[str, str]) -> dict[str, str]:
-    """The flavor's labels hold for every node of its topology: where both name one, the place is the narrower."""
+    """The node selector with the pod's place. The flavor's labels hold for every node of its topology: if both name
+    one, the place is the narrower.
+    """
     return {key: value for key, value in selector.items() if key not in place}
 
 
 def infos_by_set(workload: SeenWorkload, cluster: ClusterObjects, gates: FeatureGates) -> dict[str, PodSetInfo]:
-    """Raises FlavorMissingError and StartConflictError."""
+    """What a start writes into pods, by pod set. Raises FlavorMissingError and StartConflictError."""
     return {info.name: info for info in infos(workload.typed, cluster.flavor, elastic=False, gates=gates)}
 
 
@@ -117,13 +120,13 @@ def tied(pod: SeenPod) -> Json:
 
 
 def unfinalized(pod: SeenPod) -> Json:
-    """The merge patch that takes the finalizer off."""
+    """The merge patch that removes the finalizer."""
     kept = [finalizer for finalizer in sequence(pod.raw, "metadata", "finalizers") if finalizer != MANAGED]
     return {"metadata": {**tied(pod), "finalizers": kept}}
 
 
 def released(pod: SeenPod) -> Json:
-    """The merge patch that ends the queue's hold: no admission gate, no finalizer, no label.
+    """The merge patch that ends the queue's hold: it removes admission gate, finalizer and label.
 
     The gate of a queued job's placed pods stays: they have it until they get their nodes.
     """

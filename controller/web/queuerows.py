@@ -288,7 +288,7 @@ def pending_rows(
 
 
 class _Idle(dict[LocalQueueKey, str | None]):
-    """By LocalQueue the reason why it or its ClusterQueue starts no workload; None where there is no such reason."""
+    """The reason by LocalQueue why it or its ClusterQueue starts no workload; None if there is no such reason."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()

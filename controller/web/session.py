@@ -40,7 +40,7 @@ class TooLongError(ValueError):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who is signed in: by ``token`` or as ``user``. ``expires_s``: seconds since 1970. ``here``: the value of the
+    """The signed-in user: by ``token`` or as ``user``. ``expires_s``: seconds since 1970. ``here``: the value of the
     cookie HERE; a session that a former version sealed has none, and needs none.
     """
 

@@ -1,4 +1,5 @@
-"""The controller's certificates: its own authority, what is due when, and issuing. No I/O, and time is handed in.
+"""The controller's certificates: its own authority, the steps of rotation and their times, and issuing. No I/O; time is
+an argument.
 
 An authority is succeeded in two steps, so that no replica ever serves what the API server does not trust yet: the next
 authority is announced (its certificate joins the bundle, nothing is signed with it), and an hour later, when every
@@ -29,19 +30,19 @@ DAY_S: Final = 24 * HOUR_S
 AUTHORITY_S: Final = 730 * DAY_S
 """Life of an authority."""
 SUCCEED_S: Final = 180 * DAY_S
-"""What is left of an authority when its successor is announced."""
+"""The rest of an authority's life at which its successor is announced."""
 ANNOUNCED_S: Final = HOUR_S
-"""How long a successor is known before anything is signed with it."""
+"""The time for which a successor is announced before it signs anything."""
 SERVING_S: Final = 90 * DAY_S
 """Life of a serving certificate, never beyond its authority's."""
 RENEW_S: Final = 30 * DAY_S
-"""What is left of a serving certificate when it is renewed."""
+"""The rest of a serving certificate's life at which it is renewed."""
 SKEW_S: Final = HOUR_S
-"""Certificates start so much before now: clocks of a cluster differ."""
+"""The time by which certificates start before now: clocks of a cluster differ."""
 
 
 class Step(Enum):
-    """What is due."""
+    """The next step of certificate rotation."""
 
     START = "start anew"
     ANNOUNCE = "announce the next authority"
@@ -76,7 +77,7 @@ class Kept:
 
 
 def due(kept: Kept | None, names: Sequence[str], now_s: float) -> Step | None:
-    """The next step for the certificates, None if none is due. ``names``: of the serving certificate."""
+    """The next step of rotation, None if none is due. ``names``: the names in the serving certificate."""
     if kept is None:
         return Step.START
     left_s = _until(kept.issuer.certificate) - now_s
@@ -87,13 +88,14 @@ def due(kept: Kept | None, names: Sequence[str], now_s: float) -> Step | None:
         return Step.ANNOUNCE
     if kept.next is not None:
         announced_s = _since(kept.next.certificate) + SKEW_S
-        # An authority that is about to expire is replaced at once: better not trusted everywhere yet than expired.
+        # An authority that is about to expire is replaced at once: an authority that is not trusted everywhere yet is
+        # better than an expired one.
         if next_left_s <= 0 or now_s >= announced_s + ANNOUNCED_S or left_s <= ANNOUNCED_S:
             return Step.SUCCEED if next_left_s > 0 else Step.ANNOUNCE
     if not _serves(kept, names):
         return Step.RENEW
     ends_s = _until(kept.serving.certificate)
-    # A certificate that ends with its authority is not renewed over and over.
+    # A certificate that ends with its authority must not be renewed over and over.
     if ends_s - now_s < RENEW_S and min(now_s + SERVING_S, _until(kept.issuer.certificate)) > ends_s + DAY_S:
         return Step.RENEW
     if any(_until(certificate) <= now_s for certificate in kept.retired):
@@ -102,7 +104,7 @@ def due(kept: Kept | None, names: Sequence[str], now_s: float) -> Step | None:
 
 
 def advanced(kept: Kept | None, names: Sequence[str], now_s: float) -> Kept:
-    """``kept`` with every step done that is due."""
+    """``kept`` after every step that is due."""
     while (step := due(kept, names, now_s)) is not None:
         kept = _done(step, kept, names, now_s)
     assert kept is not None, "nothing kept is always due a start"
@@ -143,7 +145,7 @@ def new_serving(issuer: Pair, names: Sequence[str], now_s: float) -> Pair:
 
 
 def new_client(issuer: Pair, common_name: str, now_s: float) -> Pair:
-    """A certificate that a client shows. It lives as long as a serving one."""
+    """A certificate for a client. It lives as long as a serving one."""
     return _leaf(issuer, common_name, ExtendedKeyUsageOID.CLIENT_AUTH, (), now_s)
 
 
@@ -167,13 +169,13 @@ def _leaf(issuer: Pair, common_name: str, usage: x509.ObjectIdentifier, names: S
 
 
 def check_pair(pair: Pair) -> None:
-    """CertificateError unless the key is the certificate's."""
+    """Raises CertificateError unless the key belongs to the certificate."""
     if _certificate(pair.certificate).public_key() != _key(pair.key).public_key():
         raise CertificateError("the key is not the certificate's")
 
 
 def split(bundle: bytes) -> tuple[bytes, ...]:
-    """The certificates of a bundle, each as PEM. CertificateError if there is none."""
+    """The certificates of a bundle, each as PEM. Raises CertificateError if there is none."""
     try:
         found = x509.load_pem_x509_certificates(bundle)
     except ValueError:
@@ -182,7 +184,7 @@ def split(bundle: bytes) -> tuple[bytes, ...]:
 
 
 def _serves(kept: Kept, names: Sequence[str]) -> bool:
-    """Whether the serving certificate is the issuer's and answers to ``names``."""
+    """Whether the issuer signed the serving certificate, and it has these ``names``."""
     serving = _certificate(kept.serving.certificate)
     try:
         serving.verify_directly_issued_by(_certificate(kept.issuer.certificate))

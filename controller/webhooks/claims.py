@@ -1,9 +1,10 @@
-"""The mutating webhook for ResourceClaims that are made for pods of queued jobs: of the devices that a claim may get,
-those come first that the engine chose for the pod. Pure: a review and the pod's annotation in, a review out.
+"""The mutating webhook for ResourceClaims that are made for pods of queued jobs: it puts the devices that the engine
+chose for the pod before the other devices that the claim may get. Pure: a review and the pod's annotation in, a review
+out.
 
-A request becomes one with alternatives (``firstAvailable``): the planned devices, then what was asked. So a plan that
-is out of date holds up no pod. Where the API has no such form (admin access, all devices, too many alternatives or
-selectors) a request stays as it is. Source: resource.k8s.io/v1 ``DeviceRequest``.
+A request becomes one with alternatives (``firstAvailable``): the planned devices, then the original request. A plan
+that is out of date so blocks no pod. Where the API has no such form (admin access, all devices, too many alternatives
+or selectors) a request stays as it is. Source: resource.k8s.io/v1 ``DeviceRequest``.
 """
 
 import re
@@ -35,7 +36,7 @@ class OwnerPod(NamedTuple):
 
 
 def owner(body: bytes) -> OwnerPod | None:
-    """The pod that the claim in a review is made for; None for any other, and for what is no review."""
+    """The pod that the claim in a review is made for; None for any other claim, and for a body that is no review."""
     try:
         request = request_of(body)
         metadata = child(child(request, "object", ".request") or {}, "metadata", _OBJECT) or {}
@@ -55,7 +56,7 @@ def owner(body: bytes) -> OwnerPod | None:
 def answer(body: bytes, annotation: str) -> bytes:
     """The review of the same uid: allowed, with the planned devices first. A body that is no review is refused.
 
-    ``annotation``: the pod's, empty where nothing is planned for it.
+    ``annotation``: the pod's, empty if nothing is planned for it.
     """
 
     def made(claim: Json, _namespace: str) -> list[Json]:
@@ -68,7 +69,7 @@ def answer(body: bytes, annotation: str) -> bytes:
 
 
 def patch(devices: Json, planned: Requests) -> list[Json]:
-    """The JSON patch (RFC 6902) for a claim's ``spec.devices``. Raises ConversionError for none."""
+    """The JSON patch (RFC 6902) for a claim's ``spec.devices``. Raises ConversionError if there are none."""
     requests, also = [], dict[str, tuple[str, ...]]()
     for request in children(devices, "requests", _DEVICES):
         made, names = _alternatives(request, planned)
@@ -86,7 +87,7 @@ def patch(devices: Json, planned: Requests) -> list[Json]:
 
 
 def _alternatives(request: Json, planned: Requests) -> tuple[Json, Mapping[str, tuple[str, ...]]]:
-    """The request with its planned alternatives first, and by name what stands beside it in references."""
+    """The request with its planned alternatives first, and by name the alternatives that join it in references."""
     name = text(request, "name", f"{_DEVICES}.requests")
     exactly = child(request, "exactly", f"{_DEVICES}.requests")
     given = children(request, "firstAvailable", f"{_DEVICES}.requests")
@@ -110,7 +111,7 @@ def _alternatives(request: Json, planned: Requests) -> tuple[Json, Mapping[str, 
     )
     if not first or not fits:
         return request, {}
-    # A driver that compares whole names finds its configuration under both.
+    # A driver that compares whole names must find its configuration under both names.
     both: dict[str, tuple[str, ...]] = {name: (f"{name}/{_PLANNED}", f"{name}/{_ASKED}")}
     also = {label: (f"{name}/{sub}",) for sub, label, _ in chosen} if exactly is None else both
     return {"name": name, "firstAvailable": every}, also
@@ -122,7 +123,9 @@ def _planned(name: str, asked: Json, expression: str) -> Json:
 
 
 def _referring(entry: Json, also: Mapping[str, tuple[str, ...]]) -> Json:
-    """A constraint or a configuration, which names requests or is for all of them."""
+    """A constraint or a configuration that names requests or is for all of them, with the names of alternatives
+    added.
+    """
     named = entry.get("requests")
     if not isinstance(named, list) or not named:
         return entry

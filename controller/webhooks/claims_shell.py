@@ -1,7 +1,7 @@
-"""The webhook for claims with its pods: out of the watch, or asked for where the claim comes before the watch tells of
-its pod. Without an answer within a second, and for a pod that is not there, nothing is planned.
+"""The webhook for claims with its pods: from the watch, or from the API server if the claim comes before the watch has
+its pod. Without an answer within a second, and for a pod that does not exist, nothing is planned.
 
-The port authenticates nobody: so few pods are asked for at a time, and a claim waits for no place among them.
+The port authenticates nobody: few pods are requested at a time, and a claim does not wait for a place among them.
 """
 
 import asyncio
@@ -22,10 +22,11 @@ from kube.errors import KubeError
 log = logging.getLogger(__name__)
 
 _WAITS_S: Final = 0.4
-"""Below the half second for which the process that serves webhooks waits."""
+"""The longest wait for a pod, below the half second for which the process that serves webhooks waits."""
 _AT_ONCE: Final = 8
 _REST_S: Final = 0.1
-"""A place is free again so long after its answer: at most 80 pods a second are asked for, whoever sends reviews."""
+"""The time after its answer at which a place is free again: at most 80 pods a second are requested, whoever sends
+reviews."""
 
 
 class _Meta(Struct, frozen=True):
@@ -34,13 +35,15 @@ class _Meta(Struct, frozen=True):
 
 
 class _Pod(Struct, frozen=True):
-    """As much of a pod as is looked at."""
+    """The part of a pod that is read."""
 
     metadata: _Meta
 
 
 class ClaimAnswers:
-    """``seen``: a pod as the watch has it, by namespace and name; None for one that it does not know."""
+    """Answers reviews of claims. ``seen``: a pod as the watch has it, by namespace and name; None for an unknown
+    one.
+    """
 
     def __init__(self, client: Client, seen: Callable[[str, str], Pod | None]) -> None:
         self._client = client
@@ -48,12 +51,12 @@ class ClaimAnswers:
         self._places = _AT_ONCE
 
     async def answer(self, body: bytes) -> bytes:
-        """To a review."""
+        """The answer to a review."""
         owner = claims.owner(body)
         return claims.answer(body, "" if owner is None else await self.planned(owner))
 
     async def planned(self, owner: OwnerPod) -> str:
-        """The pod's annotation; empty where nothing is planned for it, or it is not known in time."""
+        """The pod's annotation; empty if nothing is planned for it, or if the pod is not known in time."""
         known = self._seen(owner.namespace, owner.name)
         if known is not None and known.metadata.uid == owner.uid:
             return known.metadata.annotations.get(CLAIM_DEVICES, "")

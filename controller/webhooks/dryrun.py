@@ -1,5 +1,5 @@
-"""The webhook for dry runs: an AdmissionReview in, one with warnings out. It refuses nothing, changes nothing, and is
-silent about what cannot be read. Pure.
+"""The webhook for dry runs: it answers an AdmissionReview with warnings. It refuses nothing, changes nothing, and says
+nothing about what cannot be read. Pure.
 """
 
 from collections.abc import Iterable
@@ -14,13 +14,12 @@ _LONGEST: Final = 240
 """Characters of one warning: API servers cut those that are longer than 256."""
 _MOST: Final = 4
 _LARGEST: Final = 512 * 1024
-"""A larger review is not looked at: it would take the event loop's time. Its answer has no uid, which the API server
-counts as none.
-"""
+"""The most bytes of a review that is read: a larger one would take the event loop's time. Its answer has no uid, which
+the API server treats as no answer."""
 
 
 class DryRun(NamedTuple):
-    """``created``: what would be created; None for any other request."""
+    """A dry run. ``created``: the object that would be created; None for any other request."""
 
     uid: str
     created: Any
@@ -40,7 +39,7 @@ class _Review(msgspec.Struct):
 
 
 def read(body: bytes) -> DryRun:
-    """A request that is not the creation of an object in a dry run has nothing to be told of."""
+    """The dry run in a review. ``created`` is None unless the request creates an object in a dry run."""
     if len(body) > _LARGEST:
         return DryRun("", None, "")
     try:
@@ -52,7 +51,7 @@ def read(body: bytes) -> DryRun:
 
 
 def allowed(uid: str, warnings: Iterable[str] = ()) -> bytes:
-    """Whatever it is."""
+    """The review that allows the request, with warnings."""
     told = [_cut(warning) for warning in warnings][:_MOST]
     response: dict[str, Any] = {"uid": uid, "allowed": True}
     if told:
@@ -61,7 +60,7 @@ def allowed(uid: str, warnings: Iterable[str] = ()) -> bytes:
 
 
 def warnings_of(found: dict[str, Any]) -> list[str]:
-    """What a person is told of a forecast that was asked for (``controller.process.submissions``)."""
+    """The warnings of a forecast (``controller.process.submissions``)."""
     queue = f"ClusterQueue {found['clusterQueue']}" if found["clusterQueue"] else f"LocalQueue {found['localQueue']}"
     if found["startsNow"]:
         return [f"would start at once, in {queue}"]
@@ -80,7 +79,7 @@ def not_known(why: str) -> str:
 
 
 def _would(sentence: str) -> str:
-    """``would start now: with 4 of the 6 pods of main``."""
+    """A sentence about a change: ``would start now: with 4 of the 6 pods of main``."""
     return f"would start now: {sentence[:1].lower()}{sentence[1:]}"
 
 

@@ -1,9 +1,9 @@
-"""The mutating webhooks for what is Volcano's or KAI's, for API servers without MutatingAdmissionPolicy. Pure.
+"""The mutating webhooks for objects of Volcano and KAI, for API servers without MutatingAdmissionPolicy. Pure.
 
-They do what the chart's policies do: what is for a queue of theirs gets Kueue's label with that queue's name and waits
-like any other, pods that name their scheduler are bound by the default one, what serves as a gang of Volcano's is
-stamped as one, and a Job of Volcano's gets its defaults. Each looks at one system: their configurations select the
-namespaces of its switch, and leave out children of other jobs.
+They do what the chart's policies do: an object for a queue of theirs gets Kueue's label with that queue's name and
+waits like any other, pods that name their scheduler are bound by the default one, a serving object that is a Volcano
+gang is stamped as one, and a Volcano Job gets its defaults. Each webhook is for one system: their configurations select
+the namespaces of its switch, and leave out children of other jobs.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ GANG_PATH: Final = "/mutate-volcano-gang"
 DEFAULTS_PATH: Final = "/mutate-volcano-defaults"
 Schedulers = Mapping[str, System]
 _ITS_GROUPS: Final = "?"
-"""The queue that a PodGroup says. No queue has this name."""
+"""Stands for the queue of a pod's PodGroup. No queue has this name."""
 
 
 def queue_answer(
@@ -38,8 +38,8 @@ def queue_answer(
     schedulers: Schedulers = SCHEDULERS,
     suspend_paths: SuspendPaths | None = None,
 ) -> bytes:
-    """The review of the same uid: allowed, with the label and what holds the job or pod back; refused where marks of
-    both systems leave open whose it is. ``schedulers``: both systems', by name.
+    """The review of the same uid: allowed, with the label and what holds the job or pod back; refused if marks of both
+    systems leave open whose it is. ``schedulers``: both systems', by name.
     """
 
     def made(given: Json, _namespace: str) -> list[Json]:
@@ -49,7 +49,7 @@ def queue_answer(
 
 
 def scheduler_answer(body: bytes, *, switch: ForeignSystem) -> bytes:
-    """The same for the scheduler of a pod."""
+    """The answer to a review of a pod: allowed, with the default scheduler's name."""
 
     def made(pod: Json, _namespace: str) -> list[Json]:
         return scheduler_patch(pod, switch)
@@ -58,7 +58,7 @@ def scheduler_answer(body: bytes, *, switch: ForeignSystem) -> bytes:
 
 
 def gang_answer(body: bytes, *, switch: ForeignSystem, schedulers: Schedulers = SCHEDULERS) -> bytes:
-    """The same for a Deployment or StatefulSet whose pods start together."""
+    """The answer to a review of a Deployment or StatefulSet whose pods start together: allowed, with its stamps."""
 
     def made(owner: Json, _namespace: str) -> list[Json]:
         return gang_patch(owner, switch, schedulers)
@@ -67,7 +67,7 @@ def gang_answer(body: bytes, *, switch: ForeignSystem, schedulers: Schedulers = 
 
 
 def defaults_answer(body: bytes) -> bytes:
-    """The same for a Job of Volcano's: what it says where nothing is written."""
+    """The answer to a review of a Volcano Job: allowed, with defaults for fields that are not set."""
 
     def made(job: Json, _namespace: str) -> list[Json]:
         return defaults_patch(job)
@@ -78,7 +78,8 @@ def defaults_answer(body: bytes) -> bytes:
 def queue_patch(
     given: Json, switch: ForeignSystem, suspend_paths: SuspendPaths, schedulers: Schedulers = SCHEDULERS
 ) -> list[Json]:
-    """The JSON patch (RFC 6902); empty for what names a queue already, or is for none of the system's.
+    """The JSON patch (RFC 6902) that queues the object; empty for one that names a queue already, or is for none of the
+    system's.
 
     A pod that leaves its queue to its PodGroup is held without the label: the controller reads the group.
     """
@@ -110,8 +111,8 @@ def _queue(given: Json, switch: ForeignSystem, schedulers: Schedulers) -> str:
 
 
 def gang_patch(owner: Json, switch: ForeignSystem, schedulers: Schedulers = SCHEDULERS) -> list[Json]:
-    """Stamps for a Deployment's pods, and the label of its queue for a StatefulSet; empty for what is no gang of the
-    system's.
+    """The JSON patch with stamps for a Deployment's pods, or the label of its queue for a StatefulSet; empty for an
+    object that is no gang of the system.
     """
     try:
         if not is_asked(owner) or (queue := _queue(owner, switch, schedulers)) in ("", _ITS_GROUPS):
@@ -124,7 +125,7 @@ def gang_patch(owner: Json, switch: ForeignSystem, schedulers: Schedulers = SCHE
 
 
 def defaults_patch(job: Json) -> list[Json]:
-    """Lists that differ are replaced whole."""
+    """The JSON patch with a Volcano Job's defaults. Lists that differ are replaced whole."""
     try:
         return jobs.differences(job, defaulted(job))
     except JobError as error:
@@ -132,7 +133,9 @@ def defaults_patch(job: Json) -> list[Json]:
 
 
 def scheduler_patch(pod: Json, switch: ForeignSystem) -> list[Json]:
-    """The name that the pod came with is kept: it may be all that says whose queue it is for."""
+    """The JSON patch that replaces a pod's scheduler. The pod's former one is kept in an annotation: it may be all that
+    says whose queue it is for.
+    """
     spec = child(pod, "spec", _OBJECT) or {}
     named = text(spec, "schedulerName", f"{_OBJECT}.spec")
     if switch.binds(named) == named or named not in switch.scheduler_names:

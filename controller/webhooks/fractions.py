@@ -1,6 +1,6 @@
-"""The mutating webhook for parts of GPUs as KAI and HAMi ask for them, for API servers without MutatingAdmissionPolicy.
+"""The mutating webhook for parts of GPUs as KAI and HAMi request them, for API servers without MutatingAdmissionPolicy.
 
-It does what the chart's policies do: a pod, or the template of a Job, asks for percents instead. Pure.
+The webhook does what the chart's policies do: a pod, or the template of a Job, requests percents instead. Pure.
 """
 
 from typing import Final
@@ -16,7 +16,9 @@ _TEMPLATE: Final = ("spec", "template")
 
 
 def answer(body: bytes, *, fleet: Fleet) -> bytes:
-    """The review of the same uid: allowed, with what the containers ask for. A body that is no review is refused."""
+    """The review of the same uid: allowed, with the containers' requests in percents. A body that is no review is
+    refused.
+    """
 
     def made(given: Json, _namespace: str) -> list[Json]:
         return patch(given, fleet)

@@ -1,7 +1,7 @@
 """The address that the API server calls and the authority it trusts: patches for CRDs and webhook configurations; and
 whether the older version of Workload is served.
 
-The decisions are pure functions over what was read; ``inject`` reads and writes.
+The decisions are pure functions of what was read; ``inject`` reads and writes.
 """
 
 import logging
@@ -32,7 +32,7 @@ Named = tuple[Resource, str]
 """A kind of configuration, and its name."""
 
 CONVERTED: Final = ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
-"""Plurals whose versions differ by more than fields that are dropped."""
+"""Plurals whose versions differ by more than dropped fields."""
 PLAIN: Final = (
     "admissionchecks",
     "multikueueconfigs",
@@ -51,17 +51,17 @@ _INJECTORS: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-c
 
 
 class ForeignConversionError(Exception):
-    """Another system converts this kind, and it may not be taken over: one sentence."""
+    """Another system converts this kind, and its conversion may not be replaced: one sentence."""
 
 
 class StoredError(Exception):
-    """The older version is the one that objects are stored in, so that it stays served: one sentence."""
+    """Objects are stored in the older version, so that it stays served: one sentence."""
 
 
 @dataclass(frozen=True)
 class Injected:
-    """``refused``: sentences about kinds that are left as they are. ``postponed``: what the replica that leads writes
-    differs still.
+    """The result of ``inject``. ``refused``: sentences about kinds that are left as they are. ``postponed``: what the
+    leading replica writes still differs.
     """
 
     refused: list[str]
@@ -70,7 +70,7 @@ class Injected:
 
 @dataclass(frozen=True)
 class ServiceTarget:
-    """The Service before the replicas."""
+    """The Service in front of the replicas."""
 
     namespace: str
     name: str
@@ -93,17 +93,16 @@ class UrlTarget:
 Target = ServiceTarget | UrlTarget
 
 PLACEHOLDER: Final = ServiceTarget("tessera-system", "tessera-controller-webhook")
-"""The address in the chart's CRDs before a controller has written its own: Helm does not template CRDs. It is that of
-the release on the pages, so that applying the CRDs again leaves its conversion as it is.
-"""
+"""The address in the chart's CRDs before a controller has written its own: Helm does not template CRDs. It is the
+address of the release on the pages, so that applying the CRDs again leaves that release's conversion unchanged."""
 _OLDER_PLACEHOLDER: Final = ServiceTarget("tessera-system", "tessera-webhook")
-"""Of the CRDs of 0.1."""
+"""The address in the CRDs of version 0.1."""
 
 
 def crd_patch(crd: Json, target: Target, trusted: bytes, *, take_over: bool) -> Json | None:
     """The merge patch (RFC 7386) for ``spec.conversion``, bound to the version that was read; None for no change.
 
-    ForeignConversionError where another system converts the kind and ``take_over`` is false.
+    Raises ForeignConversionError if another system converts the kind and ``take_over`` is false.
     """
     name = crd["metadata"]["name"]
     found = crd["spec"].get("conversion") or {"strategy": "None"}
@@ -139,7 +138,7 @@ def _conversion_patch(found: Json, name: str, target: Target, trusted: bytes) ->
 
 
 def _other(conversion: Json, target: Target) -> str | None:
-    """The service that converts now, if it is neither ours nor the chart's placeholder."""
+    """The service that converts now, if it is neither this controller's nor the chart's placeholder."""
     if conversion["strategy"] != "Webhook":
         return None
     config = (conversion.get("webhook") or {}).get("clientConfig") or {}
@@ -154,9 +153,9 @@ def _other(conversion: Json, target: Target) -> str | None:
 def served_patch(crd: Json, *, served: bool) -> list[Json] | None:
     """The JSON patch (RFC 6902) after which v1beta1 is served, or not; None for no change.
 
-    The versions are one list, which a merge patch would replace as a whole: this one changes a single word, and is
-    refused where another version stands in that place by then. Conversion stays: it is what reads objects that were
-    stored in v1beta1. StoredError where objects still are.
+    The versions are one list, which a merge patch would replace as a whole: a JSON patch changes a single word, and is
+    refused if another version stands in that place by then. Conversion stays: it reads objects that were stored in
+    v1beta1. Raises StoredError if objects still are.
     """
     for number, version in enumerate(crd["spec"].get("versions") or ()):
         if version["name"] != _OLD or version["served"] == served:
@@ -175,7 +174,9 @@ def served_patch(crd: Json, *, served: bool) -> list[Json] | None:
 
 
 def webhook_patch(configuration: Json, target: Target, trusted: bytes) -> Json | None:
-    """The merge patch that gives our webhooks their caBundle (and a URL target its address); None for no change."""
+    """The merge patch that gives this controller's webhooks their caBundle (and a URL target its address); None for no
+    change.
+    """
     bundle = b64encode(trusted).decode()
     hooks = []
     for hook in configuration.get("webhooks") or ():
@@ -201,10 +202,10 @@ async def inject(
     configurations: tuple[Named, ...] = (),
     serve_old_workloads: bool = True,
 ) -> Injected:
-    """Write what differs. Kinds not installed are skipped.
+    """Writes what differs. Kinds that are not installed are skipped.
 
-    ``leading``: whether Kueue's CRDs may be taken over, and ``serve_old_workloads`` is written: of replicas that are
-    configured differently, as during a rollout, one decides. Raises KubeError; ConflictError where another client wrote
+    ``leading``: whether Kueue's CRDs may be taken over, and ``serve_old_workloads`` is written: of replicas with
+    different configurations, as during a rollout, one decides. Raises KubeError; ConflictError if another client wrote
     at the same time: call again.
     """
     refused: list[str] = []

@@ -1,8 +1,8 @@
-"""The mutating webhook for jobs, for API servers without MutatingAdmissionPolicy. Pure: an AdmissionReview in, one out.
+"""The mutating webhook for jobs, for API servers without MutatingAdmissionPolicy. Pure: it answers an AdmissionReview.
 
-It does what the chart's policies do: a job with a queue is created suspended, and a job without a queue gets the
-LocalQueue ``default`` where its namespace has one. The webhook's configuration leaves out other namespaces and children
-that their owner's controller made; every other child is marked, and waits for the controller.
+The webhook does what the chart's policies do: a job with a queue is created suspended, and a job without a queue gets
+the LocalQueue ``default`` if its namespace has one. The webhook's configuration leaves out other namespaces and
+children that their owner's controller made; every other child is marked, and waits for the controller.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,15 +20,15 @@ HasDefaultQueue = Callable[[str], bool]
 """Whether the namespace has a LocalQueue called ``default``. Answers from memory."""
 
 SuspendPaths = Mapping[tuple[str, str], tuple[str, ...]]
-"""The field that holds a job back while it is true, by API group and kind."""
+"""The field that suspends a job while it is true, by API group and kind."""
 
 Defaults = Mapping[tuple[str, str], Callable[[Json], Json]]
-"""What its kind makes of a job that is created, by API group and kind: ``JobKind.defaulted``."""
+"""The defaults that a kind gives a new job, by API group and kind: ``JobKind.defaulted``."""
 PLAIN: Final = ("spec", "suspend")
 
 
 def no_default_queue(_namespace: str) -> bool:
-    """Jobs without a queue stay without."""
+    """A ``HasDefaultQueue`` that finds none: jobs without a queue stay without one."""
     return False
 
 
@@ -67,7 +67,9 @@ def patch(
     suspend_path: tuple[str, ...] = PLAIN,
     defaulted: Callable[[Json], Json] | None = None,
 ) -> list[Json]:
-    """The JSON patch (RFC 6902) that suspends ``job`` if it has a queue. Raises ConversionError for no job."""
+    """The JSON patch (RFC 6902) that suspends ``job`` if it has a queue. Raises ConversionError for an object that is
+    no job.
+    """
     metadata = child(job, "metadata", ".request.object") or {}
     labels = child(metadata, "labels", ".request.object.metadata")
     operations: list[Json] = []
@@ -105,7 +107,7 @@ def _made(job: Json, defaulted: Callable[[Json], Json]) -> Json:
 
 
 def differences(now: Any, wanted: Any, path: str = "") -> list[Json]:
-    """The operations from one value to another that has nothing less; lists that differ are replaced whole."""
+    """The operations from one value to another that lacks no key of it; lists that differ are replaced whole."""
     if now is wanted or now == wanted:
         return []
     if not isinstance(now, dict) or not isinstance(wanted, dict):
@@ -118,7 +120,7 @@ def differences(now: Any, wanted: Any, path: str = "") -> list[Json]:
 
 
 def suspended(job: Json, path: tuple[str, ...]) -> list[Json]:
-    """The operations that set the field. Raises ConversionError for no job."""
+    """The operations that set the field. Raises ConversionError for an object that is no job."""
     *above, last = path
     at, where = job, ".request.object"
     for depth, key in enumerate(above):

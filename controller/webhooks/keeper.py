@@ -1,6 +1,6 @@
-"""The Secret that the replicas share: read, brought up to date, written with the version that was read.
+"""The Secret that the replicas share: it is read, brought up to date, and written with the version that was read.
 
-Of two replicas that start together one creates it and the other reads what the first one made; the same at a renewal.
+If two replicas start together, one creates the Secret and the other reads it; so do they at a renewal.
 """
 
 import logging
@@ -47,7 +47,9 @@ class SecretName:
 
 
 class OwnCertificates:
-    """Certificates of an authority of our own, kept in ``secret``. ``names``: DNS names and addresses to answer to."""
+    """Certificates of the controller's own authority, kept in ``secret``. ``names``: DNS names and addresses of the
+    serving certificate.
+    """
 
     def __init__(self, client: Client, secret: SecretName, *, names: Sequence[str], clock: Clock) -> None:
         self._client = client
@@ -58,7 +60,7 @@ class OwnCertificates:
         self._former: Pair | None = None
 
     async def current(self) -> Served:
-        """What to serve now, after every step that is due was written. Raises KubeError."""
+        """The certificate to serve now, after every step that is due was written. Raises KubeError."""
         for _ in range(_ATTEMPTS):
             try:
                 kept = await self._round()
@@ -72,14 +74,14 @@ class OwnCertificates:
 
     @property
     def authority(self) -> Pair:
-        """What signs now. ``current`` comes first."""
+        """The authority that signs now. ``current`` comes first."""
         assert self._last is not None, "nothing was read yet"
         return self._last.issuer
 
     @property
     def authorities(self) -> tuple[Pair, ...]:
-        """What signs now, what is announced, and what signed before while its certificate is trusted: replicas look at
-        the Secret a minute apart, so others may be one step ahead or behind. ``current`` comes first.
+        """The authority that signs now, the announced one, and the former one while its certificate is trusted:
+        replicas read the Secret a minute apart, so others may be one step ahead or behind. ``current`` comes first.
         """
         assert self._last is not None, "nothing was read yet"
         former = self._former
@@ -90,7 +92,8 @@ class OwnCertificates:
         try:
             found = await self._client.get(SECRETS, self._secret.name, Secret, namespace=self._secret.namespace)
         except NotFoundError:
-            # Deleted while we serve: the authority that the API server trusts is restored, not replaced.
+            # The Secret was deleted while this replica serves: the authority that the API server trusts is restored,
+            # not replaced.
             wanted = advanced(self._last, self._names, self._clock.wall())
             await self._client.create(SECRETS, self._body(wanted, ""), Secret, namespace=self._secret.namespace)
             log.info("created Secret %s with certificates", self._secret)
@@ -131,7 +134,9 @@ class GivenCertificates:
         self._secret = secret
 
     async def current(self) -> Served:
-        """Raises KubeError, and CertificateError that names the Secret for one that cannot be served."""
+        """The certificate in the Secret. Raises KubeError, and CertificateError that names the Secret for one that
+        cannot be served.
+        """
         found = await self._client.get(SECRETS, self._secret.name, Secret, namespace=self._secret.namespace)
         try:
             given = Served(
@@ -161,7 +166,9 @@ def written(kept: Kept) -> dict[str, str]:
 
 
 def read(data: dict[str, str]) -> Kept:
-    """What ``written`` made. Raises CertificateError, one line that names the key and never shows its value."""
+    """The certificates in the Secret's data, as ``written`` makes it. Raises CertificateError, one line that names the
+    key and never shows its value.
+    """
     issuer = _pair(data, "issuer")
     following = _pair(data, "next") if "next.crt" in data else None
     known = {issuer.certificate, following.certificate if following else b""}

@@ -1,8 +1,8 @@
-"""The mutating webhook for pods, for API servers without MutatingAdmissionPolicy. Pure: an AdmissionReview in, one out.
+"""The mutating webhook for pods, for API servers without MutatingAdmissionPolicy. Pure: it answers an AdmissionReview.
 
-It does what the chart's policy does: a pod with a queue is created with the scheduling gate, with the label by which
-the controller watches it, and with the finalizer by which the controller misses no end. Pods of serving kinds get no
-finalizer: their owners make each anew under Kubernetes' own rules, which must not wait for the controller. Those that
+The webhook does what the chart's policy does: a pod with a queue is created with the scheduling gate, with the label by
+which the controller watches it, and with the finalizer by which the controller misses no end. Pods of serving kinds get
+no finalizer: their owners replace each under Kubernetes' own rules, which must not wait for the controller. Pods that
 wait for a group have another label until they are in one. The webhook's configuration selects the pods.
 """
 
@@ -33,9 +33,10 @@ def answer(body: bytes, *, manage_without_queue_name: bool = False) -> bytes:
 
 
 def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
-    """The JSON patch (RFC 6902) that marks ``pod``; empty for one of no queue. Raises ConversionError for no pod.
+    """The JSON patch (RFC 6902) that marks ``pod``; empty for one without a queue. Raises ConversionError for an object
+    that is no pod.
 
-    Pods that their owner's own controller made are not asked about: the webhook's match conditions know whose they are.
+    Pods that their owner's own controller made are not sent here: the webhook's match conditions know whose they are.
     """
     metadata = child(pod, "metadata", ".request.object") or {}
     labels = child(metadata, "labels", _META)
@@ -69,7 +70,7 @@ def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
 def _listed(
     parent: Json, key: str, pointer: str, value: Any, where: str, *, is_there: Callable[[Any], bool]
 ) -> list[Json]:
-    """What puts ``value`` into a list that may be missing."""
+    """The operations that put ``value`` into a list that may be missing."""
     items = _items(parent, key, where)
     if any(is_there(item) for item in items):
         return []

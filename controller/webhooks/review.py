@@ -1,4 +1,4 @@
-"""An AdmissionReview in, one out: what every mutating webhook here has in common. Pure."""
+"""Answers to an AdmissionReview: what every mutating webhook here has in common. Pure."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -14,14 +14,14 @@ _MAX_MESSAGE: Final = 500
 
 
 Patch = Callable[[Json, str], list[Json]]
-"""The JSON patch (RFC 6902) for an object of a namespace. May raise ConversionError."""
+"""Returns the JSON patch (RFC 6902) for an object of a namespace. May raise ConversionError."""
 
 
 def answered(body: bytes, created: Patch, changed: Patch | None = None) -> bytes:
-    """The review of the same uid: allowed, with what ``created`` makes of a new object and ``changed`` of one that is
-    updated.
+    """The review of the same uid: allowed, with the patch of ``created`` for a new object and of ``changed`` for an
+    updated one.
 
-    Where they raise ConversionError, and for a body that is no review, the answer is a refusal.
+    If they raise ConversionError, and for a body that is no review, the answer is a refusal.
     """
     uid = ""
     try:
@@ -46,7 +46,7 @@ def escaped(key: str) -> str:
 
 
 def request_of(body: bytes) -> Json:
-    """The request in a review. Raises ConversionError for no review."""
+    """The request in a review. Raises ConversionError for a body that is no review."""
     try:
         review: Any = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeError) as error:

@@ -1,4 +1,4 @@
-"""Rounds that keep a port and its certificate up to date: after one that failed the next comes sooner."""
+"""Rounds that keep a port and its certificate up to date: after a failed round the next comes sooner."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from kube.errors import ConflictError, KubeError
 
 
 class Rounds:
-    """``log`` hears of a failure once for as long as it stays the same, as ``what: trying again: ...``."""
+    """Runs rounds. ``log`` gets a failure once for as long as it stays the same, as ``what: trying again: ...``."""
 
     def __init__(self, what: str, log: logging.Logger, *, clock: Clock, backoff: Backoff) -> None:
         self._what = what
@@ -19,8 +19,8 @@ class Rounds:
         self._failure = ""
 
     async def run(self, one_round: Callable[[], Awaitable[float]]) -> None:
-        """Until cancelled. ``one_round`` returns the seconds until the next; KubeError and CertificateError of it are
-        told, all others end this.
+        """Runs rounds until cancelled. ``one_round`` returns the seconds until the next; its KubeError and
+        CertificateError are logged, any other error ends this.
         """
         while True:
             await sleep(self._clock, await self._attempt(one_round))

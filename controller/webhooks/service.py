@@ -1,4 +1,4 @@
-"""The webhook on one replica: reads certificates, serves, writes caBundles, and checks all of it every minute."""
+"""The webhook on one replica: it reads certificates, serves, writes caBundles, and checks all of it every minute."""
 
 import logging
 from collections.abc import Callable
@@ -13,33 +13,35 @@ from kube.clock import Backoff, Clock
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
-"""Far below the hour for which a new authority is only announced: by then every caBundle holds it."""
+"""The pause between two rounds, far below the hour for which a new authority is only announced: by then every caBundle
+holds it."""
 AGAIN_S: Final = 5.0
-"""While another system converts, or what is written by the replica that leads differs: it may be this one soon."""
+"""The pause while another system converts, or while what the leading replica writes differs: this replica may lead
+soon."""
 
 
 class Certificates(Protocol):
-    """OwnCertificates or GivenCertificates."""
+    """The source of certificates: OwnCertificates or GivenCertificates."""
 
     async def current(self) -> Served: ...
 
 
 class Server(Protocol):
-    """What serves, in this process or in another."""
+    """The server of webhooks, in this process or in another."""
 
     @property
     def serving(self) -> bool: ...
     async def use(self, served: Served) -> None:
-        """Raises CertificateError."""
+        """Presents this certificate. Raises CertificateError."""
 
     async def start(self) -> None:
-        """Raises OSError."""
+        """Listens. Raises OSError."""
 
     async def stop(self) -> None: ...
 
 
 class WebhookService:
-    """``run`` until cancelled. Only a port that is taken (OSError) ends it."""
+    """Keeps the webhook serving. ``run`` until cancelled: only a port that is taken (OSError) ends it."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -54,10 +56,10 @@ class WebhookService:
         configurations: tuple[Named, ...] = (),
         serve_old_workloads: bool = True,
     ) -> None:
-        """``leading``: whether Kueue's CRDs may name our Service, false while a live Kueue holds its lease; and whether
-        this replica has the say where they differ.
+        """``leading``: whether this replica decides where replicas differ, and may put this controller's Service into
+        Kueue's CRDs; false while a live Kueue holds its lease.
 
-        ``configurations``: our webhooks' configurations, if they are installed. ``serve_old_workloads``: whether
+        ``configurations``: the webhooks' configurations, if they are installed. ``serve_old_workloads``: whether
         v1beta1 of Workload is to be served.
         """
         self._client = client
@@ -75,7 +77,7 @@ class WebhookService:
 
     @property
     def ready(self) -> bool:
-        """Whether it serves, and the API server's configuration names and trusts it."""
+        """Whether the server serves, and the API server's configuration names and trusts it."""
         return self._server.serving and self._injected
 
     async def run(self) -> None:
@@ -85,7 +87,9 @@ class WebhookService:
             await self._server.stop()
 
     async def round(self) -> float:
-        """Bring everything up to date once: seconds until the next time. Raises KubeError and CertificateError."""
+        """Brings everything up to date once, and returns the seconds until the next time. Raises KubeError and
+        CertificateError.
+        """
         served = await self._certificates.current()
         if served != self._served:
             await self._server.use(served)
@@ -102,7 +106,7 @@ class WebhookService:
         )
         refused = injected.refused
         for sentence in refused:
-            # Not in the first round: whether the other system is live is known only once a replica leads.
+            # In the first round nothing is logged: whether the other system is live is known only once a replica leads.
             if sentence in self._refused and sentence not in self._told:
                 log.warning("%s", sentence)
                 self._told.add(sentence)

@@ -1,7 +1,8 @@
-"""The mutating webhook for serving kinds, for API servers without MutatingAdmissionPolicy. Pure: a review in, one out.
+"""The mutating webhook for serving kinds, for API servers without MutatingAdmissionPolicy. Pure: it answers a review.
 
-It does what the chart's policies do: the pod templates of an object with a queue are stamped when it is created and
-whenever it is changed, and a new object without a queue gets the LocalQueue ``default`` where its namespace has one.
+The webhook does what the chart's policies do: the pod templates of an object with a queue are stamped when it is
+created and whenever it is changed, and a new object without a queue gets the LocalQueue ``default`` if its namespace
+has one.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,9 @@ def answer(
     manage_without_queue_name: bool = False,
     gates: FeatureGates | None = None,
 ) -> bytes:
-    """The review of the same uid: allowed, with the patch that the object needs; a refusal of what is no review."""
+    """The review of the same uid: allowed, with the patch that the object needs. A body that is no review is
+    refused.
+    """
 
     def created(job: Json, namespace: str) -> list[Json]:
         return _reviewed(job, lambda: has_default_queue(namespace), manage_without_queue_name, gates)

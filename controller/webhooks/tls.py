@@ -1,4 +1,4 @@
-"""A certificate and its key into a TLS context, without a file on any disk."""
+"""Loads a certificate and its key into a TLS context, without a file on any disk."""
 
 import os
 import ssl
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 
 class CertificateError(ValueError):
-    """There is no certificate or no key, or they do not belong together: one line, never with the key."""
+    """A certificate or key is missing, or they do not belong together: one line, never with the key."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """What a server needs and what its callers must trust. PEM."""
+    """A server's certificate and key, and the certificates that its callers must trust. PEM."""
 
     certificate: bytes
     key: bytes = field(repr=False)
@@ -19,7 +19,8 @@ class Served:
 
 
 def load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """The key goes through memory alone: the library reads files, and this one has no name on any disk.
+    """Loads the certificate and the key. The key goes through memory alone: the library reads files, and this one has
+    no name on any disk.
 
     Raises CertificateError.
     """
@@ -29,7 +30,7 @@ def load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
             file.write(key.rstrip() + b"\n" + certificate)
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
     except ssl.SSLError as error:
-        # Only the library's reason: its text never holds the key, the exception's context might.
+        # Only the library's reason is passed on: its text never holds the key, the exception's context might.
         raise CertificateError(f"the serving certificate cannot be used: {error.reason}") from None
     finally:
         os.close(descriptor)

@@ -1,5 +1,5 @@
-"""The process that serves the webhooks beside the one that decides: what both say to each other, and its bounds.
+"""The process that serves the webhooks beside the process that decides: the messages between them, and its bounds.
 
-Any client may reach the webhooks' port. What such clients make this process do holds up no decision, and what the
-deciding process does holds up no conversion.
+Any client may reach the webhooks' port. The load of such clients delays no decision, and the load of decisions delays
+no conversion.
 """

@@ -1,4 +1,4 @@
-"""What each path of the webhooks answers, by the configuration. Pure functions of bytes, put together."""
+"""The answer of each path of the webhooks, by the configuration: pure functions of bytes, put together."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,7 +25,7 @@ def webhook_server(
     asking: Mapping[str, AskingAnswer] | None = None,
     ready: Ready | None = None,
 ) -> WebhookServer:
-    """It answers by the configuration. ``suspend_paths`` is read at each request."""
+    """The server of all webhooks. ``suspend_paths`` is read at each request."""
     everything = config.manage_jobs_without_queue_name
     answer = partial(
         jobs.answer,
@@ -60,7 +60,7 @@ def _defaulted(kind: JobKind, gates: FeatureGates) -> Callable[[Json], Json]:
 
 
 def _foreign(config: ControllerConfig, suspend_paths: SuspendPaths) -> dict[str, Answer]:
-    """Answers about what is Volcano's and KAI's, by path. Whether they are asked, the webhooks' configuration says."""
+    """Answers about objects of Volcano and KAI, by path. The webhooks' configuration says whether they are called."""
     found: dict[str, Answer] = {}
     for system in System:
         switch = config.switch(system)

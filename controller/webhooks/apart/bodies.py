@@ -1,17 +1,18 @@
-"""How much of what strangers send is held at a time. Pure: what may be taken in, and what must be refused.
+"""The bound of request bodies that are held at a time. Pure: what may be accepted, and what must be refused.
 
-Bytes count when they have come, not when they were announced: a sender who announces much and sends little holds up
-nobody. What is over is refused, which makes room at once, so that of many large bodies some always come to their end.
+Bytes count when they have arrived, not when they were announced: a sender who announces much and sends little blocks
+nobody. A body beyond the bound is refused, which makes room at once, so that of many large bodies some are always read
+to their end.
 """
 
 from typing import Final
 
 ONE_BYTES: Final = 4 * 1024 * 1024
-"""One object and its review. The API server takes 3 MiB of an object, and etcd half of that."""
+"""The bound of one object and its review. The API server takes 3 MiB of an object, and etcd half of that."""
 MANY_BYTES: Final = 64 * 1024 * 1024
-"""A conversion review of many objects: an unpaged list comes as one."""
+"""The bound of a conversion review of many objects: an unpaged list comes as one."""
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""The bound of all bodies together; those that are not large take half of it at most."""
+"""The bound of all bodies together; bodies that are not large take half of it at most."""
 
 
 class BodyTooLargeError(Exception):
@@ -22,11 +23,11 @@ class BodyTooLargeError(Exception):
 
 
 class NoRoomError(Exception):
-    """Others' bodies take all the room: again later."""
+    """Other bodies take all the room: the sender may try again later."""
 
 
 class Body:
-    """One body on its way in, until ``close``."""
+    """One body that is being received, until ``close``."""
 
     def __init__(self, bodies: "Bodies", most_bytes: int) -> None:
         self._bodies = bodies
@@ -35,20 +36,22 @@ class Body:
         self.is_large = False
 
     def take(self, more_bytes: int) -> None:
-        """So many bytes more have come. Raises BodyTooLargeError and NoRoomError, after which it is to be closed."""
+        """Counts bytes that have arrived. Raises BodyTooLargeError and NoRoomError, after which the body is to be
+        closed.
+        """
         found = self.held_bytes + more_bytes
         if found > self._most_bytes:
             raise BodyTooLargeError(self._most_bytes)
         self._bodies.grow(self, more_bytes)
 
     def close(self) -> None:
-        """It is not held any more. To be called once or more."""
+        """Releases the body's bytes. Must be called, and may be called again."""
         self._bodies.drop(self)
 
 
 class Bodies:
-    """All bodies that are held. ``_held`` has exactly those that are open, and ``_large`` is the one of them that may
-    be large, or None; ``held_bytes`` is the sum of theirs.
+    """All bodies that are held. ``_held`` has exactly the open ones, and ``_large`` is the one of them that may be
+    large, or None; ``held_bytes`` is the sum of their bytes.
     """
 
     def __init__(self, held_bytes: int = HELD_BYTES, one_bytes: int = ONE_BYTES) -> None:
@@ -60,7 +63,8 @@ class Bodies:
         self.held_bytes = 0
 
     def open(self, announced_bytes: int | None, most_bytes: int) -> Body:
-        """``announced_bytes``: None where the length is not known, which counts as large where large ones are taken.
+        """A new body. ``announced_bytes``: None if the length is not known, which counts as large where large bodies
+        are accepted.
 
         Raises BodyTooLargeError and NoRoomError.
         """

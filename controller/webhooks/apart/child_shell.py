@@ -1,7 +1,7 @@
 """The process that serves webhooks: ``python -m controller.webhooks.apart.child_shell``, with a socket as its stdin.
 
-It has what its parent last told it, asks it for what only the parent knows, and ends when the parent does. It opens no
-connection of its own.
+The process has what its parent last told it, asks it for what only the parent knows, and ends when the parent does. It
+opens no connection of its own.
 """
 
 import asyncio
@@ -47,25 +47,26 @@ from kube.loglines import LogfmtFormatter
 log = logging.getLogger(__name__)
 
 ASKS_S: Final = 0.5
-"""How long an answer of the deciding process is waited for."""
+"""The time for which an answer of the deciding process is awaited."""
 _ASKS: Final = 16
-"""Questions at a time; who comes beside them is answered without."""
+"""Questions at a time; a request beyond them is answered without asking."""
 _MOST_BYTES: Final = 1024 * 1024 * 1024
 """The most memory that this process may take: a review of 64 MiB takes 400 MiB."""
 _TIDY_S: Final = 1.0
 _BIND_S: Final = 5.0
-"""How long the process before this one may still hold the port: it has yet to hear that its parent is gone."""
+"""The time for which the process before this one may still hold the port: it may not have noticed yet that its parent
+is gone."""
 _BIND_AGAIN_S: Final = 0.1
 _READ_BYTES: Final = 16 << 10
-"""One TLS record: each of its connections is a stranger's, and holds so much."""
+"""The size of one TLS record: each connection is a stranger's, and holds so many bytes."""
 _NICE: Final = 5
-"""Where processors are short, what decides goes first."""
+"""The niceness of this process: if processors are short, the deciding process goes first."""
 _OOM_SCORE: Final = "500"
-"""Where memory is short, this process goes first."""
+"""The OOM score of this process: if memory is short, the kernel ends it first."""
 
 
 class Questions:
-    """Asks the deciding process. ``ask`` gives None where no answer comes in time."""
+    """Asks the deciding process. ``ask`` returns None if no answer comes in time."""
 
     def __init__(self, link: Link[ToServe], *, limit_s: float) -> None:
         self._link = link
@@ -90,13 +91,13 @@ class Questions:
             del self._waiting[number]
 
     def told(self, told: Told) -> None:
-        """Answers that come too late are for nobody."""
+        """Hands an answer to the request that waits for it; an answer that comes too late is dropped."""
         waiting = self._waiting.get(told.number)
         if waiting is not None and not waiting.done():
             waiting.set_result(told.answer)
 
     async def of_claim(self, body: bytes) -> bytes:
-        """A claim whose plan is not known in time is made as it was asked for."""
+        """The review of a claim. If the plan is not known in time, the claim is created as it was requested."""
         owner = claims.owner(body)
         found = None if owner is None else await self.ask(claims.PATH, msgspec.msgpack.encode(owner))
         return claims.answer(body, (found or b"").decode(errors="replace"))
@@ -115,7 +116,7 @@ class Questions:
 
 
 class Worker:
-    """Serves by what the link says, until its end."""
+    """Serves as the link says, until it ends."""
 
     def __init__(self, link: Link[ToServe], config: ControllerConfig) -> None:
         self._link = link
@@ -132,7 +133,7 @@ class Worker:
         )
 
     async def run(self) -> None:
-        """Raises FrameError for words that its parent cannot have meant."""
+        """Handles messages until the link ends. Raises FrameError for a message that its parent cannot have meant."""
         tidying = asyncio.create_task(self._tidy(), name="tidy")
         try:
             while (message := await self._link.receive()) is not None:
@@ -142,7 +143,9 @@ class Worker:
             await self._server.stop()
 
     async def _tidy(self) -> None:
-        """Connections that broke off leave cycles, and bodies leave gaps between what stays."""
+        """Collects garbage and trims memory: connections that broke off leave cycles, and bodies leave gaps between
+        what stays.
+        """
         tidied = 0
         while True:
             if tidied != self._server.answered:
@@ -195,7 +198,7 @@ class Worker:
 
 
 async def serve(end: socket.socket) -> None:
-    """Until the other end is closed."""
+    """Serves until the other end is closed."""
     link = await Link.over(end, messages.to_serve, messages.MOST_BYTES)
     try:
         setup = await link.receive()
@@ -225,7 +228,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)  # what is decoded here has no cycles
     asyncio.run(serve(socket.socket(fileno=os.dup(0))))
-    # A conversion that still runs in a thread is for nobody.
+    # Nobody waits for a conversion that still runs in a thread.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""One end of the socket between the two processes: frames in, frames out."""
+"""One end of the socket between the two processes: it sends and receives frames."""
 
 import asyncio
 import socket
@@ -13,7 +13,9 @@ T = TypeVar("T")
 
 
 class Link(Generic[T]):
-    """``receive`` gives the other side's messages, which ``read`` makes from frames of ``most_bytes`` at most."""
+    """One end of a link. ``receive`` returns the other side's messages, which ``read`` makes from frames of
+    ``most_bytes`` at most.
+    """
 
     def __init__(
         self,
@@ -33,7 +35,7 @@ class Link(Generic[T]):
         return cls(reader, writer, read, most_bytes)
 
     async def receive(self) -> T | None:
-        """None at the end. Raises FrameError for what the other side cannot have meant."""
+        """The next message; None at the end. Raises FrameError for bytes that the other side cannot have meant."""
         try:
             header = await self._reader.readexactly(messages.HEADER.size)
             return self._read(await self._reader.readexactly(messages.length(header, self._most_bytes)))
@@ -41,12 +43,12 @@ class Link(Generic[T]):
             return None
 
     def send(self, message: ToServe | ToDecide) -> None:
-        """Nothing happens once the other side is gone."""
+        """Sends a message, or nothing once the other side is gone."""
         if not self._writer.is_closing():
             self._writer.write(messages.framed(message))
 
     async def drain(self) -> None:
-        """Return when the other side has taken most of what was sent, or is gone."""
+        """Returns when the other side has taken most of what was sent, or is gone."""
         with suppress(OSError):
             await self._writer.drain()
 

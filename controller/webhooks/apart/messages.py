@@ -1,7 +1,7 @@
-"""What the deciding process and the one that serves webhooks say to each other. Pure: structs to frames and back.
+"""The messages between the deciding process and the one that serves webhooks. Pure: structs to frames and back.
 
-A frame is four bytes of length, then msgpack. The first message is the setup; from then on each side says what it has
-to say, in any order.
+A frame is four bytes of length, then msgpack. The first message is the setup; from then on each side sends messages in
+any order.
 """
 
 import struct
@@ -11,9 +11,9 @@ import msgspec
 
 HEADER: Final = struct.Struct(">I")
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Of a frame to the process that serves: the namespaces of a large cluster are a few MiB."""
+"""The most bytes of a frame to the process that serves: the namespaces of a large cluster are a few MiB."""
 MOST_ASKED_BYTES: Final = 1024 * 1024
-"""Of a frame to the process that decides: strangers' requests are in it."""
+"""The most bytes of a frame to the process that decides: requests of strangers are in it."""
 
 
 class FrameError(ValueError):
@@ -21,7 +21,7 @@ class FrameError(ValueError):
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
-    """``config``: a ControllerConfig, pickled. ``log_level``: a number of ``logging``."""
+    """The first message. ``config``: a ControllerConfig, pickled. ``log_level``: a number of ``logging``."""
 
     config: bytes
     log_level: int
@@ -29,7 +29,7 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
 
 class Known(msgspec.Struct, frozen=True, tag=True):
     """What the answers depend on beside the configuration. ``default_queues``: namespaces that have a LocalQueue
-    ``default``. ``suspend_paths``: API group, kind, and the path of the field that holds it back.
+    ``default``. ``suspend_paths``: API group, kind, and the path of the field that suspends its objects.
     """
 
     default_queues: frozenset[str] = frozenset()
@@ -37,7 +37,7 @@ class Known(msgspec.Struct, frozen=True, tag=True):
 
 
 class Certificate(msgspec.Struct, frozen=True, tag=True):
-    """What is presented from now on. PEM. Its repr shows no key."""
+    """The certificate to present from now on, in PEM. Its repr shows no key."""
 
     certificate: bytes
     key: bytes
@@ -47,31 +47,31 @@ class Certificate(msgspec.Struct, frozen=True, tag=True):
 
 
 class Told(msgspec.Struct, frozen=True, tag=True):
-    """The answer to an Asked of this number. ``answer`` None: none is known."""
+    """The answer to the ``Asked`` of this number. ``answer`` None: none is known."""
 
     number: int
     answer: bytes | None
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
-    """Answered with Pong."""
+    """A sign of life that is answered with ``Pong``."""
 
 
 class Serving(msgspec.Struct, frozen=True, tag=True):
-    """It listens on this port."""
+    """Tells that the process listens on this port."""
 
     port: int
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """It cannot listen: ``OSError(number, why)``."""
+    """Tells that the process cannot listen: ``OSError(number, why)``."""
 
     number: int
     why: str
 
 
 class Asked(msgspec.Struct, frozen=True, tag=True):
-    """A question about what the deciding process knows. ``path``: of the webhook that asks."""
+    """A question about what the deciding process knows. ``path``: of the webhook that was called."""
 
     number: int
     path: str
@@ -94,7 +94,7 @@ def framed(message: ToServe | ToDecide) -> bytes:
 
 
 def length(header: bytes, most_bytes: int) -> int:
-    """Raises FrameError."""
+    """The length in a frame's header. Raises FrameError."""
     (found,) = HEADER.unpack(header)
     if found > most_bytes:
         raise FrameError(f"a frame of {found} bytes, expected at most {most_bytes}")
@@ -102,7 +102,7 @@ def length(header: bytes, most_bytes: int) -> int:
 
 
 def to_serve(body: bytes) -> ToServe:
-    """Raises FrameError."""
+    """A message to the process that serves. Raises FrameError."""
     try:
         return _TO_SERVE.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -110,7 +110,7 @@ def to_serve(body: bytes) -> ToServe:
 
 
 def to_decide(body: bytes) -> ToDecide:
-    """Raises FrameError."""
+    """A message to the process that decides. Raises FrameError."""
     try:
         return _TO_DECIDE.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

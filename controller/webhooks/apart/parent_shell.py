@@ -1,7 +1,7 @@
-"""The deciding process's side: it starts the process that serves webhooks, tells it what it must know, answers what it
-asks, and starts it again when it has died.
+"""The deciding process's side: it starts the process that serves webhooks, tells it what it must know, answers its
+questions, and restarts it after its death.
 
-What is said is the newest only: a process that reads slowly holds up nothing here and has no queue behind it.
+Only the newest state is sent: a process that reads slowly delays nothing here and has no queue behind it.
 """
 
 import asyncio
@@ -36,24 +36,23 @@ log = logging.getLogger(__name__)
 
 _CHILD: Final = "controller.webhooks.apart.child_shell"
 LOOK_S: Final = 0.2
-"""Between two looks at whether something else is to be known."""
+"""Seconds between two comparisons of the state with what was sent."""
 PING_S: Final = 10.0
 _PINGS: Final = 3
-"""A process that answers none of so many is ended. They are counted, and not the time: where this process stood still,
-the other one is not to blame.
-"""
+"""Unanswered pings after which a process is ended. Pings are counted, and not time: if this process stood still, the
+other one is not to blame."""
 STEADY_S: Final = 60.0
-"""One that has lived so long is started again after the shortest pause."""
+"""A process that has lived for this time is restarted after the shortest pause."""
 ANSWER_S: Final = 0.5
 _ASKS: Final = 16
 _END_S: Final = 3.0
 
 Answered = Callable[[bytes], Awaitable[bytes]]
-"""The answer to a question of one path."""
+"""Answers a question of one path."""
 
 
 class Child(Protocol):
-    """A process that was started: what ``asyncio.subprocess.Process`` has of it."""
+    """A started process, with the part of ``asyncio.subprocess.Process`` that is used here."""
 
     async def wait(self) -> int: ...
     def kill(self) -> None: ...
@@ -64,7 +63,7 @@ Start = Callable[[socket.socket], Awaitable[Child]]
 
 
 async def spawned(end: socket.socket) -> Child:
-    """A process of its own. Nothing secret is in its arguments or its environment."""
+    """Starts a process of its own. Nothing secret is in its arguments or its environment."""
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", _CHILD, stdin=end.fileno(), stdout=asyncio.subprocess.DEVNULL
     )
@@ -73,10 +72,11 @@ async def spawned(end: socket.socket) -> Child:
 class ServingProcess:
     """A ``controller.webhooks.service.Server`` in another process.
 
-    ``known``: what it must know now; None while that is not known here. ``answers``: by path, to what it asks.
+    ``known``: what the process must know now; None while that is not known here. ``answers``: answers to its questions,
+    by path.
 
-    ``start`` and ``stop`` are called by one task. ``_link`` is set while a process is there; ``port`` is set by its
-    word that it serves, and is 0 once it is gone.
+    ``start`` and ``stop`` are called by one task. ``_link`` is set while a process exists; ``port`` is set by its
+    message that it serves, and is 0 once it is gone.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ServingProcess:
         self._answering: set[asyncio.Task[None]] = set()
         self._supervising: asyncio.Task[None] | None = None
         self._settled: asyncio.Future[None] | None = None
-        """What ``start`` waits for: the first word of the process about its port, or its end."""
+        """The result that ``start`` awaits: the first message of the process about its port, or its end."""
         self._unanswered = 0
         self.port = 0
 
@@ -114,14 +114,16 @@ class ServingProcess:
         return self._supervising is not None and not self.serving
 
     async def use(self, served: Served) -> None:
-        """Raises CertificateError; the one before then stays in use."""
+        """Sends the certificate. Raises CertificateError; the former certificate then stays in use."""
         tried(served)
         self._served = served
         if self._link is not None:
             self._link.send(self._certificate())
 
     async def start(self) -> None:
-        """Return when it serves, or is being started anew. Raises OSError for a port that is taken."""
+        """Starts a process, and returns when it serves or is being restarted. Raises OSError for a port that is
+        taken.
+        """
         if self._supervising is not None:
             if self._supervising.done():
                 self._supervising.result()
@@ -145,7 +147,7 @@ class ServingProcess:
             await asyncio.gather(supervising, return_exceptions=True)
 
     async def _supervise(self) -> None:
-        """One process after the other."""
+        """Runs one process after the other."""
         while True:
             begun_s = self._clock.monotonic()
             await self._one_life()
@@ -183,7 +185,7 @@ class ServingProcess:
             self._settles(None)
 
     async def _listen(self, link: "Link[ToDecide]") -> None:
-        """Until the process is gone."""
+        """Handles messages until the process is gone."""
         try:
             while (message := await link.receive()) is not None:
                 self._unanswered = 0
@@ -223,7 +225,7 @@ class ServingProcess:
     # -- what it is told ---------------------------------------------------------------------------------------------
 
     async def _watch(self, link: "Link[ToDecide]") -> None:
-        """Until the process answers no more."""
+        """Pings the process until it answers no more."""
         while self._unanswered < _PINGS:
             self._unanswered += 1
             link.send(Ping())
@@ -231,7 +233,7 @@ class ServingProcess:
         log.warning("the process that serves webhooks answers no more")
 
     async def _tell(self, link: "Link[ToDecide]") -> None:
-        """What changes, as fast as the process takes it."""
+        """Sends each change of the state, as fast as the process takes it."""
         link.send(self._certificate())
         told: Known | None = None
         while True:
@@ -274,7 +276,7 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def _reaped(child: Child) -> None:
-    """It ends by itself when its socket is closed; one that does not is killed."""
+    """Waits until the process has ended: it ends by itself when its socket is closed, and is killed if it does not."""
     try:
         async with asyncio.timeout(_END_S):
             await child.wait()

@@ -33,34 +33,34 @@ from kube.listening.sockets import listening
 
 CONNECTIONS: Final = 256
 _SHAKING: Final = 64
-"""Of these: TLS handshakes."""
+"""Connections of ``CONNECTIONS`` that are kept for TLS handshakes."""
 _PROVED: Final = 64
-"""Of these: for clients with a certificate, where one is asked for."""
+"""Connections of ``CONNECTIONS`` that are kept for clients with a certificate, if one is required."""
 API_SERVER: Final = Group("api-server")
 _BACKLOG: Final = 256
 _TURN_S: Final = 5.0
-"""So long a large body waits for the one before it, unread."""
+"""The longest time that a large body waits, unread, for the one before it."""
 _AGAIN_S: Final = 1
-"""What is said of room: the API server tries ten times."""
+"""The Retry-After of a refusal for lack of room: the API server tries ten times."""
 _LINGER_S: Final = 2.0
-"""So long the rest of a refused body is thrown away, so that its sender reads the answer."""
+"""The time for which the rest of a refused body is read and dropped, so that its sender reads the answer."""
 _END_S: Final = 2.0
 _UNREAD_BYTES: Final = 16 * 1024
-"""Of each connection, beside what counts as its body: twice as much stops its sender."""
+"""Unread bytes that each connection buffers beside its body: twice as many stop its sender."""
 _PIECE_BYTES: Final = 128 * 1024
 _LIGHT_BYTES: Final = 256 * 1024
 """Larger bodies are answered one at a time: decoded they take ten times as much."""
 
 Answer = Callable[[bytes], bytes]
 AskingAnswer = Callable[[bytes], Awaitable[bytes]]
-"""Of one object, and after a look at what the deciding process knows."""
+"""The asynchronous answer to a review of one object, which asks for what the deciding process knows."""
 Ready = Callable[[], bool]
 Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 
 
 def places(*, proved: bool) -> PlaceLimits:
-    """``proved``: whether clients may show a certificate. One address may have all common places: the API server may be
-    the only one that asks, and where others come, whoever holds most makes room.
+    """The limits of connections. ``proved``: whether clients may show a certificate. One address may have all common
+    places: the API server may be the only client, and if there are others, whoever holds most makes room.
     """
     common = CONNECTIONS - _SHAKING - (_PROVED if proved else 0)
     groups = {API_SERVER: _PROVED} if proved else {}
@@ -69,10 +69,10 @@ def places(*, proved: bool) -> PlaceLimits:
 
 class WebhookServer:
     """Serves on ``host``:``port`` (0: any free one) from ``start`` to ``stop``. Answers by path: ``mutate``, which by
-    default has none that need a configuration, and ``asking`` for those that look at other objects.
+    default has none that need a configuration, and ``asking`` for answers that depend on other objects.
 
-    ``client_ca``: what a client's certificate must be signed by on all paths but /convert and the probes; empty where
-    none is asked for. ``ready``: whether all that answers depend on is known; conversion needs nothing.
+    ``client_ca``: the authority that must have signed a client's certificate on all paths but /convert and the probes;
+    empty if none is required. ``ready``: whether all that answers depend on is known; conversion needs nothing.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class WebhookServer:
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._asks_for_clients = bool(client_ca)
         if client_ca:
-            # Optional: the API server has no certificate to show for a conversion.
+            # The certificate is optional: the API server has none to show for a conversion.
             self._context.verify_mode = ssl.CERT_OPTIONAL
             self._context.load_verify_locations(cadata=client_ca)
         self.bodies = Bodies()
         self._closed = asyncio.Event()
-        """Set whenever a body is closed, and replaced."""
+        """An event that is set whenever a body is closed, and then replaced."""
         self.answered = 0
-        """Bodies that have come and gone."""
+        """The number of bodies that have been read and closed."""
         self._light = ThreadPoolExecutor(2, "light")
         self._heavy = ThreadPoolExecutor(1, "heavy")
         self._listener = Listener(
@@ -121,22 +121,22 @@ class WebhookServer:
         }
         self._server: Server | None = None
         self.port = 0
-        """The port that it listens on; 0 before and after."""
+        """The port that it listens on; 0 before ``start`` and after ``stop``."""
 
     @property
     def serving(self) -> bool:
         return self._server is not None
 
     async def use(self, served: Served) -> None:
-        """Present this certificate from now on. Raises CertificateError; the one before then stays in use."""
-        # A trial first: a failure in the live context would leave it without a certificate.
+        """Presents this certificate from now on. Raises CertificateError; the former certificate then stays in use."""
+        # The certificate is tried first: a failure in the live context would leave it without one.
         tried(served)
         load(self._context, served.certificate, served.key)
 
     async def start(self) -> None:
-        """Listen. ``use`` comes first. Raises OSError for a port that is taken."""
+        """Listens. ``use`` comes first. Raises OSError for a port that is taken."""
         sockets = listening(self._host, self._port, backlog=_BACKLOG)
-        # Callers are not known: nothing is unpacked for them.
+        # Callers are not authenticated: nothing is decompressed for them.
         self._server = Server(
             self._handled,
             access_log=None,
@@ -148,7 +148,7 @@ class WebhookServer:
         self._listener.serve(self._server, sockets)
 
     async def stop(self) -> None:
-        """Finish what is being answered (2 s), then close."""
+        """Finishes the answers in progress (2 s), then closes."""
         if self._server is not None:
             server, self._server, self.port = self._server, None, 0
             await self._listener.close()
@@ -198,7 +198,7 @@ class WebhookServer:
 
     @asynccontextmanager
     async def _body(self, request: BaseRequest, most_bytes: int) -> AsyncIterator[Body]:
-        """A body counts until its answer has been taken."""
+        """The body of a request, which counts as held until its answer has been sent."""
         body: Body | None = None
         try:
             body = await self._opened(request.content_length, most_bytes)
@@ -237,7 +237,7 @@ class WebhookServer:
 
 
 async def _read(request: BaseRequest, body: Body) -> bytes:
-    """The body, of which no more is held than ``body`` has taken."""
+    """The bytes of the body; no more are held than ``body`` has counted."""
     found = bytearray()  # grows in place: joined parts would be held twice
     try:
         async for part in request.content.iter_any():
@@ -245,17 +245,17 @@ async def _read(request: BaseRequest, body: Body) -> bytes:
             found += part
         return bytes(found)
     finally:
-        # An error keeps this frame, and aiohttp keeps the error of a connection that breaks off.
+        # An error keeps this frame alive, and aiohttp keeps the error of a connection that breaks off.
         found.clear()
 
 
 async def _written(request: BaseRequest, found: bytes) -> StreamResponse:
-    """The answer, taken by whoever asked. Raises OSError for a client that breaks off, or is cut off."""
+    """Sends the answer and waits until it has been read. Raises OSError for a client that breaks off, or is cut off."""
     response = StreamResponse(headers={"Content-Type": "application/json"})
     response.content_length = len(found)
     await response.prepare(request)
     for start in range(0, len(found), _PIECE_BYTES):
-        # In pieces: what is handed over at once is held a second time, encrypted.
+        # The answer is sent in pieces: bytes that are written at once are held a second time, encrypted.
         await response.write(found[start : start + _PIECE_BYTES])
         await asyncio.sleep(0)  # so that the end of the connection is heard of before the next
     await response.write_eof()

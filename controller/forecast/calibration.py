@@ -44,7 +44,7 @@ class Range(NamedTuple):
 
 
 class Width(NamedTuple):
-    """What is added to a range on either side, as logarithms."""
+    """The widening of a range on either side, as logarithms."""
 
     early: float
     late: float

@@ -84,7 +84,7 @@ class Forward:
         self._running: dict[int, Charges] = {}
         self._number = 0
         self._open = dict.fromkeys(gates, 0)
-        """By shape that has gates, the number of workloads that may start: a gate that opens adds one, and so does the
+        """The number of workloads that may start, by shape that has gates: a gate that opens adds one, and so does the
         end of a workload of the shape."""
         self._opens: dict[WorkloadKey, list[int]] = {}
         """The shapes whose gates the end of a workload opens."""
@@ -211,7 +211,7 @@ class Forward:
         return False
 
     def _possible(self, rooms: Mapping[FlavorResource, Amount]) -> dict[int, list[tuple[int, int]]]:
-        """By line the first workload of each shape, as order and shape, for which there may be room anywhere in the
+        """The first workload of each shape by line, as order and shape, for which there may be room anywhere in the
         tree.
         """
         found: dict[int, dict[int, None]] = {}

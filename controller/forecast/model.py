@@ -45,7 +45,7 @@ class Charge(NamedTuple):
 
 Charges = tuple[Charge, ...]
 Choices = tuple[tuple[Charges, ...], ...]
-"""For each group of resources of each pod set the charges on each flavor that is open to it, in order."""
+"""The charges on each flavor that is open, in order, for each group of resources of each pod set."""
 
 
 class Held(NamedTuple):

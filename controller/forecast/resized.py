@@ -38,7 +38,7 @@ def with_devices(pod_set: PodSet, name: str, most: int, count: int) -> PodSet:
 
 
 def devices_of(pod_set: PodSet) -> dict[str, int]:
-    """For each device resource the most that one container asks for, where that is a whole number."""
+    """The most of each device resource that one container asks for, where that is a whole number."""
     asked: dict[str, int] = {}
     for container in pod_set.template.spec.containers:
         for name, amount in {**container.resources.limits, **container.resources.requests}.items():

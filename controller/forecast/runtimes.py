@@ -112,7 +112,7 @@ def _lasted(runs: Iterable[FinishedRun]) -> tuple[float, ...]:
 
 
 def _thinned(values: Sequence[float]) -> tuple[float, ...]:
-    """At most ``_KEPT`` of the sorted values, evenly spaced."""
+    """The sorted values, thinned evenly to at most ``_KEPT``."""
     if len(values) <= _KEPT:
         return tuple(values)
     return tuple(values[index * len(values) // _KEPT] for index in range(_KEPT))

@@ -1,10 +1,10 @@
 """``workload.codeflare.dev/v1beta2`` AppWrapper: objects of other kinds that start and stop together.
 
-Its pod sets are numbered over all components. What a start has to say goes into ``podSetInfos`` of the component, in
-the order of its pod sets, and the AppWrapper's controller merges it into the objects that it creates.
+Its pod sets are numbered over all components. A start writes ``podSetInfos`` of the component, in the order of its pod
+sets, and the AppWrapper's controller merges them into the objects that it creates.
 
-What is in a component belongs to the AppWrapper's workload. It must have pods where we look for them: by the paths that
-the component declares, or by those that follow from its kind.
+Pods of a component belong to the AppWrapper's workload. They must lie on the paths that the component declares, or on
+those that follow from its kind.
 """
 
 import re
@@ -37,7 +37,7 @@ _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[([0-9]{1,9})\]", re.ASCII)
 _MAPS: Final = (("labels", "metadata"), ("annotations", "metadata"), ("nodeSelector", "spec"))
 _LISTS: Final = ("tolerations", "schedulingGates")
 
-# Of these API groups nothing but objects with pods is known.
+# These API groups have no known objects without pods.
 _WITH_PODS: Final = ("apps", "batch", "ray.io", "kubeflow.org", "trainer.kubeflow.org", "jobset.x-k8s.io")
 
 
@@ -86,7 +86,7 @@ class AppWrapper(TemplatedKind):
         return selector("workload.codeflare.dev/appwrapper", job)
 
     def finished(self, job: Json) -> Outcome | None:
-        """A failed one is finished when its objects have been deleted."""
+        """How the AppWrapper ended. A failed one is finished when its objects have been deleted."""
         phase = text(job, "status", "phase")
         if phase == "Succeeded":
             return Outcome(reason="Succeeded", message="AppWrapper finished successfully")
@@ -105,7 +105,7 @@ class AppWrapper(TemplatedKind):
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        """Without CEL: what a component holds is read as its own kind reads it."""
+        """The kind's rules, without CEL: the object of a component is read as its own kind reads it."""
         return (Rule(refused=_without_pods),)
 
 
@@ -126,7 +126,9 @@ def _components(job: Json) -> list[Json]:
 
 
 def _pod_sets(job: Json, index: int) -> tuple[PodsOf, ...]:
-    """Of a component: as declared, with the counts that its object really has, else as its kind has them."""
+    """The pod sets of a component: as declared, with the counts of its object if its kind is known; else as its kind
+    has them.
+    """
     component = _components(job)[index]
     inferred = {pods.path: pods for pods in pods_of(mapping(component, "template"))}
     declared = sequence(component, "podSets")
@@ -155,7 +157,7 @@ def _declared(item: Json, path: Path) -> PodsOf:
 
 
 def _path(given: str, where: str) -> Path:
-    """``template.spec.replicatedJobs[0].template.spec.template``."""
+    """The path in a text such as ``template.spec.replicatedJobs[0].template.spec.template``. Raises JobError."""
     found: list[str | int] = []
     at = 0
     while at < len(given):
@@ -170,7 +172,7 @@ def _path(given: str, where: str) -> Path:
 
 
 def _additions(original: Json, wanted: Json) -> Json:
-    """What ``wanted`` has beyond ``original``, as a pod set info."""
+    """The placement that ``wanted`` has beyond ``original``, as a pod set info."""
     found: Json = {}
     for key, part in _MAPS:
         have = strings(original, part, key)

@@ -103,7 +103,7 @@ class BatchJob(KindDefaults):
         return {MAIN: above} if above else {}
 
     def _first_count(self, job: Json, full: int) -> int:
-        """Of the pods that run at a time, those that start together."""
+        """The number of pods that start together, out of those that run at a time."""
         least, template = batch_minimum(job), _bare_template(job)
         return begins_with(job, {MAIN: full}, least, [template], may_grow=self.may_grow)[MAIN]
 
@@ -117,9 +117,9 @@ class BatchJob(KindDefaults):
         return flag(job, "spec", "suspend")
 
     def is_stopped(self, job: Json) -> bool:
-        # Only the condition says that the Job controller has seen the suspension: before it, "no active pods" may
-        # just be a count that was not written yet. A Job that has no start time never had pods. One that is being
-        # deleted is given no condition any more: its start time and its first count were written together.
+        # Only the condition says that the Job controller has seen the suspension: before it, "no active pods" may be an
+        # old count. A Job that has no start time never had pods. A Job that is being deleted gets no condition any
+        # more: its start time and its first count were written together.
         terminating = bool(text(job, "metadata", "deletionTimestamp"))
         seen = terminating or has_condition(job, "Suspended") or not _start_time(job)
         return self.is_suspended(job) and integer(job, "status", "active", default=0) == 0 and seen
@@ -137,13 +137,13 @@ class BatchJob(KindDefaults):
 
     def reclaimable(self, job: Json, workload: SeenWorkload) -> dict[str, int]:
         parallelism = integer(job, "spec", "parallelism", default=1)
-        # Equal ones would be lowered together with the parallelism under partial admission.
+        # Equal completions would be lowered together with the parallelism under partial admission.
         completions = integer(job, "spec", "completions", default=parallelism)
         ended = _ended(job, completions)
         remaining = completions - ended
         if ended == 0 or remaining >= parallel_pods(job, "spec"):
             return {}
-        # Out of the full count, also where fewer were admitted: that is what it is subtracted from.
+        # The number is taken from the full count even if fewer pods were admitted: the workload subtracts it from that.
         spare = workload.typed.spec.pod_sets[0].count - max(remaining, 0) if workload.typed.spec.pod_sets else 0
         return {MAIN: spare} if spare > 0 else {}
 
@@ -193,7 +193,9 @@ class BatchJob(KindDefaults):
 
 
 def _ended(job: Json, completions: int) -> int:
-    """Pods that will not run again: those that succeeded; of an Indexed Job the indexes that are done or given up."""
+    """The number of pods that will not run again: pods that succeeded; of an Indexed Job the indexes that are done or
+    given up.
+    """
     if text(job, "spec", "completionMode") != "Indexed":
         return integer(job, "status", "succeeded", default=0)
     completed, failed = (text(job, "status", key) for key in ("completedIndexes", "failedIndexes"))
@@ -201,7 +203,9 @@ def _ended(job: Json, completions: int) -> int:
 
 
 def terminal_indexes(completed: str, failed: str, completions: int) -> int:
-    """How many indexes below ``completions`` either list names, as in ``1,3-5``; what is no interval is left out."""
+    """The number of indexes below ``completions`` that either list names, as in ``1,3-5``; text that is no interval is
+    ignored.
+    """
     found: list[tuple[int, int]] = []
     for interval in f"{completed},{failed}".split(","):
         first, _, last = interval.partition("-")
@@ -215,7 +219,7 @@ def terminal_indexes(completed: str, failed: str, completions: int) -> int:
 
 
 def _full_count(job: Json) -> int:
-    """Pods it asks for: the reduction of a start under partial admission taken out again."""
+    """The number of pods that the Job requests, without the reduction of a start under partial admission."""
     spec = mapping(job, "spec")
     return parallel_pods({"spec": {**spec, **_unreduced(job)}}, "spec")
 
@@ -224,7 +228,7 @@ def _unreduced(job: Json) -> Json:
     found = annotations(job).get(FULL_PARALLELISM)
     if found is None:
         return {}
-    # The controller writes it; a value that it cannot have written is ignored.
+    # The controller writes the annotation; a value that it cannot have written is ignored.
     full = (
         int(found) if found.isascii() and found.isdecimal() and len(found) <= len(str(_MAX_COUNT)) else _MAX_COUNT + 1
     )
@@ -234,14 +238,16 @@ def _unreduced(job: Json) -> Json:
 
 
 def _reduced(job: Json, count: int) -> Json:
-    """The patch of ``spec`` that makes the Job run ``count`` pods at a time; empty where it does."""
+    """The patch of ``spec`` that makes the Job run ``count`` pods at a time; empty if it does already."""
     if parallel_pods(job, "spec") == count:
         return {}
     return {"parallelism": count, **({"completions": count} if _equal_completions(job) else {})}
 
 
 def _restored_counts(job: Json, workload: SeenWorkload) -> Json:
-    """Counts go back only where they are what the start made of them: a change since then is the user's, and stays."""
+    """The patch that restores counts, if they are what the start made of them: a later change is the user's, and
+    stays.
+    """
     admission, unreduced = workload.typed.status.admission, _unreduced(job)
     assigned = admission.pod_set_assignments[0].count if admission and admission.pod_set_assignments else None
     if assigned is not None and parallel_pods(job, "spec") != assigned:
@@ -256,7 +262,7 @@ def _restored_counts(job: Json, workload: SeenWorkload) -> Json:
 
 
 def _equal_completions(job: Json) -> bool:
-    """Of a job that was found in order when it was queued."""
+    """Whether the completions of a job, which was valid when it was queued, follow its parallelism."""
     try:
         found = annotations(job).get(names.COMPLETIONS_EQUAL_PARALLELISM, "false")
         return parsed_flag(found, "")
@@ -265,9 +271,9 @@ def _equal_completions(job: Json) -> bool:
 
 
 def _min_parallelism(job: Json) -> int | None:
-    """Raises JobError where the annotations of partial admission and the Job do not go together."""
+    """The least pods of a partial admission. Raises JobError if its annotations and the Job contradict each other."""
     spec = {**mapping(job, "spec"), **_unreduced(job)}
-    # A minimum that fewer completions leave nothing above is none: the Job runs with all its pods.
+    # A minimum that is no smaller than the completions is none: the Job runs with all its pods.
     endless = {key: value for key, value in spec.items() if key != "completions"}
     for rule, asked in ((EQUAL_COMPLETIONS, spec), (MINIMUM, endless)):
         for refusal in refused((rule,), Review(new={**job, "spec": asked})):
@@ -277,9 +283,9 @@ def _min_parallelism(job: Json) -> int | None:
 
 
 def _bare_template(job: Json) -> Json:
-    """The template without the labels that the API server adds for each Job anew: another Job could not have them.
+    """The template without the labels that the API server generates for each Job: another Job could not have them.
 
-    Shares its inside with the job: not to be written to.
+    It shares its contents with the job: not to be written to.
     """
     template = dict(mapping(job, "spec", "template"))
     uid, name = text(job, "metadata", "uid"), text(job, "metadata", "name")
@@ -301,7 +307,7 @@ def _start_time(job: Json) -> str:
 
 
 def _conditional(job: Json) -> Json:
-    """Metadata that tie a patch to the very state it was computed from."""
+    """Metadata that tie a patch to the state it was computed from."""
     return {
         "uid": text(job, "metadata", "uid"),
         "resourceVersion": text(job, "metadata", "resourceVersion"),

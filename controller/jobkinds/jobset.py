@@ -68,15 +68,15 @@ class JobSet(TemplatedKind):
         return of_succeeded_jobs(mapping(job, "spec"), sequence(job, "status", "replicatedJobsStatus"))
 
     def _may_restart(self, job: Json) -> bool:
-        """Whether the next failure would run everything again, and with it pods that were given up."""
+        """Whether the next failure would run everything again, and with it pods whose quota was given up."""
         return may_restart(mapping(job, "spec"), integer(job, "status", "restartsCountTowardsMax", default=0))
 
 
-# A TrainJob becomes a JobSet: what is said here of ``spec``, a JobSet's, holds for it as well.
+# A TrainJob becomes a JobSet: these functions of a JobSet's ``spec`` serve it as well.
 
 
 def job_slots(spec: Json, at: Path) -> tuple[Slot, ...]:
-    """``at``: where ``spec`` lies in the object. Raises JobError."""
+    """The slots of a JobSet's spec. ``at``: the path of ``spec`` in the object. Raises JobError."""
     jobs = sequence(spec, "replicatedJobs")
     return tuple(_slot(replicated, (*at, "replicatedJobs", index)) for index, replicated in enumerate(jobs))
 
@@ -97,12 +97,12 @@ def _slot(replicated: Json, at: Path) -> Slot:
 
 
 def pods_per_job(replicated: Json) -> int:
-    """Of one Job of a replicated job, at a time."""
+    """The number of pods that one Job of a replicated job runs at a time."""
     return parallel_pods(replicated, "template", "spec")
 
 
 def all_jobs_ready(spec: Json, statuses: list[Json]) -> bool:
-    """Whether as many Jobs as there are to be have all their pods ready, or have succeeded."""
+    """Whether all Jobs of the spec have all their pods ready, or have succeeded."""
     wanted = sum(_replicas(replicated) for replicated in sequence(spec, "replicatedJobs"))
     have = sum(integer(each, "ready", default=0) + integer(each, "succeeded", default=0) for each in statuses)
     return have == wanted
@@ -113,7 +113,7 @@ def any_job_active(statuses: list[Json]) -> bool:
 
 
 def may_restart(spec: Json, counted: int) -> bool:
-    """``counted``: restarts that there have been."""
+    """Whether the failure policy allows another restart. ``counted``: the number of restarts so far."""
     policy = mapping(spec, "failurePolicy")
     for_ever = any(text(rule, "action") == _RESTART_FOR_EVER for rule in sequence(policy, "rules"))
     return for_ever or integer(policy, "maxRestarts", default=0) > counted

@@ -6,7 +6,7 @@ Facts (kubeflow/training-operator, release 1.9, pkg/controller.v1/common):
 - ``schedulingPolicy.minAvailable`` and ``elasticPolicy.minReplicas`` make a gang of fewer pods for KAI: a job in a
   queue of KAI's begins with them. Of any other all pods are asked for, and one whose replicas change while it runs is
   stopped and queued again. (An MPIJob's launcher waits for all workers of its hostfile: an MPIJob never grows.)
-- A pod that is not there is made anew, whatever became of it. One that is being deleted counts as failed.
+- A missing pod is created again, whatever became of it. A pod that is being deleted counts as failed.
 - A replica's ``restartPolicy`` wins over its template's. Restarts within the job keep its quota.
 - A job has ended when its chief, master or launcher has. Its other pods run on under ``cleanPodPolicy: None``, the
   default, and are deleted afterwards under the other policies. The status of a job that has succeeded counts all of
@@ -26,7 +26,7 @@ from controller.jobrules import cel
 from controller.jobrules.topology import pod_set
 
 INIT_PYTORCH: Final = "init-pytorch"
-"""It waits for the master's address: only a PyTorchJob with a master has it, in each worker."""
+"""The init container that waits for the master's address: only a PyTorchJob with a master has it, in each worker."""
 REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 _CLEAN: Final = ("spec", "runPolicy", "cleanPodPolicy")
 
@@ -104,7 +104,7 @@ class ReplicaKind(TemplatedKind):
 
 
 class KubeflowJob(ReplicaKind):
-    """See ``kind.JobKind``. All names follow from the kind's."""
+    """A kind of the training operator, see ``kind.JobKind``. All names follow from the kind's."""
 
     version = "v1"
     own_controller = "kubeflow.org/training-operator"
@@ -116,7 +116,9 @@ class KubeflowJob(ReplicaKind):
         self.replicas, self.types = replicas, types
 
     def slots(self, job: Json) -> tuple[Slot, ...]:
-        """With the pods that start together, replica types in their order: a master comes before its workers."""
+        """The slots with the pods that start together, replica types in their order: a master comes before its
+        workers.
+        """
         every = super().slots(job)
         first = self._first(job, every)
         return tuple(msgspec.structs.replace(slot, count=first[slot.name]) for slot in every)
@@ -138,7 +140,9 @@ class PyTorchJob(KubeflowJob):
 
 
 def injected_into_pytorch(type_: str, replicas: Json) -> str:
-    """``setInitContainer`` of the operator's pkg/controller.v1/pytorch."""
+    """The init container that the operator adds to a replica type; empty for none. Source: ``setInitContainer`` of the
+    operator's pkg/controller.v1/pytorch.
+    """
     return INIT_PYTORCH if type_ == "Worker" and replicas.get("Master") is not None else ""
 
 

@@ -55,7 +55,9 @@ class MPIJob(ReplicaKind):
         return f"(variables.gates.TopologyAwareScheduling && {works} && {both} && {alone} ? [{patch}] : [])"
 
     def defaulted(self, job: Json, gates: FeatureGates | None = None) -> Json:
-        """Ranks of workers beside a launcher that works itself begin at 1, unless both are placed as one group."""
+        """The job with ranks of workers that begin at 1 if the launcher works itself, unless both are placed as one
+        group.
+        """
         if not (gates or FeatureGates()).on("TopologyAwareScheduling"):
             return job
         specs = mapping(job, "spec", _REPLICAS)

@@ -1,8 +1,8 @@
 """What the chart's admission policies are printed from: for each kind its rules, and how its objects are read in CEL.
 
-Kinds that wait by a field, pods, and those whose pods wait for them. A rule without CEL, and what a rule asks of other
-objects (the default queue of a namespace, the runtime of a TrainJob, the quota of a StatefulSet's earlier size), is the
-controller's.
+The kinds are those that wait by a field, pods, and those whose pods wait for them. The controller alone applies rules
+without CEL, and the parts of rules that need other objects (the default queue of a namespace, the runtime of a
+TrainJob, the quota of a StatefulSet's earlier size).
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from controller.objects.meta import Struct
 class Ruled(Struct, frozen=True, kw_only=True):
     """One kind with its rules. ``suspended`` and ``was_suspended``: in CEL, whether its objects are held back.
 
-    ``defaults``: in CEL, patches of what is created. ``pod_sets``: in CEL, as ``jobrules.topology.pod_set`` has them;
-    empty where they follow from other objects.
+    ``defaults``: in CEL, patches of new objects. ``pod_sets``: in CEL, as ``jobrules.topology.pod_set`` has them; empty
+    if they follow from other objects.
     """
 
     framework: str
@@ -41,13 +41,13 @@ class Ruled(Struct, frozen=True, kw_only=True):
 
     @property
     def variables(self) -> dict[str, str]:
-        """Of its policy, but for ``gates``; each may use those before it."""
+        """The variables of the kind's policy, except for ``gates``; each may use those before it."""
         own = {"suspended": self.suspended, "wasSuspended": self.was_suspended}
         return dict(cel.VARIABLES) | own | ({"podSets": self.pod_sets} if self.pod_sets else {})
 
 
 def review(ruled: Ruled, job: Json, before: Json | None = None) -> Review:
-    """As the API server's policies look at it."""
+    """The review of a job as the API server's policies see it."""
     kind = next((kind for kind in JOB_KINDS if kind.framework == ruled.framework), None)
     if kind is not None:
         states = [True if each is None else kind.is_suspended(each) for each in (before, job)]

@@ -1,7 +1,7 @@
 """What RayCluster, RayJob and RayService share: each has the specification of one Ray cluster, whose pods are charged.
 
-An elastic one may leave the number of its workers to Ray's autoscaler. That writes into the RayCluster: of a RayJob or
-RayService the counts are then those of the cluster it runs, as soon as there is one.
+An elastic one may leave the number of its workers to Ray's autoscaler. The autoscaler writes into the RayCluster: the
+counts of a RayJob or RayService are then those of the cluster it runs, as soon as there is one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 
 _GATE: Final = "ElasticJobsViaWorkloadSlices"
 _ELASTIC: Final = f"variables.elastic && variables.gates.{_GATE}"
-"""With the gate off nothing is elastic."""
+"""Whether the object is elastic, in CEL. With the gate off nothing is elastic."""
 _HEAD_ANNOTATIONS: Final = ("headGroupSpec", "template", "metadata", "annotations")
 _ELASTIC_ONLY: Final = f"a queued job is autoscaled only as an elastic one: expected annotation {names.ELASTIC_JOB}"
 _NOT_ELSEWHERE: Final = "a job that another cluster runs (MultiKueue) is not autoscaled: expected false, found true"
@@ -42,7 +42,7 @@ _CLEANUP_FINALIZER: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
 
 
 class RayKind(TemplatedKind):
-    """See ``kind.JobKind``. ``cluster_path``: where the cluster's specification lies."""
+    """A kind of KubeRay, see ``kind.JobKind``. ``cluster_path``: the path of the cluster's specification."""
 
     group = "ray.io"
     version = "v1"
@@ -59,11 +59,11 @@ class RayKind(TemplatedKind):
         return (f"{where}.headGroupSpec.template", f"{where}.workerGroupSpecs[].template")
 
     def cluster_names(self, _job: Json) -> tuple[str, ...]:
-        """RayClusters that were made for it; the first is the one whose size counts."""
+        """RayClusters that were made for the job; the size of the first one counts."""
         return ()
 
     def head_sidecars(self, _job: Json, _cluster: Json) -> tuple[Json, ...]:
-        """Containers in the head besides those of the cluster's own."""
+        """Containers in the head besides the cluster's own."""
         return ()
 
     # -- pod sets ----------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class RayKind(TemplatedKind):
         return mapping(job, *self.cluster_path)
 
     def live_clusters(self, job: Json) -> tuple[Json, ...]:
-        """Those of its RayClusters that exist."""
+        """RayClusters of the job that exist."""
         found = (fact(job, reference) for reference in self.references(job))
         return tuple(cluster for cluster in found if cluster is not None)
 
@@ -106,13 +106,13 @@ class RayKind(TemplatedKind):
         return (head, *workers)
 
     def _autoscaled(self, job: Json) -> dict[str, int]:
-        """Pods by worker group of the RayCluster that it runs, where Ray's autoscaler decides about them."""
+        """Pods by worker group of the RayCluster that the job runs, if Ray's autoscaler sets them; else empty."""
         cluster, first = self.cluster(job), self.references(job)[:1]
         live = fact(job, first[0]) if first and autoscales(cluster) and is_elastic(job) else None
         return {} if live is None else live_counts(counts_of(cluster), live, where=self.field("workerGroupSpecs"))
 
     def pod_selector(self, job: Json) -> str:
-        """Pods carry the name of the RayCluster that they are of."""
+        """The label selector of its pods, which carry the name of their RayCluster."""
         found = self.cluster_names(job) or (text(job, "metadata", "name"),)
         return f"ray.io/cluster={found[0]}" if len(found) == 1 else f"ray.io/cluster in ({','.join(found)})"
 
@@ -122,7 +122,7 @@ class RayKind(TemplatedKind):
         if not self.is_suspended(job):
             return False
         if text(job, "metadata", "deletionTimestamp"):
-            # KubeRay writes no status any more: what was made for it is deleted, or still there.
+            # KubeRay writes no status any more: the objects that it made are deleted, or still exist.
             return not self.live_clusters(job) and not cleans_up(job)
         return not self.is_active(job) and self.says_suspended(job)
 
@@ -130,7 +130,9 @@ class RayKind(TemplatedKind):
         return ".".join([super().slice_mark(job), *self.workload_annotations(job).values()])
 
     def workload_annotations(self, job: Json) -> dict[str, str]:
-        """The generation of the RayCluster that it runs, empty before it is there: a slice follows from that too."""
+        """The generation of the RayCluster that it runs, empty before that exists: the name of a slice follows from it
+        too.
+        """
         first = self.references(job)[:1] if is_elastic(job) else ()
         live = fact(job, first[0]) if first else None
         return {CLUSTER_GENERATION: str(generation(live)) if live else ""} if first else {}
@@ -201,7 +203,9 @@ class RayKind(TemplatedKind):
         return cel.first(f"{cel.places(groups)}.map(i, {cel.when(named, sentence)})")
 
     def _resized(self, review: Review) -> Iterator[Refusal]:
-        """KubeRay follows a change of the counts at once: only the pods of an elastic job wait for their quota."""
+        """Refusals of changed counts. KubeRay follows a change at once: only the pods of an elastic job wait for their
+        quota.
+        """
         old, new = review.before, review.new
         elastic = is_elastic(new) and review.gates.on(_GATE)
         if old is None or elastic or self.is_suspended(old) or self.is_suspended(new):
@@ -245,7 +249,7 @@ class RayKind(TemplatedKind):
     other_pod_sets_in_cel: str = "0"
 
     def other_pod_sets(self, _job: Json) -> int:
-        """Pod sets besides the cluster's."""
+        """The number of pod sets besides the cluster's."""
         return 0
 
     def field(self, *path: str | int) -> str:
@@ -253,7 +257,7 @@ class RayKind(TemplatedKind):
         return dotted(whole)
 
     def in_cel(self, *path: str, default: str, at: str = "object") -> str:
-        """A value of the cluster."""
+        """A value of the cluster's specification, in CEL."""
         return f"{cel.field(at, *self.cluster_path, *path)}.orValue({default})"
 
 
@@ -272,10 +276,10 @@ _PODS_OF_GROUP: Final = f"string({_worker_pods('g')}) + ' pods in ' + g.?groupNa
 
 
 def is_without_pods(cluster: Json) -> bool:
-    """Whether a suspended RayCluster has none, as far as KubeRay has said.
+    """Whether a suspended RayCluster has no pods, by KubeRay's status.
 
-    It says so when the last pod is gone. Of a cluster that was suspended from its creation on and has no status there
-    never were any. ``status.observedGeneration`` tells nothing: KubeRay does not write a status for its sake.
+    KubeRay writes the state when the last pod is gone. A cluster that was suspended from its creation on and has no
+    status never had pods. ``status.observedGeneration`` tells nothing: KubeRay does not write a status for its sake.
     """
     if text(cluster, "status", "state") == "suspended" or has_condition(cluster, "RayClusterSuspended"):
         return not has_condition(cluster, "RayClusterSuspending")
@@ -293,12 +297,12 @@ def cleans_up(job: Json) -> bool:
 
 
 def counts_of(cluster: Json) -> dict[str, int]:
-    """Pods by worker group, of the specification of a cluster."""
+    """Pods by worker group in a cluster's specification."""
     return {_pod_set(group): worker_pods(group) for group in sequence(cluster, "workerGroupSpecs")}
 
 
 def live_counts(asked: Mapping[str, int], live: Json, *, where: str) -> dict[str, int]:
-    """Pods by worker group as the RayCluster has them. Raises JobError where it has a group that is not asked for."""
+    """Pods by worker group as the RayCluster has them. Raises JobError if it has a group that the job does not name."""
     found = counts_of(mapping(live, "spec"))
     unknown = found.keys() - asked.keys()
     if unknown:

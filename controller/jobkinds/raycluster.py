@@ -38,7 +38,7 @@ class RayCluster(RayKind):
         return is_without_pods(job)
 
     def defaulted(self, job: Json, gates: FeatureGates | None = None) -> Json:
-        """All pods of an elastic one are made with the gate, whatever Ray's autoscaler does to the counts."""
+        """The job with the gate on all pods, if it is elastic: Ray's autoscaler may change the counts at any time."""
         if not is_elastic(job) or not (gates or FeatureGates()).on("ElasticJobsViaWorkloadSlices"):
             return job
         for slot in self.slots(job):
@@ -90,12 +90,12 @@ def _gates(group: str) -> str:
 
 
 def _held(group: str) -> str:
-    """In CEL: whether the pods of a group wait behind the gate."""
+    """Whether the pods of a group wait behind the gate, in CEL."""
     return f"{_gates(group)}.exists(g, g.name == {cel.quoted(names.ELASTIC_JOB)})"
 
 
 def _gated(group: str, path: str) -> str:
-    """In CEL: the operation that puts them there."""
+    """The operation that puts the gate on a group's pods, in CEL."""
     gate = f"{{'name': {cel.quoted(names.ELASTIC_JOB)}}}"
     more, all_of_them = cel.added(f"{path} + '/-'", gate), cel.added(path, f"[{gate}]")
     return f"(size({_gates(group)}) > 0 ? {more} : {all_of_them})"

@@ -1,7 +1,7 @@
-"""``ray.io/v1`` RayJob: a Ray cluster for one job, and what submits the job to it.
+"""``ray.io/v1`` RayJob: a Ray cluster for one job, and a submitter of the job.
 
-By ``spec.submissionMode`` that is a pod of its own (K8sJobMode: the pod set ``submitter``, last), a container in the
-head (SidecarMode), or KubeRay itself.
+The submitter depends on ``spec.submissionMode``: a pod of its own (K8sJobMode: the pod set ``submitter``, last), a
+container in the head (SidecarMode), or KubeRay itself.
 
 A retry (``spec.backoffLimit``) makes a new cluster when the old one is gone, under the same workload.
 """
@@ -48,7 +48,9 @@ class RayJob(RayKind):
         return (*super().template_paths, dotted(_SUBMITTER_PATH))
 
     def is_skipped(self, job: Json) -> bool:
-        """One that runs on a cluster that exists already has no pods to charge but its submitter's."""
+        """Whether the job is not queued: a job that runs on an existing cluster has no pods to charge but its
+        submitter's.
+        """
         return bool(mapping(job, "spec", "clusterSelector")) and not queue_name(job)
 
     def cluster_names(self, job: Json) -> tuple[str, ...]:
@@ -75,9 +77,11 @@ class RayJob(RayKind):
         return (*slots, submitter)
 
     def placed(self, job: Json, wanted: dict[str, Json]) -> Json:
-        """What submits by default is written out with its placement: there is nowhere else to put that.
+        """The job with its placement. The default submitter is written out with its own: there is no other place for
+        that.
 
-        The submitter does not wait behind the gate of elastic jobs: it is always one, and is not found by its cluster.
+        The submitter does not wait behind the gate of elastic jobs: its number never changes, and its cluster does not
+        tell it.
         """
         if SUBMITTER in wanted:
             wanted = {**wanted, SUBMITTER: _ungated(wanted[SUBMITTER])}
@@ -87,7 +91,9 @@ class RayJob(RayKind):
         return super().placed(job, wanted)
 
     def finished(self, job: Json) -> Outcome | None:
-        """With ``ttlSecondsAfterFinished`` the cluster outlives the job, and its quota is held as long."""
+        """How the job ended. With ``ttlSecondsAfterFinished`` the cluster outlives the job, and its quota is held as
+        long.
+        """
         if _status(job) not in _ENDED or self.live_clusters(job):
             return None
         succeeded = text(job, "status", "jobStatus") == "SUCCEEDED"
@@ -103,7 +109,9 @@ class RayJob(RayKind):
         return _status(job) not in _WITHOUT_PODS
 
     def says_suspended(self, _job: Json) -> bool:
-        """KubeRay writes each status under the resourceVersion that it saw: none is older than the suspension."""
+        """Always true: KubeRay writes each status under the resourceVersion that it saw, so none is older than the
+        suspension.
+        """
         return True
 
     def is_on_hold(self, job: Json) -> bool:
@@ -147,7 +155,9 @@ def _stays(review: Review) -> Iterator[Refusal]:
 
 
 def _ungated(template: Json) -> Json:
-    """The very template where there is nothing to drop: an empty list of gates stays as it was written."""
+    """The template without the gate; the very same object if it has none: an empty list of gates stays as it was
+    written.
+    """
     gated = sequence(template, "spec", "schedulingGates")
     gates = [gate for gate in gated if gate != {"name": names.ELASTIC_JOB}]
     if len(gates) == len(gated):

@@ -1,7 +1,7 @@
 """The pods that KubeRay makes of the specification of a Ray cluster: how many, and what it adds to their templates.
 
 Source: KubeRay 1.7, ray-operator/controllers/ray, common/pod.go, common/job.go and GetWorkerGroupDesiredReplicas in
-utils/util.go. It leaves labels, annotations, node selector, tolerations and gates of a template alone.
+utils/util.go. KubeRay leaves labels, annotations, node selector, tolerations and gates of a template alone.
 """
 
 from typing import Any, Final
@@ -26,7 +26,7 @@ _SUBMITTER: Final[Json] = {
 
 
 def worker_pods(group: Json) -> int:
-    """Pods of a worker group: replicas, within the group's own bounds, times the hosts of a replica."""
+    """The number of pods of a worker group: replicas, within the group's own bounds, times the hosts of a replica."""
     if flag(group, "suspend"):
         return 0
     replicas = max(integer(group, "replicas", default=1), integer(group, "minReplicas", default=0))
@@ -39,7 +39,7 @@ def autoscales(cluster: Json) -> bool:
 
 
 def keeps_state_in_redis(cluster: Json, job: Json) -> bool:
-    """Whether a Job cleans up in Redis after the cluster. The annotation is handed down from what owns the cluster."""
+    """Whether a Job cleans up in Redis after the cluster. The annotation is inherited from the cluster's owner."""
     options = at(cluster, "gcsFaultToleranceOptions")
     if options is None:
         return annotations(job).get(_REDIS_ANNOTATION, "").lower() == "true"
@@ -47,10 +47,10 @@ def keeps_state_in_redis(cluster: Json, job: Json) -> bool:
 
 
 def head_pod(template: Json, cluster: Json, *, redis: bool, sidecars: tuple[Json, ...] = ()) -> Json:
-    """The head's template with the containers that are added to it.
+    """The head's template with the containers that KubeRay adds to it.
 
-    With Redis the request is at least that of the cleanup, which runs when the head is gone. Raises JobError for a head
-    without a container, which no cleanup can be made of.
+    With Redis its request is at least that of the cleanup, which runs when the head is gone. Raises JobError for a head
+    without a container, of which no cleanup can be made.
     """
     containers = sequence(template, "spec", "containers")
     if redis and not containers:
@@ -68,14 +68,14 @@ def worker_pod(template: Json, cluster: Json) -> Json:
 
 
 def submitter_container(cluster: Json) -> Json:
-    """It submits the job to the cluster, with the image of the head."""
+    """The container that submits the job to the cluster, with the image of the head."""
     containers = sequence(cluster, "headGroupSpec", "template", "spec", "containers")
     image = text(containers[0], "image") if containers else ""
     return {"name": "ray-job-submitter", **({"image": image} if image else {}), "resources": _SUBMITTER}
 
 
 def submitter_pod(cluster: Json) -> Json:
-    """The template of the submitter where the job brings none."""
+    """The template of the submitter if the job has none."""
     return {"spec": {"containers": [submitter_container(cluster)], "restartPolicy": "Never"}}
 
 
@@ -92,7 +92,7 @@ def _enough_for_cleanup(container: Json) -> Json:
 
 
 def _collector(cluster: Json) -> list[Json]:
-    """The sidecar of the history server, in every pod."""
+    """The sidecar of the history server in every pod; empty if it is not configured."""
     if at(cluster, "historyServerOptions", "collectorOptions") is None:
         return []
     given = mapping(cluster, "historyServerOptions", "collectorOptions", "resources")

@@ -1,6 +1,6 @@
 """``ray.io/v1`` RayService: Serve applications on a Ray cluster that runs until the service is deleted.
 
-What suspends it is the field in the cluster's specification. ``spec.suspend`` is the owner's: while it is set the
+The field that suspends it is in the cluster's specification. ``spec.suspend`` is the owner's: while it is set the
 service holds no quota.
 
 An upgrade would run a second cluster beside the first, which is not charged: the specification of the cluster does not
@@ -16,7 +16,7 @@ from controller.jobframework.raw import Json, flag, has_condition, sequence, tex
 from controller.jobkinds.ray import RayKind, is_without_pods
 from controller.jobrules import cel
 
-# KubeRay starts no new cluster for these.
+# KubeRay starts no new cluster when these change.
 _COUNTS: Final = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
 
 
@@ -27,7 +27,7 @@ _SECOND_CLUSTER: Final = (
 
 
 def _same_but_for(old: str, new: str, keys: tuple[str, ...]) -> str:
-    """In CEL: whether two maps differ in these keys at most."""
+    """Whether two maps differ in these keys at most, in CEL."""
     listed = f"[{', '.join(map(cel.quoted, keys))}]"
     kept = f"{new}.all(k, k in {listed} || (k in {old} && {old}[k] == {new}[k]))"
     return f"({kept} && {old}.all(k, k in {listed} || k in {new}))"
@@ -82,7 +82,7 @@ class RayService(RayKind):
         return cel.when(running, cel.when(f"!({same})", cel.says(self.field(), _SECOND_CLUSTER)))
 
     def _of_one_cluster(self, job: Json) -> Json:
-        """What a new cluster is started for when it changes."""
+        """The part of the specification whose change makes KubeRay start a new cluster."""
         cluster = self.cluster(job)
         workers: list[Any] = [
             {key: value for key, value in group.items() if key not in _COUNTS}

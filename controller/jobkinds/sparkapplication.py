@@ -1,7 +1,8 @@
 """``sparkoperator.k8s.io/v1beta2`` SparkApplication: pod sets ``driver`` and ``executor``.
 
 Its roles are not pod templates: a start writes labels, annotations, node selector and tolerations into fields of the
-role, and the gates into the role's template. ``spec.nodeSelector`` excludes those of the roles: it goes into both.
+role, and the gates into the role's template. ``spec.nodeSelector`` excludes the selectors of roles: it is merged into
+both.
 """
 
 from collections.abc import Iterator
@@ -65,7 +66,7 @@ class SparkApplication(TemplatedKind):
         if whole is job:
             return job
         spec = {key: value for key, value in whole["spec"].items() if key != "nodeSelector"}
-        # The number that was charged, whatever the operator's default is.
+        # The patch writes the number that was charged, whatever the operator's default is.
         executor = {**spec["executor"], "instances": _executors(job)}
         return {**whole, "spec": {**spec, "executor": executor}}
 
@@ -79,7 +80,9 @@ class SparkApplication(TemplatedKind):
         return selector("sparkoperator.k8s.io/app-name", job)
 
     def finished(self, job: Json) -> Outcome | None:
-        """A submission that failed is tried again where the restart policy says so; FAILED is the end."""
+        """How the application ended. A failed submission is retried if the restart policy says so; FAILED is the
+        end.
+        """
         state, message = _state(job), text(job, "status", "applicationState", "errorMessage")
         retried = text(job, "spec", "restartPolicy", "type") == "OnFailure"
         if state == "COMPLETED":
@@ -96,12 +99,16 @@ class SparkApplication(TemplatedKind):
         return _state(job) not in _WITHOUT_PODS
 
     def says_suspended(self, _job: Json) -> bool:
-        """The operator writes each state under the resourceVersion that it saw: none is older than the suspension."""
+        """Always true: the operator writes each state under the resourceVersion that it saw, so none is older than the
+        suspension.
+        """
         return True
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        """A change is looked at without CEL: requests follow from amounts of memory as Java writes them."""
+        """The kind's rules. A change is checked without CEL: requests follow from amounts of memory as Java writes
+        them.
+        """
         return (
             Rule(refused=_client, says={"mode": _client_says()}),
             Rule(refused=_dynamic, says=_dynamic_says()),
@@ -110,7 +117,7 @@ class SparkApplication(TemplatedKind):
         )
 
     def _changed(self, review: Review) -> Iterator[Refusal]:
-        """The operator submits a running application anew when its specification changes, at once."""
+        """Refusals of a change to a running application: the operator would submit it again at once."""
         old, new = review.before, review.new
         if old is None or self.is_suspended(old) or self.is_suspended(new):
             return
@@ -121,7 +128,7 @@ class SparkApplication(TemplatedKind):
 
     @cached_property
     def pod_sets_in_cel(self) -> str:
-        """Templates of roles lie below annotations of theirs."""
+        """The pod sets in CEL. Templates of roles have the roles' own annotations."""
         found = []
         for role, count in zip(ROLES, ("1", _EXECUTORS), strict=True):
             of_role = cel.field("object", "spec", role)
@@ -175,7 +182,7 @@ def _endless(review: Review) -> Iterator[Refusal]:
 
 
 def _role(now: Json, wanted: Json, name: str) -> Json:
-    """The role with the placement of the template ``wanted``: in its own fields what its template does not have."""
+    """The role with the placement of the template ``wanted``: fields of the role hold what its template cannot."""
     gates = sequence(wanted, "spec", "schedulingGates")
     template = least_template(now, name)
     spec = {key: value for key, value in template["spec"].items() if key != "schedulingGates"}

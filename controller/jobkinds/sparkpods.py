@@ -1,4 +1,4 @@
-"""The pods of a SparkApplication: Spark makes them, of its own configuration and of the operator's fields.
+"""The pods of a SparkApplication, which Spark makes of its own configuration and of the operator's fields.
 
 Source: Spark 3.5, BasicDriverFeatureStep and BasicExecutorFeatureStep (requests), JavaUtils.byteStringAs (amounts of
 memory); spark-operator 2, internal/controller/sparkapplication/submission.go (which field becomes which property) and
@@ -39,14 +39,14 @@ def pod(role: Json, app: Json, name: str) -> Json:
 
 
 def least_template(role: Json, name: str) -> Json:
-    """The role's own template, with Spark's container in it: one without any is refused by the API server."""
+    """The role's own template, with Spark's container in it: the API server refuses a template without containers."""
     base, container = mapping(role, "template"), [{"name": _CONTAINERS[name]}]
     spec = mapping(base, "spec")
     return {**base, "spec": {**spec, "containers": sequence(spec, "containers") or container}}
 
 
 def with_volumes(spec: Json, app: Json, name: str) -> Json:
-    """Volumes of the application that the role mounts. Spark itself adds those for its local directories."""
+    """Volumes of the application that the role mounts. Spark itself adds the volumes of its local directories."""
     known = {text(volume, "name"): volume for volume in sequence(app, "spec", "volumes")}
     mounts = [
         mount
@@ -85,7 +85,7 @@ def _spec(role: Json, app: Json, name: str) -> Json:
 
 
 def _spark_container(containers: list[Json], name: str) -> int:
-    """The one of that name, else the first."""
+    """The index of the container of that name, else of the first."""
     named = (index for index, container in enumerate(containers) if text(container, "name") == _CONTAINERS[name])
     return next(named, 0)
 
@@ -123,7 +123,7 @@ def _limits(role: Json, app: Json, name: str) -> Json:
 
 
 def _cpu(role: Json, app: Json, name: str) -> str:
-    """What is requested, else the cores that Spark runs with, of which there is one by default."""
+    """The requested CPU, else the cores that Spark runs with, which are one by default."""
     conf = strings(app, "spec", "sparkConf")
     asked = text(role, "coreRequest") or conf.get(f"spark.kubernetes.{name}.request.cores", "")
     if asked:
@@ -133,9 +133,9 @@ def _cpu(role: Json, app: Json, name: str) -> str:
 
 
 def _memory(role: Json, app: Json, name: str) -> str:
-    """Memory and overhead.
+    """The requested memory with its overhead.
 
-    An amount in Kubernetes' notation is taken as it stands: Spark refuses it, and makes no pod.
+    An amount in Kubernetes' notation is taken unchanged: Spark refuses it, and makes no pod.
     """
     conf, where = strings(app, "spec", "sparkConf"), f"spec.{name}.memory"
     asked = text(role, "memory") or conf.get(f"spark.{name}.memory", _DEFAULT_MEMORY)
@@ -169,7 +169,7 @@ def _factor(app: Json, conf: dict[str, str], name: str) -> float:
 
 
 def _executor_mib(app: Json, conf: dict[str, str]) -> int:
-    """Memory beside the heap that only executors have: of Python, and off the heap."""
+    """Memory in MiB beside the heap that only executors have: of Python, and off the heap."""
     found = 0
     if text(app, "spec", "type") == "Python" and (python := conf.get("spark.executor.pyspark.memory")):
         found += (_java_bytes(python, _MIB) or 0) // _MIB
@@ -179,7 +179,9 @@ def _executor_mib(app: Json, conf: dict[str, str]) -> int:
 
 
 def _java_bytes(amount: str, unit: int) -> int | None:
-    """``512m`` as Java and Spark write it, ``unit`` for a plain number; None for what they do not understand."""
+    """Bytes of an amount such as ``512m`` as Java and Spark write it, in ``unit`` for a plain number; None for a text
+    that they do not understand.
+    """
     match = _JAVA_MEMORY.fullmatch(amount.strip().lower())
     if match is None or (match[2] and match[2] not in _UNITS):
         return None
@@ -187,7 +189,7 @@ def _java_bytes(amount: str, unit: int) -> int | None:
 
 
 def _written_memory(amount: str, where: str) -> str:
-    """In Kubernetes' notation."""
+    """An amount of memory in Kubernetes' notation."""
     found = _java_bytes(amount, _MIB)
     return _quantity(amount, where) if found is None else f"{found // _MIB}Mi" if found % _MIB == 0 else str(found)
 

@@ -26,6 +26,6 @@ DECLARED_KINDS: Final[tuple[TemplatedKind, ...]] = (
     AppWrapper(),
     SparkApplication(),
 )
-"""Kinds whose CRD need not be there."""
+"""Kinds whose CRD need not be installed."""
 
 JOB_KINDS: Final[tuple[JobKind, ...]] = (BatchJob(), *DECLARED_KINDS)

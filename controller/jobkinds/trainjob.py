@@ -9,7 +9,7 @@ Facts (kubeflow/trainer, pkg/runtime and its plugin jobset):
 - ``spec.podSpecOverrides``, later ``spec.podTemplateOverrides``, were what ``runtimePatches`` are.
 - ``spec.initializer`` adds variables to the runtime's initializers, which run with it and without it. At creation the
   runtime must have the job and the container of each part of it.
-- Of what ``runtimePatches`` list, entries have their manager once, and others their name: keys of the CRD's lists.
+- Entries of ``runtimePatches`` have different managers, and items of lists in them different names: these are the keys of the CRD's lists.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from controller.jobkinds.jobset import all_jobs_ready, any_job_active, job_slots
 from controller.jobrules import cel
 
 MANAGER: Final = "kueue.x-k8s.io/manager"
-"""The manager of the entry of ``spec.runtimePatches`` that a start writes."""
+"""The manager's name in the entry of ``spec.runtimePatches`` that a start writes."""
 
 GROUP: Final = "trainer.kubeflow.org"
 CLUSTER_RUNTIMES: Final = ObjectKind(
@@ -43,7 +43,7 @@ _OVERRIDES: Final = {"overrides": "podSpecOverrides", "templateOverrides": "podT
 """Fields that are refused, by the names of their sentences in CEL."""
 _CONTAINERS: Final = ("initContainers", "containers")
 _NAMED: Final = (*_CONTAINERS, "schedulingGates", "volumes", "imagePullSecrets")
-"""Lists of a patch's pod whose items have each name once."""
+"""Lists of a patch's pod whose items have different names."""
 _OLD_OVERRIDES: Final = "an older trainer's, which cannot be started with labels and gates: write spec.runtimePatches"
 
 
@@ -82,7 +82,9 @@ class TrainJob(TemplatedKind):
         )
 
     def placed(self, job: Json, wanted: dict[str, Json]) -> Json:
-        """In the manager's own entry of ``runtimePatches``: what wanted templates have above all that is beneath."""
+        """The job with the manager's own entry of ``runtimePatches``: what the wanted templates have beyond the runtime
+        and the other entries.
+        """
         beneath = sequence(job_set_spec(job, own_patch=False), "replicatedJobs")
         jobs = []
         for replicated in beneath:
@@ -93,11 +95,13 @@ class TrainJob(TemplatedKind):
         return _with_own(job, jobs)
 
     def restored(self, job: Json, _workload: SeenWorkload) -> Json:
-        """What a start wrote lies in an entry of its own: without it the runtime alone says what runs."""
+        """The job without what a start wrote, which lies in an entry of its own: the runtime alone then says what
+        runs.
+        """
         return _with_own(job, [])
 
     def defaulted(self, job: Json, _gates: FeatureGates | None = None) -> Json:
-        """With the manager's entry: a list that is there can be watched for others who write to it."""
+        """The job with the manager's entry: other writers of an existing list can be noticed."""
         patches = sequence(job, "spec", "runtimePatches")
         if any(_is_own(patch) for patch in patches):
             return job
@@ -151,7 +155,9 @@ def _overridden(review: Review) -> Iterator[Refusal]:
 
 
 def _uninitialized(review: Review) -> Iterator[Refusal]:
-    """The trainer refuses such a job at its creation, so the API server needs no policy for it."""
+    """Refusals of initializers that the runtime lacks. The trainer refuses such a job at its creation, so the API
+    server needs no policy.
+    """
     asked = mapping(review.new, "spec", "initializer")
     if not asked or review.before is not None or not mapping(review.new, "spec", "runtimeRef"):
         return
@@ -177,7 +183,9 @@ def _containers(template: Json) -> list[str]:
 
 
 def _repeated(review: Review) -> Iterator[Refusal]:
-    """The API server refuses these by the CRD: without it, as in a simulation, the rule is asked alone."""
+    """Refusals of repeated names. The API server refuses these by the CRD: without it, as in a simulation, only this
+    rule does.
+    """
     patches, field = sequence(review.new, "spec", "runtimePatches"), "spec.runtimePatches"
     yield from _again(patches, "manager", field)
     for index, patch in enumerate(patches):
@@ -200,7 +208,7 @@ def _again(items: list[Json], key: str, field: str) -> Iterator[Refusal]:
 
 
 def job_set_spec(job: Json, *, own_patch: bool = True) -> Json:
-    """The spec of the JobSet, as far as pods are scheduled by it. Raises JobError.
+    """The part of the JobSet's spec by which pods are scheduled. Raises JobError.
 
     ``own_patch``: with the manager's entry of ``runtimePatches``.
     """
@@ -236,7 +244,9 @@ def _patched_by(patches: list[Json], replicated: Json) -> Json:
 
 
 def _strategic(template: Json, change: Json) -> Json:
-    """A strategic merge of a Job's template: as a merge patch, but lists of named items are merged by name."""
+    """A strategic merge of a Job's template: like a merge patch, except that lists of named items are merged by
+    name.
+    """
     result: Json = merged(template, change)
     for keys in (("initContainers",), ("containers",), ("schedulingGates",)):
         path = ("spec", "template", "spec", *keys)
@@ -254,7 +264,7 @@ def _merged_by_name(items: list[Json], changes: list[Json]) -> list[Json]:
 
 
 def _built(job: Json, policy: Json, replicated: Json) -> Json:
-    """A replicated job with what the TrainJob and the runtime's policy say of its numbers and requests."""
+    """A replicated job with the numbers and requests of the TrainJob and the runtime's policy."""
     labelled = mapping(replicated, "template", "metadata", "labels")
     step, name = labelled.get(_STEP), text(replicated, "name")
     count = integer(replicated, "template", "spec", "parallelism", default=1)
@@ -293,7 +303,7 @@ def _above(beneath: Json, wanted: Json) -> Json:
         items = sequence(wanted, "spec", key)
         more_items = [item for item in items if item not in sequence(beneath, "spec", key)]
         if more_items:
-            # Tolerations replace the list that is beneath; gates are merged into it by their names.
+            # Tolerations replace the list of the runtime; gates are merged into it by their names.
             found.setdefault("spec", {})[key] = items if key == "tolerations" else more_items
     return found
 
@@ -303,7 +313,7 @@ def _is_own(patch: Json) -> bool:
 
 
 def _with_own(job: Json, jobs: list[Json]) -> Json:
-    """With these Jobs in the manager's own entry of ``runtimePatches``; the very job where it has them."""
+    """The job with these Jobs in the manager's own entry of ``runtimePatches``; the very same object if it has them."""
     patches = sequence(job, "spec", "runtimePatches")
     own = next((patch for patch in patches if _is_own(patch)), {"manager": MANAGER})
     if sequence(own, *_JOBS_OF_PATCH) == jobs:

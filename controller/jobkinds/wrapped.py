@@ -1,7 +1,7 @@
-"""Where the pods of an object are, by its kind, as AppWrapper's controller looks for them (its InferPodSets).
+"""The pods of an object, by its kind, as AppWrapper's controller finds them (its InferPodSets).
 
-Paths begin at the component that holds the object: with ``template``. Counts are those of the pods that will be there,
-which for Ray are not always the replicas that AppWrapper's controller reads.
+Paths begin at the component that holds the object: with ``template``. Counts are those of the pods that the object will
+have, which for Ray are not always the replicas that AppWrapper's controller reads.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ class PodsOf(Struct, frozen=True, kw_only=True):
 
 
 def pods_of(template: Json) -> tuple[PodsOf, ...]:
-    """Of an object without pods, or of a kind that is not known: none."""
+    """The pod sets of an object; none for an object without pods, or of an unknown kind."""
     inferring = _INFERRED.get((text(template, "apiVersion"), text(template, "kind")))
     return () if inferring is None else tuple(inferring(template))
 
@@ -87,7 +87,9 @@ def _ray_cluster(template: Json) -> Iterator[PodsOf]:
 
 
 def _ray_job(template: Json) -> Iterator[PodsOf]:
-    """The submitter's pod is no pod set of its own here: its containers are charged with the head."""
+    """The pod sets of a RayJob. The submitter's pod is no pod set of its own here: its containers are charged with the
+    head.
+    """
     cluster = mapping(template, "spec", "rayClusterSpec")
     submitter: Json = {}
     if text(template, "spec", "submissionMode") in ("", "K8sJobMode", "SidecarMode"):
@@ -114,7 +116,7 @@ def _ray(template: Json, path: tuple[str, ...], sidecars: tuple[Json, ...]) -> I
 
 
 def _template_of(pod: Json) -> Json:
-    """A Pod as a pod template."""
+    """A Pod's metadata and spec as a pod template."""
     metadata = {key: value for key, value in mapping(pod, "metadata").items() if key in ("labels", "annotations")}
     return {**({"metadata": metadata} if metadata else {}), "spec": mapping(pod, "spec")}
 

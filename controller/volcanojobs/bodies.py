@@ -1,6 +1,6 @@
 """The objects that a Volcano Job is made of: its pods and volume claims, as JSON for the API. Pure.
 
-Names follow from the job, so that whatever is made twice is the same object.
+Names follow from the job, so that an object that is made twice is the same object.
 """
 
 import copy
@@ -38,7 +38,9 @@ _CLAIM: Final = "volume-pvc-"
 
 
 class Keeping(Struct, frozen=True, kw_only=True):
-    """Objects beside the pods: made or written now, or deleted. ``controlled``: ``status.controlledResources`` then."""
+    """Objects beside the pods: made or written now, or deleted. ``controlled``: ``status.controlledResources``
+    afterwards.
+    """
 
     made: tuple[Kept, ...] = ()
     removed: tuple[Kept, ...] = ()
@@ -46,9 +48,10 @@ class Keeping(Struct, frozen=True, kw_only=True):
 
 
 def keeping(job: Json, seen: Seen, decision: Decision) -> Keeping:
-    """They are there before the first pod and follow the job's size; an end takes all but the volumes.
+    """The objects beside the pods that a decision takes. They exist before the first pod and follow the job's size; the
+    job's end deletes all but the volumes.
 
-    ``job``: as the plugins are to see it, see ``job_here``. Raises JobError.
+    ``job``: as its plugins read it, see ``job_here``. Raises JobError.
     """
     had = seen.status.controlled_resources
     if decision.status.state.phase in (*FINAL, "Aborted"):
@@ -68,7 +71,7 @@ def keeping(job: Json, seen: Seen, decision: Decision) -> Keeping:
 
 
 def job_here(job: Json, plan: JobPlan) -> Json:
-    """The job as its pods are to see it: with as many pods as were admitted."""
+    """The job as its pods read it: with as many pods as were admitted."""
     tasks = [
         {**task, "replicas": here.replicas}
         for task, here in zip(sequence(job, "spec", "tasks"), plan.tasks, strict=True)
@@ -77,7 +80,9 @@ def job_here(job: Json, plan: JobPlan) -> Json:
 
 
 def rescaled(job: Json, seen: Seen, now_s: float) -> Patch | None:
-    """What a started job writes down first when it asks for fewer pods: their quota is not its own any more."""
+    """The patch that a started job needs first when it asks for fewer pods: their quota is another job's from then on.
+    None if nothing changes.
+    """
     if seen.placed is None or seen.sliced:
         return None
     new = scaled(seen.placed, {task.name: task.replicas for task in seen.plan.tasks}, (seen.status.version, now_s))
@@ -85,13 +90,17 @@ def rescaled(job: Json, seen: Seen, now_s: float) -> Patch | None:
 
 
 def given_back(job: Json, seen: Seen, decision: Decision) -> Patch | None:
-    """What a job with pods above its minimum writes down first when others of it have ended."""
+    """The patch that a job with pods above its minimum needs first when more of its Workload's pods have ended. None if
+    nothing changes.
+    """
     new = ended(seen, decision)
     return None if new is None else _placed(job, new)
 
 
 def told_ready(job: Json, seen: Seen) -> Patch | None:
-    """What a job with pods above its minimum writes down when those of its minimum run, or do not any more."""
+    """The patch of a job with pods above its minimum when those of its minimum begin to run, or cease to. None if
+    nothing changes.
+    """
     new = with_up(seen)
     return None if new is None else _placed(job, new)
 
@@ -105,13 +114,13 @@ def _placed(job: Json, new: Placement) -> Patch:
 
 
 Binds = Callable[[str], str]
-"""The scheduler that binds a pod whose template, or else its job, names this one."""
+"""Returns the scheduler that binds a pod whose template, or else its job, names this one."""
 
 
 def pod_bodies(
     job: Json, seen: Seen, status: VolcanoJobStatus, new: Iterable[NewPod], binds: Binds = bound_by
 ) -> Iterator[Json]:
-    """New pods. Raises JobError and StartConflictError. ``job``: see ``job_here``."""
+    """The bodies of new pods. ``job``: see ``job_here``. Raises JobError and StartConflictError."""
     apply: plugins.Writer | None = None
     for pod in new:
         apply = apply or plugins.writer(job)
@@ -119,7 +128,7 @@ def pod_bodies(
 
 
 def _pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod, binds: Binds) -> Json:
-    """Before plugins write into it."""
+    """The body of a new pod before plugins write into it."""
     place = next(index for index, task in enumerate(seen.plan.tasks) if task.name == new.task)
     task = seen.plan.tasks[place]
     if seen.placed is None:
@@ -173,7 +182,7 @@ def owner_reference(job: Json) -> Json:
 
 
 def group_name(job: Json) -> str:
-    """Of the PodGroup that Volcano's tools look for."""
+    """The name of the PodGroup that Volcano's tools expect."""
     return f"{text(job, 'metadata', 'name')}-{text(job, 'metadata', 'uid')}"
 
 
@@ -207,7 +216,7 @@ def _annotations(job: Json, status: VolcanoJobStatus, new: NewPod) -> dict[str, 
 
 
 def _spec(job: Json, template: Json, binds: Binds) -> Json:
-    """What the template leaves out comes from the job."""
+    """The pod's spec: the template's, with the job's values for what it leaves out."""
     spec = copy.deepcopy(template)
     spec["schedulerName"] = binds(text(spec, "schedulerName") or text(job, "spec", "schedulerName"))
     if not spec.get("priorityClassName") and (priority := text(job, "spec", "priorityClassName")):
@@ -231,12 +240,12 @@ def _volumes(job: Json) -> list[Json]:
 
 
 def _mounts(job: Json) -> list[tuple[str, str]]:
-    """Mount path and claim of each volume."""
+    """The mount path and the claim's name of each volume."""
     return [(text(volume, "mountPath"), _claim_name(job, index, volume)) for index, volume in enumerate(_volumes(job))]
 
 
 def _claim_name(job: Json, index: int, volume: Json) -> str:
-    """As written, else ``<job>-pvc-`` and twelve characters that are the same each time."""
+    """The claim's name as written, else ``<job>-pvc-`` and twelve characters that are the same each time."""
     name = text(volume, "volumeClaimName")
     if name or not volume.get("volumeClaim"):
         return name
@@ -246,7 +255,7 @@ def _claim_name(job: Json, index: int, volume: Json) -> str:
 
 
 def _claims(job: Json) -> list[Json]:
-    """The claims that the job brings itself."""
+    """The volume claims that the job itself specifies."""
     found: list[Json] = []
     for index, volume in enumerate(_volumes(job)):
         spec: Any = volume.get("volumeClaim")

@@ -1,7 +1,7 @@
-"""What has happened to a Volcano Job, told from its pods as they are, and which policy answers it. Pure.
+"""The events of a Volcano Job, derived from its present pods, and the policy that answers each. Pure.
 
-An event is a state of the pods that no policy has answered yet, so nothing is lost where the controller was away, and
-nothing is answered twice: every answer takes away the pods that it is about, or makes them of an old version.
+An event is a state of the pods that no policy has answered yet, so none is lost while the controller is away, and none
+is answered twice: every answer deletes the pods that it is about, or makes them pods of an old version.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,9 @@ ANY: Final = "*"
 
 
 class Happened(Struct, frozen=True, kw_only=True):
-    """``index``: the pod's in its task; None where it is about the task, or the job. ``since_s``: None is just now."""
+    """One event. ``index``: the pod's in its task; None if it is about the task, or the job. ``since_s``: None is just
+    now.
+    """
 
     event: str
     task: str = ""
@@ -38,7 +40,7 @@ class Happened(Struct, frozen=True, kw_only=True):
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """An action to be taken, and what it is about: see ``Happened``. ``command``: the Command that says so."""
+    """An action to take, and what it is about: see ``Happened``. ``command``: the Command that orders it."""
 
     action: str
     event: str
@@ -51,10 +53,11 @@ class Order(Struct, frozen=True, kw_only=True):
 def happened(
     plan: JobPlan, pods: Iterable[PodFacts], known: dict[str, int], together: Mapping[str, int], *, ran: bool
 ) -> list[Happened]:
-    """In the order in which it happened. ``pods``: those of the job's version that the controller does not delete.
+    """The events of the job in the order in which they happened. ``pods``: pods of the job's version that the
+    controller does not delete.
 
-    ``known``: pods a task when the status was last written. ``together``: as many of a task are admitted together,
-    those beyond come and go. ``ran``: the job had its minimum.
+    ``known``: pods by task when the status was last written. ``together``: the number of pods of each task that are
+    admitted together; pods beyond it come and go. ``ran``: the job had its minimum.
     """
     own: dict[str, list[PodFacts]] = {task.name: [] for task in plan.tasks}
     for pod in sorted(pods, key=lambda pod: pod.index):
@@ -63,11 +66,11 @@ def happened(
     found = []
     for task in plan.tasks:
         fixed = min(together.get(task.name, 0), task.replicas)
-        # Of the pods that were known all that may have been above the minimum may be gone with the queue's leave.
+        # All known pods that may have been above the minimum may have been deleted by the queue.
         known_fixed = min(known.get(task.name, 0), task.replicas) - (task.replicas - fixed)
         found += [*_of_task(task, own[task.name]), *_lost(task.name, fixed, own[task.name], known_fixed)]
     every = [pod for listed in own.values() for pod in listed if not pod.is_terminating]
-    # One above the minimum may wait for a node: the job is whole without it.
+    # A pod above the minimum may wait for a node: the job is whole without it.
     is_torn = any(pod.is_unschedulable and not pod.is_above for pod in every)
     if ran and is_torn and any(pod.phase == "Running" for pod in every):
         found.append(Happened(event=JOB_UNKNOWN))
@@ -99,7 +102,7 @@ def _about(event: str, pod: PodFacts, since_s: float | None) -> Happened:
 
 
 def _lost(task: str, fixed: int, pods: list[PodFacts], known: int) -> Iterator[Happened]:
-    """Pods below the index ``fixed`` that were there and are not, and were never seen to be deleted."""
+    """Events of pods below the index ``fixed`` that existed and do not exist now, and were never seen to be deleted."""
     there = {pod.index for pod in pods if pod.index < fixed}
     missing = [index for index in range(fixed) if index not in there]
     for index in missing[: max(0, known - len(there))]:
@@ -120,14 +123,14 @@ def _matches(policy: Policy, event: Happened) -> bool:
 
 
 def due(plan: JobPlan, events: Iterable[Happened], now_s: float) -> tuple[Order | None, float | None]:
-    """The first order whose time has come, and when the next one's does."""
+    """The first order whose time has come, and the time of the next one."""
     next_s: float | None = None
     for event in events:
         policy = answer(plan, event)
         if policy is None or policy.action == "SyncJob":
             continue
         if policy.delay_s:
-            # What is not seen any more has left the state that the delay is about.
+            # A state that is not seen any more has no time: the delay is over.
             at_s = None if event.since_s is None else event.since_s + policy.delay_s
             if at_s is None:
                 continue

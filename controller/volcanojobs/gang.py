@@ -1,8 +1,8 @@
-"""The gang of a Volcano Job: the pods that start together, and those above them, which come and go one by one. Pure.
+"""The gang of a Volcano Job: the pods that start together, and the pods above them, which come and go one by one. Pure.
 
-Pods are told apart by their index: of each task the first are in the job's Workload, as many as its placement says,
-and any beyond these is queued by itself (``controller.pods.above``). So it is known of a pod that is not there what it
-is to be. A job whose slices are queued (the annotation of elastic jobs) has all of its pods in its Workload.
+Pods are told apart by their index: of each task the first are in the job's Workload, as many as its placement says, and
+any beyond these is queued by itself (``controller.pods.above``). So the role of a pod is known before it exists. A job
+whose slices are queued (the annotation of elastic jobs) has all of its pods in its Workload.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -18,7 +18,8 @@ from controller.volcanojobs.spec import JobPlan, Task
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """``placed``: None while the job may not run. ``commands``: those about this job, the oldest first.
+    """A job as the watches show it. ``placed``: None while the job may not run. ``commands``: those about this job, the
+    oldest first.
 
     ``sliced``: its slices are queued.
     """
@@ -37,7 +38,7 @@ class Seen(Struct, frozen=True, kw_only=True):
 
     @property
     def here(self) -> JobPlan:
-        """The plan with the tasks that were admitted."""
+        """The plan, with the tasks as they were admitted."""
         if self.placed is None:
             return self.plan
         counts = {task.name: task.replicas for task in self.plan.tasks if task.name in self.placed}
@@ -52,12 +53,12 @@ class Seen(Struct, frozen=True, kw_only=True):
 
     @property
     def queues_again(self) -> bool:
-        """Whether pods of its Workload that have finished may run again from the queue alone: their quota is gone."""
+        """Whether finished pods of its Workload need the queue to run again: their quota is given back."""
         return self.placed is not None and gives_back(self.plan, self.placed)
 
 
 class NewPod(Struct, frozen=True, kw_only=True):
-    """``above``: the Workload that has the minimum of its gang; empty for a pod of that."""
+    """A pod to make. ``above``: the Workload with the minimum of its gang; empty for a pod of that minimum."""
 
     task: str
     index: int
@@ -67,7 +68,8 @@ class NewPod(Struct, frozen=True, kw_only=True):
 def minimums(plan: JobPlan) -> dict[str, int]:
     """Pods by task that start together: as many as ``minAvailable`` says, at least one.
 
-    Of each task its own minimum, where these count; then those of the tasks that others wait for, and of the first.
+    They are each task's own minimum, if minimums of tasks count; then pods of the tasks that others wait for, then of
+    the first task.
     """
     counts = plan.task_minimums_count
     found = {task.name: _least(task, counts=counts) for task in plan.tasks}
@@ -80,14 +82,16 @@ def minimums(plan: JobPlan) -> dict[str, int]:
 
 
 def _least(task: Task, *, counts: bool) -> int:
-    """``counts``: whether minimums of tasks count."""
+    """The minimum of a task. ``counts``: whether minimums of tasks count."""
     if task.is_whole:
         return task.replicas
     return max(0, min(task.minimum, task.replicas)) if counts else 0
 
 
 def _in_order(plan: JobPlan) -> list[Task]:
-    """Tasks that others wait for before these, else as they are written; those that wait in a circle come last."""
+    """The tasks, with those that others wait for first, else as they are written; tasks that wait in a circle come
+    last.
+    """
     place = {task.name: at for at, task in enumerate(plan.tasks)}
     awaits = {task.name: {name for name in task.waits_for if name in place} for task in plan.tasks}
     after: dict[str, list[str]] = {name: [] for name in place}
@@ -104,13 +108,13 @@ def _in_order(plan: JobPlan) -> list[Task]:
 
 
 def _is_last(left: dict[str, int], name: str) -> bool:
-    """Whether nothing else is ``left`` that the task waits for, once this is there."""
+    """Whether none of the tasks that it waits for is ``left``, once this one exists."""
     left[name] -= 1
     return not left[name]
 
 
 def serves(placed: Placement, plan: JobPlan) -> bool:
-    """Whether the pods of the job's Workload are enough for what the job asks for by now."""
+    """Whether the pods of the job's Workload are enough for what the job requests now."""
     if placed.keys() != {task.name for task in plan.tasks}:
         return False
     have = {task.name: min(placed[task.name].pods, task.replicas) for task in plan.tasks}
@@ -121,13 +125,13 @@ def serves(placed: Placement, plan: JobPlan) -> bool:
 
 
 def new_pods(seen: Seen, task: Task, there: Collection[int]) -> Iterator[NewPod]:
-    """Those of the job's Workload that are missing."""
+    """Pods of the job's Workload that are missing."""
     own = min(seen.own.get(task.name, 0), task.replicas)
     return (NewPod(task=task.name, index=index) for index in range(own) if index not in there)
 
 
 def new_pods_above(seen: Seen, task: Task, there: Collection[int]) -> Iterator[NewPod]:
-    """Those above its minimum that are missing. Where it is not said which Workload has the minimum, there are none."""
+    """Pods above the job's minimum that are missing. None while it is not known which Workload has the minimum."""
     placed = (seen.placed or {}).get(task.name)
     minimum = "" if placed is None else placed.info.own_annotations.get(WORKLOAD, "")
     indexes = range(seen.own.get(task.name, 0), task.replicas) if minimum else ()
@@ -138,16 +142,16 @@ def new_pods_above(seen: Seen, task: Task, there: Collection[int]) -> Iterator[N
 
 
 def gives_back(plan: JobPlan, placed: Placement) -> bool:
-    """Whether quota of pods that have finished is, or may be, another's: none of them may run again without a queue."""
+    """Whether quota of finished pods is, or may be, another workload's: none of them may run again without a queue."""
     return not plan.may_restart or any(task.ended for task in placed.values())
 
 
 def with_ended(seen: Seen) -> Placement | None:
-    """The placement with how many pods of the Workload have ended; None where it says so, or where nobody asks.
+    """The placement with the number of pods of the Workload that have ended; None if it is unchanged, or not needed.
 
-    The status counts pods above the minimum with the others, so it does not tell. Quota of pods that no policy runs
-    again is given back one by one; any other when the last pod of the Workload has ended: those above it may be waiting
-    for just that quota.
+    The status does not tell it, because it counts pods above the minimum with the others. Quota of pods that no policy
+    runs again is given back one by one; any other when the last pod of the Workload has ended: the pods above it may be
+    waiting for just that quota.
     """
     if seen.placed is None or seen.sliced or not has_above(seen.plan, seen.placed):
         return None
@@ -163,7 +167,7 @@ def with_ended(seen: Seen) -> Placement | None:
 
 
 def with_up(seen: Seen) -> Placement | None:
-    """The placement with whether all pods of the Workload run or have succeeded; None as for ``with_ended``.
+    """The placement that says whether all pods of the Workload run or have succeeded; None as for ``with_ended``.
 
     The status does not tell that either.
     """
@@ -178,7 +182,7 @@ def with_up(seen: Seen) -> Placement | None:
 
 
 def has_above(plan: JobPlan, placed: Placement) -> bool:
-    """Whether the job has pods above its minimum, that are no part of its Workload."""
+    """Whether the job has pods above its minimum, which are no part of its Workload."""
     return any(placed[task.name].pods < task.replicas for task in plan.tasks if task.name in placed)
 
 
@@ -188,7 +192,7 @@ def _ended(seen: Seen, task: str, count: int) -> Iterator[PodFacts]:
 
 
 def _staying(seen: Seen, task: str, count: int) -> Iterator[PodFacts]:
-    """Pods of the job's Workload that nobody deletes."""
+    """Pods of the job's Workload that nobody is deleting."""
     for pod in seen.pods:
         stays = not pod.is_terminating and pod.marked is None and pod.version >= seen.status.version
         if stays and pod.task == task and pod.index < count:

@@ -3,7 +3,7 @@
 The kind has no field that holds a job back, and needs none: Tessera itself makes the pods, and makes them only while
 the job has its placement (``controller.volcanojobs.placement``).
 
-- Its Workload is of the pods that start together. Those above its minimum are pods with Workloads of their own
+- Its Workload has the pods that start together. Pods above its minimum have Workloads of their own
   (``controller.volcanojobs.gang``), unless the slices of an elastic job are queued.
 - A restart by a policy keeps the quota. So a job with such a policy gives no quota back before its end, or that of the
   pods that started together; any other gives back that of the pods that have succeeded, and queues anew if a Command
@@ -46,7 +46,7 @@ class VolcanoJobKind(TemplatedKind):
     can_be_elastic = True
 
     def __init__(self, tiers: Tiers = ()) -> None:
-        """``tiers``: what the configuration says of Volcano's HyperNodes."""
+        """``tiers``: the configuration's levels for Volcano's HyperNodes."""
         self._tiers = tiers
 
     # -- pod sets
@@ -76,12 +76,14 @@ class VolcanoJobKind(TemplatedKind):
         return with_levels(found, read_job(job), self._tiers, elastic=is_elastic(job))
 
     def workload_annotations(self, job: Json) -> dict[str, str]:
-        """Pods above the minimum join the domain that it is in, by the level of the whole gang."""
+        """The annotation with the gang's level: pods above the minimum join the domain that the minimum is in."""
         level = "" if is_elastic(job) else required_level(read_job(job), self._tiers)
         return {GANG: shape_written(GangShape(required_level=level))} if level else {}
 
     def counts(self, job: Json) -> dict[str, int]:
-        """Of a job that was started, what was admitted, unless it needs more by now."""
+        """Pods by task of a started job as they were admitted, unless the job needs more by now; of any other as it
+        asks.
+        """
         placed = None if is_elastic(job) else placement(job)
         if placed is None or not serves(placed, job_plan(read_job(job))):
             return super().counts(job)
@@ -100,7 +102,9 @@ class VolcanoJobKind(TemplatedKind):
         return Outcome(reason="Succeeded" if phase == "Completed" else "Failed", message=message)
 
     def pods_ready(self, job: Json) -> bool:
-        """The status counts pods above the minimum with the others: for a job with some, its placement says it."""
+        """Whether its pods are ready. The status counts pods above the minimum with the others: if the job has some,
+        its placement tells it.
+        """
         placed = None if is_elastic(job) else placement(job)
         if placed is not None and has_above(job_plan(read_job(job)), placed):
             return all(task.up or not task.pods for task in placed.values())
@@ -111,7 +115,9 @@ class VolcanoJobKind(TemplatedKind):
         return is_active(job)
 
     def says_suspended(self, _job: Json) -> bool:
-        """No pod is made before a status counts it, and that status is written on the version that was placed."""
+        """Always true: no pod is made before a status counts it, and that status is written on the version that was
+        placed.
+        """
         return True
 
     def is_on_hold(self, job: Json) -> bool:
@@ -135,7 +141,9 @@ class VolcanoJobKind(TemplatedKind):
         return found
 
     def needs_again(self, job: Json, workload: SeenWorkload) -> bool:
-        """A pod that has ended is run again, by a Command or because it was deleted; or more have to run together."""
+        """Whether more quota is needed: a Command or a deletion makes a pod that has ended run again, or more pods have
+        to run together.
+        """
         placed = None if is_elastic(job) else placement(job)
         if placed is not None and not serves(placed, job_plan(read_job(job))):
             return True
@@ -171,9 +179,9 @@ class VolcanoJobKind(TemplatedKind):
 
 
 def queued(job: Json) -> Json:
-    """The job with its Volcano queue as its queue, where no label names another: read so, it is queued by all parts.
+    """The job with its Volcano queue as its queue, if no label names another: all readers then see it as queued.
 
-    So it is with its ``runningEstimate``, where no annotation says how long it runs.
+    Its ``runningEstimate`` becomes the annotation with its run time, if it has none.
     """
     metadata = job.get("metadata") or {}
     estimate = text(job, "spec", "runningEstimate")

@@ -1,15 +1,15 @@
-"""The lifecycle of a Volcano Job: the job and its pods as they are, into what its pods and status become. Pure.
+"""The lifecycle of a Volcano Job: what its pods and status become, from the job and its pods as they are. Pure.
 
 Source of phases, actions and their order: volcano-sh/volcano, pkg/controllers/job (state/*, job_controller_actions.go).
 Two things differ from Volcano's controller, each for a job that is queued:
 
-- An eviction takes the pods that run. Those that have finished stay and are not run again, so their quota is free for
+- An eviction deletes the pods that run. Finished pods stay and are not run again, so their quota is free for
   good, and no retry is spent.
 - A partial restart is written on the pods first (the mark names the retry that it is for), then counted, then carried
   out. A controller that is killed between any two writes finds all that it needs on the objects.
 
-A job whose pods Volcano's controller started has no placement. They run on, and no pod joins them: what ends the job
-or restarts all of it is answered, and a restart leaves a job that queues.
+A job whose pods Volcano's controller started has no placement. They run on, and no pod joins them: what ends the job or
+restarts all of it is answered, and a restart leaves a job that queues.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ FINAL: Final = ("Completed", "Failed", "Terminated")
 KEEPS_FINISHED: Final = (*FINAL, "Aborting", "Aborted", "Completing", "Terminating")
 RUNS: Final = ("Pending", "Running")
 MOST_AT_ONCE: Final = 500
-"""Pods that one decision makes. The others follow when the watch shows these."""
+"""Pods that one decision makes. Further pods follow when the watch shows these."""
 
 _ENDINGS: Final = {"AbortJob": "Aborting", "TerminateJob": "Terminating", "CompleteJob": "Completing"}
 _ENDED: Final = {"Aborting": "Aborted", "Terminating": "Terminated", "Completing": "Completed"}
@@ -40,10 +40,11 @@ _RESUMABLE: Final = ("Aborting", "Aborted")
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """In the order of the fields: marks, status, deletions, new pods; then ``read``, the Commands to delete.
+    """The actions of one step, carried out in the order of the fields: marks, status, deletions, new pods; then
+    ``read``, the Commands to delete.
 
-    ``marks``: the retry that the pod is deleted for, by its name. ``deleted``: names of pods. ``due_s``: when there is
-    something to do without any change. ``expired``: the job's time to live is over.
+    ``marks``: the retry that the pod is deleted for, by its name. ``deleted``: names of pods. ``due_s``: the time of
+    the next step without any change. ``expired``: the job's time to live is over.
     """
 
     status: VolcanoJobStatus
@@ -81,12 +82,14 @@ def decide(seen: Seen, now_s: float) -> Decision:
 
 
 def _is_marked(pod: PodFacts, targets: tuple[PodFacts, ...]) -> bool:
-    """One that others are deleting already gets the mark only where the deletion answers to it."""
+    """Whether the pod gets the mark. A pod that is being deleted already gets it only if its deletion is what the
+    restart answers.
+    """
     return not pod.is_terminating or pod in targets
 
 
 def _end(seen: Seen, status: VolcanoJobStatus, due_s: float | None, now_s: float) -> tuple[float | None, bool]:
-    """When there is something to do, and whether a finished job's time to live is over."""
+    """The time of the next step, and whether a finished job's time to live is over."""
     ended = status.state.last_transition_time
     if status.state.phase not in FINAL:
         return due_s, False
@@ -97,7 +100,9 @@ def _end(seen: Seen, status: VolcanoJobStatus, due_s: float | None, now_s: float
 
 
 def ended(seen: Seen, decision: Decision) -> Placement | None:
-    """The placement that says which pods have ended for good; None where it says so. No policy is to answer to them."""
+    """The placement that says which pods have ended for good; None if it says so already. No policy is to answer to
+    them.
+    """
     answered = decision.told or decision.due_s is not None or decision.status.state.phase not in RUNS
     return None if answered else with_ended(seen)
 
@@ -108,9 +113,9 @@ def ended(seen: Seen, decision: Decision) -> Placement | None:
 def _ordered(
     seen: Seen, status: VolcanoJobStatus, now_s: float
 ) -> tuple[Order | None, tuple[VolcanoCommand, ...], float | None]:
-    """What is to be done now, the Commands that have been read, and when a delayed policy is due.
+    """The order to carry out now, the Commands that have been read, and the time of a delayed policy.
 
-    Commands go first. One that a restart under way keeps waiting is read when that is over.
+    Commands go first. A Command that comes during a restart is read after it.
     """
     read = []
     for command in seen.commands:
@@ -136,7 +141,7 @@ def _ordered(
 
 
 def _updates(seen: Seen, status: VolcanoJobStatus) -> list[Happened]:
-    """That the job was scaled down, where a policy answers to it: its answer makes the job another version."""
+    """The event that the job was scaled down, if a policy answers to it: its answer makes the job another version."""
     changes = [task.changed for task in (seen.placed or {}).values() if task.changed is not None]
     times = [at_s for version, at_s in changes if version == status.version]
     if not times:
@@ -153,7 +158,7 @@ def _is_possible(action: str, phase: str) -> bool:
 
 
 def _is_current(pod: PodFacts, status: VolcanoJobStatus) -> bool:
-    """Of the job's version, and not one that the controller itself deletes.
+    """Whether the pod is of the job's version, and the controller does not delete it.
 
     A mark for a retry that is not counted yet was written just before the controller was killed: it is still to be
     answered.
@@ -164,7 +169,7 @@ def _is_current(pod: PodFacts, status: VolcanoJobStatus) -> bool:
 def _obeyed(
     seen: Seen, status: VolcanoJobStatus, order: Order, now_s: float
 ) -> tuple[VolcanoJobStatus, tuple[PodFacts, ...]]:
-    """The status after the order, and the pods that a partial restart takes. A restart of all raises the version."""
+    """The status after the order, and the pods that a partial restart deletes. A restart of all raises the version."""
     if order.action in _ENDINGS:
         after = msgspec.structs.replace(status, version=status.version + 1)
         return moved(after, _ENDINGS[order.action], now_s, order.event, order.message), ()
@@ -192,7 +197,7 @@ def _is_target(plan: JobPlan, order: Order, pod: PodFacts) -> bool:
 
 
 def _settled(seen: Seen, status: VolcanoJobStatus, targets: Iterable[PodFacts], now_s: float) -> VolcanoJobStatus:
-    """The status once no phase follows from the last one any more."""
+    """The status after all phases that follow from the last one."""
     for _ in range(len(_ENDED) + len(RUNS) + len(FINAL)):
         phase, why = _next_phase(seen, status, tuple(targets))
         if phase == status.state.phase:
@@ -244,7 +249,7 @@ def _succeeded(count: int) -> str:
 
 
 def _concluded(plan: JobPlan, pods: list[PodFacts], succeeded: int) -> tuple[str, str]:
-    """Of a job whose pods have all finished."""
+    """Phase and message of a job whose pods have all finished."""
     if plan.task_minimums_count:
         for task in plan.tasks:
             own = sum(pod.task == task.name and pod.phase == "Succeeded" for pod in pods)
@@ -279,9 +284,9 @@ def _must_go(seen: Seen, status: VolcanoJobStatus, pod: PodFacts) -> bool:
 
 
 def _new_pods(seen: Seen, status: VolcanoJobStatus) -> Iterator[NewPod]:
-    """Pods that are missing, of the tasks that need not wait for others. A name is free when its last pod is gone.
+    """Missing pods of the tasks that need not wait for others. A name is free when its last pod is gone.
 
-    Those of the job's Workload come first.
+    Pods of the job's Workload come first.
     """
     if status.state.phase not in RUNS or seen.placed is None:
         return
@@ -316,7 +321,7 @@ def _is_up(seen: Seen, status: VolcanoJobStatus, name: str) -> bool:
 
 
 def validate(seen: Seen, decision: Decision) -> None:
-    """Recompute what holds of every decision. Raises AssertionError."""
+    """Recomputes the invariants of a decision. Raises AssertionError."""
     status, plan, here = decision.status, seen.plan, seen.here
     staying = [pod for pod in seen.pods if not pod.is_terminating and pod.name not in decision.deleted]
     ended = status.state.phase in KEEPS_FINISHED

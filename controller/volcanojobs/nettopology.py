@@ -1,4 +1,4 @@
-"""What the tasks of a Volcano Job ask for of the network: levels for their pod sets. Pure.
+"""The network topology that the tasks of a Volcano Job request: levels for their pod sets. Pure.
 
 ``spec.networkTopology`` is about all pods of the job, ``tasks[].partitionPolicy.networkTopology`` about each partition
 by itself, which is a slice here.
@@ -15,7 +15,9 @@ from controller.objects.volcanojob import TaskSpec, VolcanoJob
 def with_levels(
     pod_sets: Sequence[JobPodSet], job: VolcanoJob, tiers: Tiers, *, elastic: bool
 ) -> tuple[JobPodSet, ...]:
-    """``pod_sets``: one for each task, in their order. Raises JobError."""
+    """The pod sets with the levels that their tasks request. ``pod_sets``: one for each task, in their order. Raises
+    JobError.
+    """
     path = "spec.networkTopology"
     sliced = [_in_slices(each, task, index, tiers) for index, (each, task) in enumerate(_pairs(pod_sets, job))]
     found = together(sliced, asked(job.spec.network_topology, tiers, path), path)
@@ -25,7 +27,7 @@ def with_levels(
 
 
 def required_level(job: VolcanoJob, tiers: Tiers) -> str:
-    """The label of nodes that all pods of the job have to have one value of; empty for none. Raises JobError."""
+    """The label of nodes of which all pods of the job must have one value; empty for none. Raises JobError."""
     return str(asked(job.spec.network_topology, tiers, "spec.networkTopology").get("required", ""))
 
 

@@ -1,4 +1,5 @@
-"""What a start puts into the pods of a Volcano Job: an annotation of the job, so that its spec is never touched.
+"""The placement of a Volcano Job: what a start writes into its pods. It is an annotation of the job, so that its spec
+is never touched.
 
 The job queues while it has none, and its pods run only while it has one: it is to this kind what ``spec.suspend`` is to
 others. A restart of pods reads it again, whatever has become of the Workload's flavors since.
@@ -13,12 +14,13 @@ from inventory.api.names import PLACEMENT
 
 
 class TaskPlacement(Struct, frozen=True, kw_only=True):
-    """``info.count`` pods of the task were admitted together. ``kept``: as many as are left after a scale-down.
+    """The placement of one task: ``info.count`` of its pods were admitted together. ``kept``: the number that is left
+    after a scale-down.
 
-    What was given up by scaling down is another job's quota by now, so ``kept`` never grows. ``changed``: the version
-    of the job that was scaled down, and when: policies answer to it as long as the job has that version. ``ended``:
-    of those pods, as many as have ended and given their quota back, of a job with pods above its minimum. ``up``: all
-    of those pods run or have succeeded, of such a job, where somebody waits for that.
+    Quota that was given up by scaling down is another job's by now, so ``kept`` never grows. ``changed``: the version
+    of the job that was scaled down, and when: policies answer to it as long as the job has that version. ``ended``, for
+    a job with pods above its minimum: the number of those pods that have ended and given their quota back. ``up``, for
+    such a job, if something waits for that: whether all of those pods run or have succeeded.
     """
 
     info: PodSetInfo
@@ -33,7 +35,7 @@ class TaskPlacement(Struct, frozen=True, kw_only=True):
 
 
 Placement = dict[str, TaskPlacement]
-"""By task."""
+"""Placements by task."""
 
 
 def is_placed(job: Json) -> bool:
@@ -41,7 +43,9 @@ def is_placed(job: Json) -> bool:
 
 
 def placement(job: Json) -> Placement | None:
-    """None for a job that has not been started. Raises JobError for a value that is not the controller's."""
+    """The placement in a job's annotation; None for a job that has not been started. Raises JobError for a value that
+    the controller did not write.
+    """
     found = annotations(job).get(PLACEMENT)
     if found is None:
         return None
@@ -57,7 +61,7 @@ def written(placed: Placement) -> str:
 
 
 def scaled(placed: Placement, replicas: dict[str, int], at: tuple[int, float]) -> Placement:
-    """With what tasks of fewer replicas have given up; the very placement where that is nothing new.
+    """The placement without what tasks with fewer replicas have given up; the very same object if nothing is new.
 
     ``at``: the job's version, and now.
     """

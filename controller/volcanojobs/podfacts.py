@@ -1,4 +1,4 @@
-"""What a Volcano Job's lifecycle looks at of a pod. Labels and annotations have Volcano's names."""
+"""The facts of a pod that a Volcano Job's lifecycle reads. Labels and annotations have Volcano's names."""
 
 from typing import Any, Final
 
@@ -31,19 +31,20 @@ JOB_RETRY_COUNT: Final = "volcano.sh/job-retry-count"
 TEMPLATE_UID: Final = "volcano.sh/template-uid"
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
-"""The controller deletes this pod itself. Its value is the retry of the job that it is deleted for."""
+"""The mark of a pod that the controller itself deletes. Its value is the retry of the job that it is deleted for."""
 
 PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 _DIGITS: Final = 9
 
 
 class PodFacts(Struct, frozen=True, kw_only=True):
-    """``version``: that of the job for which it was made. ``marked``: see OUT_OF_SYNC; None where it has no mark.
+    """``version``: the version of the job for which the pod was made. ``marked``: see OUT_OF_SYNC; None if it has no
+    mark.
 
-    ``exit_code``: of the first container, None while it has none. ``finished_s``, ``deleted_s``: when it came to
-    its end, when its deletion was asked for. ``is_ours``: Tessera made it; else Volcano's own controller did.
-    ``created_s``: since when it waits to run; None for a pod above the minimum that is in the queue, or on no node yet.
-    ``is_above``: it is one; ``is_given_up``: the queue deletes it, because its quota is another's.
+    ``exit_code``: of the first container, None while it has none. ``finished_s``, ``deleted_s``: when it ended, and
+    when its deletion was requested. ``is_ours``: Tessera made it; else Volcano's own controller did. ``created_s``:
+    since when it waits to run; None for a pod above the minimum that is in the queue, or on no node yet. ``is_above``:
+    it is above the minimum. ``is_given_up``: the queue deletes it, because its quota is another workload's.
     """
 
     name: str
@@ -74,7 +75,7 @@ class PodFacts(Struct, frozen=True, kw_only=True):
 
 
 def pod_facts(pod: Json) -> PodFacts | None:
-    """None for a pod that does not say which of its job's pods it is."""
+    """The facts of a pod; None if it does not say which of its job's pods it is."""
     try:
         own, said = labels(pod), annotations(pod)
         index, version = _number(own.get(TASK_INDEX, said.get(TASK_INDEX))), _number(said.get(JOB_VERSION))
@@ -117,7 +118,7 @@ def _facts(pod: Json, task: str, index: int, version: int, mark: str | None) -> 
 
 
 def _bound_s(pod: Json) -> float | None:
-    """When it got its node."""
+    """The time at which the pod was bound to its node."""
     said = condition(pod, "PodScheduled")
     return _time_s(said, "lastTransitionTime") if said.get("status") == "True" else None
 

@@ -1,7 +1,8 @@
-"""The PodGroup of a Volcano Job, as its own controller makes it: for those who look at it. Pure.
+"""The PodGroup of a Volcano Job, as Volcano's own controller makes it, for users and tools. Pure.
 
 Source: volcano-sh/volcano, pkg/controllers/job/job_controller_actions.go. Tessera decides by the job itself, so nothing
-is read from it. It is there from the first look at a job that has not ended, follows the job's size, and goes with it.
+is read from it. It exists from the first reconciliation of a job that has not ended, follows the job's size, and is
+deleted with it.
 """
 
 from collections.abc import Iterable
@@ -30,7 +31,7 @@ _COMPLETED: Final = "Completed"
 
 
 def pod_group(job: Json, seen: Seen, status: VolcanoJobStatus) -> Json:
-    """The whole object, its status with it: the kind has no subresource for that. Raises JobError."""
+    """The whole object with its status, which is no subresource of the kind. Raises JobError."""
     at = status.state.last_transition_time
     said = status_patch(System.VOLCANO, {}, _standing(seen, status))
     notes = {key: value for key, value in annotations(job).items() if not key.startswith(PREFIX)}
@@ -66,7 +67,7 @@ def _spec(job: Json, plan: JobPlan) -> Json:
 
 
 def _resources(plan: JobPlan) -> dict[str, str]:
-    """What the first pods ask for, as many as the job needs at least."""
+    """The requests of the first pods, as many as the job needs at least."""
     total: dict[ResourceName, Amount] = {}
     left = plan.min_available
     for task in plan.tasks:
@@ -121,7 +122,9 @@ def _stuck(pods: Iterable[PodFacts]) -> str:
 
 
 def differs(before: Json | None, wanted: Json) -> bool:
-    """Whether it is to be written. Inqueue after Pending says that pods are on their way: not worth a write."""
+    """Whether the PodGroup is to be written. Inqueue after Pending says that pods are on their way: not worth a
+    write.
+    """
     if before is None or before["spec"] != wanted["spec"]:
         return True
     phases = tuple(mapping(each, "status").get("phase") for each in (before, wanted))

@@ -1,6 +1,7 @@
-"""Writes the PodGroups of Volcano Jobs, where Tessera decides for Volcano: whole, by server-side apply.
+"""Writes the PodGroups of Volcano Jobs, if Tessera decides for Volcano: whole, by server-side apply.
 
-They are not followed: nothing is decided by them, and one that a user deletes comes back with the job's next change.
+PodGroups are not watched: nothing is decided by them, and one that a user deletes comes back with the job's next
+change.
 """
 
 import logging
@@ -19,7 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class JobGroups:
-    """``_written`` has what was applied last, by the uid of the job: of a process that has just begun nothing."""
+    """Writes PodGroups. ``_written`` has what was applied last, by the uid of the job; it begins empty with each
+    process.
+    """
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -27,11 +30,11 @@ class JobGroups:
         self._why = ""
 
     def forget(self, uid: str) -> None:
-        """The job is gone."""
+        """Forgets a job that is gone."""
         self._written.pop(uid, None)
 
     async def keep(self, job: Json, seen: Seen, status: VolcanoJobStatus) -> None:
-        """Write the job's group, if it differs from what was written. Raises ActionFailedError and JobError."""
+        """Writes the job's group, if it differs from what was written. Raises ActionFailedError and JobError."""
         uid = text(job, "metadata", "uid")
         before = self._written.get(uid)
         if before is None and is_over(seen.status):
@@ -55,7 +58,7 @@ class JobGroups:
         self._written[uid] = wanted
 
     def _say(self, why: str) -> None:
-        """Once: the jobs run without their groups."""
+        """Logs a failure, once for as long as it stays the same: the jobs run without their groups."""
         if why != self._why:
             log.warning("PodGroups of Volcano Jobs cannot be written: %s", why)
             self._why = why

@@ -1,7 +1,9 @@
-"""Commands about Volcano's Queues, as ``vcctl queue operate`` writes them: the state of the Queue, then no Command.
+"""Commands about Volcano's Queues, as ``vcctl queue operate`` writes them: the state of the Queue is written, then the
+Command is deleted.
 
-A Queue that is closed takes no jobs; it is Closing until nothing of it runs any more, which its status is told by
-``controller.writing.foreignstatus``, and so are those below it. It opens after those above it.
+A closed Queue admits no jobs; it is Closing until none of its jobs runs any more, which
+``controller.writing.foreignstatus`` writes into its status. The Queues below it close with it. It opens after those
+above it.
 """
 
 from collections.abc import Callable
@@ -30,7 +32,7 @@ class CommandKey(NamedTuple):
 
 
 def state_after(action: str, queue: VolcanoQueue) -> str | None:
-    """The state to write; None where the Queue has it, or the action is none for Queues."""
+    """The state to write; None if the Queue has it, or the action is not one of Queues."""
     wanted = _STATES.get(action)
     if wanted is None or queue.status.open == (wanted == "Open"):
         return None
@@ -38,7 +40,7 @@ def state_after(action: str, queue: VolcanoQueue) -> str | None:
 
 
 def closed_above(queue: VolcanoQueue, find: Callable[[str], VolcanoQueue | None]) -> VolcanoQueue | None:
-    """The nearest Queue above it that is closed."""
+    """The nearest Queue above it that is closed; None if there is none."""
     seen: set[str] = set()
     name = queue.spec.parent
     while name and name not in seen and (above := find(name)) is not None:
@@ -54,7 +56,9 @@ def is_about_a_queue(command: VolcanoCommand) -> bool:
 
 
 class QueueCommandController:
-    """``hear`` takes changes; ``run`` works on them until cancelled. ``tell`` records an Event about a Queue."""
+    """Carries out Commands. ``hear`` takes changes; ``run`` works on them until cancelled. ``tell`` records an Event
+    about a Queue.
+    """
 
     def __init__(self, feeds: Feeds, writer: Writer, tell: Callable[[ObjectReference, str, str, str], None]) -> None:
         self._feeds = feeds
@@ -91,7 +95,7 @@ class QueueCommandController:
             self._tell(about, "Warning", command.action, f"The queue stays closed: spec.parent: {wanted}")
             return
         if queue.closed_by_parent:
-            # From now on the state is its own: it must not follow the one above.
+            # The state is the Queue's own from now on: it must not follow the state of its parent.
             body = {"metadata": {"uid": uid, "annotations": {CLOSED_BY_PARENT: "false"}}}
             await written(self._writer, _patch(name, body))
         state = state_after(command.action, queue)

@@ -53,7 +53,7 @@ from kube.writing.writes import Conflicted, Missing, Verb, Written
 JOBS: Final = Resource(VolcanoJobKind.group, VolcanoJobKind.version, VolcanoJobKind.plural, "Job", namespaced=True)
 
 _SEEN_WITHIN_S: Final = 30.0
-"""A pod that was made is shown by the watch within this time, or has gone unseen."""
+"""The time within which the watch shows a pod that was made, or the pod is taken to be gone."""
 _KINDS: Final = {
     ("v1", "Service"): Resource("", "v1", "services", "Service", namespaced=True),
     ("v1", "ConfigMap"): Resource("", "v1", "configmaps", "ConfigMap", namespaced=True),
@@ -73,7 +73,7 @@ class VolcanoKey(NamedTuple):
 
 
 class VolcanoPod(msgspec.Struct, frozen=True):
-    """A pod as it is kept. ``owner``: the uid of what controls it; ``facts``: None where it is not one of a job's."""
+    """A pod in the cache. ``owner``: the uid of its controller; ``facts``: None if it is not a pod of a Volcano Job."""
 
     job: str
     owner: str
@@ -81,12 +81,14 @@ class VolcanoPod(msgspec.Struct, frozen=True):
 
 
 def volcano_kinds(tiers: Tiers) -> JobKinds:
-    """The kind, for those who queue jobs of all kinds."""
+    """The kind, for controllers that queue jobs of all kinds."""
     return {JOBS: VolcanoJobKind(tiers)}
 
 
 def volcano_readers() -> dict[Resource, Decode[Any]]:
-    """What is followed for Volcano Jobs, and how it is read. The jobs come with the queue that they name."""
+    """The resources that are watched for Volcano Jobs, with their decoders. Jobs are read with the queue that they
+    name.
+    """
     return {
         JOBS: lambda raw: KeptJob.of(queued(read_raw_job(raw))),
         VOLCANO_PODS: read_volcano_pod,
@@ -101,14 +103,14 @@ def read_volcano_pod(raw: bytes) -> VolcanoPod:
 
 
 class VolcanoJobController:
-    """``hear`` takes changes; ``run`` works on them until cancelled. ``tell`` records an Event about a job.
+    """Runs Volcano Jobs. ``hear`` takes changes; ``run`` works on them until cancelled. ``tell`` records an Event about
+    a job.
 
-    ``managed``: namespaces whose jobs are queued at all; a job is run in those of both selectors. ``groups`` writes the
-    jobs' PodGroups; None where another system's are not ours to write. ``tells_ready``: the condition PodsReady
-    is kept.
+    ``managed``: namespaces whose jobs are queued at all; a job is run in the namespaces of both selectors. ``groups``
+    writes the jobs' PodGroups; None if another scheduler writes them. ``tells_ready``: the condition PodsReady is kept.
 
     ``_pods`` and ``_commands`` follow their watches, by job; their sets are never empty. ``_made`` has the pods that
-    were created and that the watch has not shown, with the time until which they are waited for: while there are some,
+    were created and that the watch has not shown, with the time until which they are awaited: while there are some,
     nothing is decided about their job. ``_deleted`` has the uids of pods that were deleted and are still shown.
     """
 
@@ -257,7 +259,9 @@ class VolcanoJobController:
             self._later(key, decision.due_s - self._clock.wall())
 
     async def _write(self, job: Json, seen: Seen, decision: Decision) -> None:
-        """In this order: see ``Decision``. Objects beside the pods are there before the status says so."""
+        """Carries out a decision in its order, see ``Decision``. Objects beside the pods are made before the status
+        names them.
+        """
         here = bodies.job_here(job, seen.here)
         names = {pod.name: pod for pod in seen.pods}
         keeping = bodies.keeping(here, seen, decision)
@@ -283,7 +287,7 @@ class VolcanoJobController:
             await self._groups.keep(job, seen, after)
 
     def _seen_pods(self, key: VolcanoKey, uid: str) -> tuple[PodFacts, ...] | None:
-        """Those of the job itself. None while the watch does not show yet what was written to one of them."""
+        """The pods of the job itself. None while the watch does not show yet what was written to one of them."""
         found = []
         for name in sorted(self._pods.get(key, ())):
             entry = self._feeds[VOLCANO_PODS].get(name)
@@ -341,7 +345,7 @@ class VolcanoJobController:
             self._deleted.add(pod.uid)
 
     async def _create(self, job: Json, body: Json) -> None:
-        """The pod is waited for from before the request: its answer may be lost, or come after the watch's."""
+        """Creates a pod. It is awaited from before the request: the answer may be lost, or come after the watch's."""
         meta = job["metadata"]
         key, name = VolcanoKey(meta["namespace"], meta["name"]), body["metadata"]["name"]
         awaited = self._made.setdefault(key, {})
@@ -353,7 +357,7 @@ class VolcanoJobController:
         raise ActionFailedError(f"pod {name}: {getattr(outcome, 'error', outcome)}")
 
     async def _make(self, kept: Kept) -> None:
-        """Keys of a Secret take a while to make: in a thread."""
+        """Creates an object. Keys of a Secret take a while to make, so a thread makes them."""
         resource, meta = _resource(kept.body), kept.body["metadata"]
         body = await asyncio.to_thread(made, kept) if kept.body["kind"] == "Secret" else made(kept)
         outcome = await self._writer.put(stamped_write(Verb.CREATE, resource, meta, body))

@@ -1,4 +1,4 @@
-"""A Volcano Job's spec with its defaults: those of Volcano's webhook, which need not have run. Pure.
+"""A Volcano Job's spec with its defaults, as Volcano's webhook sets them, which need not have run. Pure.
 
 Source: volcano-sh/volcano, pkg/webhooks/admission/jobs/mutate; volcano-sh/apis, pkg/apis/batch/v1alpha1.
 """
@@ -19,13 +19,13 @@ DEFAULT_QUEUE: Final = "default"
 RESTARTS: Final = frozenset({"RestartJob", "RestartTask", "RestartPod", "RestartPartition"})
 _SLICES: Final = frozenset({SLICE_TOPOLOGY, SLICE_CONSTRAINTS})
 MOST_PODS: Final = 100_000
-"""Of a task: all of them are made, those above the minimum of the job to wait."""
+"""The most pods of a task: all of them are created, pods above the minimum of the job to wait."""
 NEVER: Final = -1
-"""``tasks[].maxRetry`` of a task that never fires TaskFailed."""
+"""The value of ``tasks[].maxRetry`` for a task that never fires TaskFailed."""
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """``exit_code`` is 0 where the policy goes by events. ``delay_s``: None where it acts at once."""
+    """A policy. ``exit_code`` is 0 if the policy goes by events. ``delay_s``: None if it acts at once."""
 
     action: str
     events: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """``minimum``: pods without which the task has failed. ``partition_size``: 0 where it has no partitions.
+    """A task. ``minimum``: pods without which the task has failed. ``partition_size``: 0 if it has no partitions.
 
     ``waits_for``: tasks that must have their minimum first; all of them, or ``any_is_enough``. ``is_whole``: its pods
     are placed in slices, so none of them is queued by itself.
@@ -69,12 +69,14 @@ class JobPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def task_minimums_count(self) -> bool:
-        """A job that may run with fewer pods than its tasks' minimums has only its own."""
+        """Whether the minimums of tasks count: a job that may run with fewer pods than their sum has only its own
+        minimum.
+        """
         return self.min_available >= sum(task.minimum for task in self.tasks)
 
     @property
     def may_restart(self) -> bool:
-        """Whether a policy may run pods again that have finished."""
+        """Whether a policy may run finished pods again."""
         listed = (self.policies, *(task.policies for task in self.tasks))
         return any(policy.action in RESTARTS for policies in listed for policy in policies)
 
@@ -82,7 +84,7 @@ class JobPlan(Struct, frozen=True, kw_only=True):
         return next((task for task in self.tasks if task.name == name), None)
 
     def with_replicas(self, counts: dict[str, int]) -> "JobPlan":
-        """With no more pods a task than these, and minimums that can be reached with them."""
+        """The plan with no more pods of each task than these, and minimums that can be reached with them."""
         tasks = tuple(_limited(task, counts.get(task.name, 0)) for task in self.tasks)
         least = min(self.min_available, sum(task.replicas for task in tasks))
         return msgspec.structs.replace(self, tasks=tasks, min_available=least)
@@ -94,7 +96,7 @@ def _limited(task: Task, count: int) -> Task:
 
 
 def read_job(job: Json) -> VolcanoJob:
-    """Raises JobError."""
+    """The decoded job. Raises JobError."""
     try:
         return decode(job, VolcanoJob)
     except DecodeError as error:
@@ -102,7 +104,7 @@ def read_job(job: Json) -> VolcanoJob:
 
 
 def read_status(job: Json) -> VolcanoJobStatus:
-    """Raises JobError."""
+    """The job's decoded status. Raises JobError."""
     try:
         return decode(mapping(job, "status"), VolcanoJobStatus)
     except DecodeError as error:
@@ -110,7 +112,7 @@ def read_status(job: Json) -> VolcanoJobStatus:
 
 
 def job_plan(job: VolcanoJob) -> JobPlan:
-    """Raises JobError."""
+    """The plan of a job, with defaults. Raises JobError."""
     spec = job.spec
     for index, task in enumerate(spec.tasks):
         if not 0 <= task.replicas <= MOST_PODS:

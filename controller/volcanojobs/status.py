@@ -14,13 +14,13 @@ from controller.volcanojobs.podfacts import PHASES, PodFacts
 from controller.volcanojobs.spec import JobPlan
 
 _MAX_CONDITIONS: Final = 64
-"""The newest are kept: a job that is evicted again and again must not outgrow its object."""
+"""The most conditions; the newest are kept: a job that is evicted again and again must not outgrow its object."""
 _COUNTS: Final = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 _ENDED: Final = ("Completed", "Failed", "Terminated", "Aborted")
 
 
 def moved(status: VolcanoJobStatus, phase: str, now_s: float, reason: str = "", message: str = "") -> VolcanoJobStatus:
-    """In another phase since now."""
+    """The status in another phase since now."""
     at = datetime.fromtimestamp(int(now_s), UTC)
     conditions = (*status.conditions, JobCondition(status=phase, last_transition_time=at))[-_MAX_CONDITIONS:]
     state = JobState(phase=phase, reason=reason, message=message, last_transition_time=at)
@@ -29,7 +29,7 @@ def moved(status: VolcanoJobStatus, phase: str, now_s: float, reason: str = "", 
 
 
 def _duration(status: VolcanoJobStatus, now_s: float) -> str | None:
-    """From when it first had its minimum to now, as Go writes durations."""
+    """The time from when the job first had its minimum to now, as Go writes durations; unchanged if it never had."""
     began = next((each.last_transition_time for each in status.conditions if each.status == "Running"), None)
     if began is None:
         return status.running_duration
@@ -43,9 +43,10 @@ def _duration(status: VolcanoJobStatus, now_s: float) -> str | None:
 def counted(
     status: VolcanoJobStatus, plan: JobPlan, pods: Iterable[PodFacts], going: Iterable[PodFacts], coming: int
 ) -> VolcanoJobStatus:
-    """``going`` are being deleted by the controller, ``coming`` are about to be made: they are pending.
+    """The status with its counts. ``going``: pods that the controller deletes. ``coming``: the number of pods that are
+    about to be made; they count as pending.
 
-    They are counted before they exist: a status that counts no pod must mean that there is none.
+    Pods are counted before they exist: a status that counts no pod must mean that there is none.
     """
     staying = [pod for pod in pods if not pod.is_terminating]
     terminating = sum(pod.is_terminating for pod in pods) + sum(1 for _ in going)
@@ -80,7 +81,7 @@ def is_active(job: Json) -> bool:
 
 
 def status_patch(before: Json, after: VolcanoJobStatus) -> Json:
-    """The merge patch of the job's ``status``; empty where it is so. Counts that are 0 are left out as they came."""
+    """The merge patch of the job's ``status``; empty if nothing changes. Counts of 0 that were left out stay so."""
     wanted: dict[str, Any] = to_json(after)
     now = {key: value for key, value in before.items() if not (key in _COUNTS and value == 0)}
     return difference(now, wanted)

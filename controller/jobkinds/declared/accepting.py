@@ -1,7 +1,7 @@
-"""Which JobKinds make a kind of job: each that can be read, whose kind nobody else queues.
+"""Which JobKinds make a kind of job: each that can be read, and whose kind is not queued otherwise.
 
-Of two JobKinds for one kind the older counts. A verdict is about one JobKind as it is; whether its CRD is there, and
-whether the controller may read its objects, is the watch's to say.
+Of two JobKinds for one kind the older counts. A verdict is about one JobKind as it is; whether its CRD exists, and
+whether the controller may read its objects, the watch tells.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +20,9 @@ TWICE: Final = "DeclaredTwice"
 
 
 class Verdict(Struct, frozen=True):
-    """``kind`` is None where the JobKind is not accepted; ``reason`` and ``message`` are those of its condition."""
+    """The verdict on a JobKind. ``kind`` is None if it is not accepted; ``reason`` and ``message`` are those of its
+    condition.
+    """
 
     reason: str
     message: str
@@ -30,8 +32,8 @@ class Verdict(Struct, frozen=True):
 def verdicts(
     given: Iterable[Json], known: Collection[tuple[str, str]], externals: Collection[str]
 ) -> Mapping[str, Verdict]:
-    """By name. ``known``: kinds that are queued without a JobKind, by group and kind. ``externals``: kinds that other
-    controllers queue, as ``Kind.version.group``.
+    """The verdicts by name of the JobKind. ``known``: kinds that are queued without a JobKind, by group and kind.
+    ``externals``: kinds that other controllers queue, as ``Kind.version.group``.
     """
     found: dict[str, Verdict] = {}
     readable: list[Declaration] = []

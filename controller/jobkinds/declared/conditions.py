@@ -14,8 +14,8 @@ ACTIVE: Final = "Active"
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """Of a JobKind's objects: whether they are followed, what the controller may not do with them (``patch sweeps``),
-    and how many hold quota.
+    """What the watch tells of a JobKind's objects: whether they are watched, what the controller may not do with them
+    (``patch sweeps``), and how many hold quota.
     """
 
     followed: bool = True
@@ -24,7 +24,7 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 def conditions(given: Json, verdict: Verdict, seen: Seen, now: str) -> list[Json]:
-    """Both; the times of those that stay as they are stay too."""
+    """Both conditions; the times of unchanged ones stay."""
     accepted = _condition(ACCEPTED, verdict.kind is not None, verdict.reason, verdict.message)
     found = [accepted, _active(verdict, seen)]
     generation = given.get("metadata", {}).get("generation", 0)

@@ -1,7 +1,7 @@
-"""A kind of job made of a JobKind's specification: the same answers as a kind in code gives, read by JSON paths.
+"""A kind of job made of a JobKind's specification: it answers as a kind in code does, by JSON paths.
 
-What the specification cannot know of each object is asked of the object: that templates are there and lie apart, that
-names are such as a Workload takes, that numbers are numbers. What is not so is refused with a JobError.
+What the specification cannot guarantee is checked in each object: that templates exist and lie apart, that a Workload
+takes the names, that numbers are numbers. An object that fails is refused with a JobError.
 """
 
 import re
@@ -21,9 +21,9 @@ _OWNER_LABEL: Final = "app.kubernetes.io/instance"
 
 
 class DeclaredKind(TemplatedKind):
-    """See ``kind.JobKind``. ``spec`` has passed ``spec.read``.
+    """A declared kind, see ``kind.JobKind``. ``spec`` has passed ``spec.read``.
 
-    ``leaving``: the JobKind is being deleted. What runs goes on to its end, nothing starts any more.
+    ``leaving``: the JobKind is being deleted. Running objects go on to their end, and none starts any more.
     """
 
     def __init__(self, spec: SpecFields, *, leaving: bool = False) -> None:
@@ -50,7 +50,7 @@ class DeclaredKind(TemplatedKind):
         return found
 
     def _found(self, job: Json) -> Iterator[tuple[PodSetFields, str | int | None, Slot]]:
-        """With what ``[*]`` stands for in each."""
+        """The pod sets of an object, each with the item that ``[*]`` stands for and its slot."""
         for pod_set in self.spec.pod_sets:
             template = parsed(pod_set.template)
             if template.has_all:
@@ -66,7 +66,7 @@ class DeclaredKind(TemplatedKind):
         return own or super().pod_priority_class(job)
 
     def pod_selector(self, job: Json) -> str:
-        """Asked for elastic kinds only, which none of these is."""
+        """The selector of its pods. It is used for elastic kinds only, which none of these is."""
         return selector(_OWNER_LABEL, job)
 
     # -- status ------------------------------------------------------------------------------------------------------
@@ -90,7 +90,9 @@ class DeclaredKind(TemplatedKind):
         return self._holds(self.spec.active, job)
 
     def says_suspended(self, job: Json) -> bool:
-        """An object without a status was never seen, nor was one that is as it was created."""
+        """Whether the object's controller has seen the suspension. It has not seen an object without a status, or with
+        the status of its creation.
+        """
         if self.spec.suspended is not None and job.get("status") and not self._holds(self.spec.suspended, job):
             return False
         generation = integer(job, "metadata", "generation", default=1)
@@ -134,7 +136,7 @@ def _slot(job: Json, pod_set: PodSetFields, item: str | int | None, path: Path) 
 
 
 def _each(job: Json, pod_set: PodSetFields, item: str | int | None) -> int:
-    """Pods of one replica."""
+    """The number of pods of one replica."""
     default = 1 if pod_set.default_count is None else pod_set.default_count
     count = default if pod_set.count is None else _number(job, pod_set.count, item, default)
     return count if pod_set.at_most is None else min(count, _number(job, pod_set.at_most, item, count))
@@ -164,7 +166,9 @@ def _name(job: Json, pod_set: PodSetFields, item: str | int | None, path: Path) 
 
 
 def _check_apart(templates: list[Path], suspend: tuple[str, ...]) -> None:
-    """Two paths may lead to one template only in an object: ``[0]`` and ``[*]``."""
+    """Checks that no two paths lead to one template, as ``[0]`` and ``[*]`` may: only an object tells. Raises
+    JobError.
+    """
     for index, path in enumerate(templates):
         for other in templates[:index]:
             if path[: len(other)] == other or other[: len(path)] == path:

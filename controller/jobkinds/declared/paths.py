@@ -2,7 +2,7 @@
 
 ``.spec.groups[*].template``, ``.status['example.dev/pods']``, ``.spec.roles[0].count``: as in a CRD's printer columns,
 less filters, slices, recursion and unions. A path is parsed once, when its JobKind is read; objects are hostile until
-they have been looked into, so each step says what it expected and what it found.
+each step is checked, so each step tells what it expected and what it found.
 """
 
 import re
@@ -19,19 +19,19 @@ _STEP: Final = re.compile(
     re.ASCII,
 )
 MAX_ITEMS: Final = 10_000
-"""Of a list or map under ``[*]``: more is no job."""
+"""The most items of a list or map under ``[*]``: an object with more is refused."""
 
 
 class PathError(ValueError):
-    """The text is no such path: what was expected and found."""
+    """The text is not a path of this form: what was expected and found."""
 
 
 class All(Struct, frozen=True):
-    """The step ``[*]``."""
+    """The step ``[*]`` of a path."""
 
 
 class JsonPath(Struct, frozen=True):
-    """``steps``: keys, indexes, and All for ``[*]``."""
+    """A parsed path. ``steps``: keys, indexes, and All for ``[*]``."""
 
     steps: tuple[str | int | All, ...]
 
@@ -45,7 +45,7 @@ class JsonPath(Struct, frozen=True):
         return tuple(step for step in self.steps[: self.steps.index(All())] if not isinstance(step, All))
 
     def bound(self, item: str | int | None) -> Path:
-        """With ``item`` in the place of ``[*]``."""
+        """The path with ``item`` in the place of ``[*]``. Raises PathError."""
         found: list[str | int] = []
         for step in self.steps:
             if not isinstance(step, All):
@@ -68,7 +68,7 @@ def _written(step: str | int) -> str:
 
 @lru_cache(maxsize=1024)
 def parsed(given: str) -> JsonPath:
-    """Raises PathError. Kept: one JobKind is asked about many objects."""
+    """The path in a text. Raises PathError. Cached: one JobKind is applied to many objects."""
     steps: list[str | int | All] = []
     at = 0
     while at < len(given):
@@ -90,9 +90,10 @@ def parsed(given: str) -> JsonPath:
 
 
 def items(job: Json, path: JsonPath) -> Iterator[tuple[str | int, Path]]:
-    """What ``[*]`` stands for in this object, with the whole path to each: indexes of a list, sorted keys of a map.
+    """The items that ``[*]`` stands for in this object, with the whole path to each: indexes of a list, sorted keys of
+    a map.
 
-    Raises JobError for anything else there; nothing where it is absent.
+    Raises JobError for a value of another type; yields nothing if it is absent.
     """
     above = path.above_all
     held = located(job, above)
@@ -107,7 +108,7 @@ def items(job: Json, path: JsonPath) -> Iterator[tuple[str | int, Path]]:
 
 
 def number(job: Json, path: Path) -> int | None:
-    """The whole number there; None where it is absent. Raises JobError."""
+    """The whole number at the path; None if it is absent. Raises JobError."""
     value: Any = located(job, path)
     if value is None:
         return None
@@ -117,7 +118,7 @@ def number(job: Json, path: Path) -> int | None:
 
 
 def words(job: Json, path: Path) -> str:
-    """The text there, empty where it is absent; numbers and booleans as JSON writes them. Raises JobError."""
+    """The text at the path, empty if it is absent; numbers and booleans as JSON writes them. Raises JobError."""
     value: Any = located(job, path)
     if value is None:
         return ""

@@ -1,7 +1,7 @@
 """Rules about a JobKind as a whole, each once: for the API server in CEL, for files and the controller in Python.
 
-The CRD is printed from this table (``hack.crds.jobkind``), so that a wrong JobKind is refused when it is written. What
-stands here is what a schema cannot say; types, patterns and bounds are those of ``inventory.api.jobkind``.
+The CRD is printed from this table (``hack.crds.jobkind``), so that a wrong JobKind is refused when it is written. The
+rules here are those that a schema cannot state; types, patterns and bounds are those of ``inventory.api.jobkind``.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,9 @@ _ALL: Final = "[*]"
 
 
 class Rule(Struct, Generic[T], frozen=True):
-    """``cel`` and ``holds`` are true of the same; ``sentence`` says what is wrong with ``field`` where they are not."""
+    """A rule. ``cel`` and ``holds`` are true of the same specifications; ``sentence`` says what is wrong with ``field``
+    if they are not.
+    """
 
     field: str
     cel: str
@@ -151,17 +153,17 @@ SPEC_RULES: Final[tuple[Rule[SpecFields], ...]] = (
 )
 
 FIXED: Final = ("group", "version", "kind", "plural", "suspend", "podSets")
-"""What says how objects are charged, started and restored: it never changes."""
+"""Fields that say how objects are charged, started and restored: they never change."""
 CHANGED: Final = "does not change: delete the JobKind and write it anew when it has gone"
 NAME: Final = (
     "self.metadata.name == self.spec.plural + '.' + self.spec.group",
     "'metadata.name: expected ' + self.spec.plural + '.' + self.spec.group + ', found ' + self.metadata.name",
 )
-"""CEL of an object's name, and of the sentence about it."""
+"""The rule about an object's name in CEL, and the CEL of its sentence."""
 
 
 def broken(spec: SpecFields) -> Iterator[str]:
-    """A sentence with the field's path for each rule that it breaks."""
+    """A sentence with the field's path for each rule that the specification breaks."""
     yield from _of(SPEC_RULES, spec, "spec")
     for index, pod_set in enumerate(spec.pod_sets):
         yield from _of(POD_SET_RULES, pod_set, f"spec.podSets[{index}]")

@@ -1,7 +1,8 @@
-"""JobKind objects from JSON: read as a whole, or refused in one sentence with the field, what is there, what should be.
+"""JobKind objects read from JSON: each as a whole, or refused in one sentence with field, value found and value
+expected.
 
-The API server has checked what it stores. Files for simulations have passed no API server, and a CRD of another version
-may let more through: nothing here trusts either.
+The API server has checked the objects that it stores. Files for simulations have passed no API server, and a CRD of
+another version may accept more: nothing here trusts either.
 """
 
 import re
@@ -26,7 +27,7 @@ class JobKindError(ValueError):
 
 
 class Declaration(Struct, frozen=True, kw_only=True):
-    """A JobKind that can be read. ``created``: what the API server wrote, older ones sort first."""
+    """A JobKind that can be read. ``created``: the time that the API server wrote; older ones sort first."""
 
     name: str
     spec: SpecFields
@@ -35,7 +36,7 @@ class Declaration(Struct, frozen=True, kw_only=True):
 
 
 def read(given: Json) -> Declaration:
-    """Raises JobKindError."""
+    """The JobKind in an object. Raises JobKindError."""
     metadata = given.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(name := metadata.get("name"), str):
         raise JobKindError("metadata.name: expected PLURAL.GROUP, found none")
@@ -81,7 +82,7 @@ def _sentence(error: str, given: Json) -> str:
 
 
 def _at(given: Any, path: str) -> Any:
-    """The value at the library's path of an error; None for keys of maps, which it does not name."""
+    """The value at the path in the library's error; None for keys of maps, which the path does not name."""
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(given, list) and step.isdecimal() and int(step) < len(given):
             given = given[int(step)]
@@ -93,7 +94,7 @@ def _at(given: Any, path: str) -> Any:
 
 
 def _without_nulls(value: Any, depth: int) -> Any:
-    """The API server reads null as absent."""
+    """The value without nulls, which the API server reads as absent."""
     if depth == 0:
         raise JobKindError(f"spec: expected at most {_MAX_DEPTH} levels, found more")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Questions about an object's status, as a JobKind writes them down."""
+"""Tests of an object's status, as a JobKind specifies them."""
 
 from typing import Final
 
@@ -11,13 +11,15 @@ CONDITIONS: Final[Path] = ("status", "conditions")
 
 
 class StatusReader:
-    """``conditions``: where an object has them. All methods raise JobError for a field of another type."""
+    """Applies tests. ``conditions``: the path of an object's conditions. All methods raise JobError for a field of
+    another type.
+    """
 
     def __init__(self, conditions: Path = CONDITIONS) -> None:
         self._conditions = conditions
 
     def holds(self, test: StatusTest, job: Json, pods: int) -> bool:
-        """Whether the answer is yes; ``pods``: of all pod sets together."""
+        """Whether the test holds; ``pods``: the number of all pod sets together."""
         if test.condition is not None:
             return bool(self._condition(job, test.condition).get("status") == (test.status or "True"))
         if test.field is not None:
@@ -27,12 +29,12 @@ class StatusReader:
         return total(test.count, job) >= least
 
     def said(self, test: StatusTest, job: Json) -> str:
-        """The message of the condition that it asks for; empty for other questions."""
+        """The message of the condition that the test names; empty for other tests."""
         message = self._condition(job, test.condition).get("message") if test.condition is not None else None
         return message if isinstance(message, str) else ""
 
     def _condition(self, job: Json, type_: str) -> Json:
-        """The condition of that type; empty where there is none."""
+        """The condition of that type; empty if there is none."""
         listed = located(job, self._conditions)
         if listed is None:
             return {}
@@ -42,7 +44,9 @@ class StatusReader:
 
 
 def total(path: str, job: Json) -> int:
-    """The number there, or the sum of those under ``[*]``; what is absent counts as 0. Raises JobError."""
+    """The number at the path, or the sum of the numbers under ``[*]``; an absent number counts as 0. Raises
+    JobError.
+    """
     found = parsed(path)
     if not found.has_all:
         return number(job, found.bound(None)) or 0

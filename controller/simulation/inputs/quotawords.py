@@ -13,7 +13,7 @@ from controller.simulation.sources import Path_
 
 _GROUP: Final = "kueue.x-k8s.io"
 _PARENTS: Final = {"ClusterQueue": ("cohortName", "cohort"), "Cohort": ("parentName", "parent")}
-"""By kind the fields that name the cohort above the object, the present name first."""
+"""The fields that name the cohort above an object, by its kind, the present name first."""
 _LIMITS: Final = ("borrowingLimit", "lendingLimit")
 _AMOUNTS: Final = ("nominalQuota", *_LIMITS)
 _AT: Final = ("spec", "resourceGroups")

@@ -12,7 +12,7 @@ from controller.volcanojobs.plugins.plugin import (
 )
 
 _NAMES = ("VK_TASK_INDEX", "VC_TASK_INDEX")
-"""The first is the older one."""
+"""The variables with the pod's index. The first is the older one."""
 
 
 class Env(PluginDefaults):

@@ -1,7 +1,7 @@
-"""Arguments of plugins, as Go's ``flag`` package reads them.
+"""Arguments of plugins, parsed as Go's ``flag`` package does.
 
-Volcano starts a plugin with what it has read up to the first argument that is wrong, and says so in its log. Here it is
-a complaint, which the job's owner is told: a job that runs there runs here.
+Volcano starts a plugin with the arguments before the first wrong one, and logs that. Here the job's owner gets a
+complaint instead: a job that runs there runs here.
 """
 
 import re
@@ -17,9 +17,10 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 class Parsed(Struct, frozen=True, kw_only=True):
-    """``values`` has every flag; ``complaint`` is one sentence without its field, empty where nothing is wrong.
+    """Parsed arguments. ``values`` has every flag; ``complaint`` is one sentence without its field, empty if nothing is
+    wrong.
 
-    It never has the value of a text: that may be a private key.
+    A complaint never has the value of a text: that may be a private key.
     """
 
     values: dict[str, Value]
@@ -36,7 +37,9 @@ class Parsed(Struct, frozen=True, kw_only=True):
 
 
 def parsed(arguments: Sequence[str], defaults: Mapping[str, Value]) -> Parsed:
-    """``defaults``: every flag of the plugin by its name; the type of each is that of its default."""
+    """The arguments, parsed. ``defaults``: every flag of the plugin by its name; the type of each is that of its
+    default.
+    """
     values = dict(defaults)
     left = list(arguments)
     while left:

@@ -11,7 +11,9 @@ _RANK: Final = "hccl/rankIndex"
 
 
 class Hcclrank(PluginDefaults):
-    """A rank that is there stays; else it is the variable ``RANK``, else masters come before workers."""
+    """Writes the pod's rank. A rank that it has already stays; else it is the variable ``RANK``, else masters come
+    before workers.
+    """
 
     name = "hcclrank"
     flags: Mapping[str, Value] = {"master": "master", "worker": "worker"}

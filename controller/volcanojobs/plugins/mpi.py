@@ -1,4 +1,4 @@
-"""``mpi``: the master knows its workers, and these take ssh in. Names and keys are those of ``svc`` and ``ssh``."""
+"""``mpi``: the master knows its workers, and accepts them by ssh. Names and keys are those of ``svc`` and ``ssh``."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a plugin is, the job as plugins look at it, and the common writes into pods."""
+"""The interface of a plugin, the job as plugins read it, and writes into pods that plugins share."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
@@ -13,14 +13,15 @@ JOB_NAME: Final = "volcano.sh/job-name"
 JOB_NAMESPACE: Final = "volcano.sh/job-namespace"
 TASK_SPEC: Final = "volcano.sh/task-spec"
 LONGEST_VARIABLE: Final = 128 * 1024 - 1
-"""Bytes of ``NAME=value``. With its end it is 32 pages of 4 KiB: execve of Linux answers E2BIG for more."""
+"""The most bytes of ``NAME=value``. With its end it is 32 pages of 4 KiB: execve of Linux answers E2BIG for more."""
 _FEWER: Final = "Linux starts no program with it, so the job may not have as many pods"
 
 
 class TaskView(Struct, frozen=True, kw_only=True):
-    """``stem``: the names of its pods without their indexes. ``domain``: the subdomain of their DNS names.
+    """A task as plugins read it. ``stem``: the names of its pods without their indexes. ``domain``: the subdomain of
+    their DNS names.
 
-    A template with a hostname gives all its pods the same one: it is named once.
+    A template with a hostname gives all its pods the same name, which is listed once.
     """
 
     name: str
@@ -31,12 +32,12 @@ class TaskView(Struct, frozen=True, kw_only=True):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What its pods are called in DNS within the namespace, in the order of their indexes."""
+        """The names of the task's pods in DNS within the namespace, in the order of their indexes."""
         return tuple(self.host(index) for index in range(self.named))
 
     @property
     def listed_bytes(self) -> int:
-        """Of ``hosts`` with a separator behind each, without making them."""
+        """The bytes of ``hosts`` with a separator behind each, computed without making them."""
         count = self.named
         each = len(f"{self.host(0)},".encode())
         if self.hostname or not count:
@@ -52,7 +53,7 @@ class TaskView(Struct, frozen=True, kw_only=True):
 
     @property
     def named(self) -> int:
-        """How many names its pods have."""
+        """The number of different names of the task's pods."""
         return max(0, min(self.replicas, 1) if self.hostname else self.replicas)
 
 
@@ -70,12 +71,12 @@ class JobView(Struct, frozen=True, kw_only=True):
 
     @property
     def selector(self) -> dict[str, str]:
-        """Labels that all of its pods have."""
+        """Labels that all pods of the job have."""
         return {JOB_NAME: self.name, JOB_NAMESPACE: self.namespace}
 
 
 class PodView(Struct, frozen=True, kw_only=True):
-    """The pod that is made: of which task, and which of its pods."""
+    """The pod that is made: its task, and its index in that."""
 
     task: str
     index: int
@@ -89,7 +90,7 @@ class Kept(Struct, frozen=True, kw_only=True):
 
 
 class Plugin(Protocol):
-    """``flags``: its arguments with their defaults."""
+    """A plugin of Volcano's Jobs. ``flags``: its arguments with their defaults."""
 
     @property
     def name(self) -> str: ...
@@ -97,14 +98,14 @@ class Plugin(Protocol):
     def flags(self) -> Mapping[str, Value]: ...
 
     def write(self, pod: Json, made: PodView, job: JobView, given: Parsed) -> None:
-        """Write into the pod, which is the caller's own copy."""
+        """Writes into the pod, which is the caller's own copy."""
         ...
 
     def objects(self, job: JobView, given: Parsed) -> tuple[Kept, ...]: ...
 
 
 class PluginDefaults:
-    """For plugins that keep no object."""
+    """Answers of plugins that keep no object."""
 
     flags: Mapping[str, Value] = {}
 
@@ -113,7 +114,7 @@ class PluginDefaults:
 
 
 def view(job: Json) -> JobView:
-    """Raises JobError."""
+    """A job as plugins read it. Raises JobError."""
     name = text(job, "metadata", "name")
     return JobView(
         name=name,
@@ -131,14 +132,16 @@ def _task(task: Json, place: int, job: str) -> TaskView:
 
 
 def containers(pod: Json, *, initial: bool = True) -> Iterator[Json]:
-    """``initial``: the init containers as well."""
+    """The containers of a pod. ``initial``: the init containers as well."""
     spec = mapping(pod, "spec")
     for key in ("containers", "initContainers") if initial else ("containers",):
         yield from sequence(spec, key)
 
 
 def set_variables(container: Json, *variables: Json) -> None:
-    """One of the same name is replaced where it stands, as the last of a name is what a container gets."""
+    """Sets environment variables. One of the same name is replaced where it stands, as a container gets the last of a
+    name.
+    """
     env = container.setdefault("env", [])
     for variable in variables:
         place = next((place for place, each in enumerate(env) if each.get("name") == variable["name"]), None)
@@ -149,15 +152,15 @@ def set_variables(container: Json, *variables: Json) -> None:
 
 
 def variable(name: str, value: object) -> Json:
-    """Raises JobError for one that is too long: the container would not start."""
+    """A variable as JSON. Raises JobError for one that is too long: the container would not start."""
     found = str(value)
     fits(name, len(f"{name}={found}".encode()))
     return {"name": name, "value": found}
 
 
 def fits(name: str, size: int) -> None:
-    """Raises JobError for a variable of ``size`` bytes that is too long. What is asked before a list is made costs
-    nothing, however many pods a job says that it has.
+    """Raises JobError for a variable of ``size`` bytes that is too long. The check before a list is made costs nothing,
+    however many pods a job specifies.
     """
     if size > LONGEST_VARIABLE:
         raise JobError(f"spec.plugins: expected at most {LONGEST_VARIABLE} bytes of {name}, found {size}: {_FEWER}")
@@ -170,7 +173,7 @@ def open_port(container: Json, name: str, port: int) -> None:
 
 
 def mount(pod: Json, volume: Json, **where: str) -> None:
-    """In all containers."""
+    """Adds the volume to the pod, and mounts it in all containers."""
     spec = pod.setdefault("spec", {})
     spec.setdefault("volumes", []).append(volume)
     for container in containers(pod):
@@ -178,7 +181,7 @@ def mount(pod: Json, volume: Json, **where: str) -> None:
 
 
 def owned(job: JobView, api_version: str, kind: str, name: str, **content: Any) -> Json:
-    """An object of the job: it is deleted with it at the latest."""
+    """An object that the job controls: it is deleted with the job at the latest."""
     owner = {
         "apiVersion": f"{GROUP}/v1alpha1",
         "kind": "Job",

@@ -20,7 +20,7 @@ _WAITING: Final = "wait-for-master"
 
 
 class Pytorch(PluginDefaults):
-    """Ranks count pods: the master has rank 0, workers follow in the order of their indexes."""
+    """Writes the variables. Ranks count pods: the master has rank 0, workers follow in the order of their indexes."""
 
     name = "pytorch"
     flags: Mapping[str, Value] = {
@@ -53,10 +53,11 @@ class Pytorch(PluginDefaults):
 
 
 def _wait(pod: Json, address: str, given: Parsed) -> None:
-    """Workers start when the master's name is known; the pod fails where it is not in time.
+    """Adds the init container by which workers wait until the master's name is known; the pod fails if it is not in
+    time.
 
-    The name is short, and busybox' ``nslookup`` asks for it as it is: the script tries each domain of the search list,
-    as the C library does. As process 1 it would not be ended by SIGTERM without a trap.
+    The name is short, and busybox' ``nslookup`` queries it unchanged: the script tries each domain of the search list,
+    as the C library does. Process 1 would not be ended by SIGTERM without a trap.
     """
     initial = pod["spec"].setdefault("initContainers", [])
     if any(container.get("name") == _WAITING for container in initial):

@@ -16,7 +16,7 @@ from controller.volcanojobs.plugins.plugin import (
 )
 
 _PORTS: Final = {"gcs": "port", "dashboard": "dashboardPort", "client-server": "clientPort"}
-"""Names of the head's ports by the flags that say which they are."""
+"""Names of the head's ports by the flags that set them."""
 
 
 class Ray:

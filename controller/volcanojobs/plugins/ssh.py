@@ -18,10 +18,10 @@ _WITHIN: Final = ".ssh"
 _ID, _ID_PUB, _AUTHORIZED, _CONFIG = FILES = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
 _KEY_BITS: Final = 2048
 _KEYS: Final = 4096
-"""Bytes; more than the files of the keys have."""
+"""Bytes of the keys: more than their files have."""
 _OWNER_ALONE: Final = 0o600
 _READABLE: Final = 0o644
-"""For users other than root, whom the files do not belong to."""
+"""The mode of the files for users other than root, who do not own them."""
 
 
 class Ssh:
@@ -38,7 +38,7 @@ class Ssh:
         mount(pod, {"name": _secret_name(job), "secret": secret}, mountPath=folder, subPath=_WITHIN)
 
     def objects(self, job: JobView, given: Parsed) -> tuple[Kept, ...]:
-        """The Secret, without keys where they are to be made; see ``keyed``."""
+        """The Secret, without keys, which ``keyed`` makes."""
         private, public = given.text(_PRIVATE), given.text(_PUBLIC)
         data = {_CONFIG: _encoded(_config(job, given.number(_PORT)))}
         if private and public:
@@ -47,7 +47,7 @@ class Ssh:
 
 
 def keyed(secret: Json) -> Json:
-    """The Secret with keys in it: new ones, where it has none."""
+    """The Secret with keys in it: new ones, if it has none."""
     if _ID in secret["data"]:
         return secret
     from cryptography.hazmat.primitives import serialization  # 9 MiB
@@ -62,8 +62,9 @@ def keyed(secret: Json) -> Json:
 
 
 def secret_bytes(job: JobView, given: Parsed) -> int:
-    """Of the Secret's data, a little more than it has; no list is made."""
-    # A host stands there twice, once without its domain and the dot before that; listed, it has a separator behind it.
+    """A bound of the bytes of the Secret's data, computed without making a list."""
+    # A host stands there twice, once without its domain and the dot before that; in a list it has a separator behind
+    # it.
     around = len(f"Host \n  HostName \n  Port {given.number(_PORT)}\n") - len(",,.")
     tasks = (2 * task.listed_bytes + task.named * (around - len(task.domain.encode())) for task in job.tasks)
     return sum(tasks) + _KEYS
@@ -78,7 +79,7 @@ def _encoded(text: str) -> str:
 
 
 def _config(job: JobView, port: int) -> str:
-    """Hosts change their keys with each start, so none is remembered."""
+    """The ssh configuration. Hosts change their keys with each start, so none is remembered."""
     lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
     for host in (host for task in job.tasks for host in task.hosts):
         lines += [f"Host {host.partition('.')[0]}", f"  HostName {host}", f"  Port {port}"]

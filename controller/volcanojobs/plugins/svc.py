@@ -23,7 +23,7 @@ from controller.volcanojobs.plugins.plugin import (
 _MOUNTED_AT: Final = "/etc/volcano"
 _READY_OR_NOT, _OPEN, _VARIABLES = "publish-not-ready-addresses", "disable-network-policy", "inject-hosts-env"
 _NO_PORT: Final = {"name": "placeholder-volcano", "port": 1, "protocol": "TCP", "targetPort": 1}
-"""Some DNS servers give no names to a Service without a port."""
+"""The port of a Service that needs none: some DNS servers give no names to a Service without a port."""
 
 
 class Svc:
@@ -64,7 +64,7 @@ class Svc:
 
 
 def hosts(job: JobView) -> dict[str, str]:
-    """The ConfigMap's data."""
+    """The data of the ConfigMap: a list of hosts for each task."""
     data: dict[str, str] = {}
     for task in job.tasks:
         listed, counted = _variables(task.name)

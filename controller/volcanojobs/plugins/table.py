@@ -1,7 +1,7 @@
-"""The plugins by their names, and what those of a job do together.
+"""The plugins by their names, and what the plugins of a job do together.
 
-Volcano runs a job's plugins in no order. Here the order is that of the table: one that reads what another writes stands
-behind it.
+Volcano runs a job's plugins in no order. Here the order is that of the table: a plugin that reads what another writes
+stands behind it.
 """
 
 import copy
@@ -35,17 +35,18 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
 
 
 _SURELY_FEW: Final = LONGEST_VARIABLE // 160
-"""Pods whose names are no variable too long: a label of DNS has 63 characters, two and a port are a host."""
+"""Pods whose names always fit into one variable: a label of DNS has 63 characters, and a host is two labels and a
+port."""
 
 _MOST_IN_OBJECT: Final = 1024 * 1024
 """Bytes of the data of a ConfigMap or Secret: the API server takes no more."""
 
 Writer = Callable[[str, int, Json], Json]
-"""The pod of a task and index with what the job's plugins write into it; the given one is not touched."""
+"""Returns the pod of a task and index with what the job's plugins write into it; the given pod is not changed."""
 
 
 def writer(job: Json) -> Writer:
-    """Made once for all pods of the job: it knows all its tasks. It, and what it gives, raise JobError."""
+    """The writer for all pods of the job: it knows all its tasks. The function and the writer raise JobError."""
     seen, enabled = view(job), tuple(_enabled(job))
 
     def applied(task: str, index: int, pod: Json) -> Json:
@@ -58,9 +59,9 @@ def writer(job: Json) -> Writer:
 
 
 def check(job: Json) -> None:
-    """Raises JobError for a job of so many pods that what plugins tell them all is too long for a variable or object.
+    """Raises JobError for a job of so many pods that the plugins' lists of them are too long for a variable or object.
 
-    The sizes of objects are reckoned before any list is made: this runs beside all other work of the controller.
+    The sizes of objects are computed before any list is made: this runs beside all other work of the controller.
     """
     tasks = view(job).tasks if mapping(job, "spec", "plugins") else ()
     if sum(task.replicas for task in tasks) < _SURELY_FEW:
@@ -84,23 +85,23 @@ def check(job: Json) -> None:
 
 
 def objects(job: Json) -> tuple[Kept, ...]:
-    """What the job keeps beside its pods until all of it is killed. Raises JobError."""
+    """The objects that the job keeps beside its pods until all of it is killed. Raises JobError."""
     seen = view(job)
     return tuple(kept for plugin, given in _enabled(job) for kept in plugin.objects(seen, given))
 
 
 def made(kept: Kept) -> Json:
-    """The object as it is created. A Secret gets its keys now, which takes some hundred milliseconds."""
+    """The object to create. A Secret gets its keys now, which takes some hundred milliseconds."""
     return keyed(kept.body) if kept.body["kind"] == "Secret" else kept.body
 
 
 def controlled(job: Json) -> dict[str, str]:
-    """``status.controlledResources`` once the objects are there."""
+    """``status.controlledResources`` once the objects exist."""
     return {f"plugin-{plugin.name}": plugin.name for plugin, _ in _enabled(job)}
 
 
 def complaints(job: Json) -> tuple[str, ...]:
-    """A sentence for each plugin whose arguments are wrong: it runs with those before the wrong one."""
+    """A sentence for each plugin with a wrong argument: it runs with the arguments before that."""
     return tuple(f"spec.plugins.{plugin.name}: {given.complaint}" for plugin, given in _enabled(job) if given.complaint)
 
 

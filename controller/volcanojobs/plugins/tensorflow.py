@@ -29,7 +29,7 @@ class Tensorflow(PluginDefaults):
         roles = {given.text(role): role for role in _ROLES}
         port = given.number("port")
         tasks = [task for task in job.tasks if task.name in roles and task.replicas > 0]
-        # Names by index are no shorter than the first. A hostname that all share is written for each of them.
+        # Names by index are no shorter than the first. A hostname that all pods share is written for each of them.
         fits("TF_CONFIG", sum(len(f'"{task.host(0)}:{port}",') * task.replicas for task in tasks))
         cluster = {roles[task.name]: [f"{task.host(index)}:{port}" for index in range(task.replicas)] for task in tasks}
         here = {"type": roles.get(made.task, made.task), "index": made.index}
